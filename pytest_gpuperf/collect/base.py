@@ -1,0 +1,142 @@
+"""What every collector shares: the work to measure, the plan, phases, and the Collector protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.model import STEP, Device, Metric, Sample, Scalar, Unsupported
+
+
+class PhaseListener(Protocol):
+    """Told when the step enters and leaves a phase."""
+
+    def enter(self, phase: str) -> None: ...
+
+    def leave(self, phase: str) -> None: ...
+
+
+class Phases:
+    """Carries the step's phase marks to whoever listens at the moment, if anyone does.
+
+    A step marks its parts with `with phases.mark("forward"): ...`. Without a listener this is one
+    attribute look-up. Phases are sequential: one inside another is a MeasurementError.
+    """
+
+    def __init__(self) -> None:
+        self._listener: PhaseListener | None = None
+        self._current: str | None = None
+
+    def mark(self, name: str) -> AbstractContextManager[None]:
+        """A context manager around one phase of the step."""
+        if self._listener is None:
+            return _UNHEARD
+        return self._marked(self._listener, name)
+
+    @contextmanager
+    def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
+        if name == STEP:
+            raise MeasurementError(f'a phase cannot be named "{STEP}": that is the whole step')
+        if self._current is not None:
+            raise MeasurementError(
+                f'phase "{name}" was entered inside phase "{self._current}". '
+                "Phases follow each other; close one before opening the next"
+            )
+        self._current = name
+        listener.enter(name)
+        try:
+            yield
+        finally:
+            listener.leave(name)
+            self._current = None
+
+    @contextmanager
+    def heard_by(self, listener: PhaseListener) -> Iterator[None]:
+        """Sends the marks made inside the block to `listener`."""
+        self._listener, before = listener, self._listener
+        try:
+            yield
+        finally:
+            self._listener = before
+
+
+_UNHEARD: AbstractContextManager[None] = nullcontext()
+
+
+class PhaseNames:
+    """A listener that notes the order in which phases occur, repetitions included."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def enter(self, phase: str) -> None:
+        self.names.append(phase)
+
+    def leave(self, phase: str) -> None:
+        """Nothing to note."""
+
+
+def _no_reset() -> None:
+    """For a step whose every repetition does the same work anyway."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The callable to measure. `reset` is called before every repetition and is never measured."""
+
+    step: Callable[[], object]
+    phases: Phases
+    reset: Callable[[], object] = _no_reset
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often to repeat the step. One process executes it
+    `warmup + repetitions + rounds * passes` times."""
+
+    metrics: tuple[Metric, ...]
+    """The hardware metrics asked for."""
+    rounds: int = 5
+    """Samples of each counter."""
+    repetitions: int = 3
+    """Unprofiled repetitions, for the times."""
+    warmup: int = 2
+    """First executions, discarded: lazy loading, allocation, algorithm choice."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a collector brings back from one `Work`."""
+
+    samples: tuple[Sample, ...]
+    unsupported: tuple[Unsupported, ...] = ()
+    settings: dict[str, Scalar] | None = None
+    """What the collector has to say about how it measured: passes per round, cost in seconds, ..."""
+
+
+class Collector(Protocol):
+    """Obtains counters and times for a step on one device. Knows nothing of baselines."""
+
+    name: str
+    torch_device: str
+    """Where the step's tensors belong: "cuda" or "cpu"."""
+
+    def device(self) -> Device:
+        """The device that is measured."""
+        ...
+
+    def software(self) -> dict[str, str]:
+        """Versions the numbers depend on, beyond those of the process itself (driver, cupti)."""
+        ...
+
+    def collect(self, work: Work, plan: Plan) -> Collected:
+        """Runs the step as planned. Raises CountersUnavailable or MeasurementError."""
+        ...
+
+
+def samples_of(series: dict[tuple[str, str], list[float]]) -> tuple[Sample, ...]:
+    """Samples from values gathered per (phase, metric), in order of first appearance."""
+    return tuple(Sample(phase, metric, tuple(values)) for (phase, metric), values in series.items())

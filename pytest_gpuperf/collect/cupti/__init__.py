@@ -1,0 +1,1 @@
+"""Hardware counters in process, through CUPTI's range profiler."""

@@ -1,0 +1,1 @@
+"""The judge: pure functions over numbers. Knows nothing of pytest, CUDA or files."""

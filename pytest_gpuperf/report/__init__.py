@@ -1,0 +1,1 @@
+"""What people read: reports only read what was measured and judged."""
