@@ -51,7 +51,7 @@ class Metric:
     """A bounded percentage (0 to 100): its changes are absolute points, not relative."""
     summary: str
     hardware: Mapping[str, str] = field(default_factory=dict)
-    """NVIDIA's metric name per architecture; "default" for those not named. Empty: not a counter."""
+    """NVIDIA's name per architecture; "default" for those not named. Empty: not a counter."""
 
     def hardware_name(self, arch: str) -> str | None:
         """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
@@ -106,7 +106,7 @@ class Reading:
     temperature_celsius: int | None = None
     power_watts: float | None = None
     throttle_reasons: tuple[str, ...] = ()
-    """Clock-event reasons that slow the device down; idle and user-set clocks are not among them."""
+    """Clock-event reasons that slow the device down; idle and user-set clocks are not."""
     other_processes: tuple[int, ...] = ()
     """Process ids of other compute processes on the device."""
 

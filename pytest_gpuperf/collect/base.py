@@ -1,4 +1,4 @@
-"""What every collector shares: the work to measure, the plan, phases, and the Collector protocol."""
+"""What collectors share: the work to measure, the plan, phases, and the Collector protocol."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from pytest_gpuperf.model import STEP, Device, Metric, Sample, Scalar, Unsupport
 class PhaseListener(Protocol):
     """Told when the step enters and leaves a phase."""
 
-    def enter(self, phase: str) -> None: ...
+    def enter(self, phase: str) -> None:
+        """The phase begins."""
+        ...
 
-    def leave(self, phase: str) -> None: ...
+    def leave(self, phase: str) -> None:
+        """The phase ends, also when it raised."""
+        ...
 
 
 class Phases:
@@ -73,6 +77,7 @@ class PhaseNames:
         self.names: list[str] = []
 
     def enter(self, phase: str) -> None:
+        """Notes the phase."""
         self.names.append(phase)
 
     def leave(self, phase: str) -> None:
@@ -94,8 +99,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Plan:
-    """How often to repeat the step. One process executes it
-    `warmup + repetitions + rounds * passes` times."""
+    """How often to repeat the step.
+
+    One process executes it `warmup + repetitions + rounds * passes` times.
+    """
 
     metrics: tuple[Metric, ...]
     """The hardware metrics asked for."""
@@ -114,7 +121,7 @@ class Collected:
     samples: tuple[Sample, ...]
     unsupported: tuple[Unsupported, ...] = ()
     settings: dict[str, Scalar] | None = None
-    """What the collector has to say about how it measured: passes per round, cost in seconds, ..."""
+    """How the collector measured: passes per round, cost in seconds, ..."""
 
 
 class Collector(Protocol):
