@@ -1,0 +1,219 @@
+"""Baseline files: `baselines/<arch>/<device>/<suite>.yaml`, for people to review.
+
+A file holds, per test and measurement, the raw samples of several processes and what they were
+measured with, and a log of what was accepted when and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpuperf import files
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.model import Device, Measurement, Scalar
+
+if TYPE_CHECKING:
+    import yaml
+
+SCHEMA = 1
+_REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
+_FORBID_UNKNOWN = {"extra": "forbid"}
+
+Processes = tuple[tuple[float, ...], ...]
+"""Per process, the values of its rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The accepted samples of one measurement of one test."""
+
+    __pydantic_config__ = _FORBID_UNKNOWN
+
+    recorded: str
+    """The day of the measurement, UTC."""
+    configuration: str
+    workload: Mapping[str, Scalar]
+    software: Mapping[str, str]
+    settings: Mapping[str, Scalar]
+    revision: str
+    samples: Mapping[str, Mapping[str, Processes]]
+    """Per phase and metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The centre of one metric before and after an acceptance; None where there was none."""
+
+    __pydantic_config__ = _FORBID_UNKNOWN
+
+    old: float | None
+    new: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """One line of the log: what was accepted, when and why."""
+
+    __pydantic_config__ = _FORBID_UNKNOWN
+
+    date: str
+    reason: str
+    test: str
+    name: str
+    revision: str
+    processes: int
+    changes: Mapping[str, Change]
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineFile:
+    """All baselines of one suite on one device."""
+
+    __pydantic_config__ = _FORBID_UNKNOWN
+
+    schema: int
+    arch: str
+    device: str
+    suite: str
+    tests: Mapping[str, Mapping[str, Entry]]
+    """Per test's node id and measurement's name."""
+    accepted: tuple[Acceptance, ...] = ()
+
+
+def path_for(folder: Path, device: Device, suite: str) -> Path:
+    """Where the baselines of `suite` on `device` are kept."""
+    return folder / device.arch / device.slug / f"{suite}.yaml"
+
+
+def load(file: Path) -> BaselineFile | None:
+    """The baselines in `file`, or None when there is no such file. Raises BadFile."""
+    import yaml
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        data = yaml.load(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        raise BadFile(file, where, f"not YAML: {error.problem}", _REMEDY) from None
+    except yaml.YAMLError as error:
+        raise BadFile(file, "", f"not YAML: {error}", _REMEDY) from None
+    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY)
+    _check_samples(loaded, file)
+    return loaded
+
+
+def save(baselines: BaselineFile, file: Path) -> None:
+    """Writes the file atomically. Call under `files.locked` when it was loaded to be changed."""
+    import yaml
+
+    text = yaml.dump(
+        files.to_plain(baselines),
+        Dumper=_dumper(),
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+    )
+    files.write_atomically(file, _HEADER + text)
+
+
+def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
+    """The entry that accepts these measurements: one test's, one per process."""
+    first = measurements[0]
+    samples: dict[str, dict[str, list[tuple[float, ...]]]] = {}
+    for measurement in measurements:
+        for sample in measurement.samples:
+            phase = samples.setdefault(sample.phase, {})
+            phase.setdefault(sample.metric, []).append(sample.values)
+    return Entry(
+        recorded=recorded,
+        configuration=first.configuration,
+        workload=first.workload,
+        software=first.fingerprint.software,
+        # Durations of the measuring itself differ every time and explain nothing.
+        settings={
+            key: value
+            for key, value in first.fingerprint.settings.items()
+            if not key.endswith("_s")
+        },
+        revision=first.fingerprint.revision,
+        samples={
+            phase: {metric: tuple(values) for metric, values in series.items()}
+            for phase, series in samples.items()
+        },
+    )
+
+
+def with_entry(
+    baselines: BaselineFile, test: str, name: str, entry: Entry, acceptance: Acceptance
+) -> BaselineFile:
+    """A copy of `baselines` in which `entry` is accepted."""
+    tests = {key: dict(entries) for key, entries in baselines.tests.items()}
+    tests.setdefault(test, {})[name] = entry
+    return replace(
+        baselines,
+        tests={key: tests[key] for key in sorted(tests)},
+        accepted=(*baselines.accepted, acceptance),
+    )
+
+
+def empty(device: Device, suite: str) -> BaselineFile:
+    """A file without entries for `suite` on `device`."""
+    return BaselineFile(SCHEMA, device.arch, device.name, suite, {})
+
+
+_HEADER = """\
+# Baselines of pytest-gpuperf, measured on the device named below.
+# Written by `gpuperf update-baseline`; review the changes, do not edit the numbers.
+"""
+
+
+def _check_samples(baselines: BaselineFile, file: Path) -> None:
+    """What the types cannot say: every metric is known and has values."""
+    from pytest_gpuperf.metrics import catalogue
+
+    known = catalogue().metrics
+    for test, entries in baselines.tests.items():
+        for name, entry in entries.items():
+            for phase, series in entry.samples.items():
+                for metric, processes in series.items():
+                    where = f"tests/{test}/{name}/samples/{phase}/{metric}"
+                    if metric not in known:
+                        raise BadFile(file, where, "no such metric in the catalogue", _REMEDY)
+                    if not processes or not all(processes):
+                        raise BadFile(file, where, "a process without values", _REMEDY)
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """One process per line, so that a diff shows which process changed."""
+
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+            return True
+
+    def sequence(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+        innermost = not any(isinstance(item, (list, dict)) for item in data)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=innermost)
+
+    def number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
+        # Counts are whole numbers; ".0" at the end of eleven digits is noise in a review.
+        if value.is_integer() and abs(value) < 2**53:
+            return dumper.represent_int(int(value))
+        return dumper.represent_float(value)
+
+    Dumper.add_representer(list, sequence)
+    Dumper.add_representer(float, number)
+    return Dumper

@@ -1,0 +1,268 @@
+"""The CUPTI collector: times from unprofiled repetitions, counters from range-profiler sessions."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pytest_gpuperf.collect.base import Collected, PhaseNames, Plan, Work, samples_of
+from pytest_gpuperf.collect.cupti import driver, library
+from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
+from pytest_gpuperf.collect.cupti.session import RangeSession, Values
+from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.model import STEP, Device, Metric, Scalar, Unsupported
+
+Series = dict[tuple[str, str], list[float]]
+"""(phase, metric name) -> one value per round or repetition."""
+
+
+class CuptiCollector:
+    """Counts and times a step on the current CUDA device.
+
+    The order: `plan.warmup` executions, at least one, in which the phases are learnt; unprofiled
+    repetitions for the times; rounds of counter passes. Times and counters are never taken from
+    the same execution. Where counters cannot be read, the times are returned all the same and every
+    hardware metric is listed as unsupported, with the reason and the remedy.
+
+    `device` is what `arch.detect_device` finds, if not given. The rest is for tests.
+    """
+
+    name = "cupti"
+    torch_device = "cuda"
+
+    def __init__(
+        self,
+        device: Device | None = None,
+        *,
+        timer: DeviceTimer | None = None,
+        load_cupti: Callable[[], library.Cupti] = library.load,
+        load_driver: Callable[[], driver.Driver] = driver.load,
+    ) -> None:
+        self._device = device
+        self._timer = timer or CudaTimer()
+        self._load_cupti = load_cupti
+        self._load_driver = load_driver
+
+    def device(self) -> Device:
+        """The GPU that is measured. Raises CountersUnavailable where there is none."""
+        if self._device is None:
+            from pytest_gpuperf import arch
+
+            self._device = arch.detect_device()
+        if self._device is None:
+            raise CountersUnavailable(
+                "no NVIDIA GPU was found",
+                "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or measure with another collector",
+            )
+        return self._device
+
+    def software(self) -> dict[str, str]:
+        """The versions of the driver and of CUPTI, as far as they can be found."""
+        from pytest_gpuperf import nvml
+
+        with nvml.session() as session:
+            version = session.text("nvmlSystemGetDriverVersion") if session else ""
+        found = {"driver": version} if version else {}
+        try:
+            return {**found, "cupti": self._load_cupti().release}
+        except CountersUnavailable:
+            return found
+
+    def collect(self, work: Work, plan: Plan) -> Collected:
+        """Runs the step as planned; see the class.
+
+        Times are in ms, counters in the unit of their metric. The settings are counts, and seconds
+        where they end in `_s`. Raises MeasurementError for phases that change from one execution to
+        the next and for counters that CUPTI loses; what the step raises comes out unchanged.
+        """
+        watch = _Stopwatch()
+        phases = self._warm_up(work, plan)
+        warmup_s = watch.lap()
+        # Garbage that is collected within a measured step would be counted and timed.
+        with _garbage_kept():
+            series = self._time(work, plan)
+            times_s = watch.lap()
+            counted = self._count(work, plan, phase_ranges(phases))
+            counters_s = watch.lap()
+        return Collected(
+            samples=samples_of({**series, **counted.series}),
+            unsupported=counted.unsupported,
+            settings={
+                **counted.settings,
+                "rounds": plan.rounds,
+                "repetitions": plan.repetitions,
+                "warmup": max(plan.warmup, 1),
+                "warmup_s": warmup_s,
+                "times_s": times_s,
+                "counters_s": counters_s,
+                "cost_s": watch.total(),
+            },
+        )
+
+    def _prepare(self, work: Work) -> None:
+        # Cycles that the last execution left can hold device memory. They are in the youngest
+        # generation, which takes far less time than the heap of an imported torch.
+        gc.collect(0)
+        work.reset()
+        self._timer.synchronize()
+
+    def _warm_up(self, work: Work, plan: Plan) -> tuple[str, ...]:
+        """The phases of the step, in order."""
+        heard: list[tuple[str, ...]] = []
+        for _ in range(max(plan.warmup, 1)):
+            self._prepare(work)
+            listener = PhaseNames()
+            with work.phases.heard_by(listener):
+                work.step()
+            self._timer.synchronize()
+            heard.append(tuple(listener.names))
+            if heard[-1] != heard[0]:
+                raise MeasurementError(
+                    "the phases of the step change from one execution to the next: "
+                    f"first {list(heard[0])}, then {list(heard[-1])}"
+                )
+        return heard[0]
+
+    def _time(self, work: Work, plan: Plan) -> Series:
+        series: Series = {}
+        for _ in range(plan.repetitions):
+            self._prepare(work)
+            device_ms, wall_ms = self._timer.timed(work.step)
+            series.setdefault((STEP, "step_time"), []).append(device_ms)
+            series.setdefault((STEP, "wall_time"), []).append(wall_ms)
+        return series
+
+    def _count(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> _Counted:
+        if not plan.metrics or plan.rounds < 1:
+            return _Counted({}, (), {})
+        try:
+            return self._count_available(work, plan, ranges)
+        except CountersUnavailable as error:
+            unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
+            return _Counted({}, unsupported, {"passes": 0, "counter_passes": 0})
+
+    def _count_available(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> _Counted:
+        arch = self.device().arch
+        named = {m.name: hardware for m in plan.metrics if (hardware := m.hardware_name(arch))}
+        absent = {m.name: f"does not exist on {arch}" for m in plan.metrics if m.name not in named}
+        if not named:
+            return _Counted({}, _unsupported(plan.metrics, absent), {"passes": 0})
+        rounds: list[tuple[Values, Values]] = []
+        with RangeSession(
+            tuple(named.values()),
+            max(1, len(ranges)),
+            cupti=self._load_cupti(),
+            cuda=self._load_driver(),
+        ) as session:
+            refused = {entry.metric: entry.reason for entry in session.unsupported}
+            absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
+            if session.metrics:
+                rounds = [self._round(work, session, ranges) for _ in range(plan.rounds)]
+        metrics = [metric for metric in plan.metrics if metric.name not in absent]
+        series, problems = _series(metrics, named, rounds, ranges)
+        settings: dict[str, Scalar] = {
+            "chip": session.chip,
+            "passes": session.passes,
+            "counter_passes": session.passes * len(rounds) * (2 if ranges else 1),
+            "ranges": 1 + len(ranges),
+            "reopened": session.reopened,
+        }
+        return _Counted(series, _unsupported(plan.metrics, absent) + problems, settings)
+
+    def _round(
+        self, work: Work, session: RangeSession, ranges: Sequence[PhaseRange]
+    ) -> tuple[Values, Values]:
+        def whole() -> None:
+            session.push(STEP)
+            work.step()
+            # A range ends where the host pops it: its kernels have to be done by then.
+            self._timer.synchronize()
+            session.pop()
+
+        def in_phases() -> None:
+            marker = RangeMarker(session, self._timer.synchronize, ranges)
+            with work.phases.heard_by(marker):
+                work.step()
+            self._timer.synchronize()
+            marker.finish()
+
+        def prepare() -> None:
+            self._prepare(work)
+
+        step = session.round([STEP], whole, prepare=prepare)
+        if not ranges:
+            return step, {}
+        names = [entry.name for entry in ranges]
+        return step, session.round(names, in_phases, prepare=prepare, undefined=True)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    series: Series
+    unsupported: tuple[Unsupported, ...]
+    settings: dict[str, Scalar]
+
+
+def _series(
+    metrics: Sequence[Metric],
+    named: dict[str, str],
+    rounds: Sequence[tuple[Values, Values]],
+    ranges: Sequence[PhaseRange],
+) -> tuple[Series, tuple[Unsupported, ...]]:
+    """The values per phase and metric, and what has no value in some phase."""
+    series: Series = {}
+    for metric in metrics:
+        hardware = named[metric.name]
+        series[STEP, metric.name] = [step[STEP][hardware] for step, _ in rounds]
+    problems: dict[str, list[str]] = {}
+    for phase in dict.fromkeys(entry.phase for entry in ranges):
+        members = [entry.name for entry in ranges if entry.phase == phase]
+        for metric in metrics:
+            hardware = named[metric.name]
+            if len(members) > 1 and not metric.additive:
+                problem = f'phase "{phase}" occurs {len(members)} times and the metric does not add'
+                problems.setdefault(metric.name, []).append(problem)
+                continue
+            values = [math.fsum(parts[name][hardware] for name in members) for _, parts in rounds]
+            if all(map(math.isfinite, values)):
+                series[phase, metric.name] = values
+            else:
+                problem = f'phase "{phase}" has no value: nothing ran there that the metric counts'
+                problems.setdefault(metric.name, []).append(problem)
+    return series, tuple(Unsupported(name, "; ".join(told)) for name, told in problems.items())
+
+
+def _unsupported(metrics: Sequence[Metric], absent: dict[str, str]) -> tuple[Unsupported, ...]:
+    return tuple(Unsupported(m.name, absent[m.name]) for m in metrics if m.name in absent)
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Collects garbage once, and switches the automatic collection off inside the block."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Stopwatch:
+    """Seconds since the last lap, and in total, to the millisecond."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        before, self._last = self._last, time.perf_counter()
+        return round(self._last - before, 3)
+
+    def total(self) -> float:
+        return round(self._last - self._begun, 3)

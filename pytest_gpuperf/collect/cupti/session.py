@@ -1,0 +1,304 @@
+"""One session of CUPTI's range profiler on the current CUDA context: user ranges, user replay.
+
+The caller marks ranges and repeats the work once per pass. A session serves any number of rounds:
+each begins with a fresh counter data image, which also resets the pass count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from pytest_gpuperf.collect.cupti import abi, driver, library
+from pytest_gpuperf.collect.cupti.codes import ProfilerRange, ProfilerReplayMode
+from pytest_gpuperf.collect.cupti.configuration import Configuration, obstacles, strings
+from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
+from pytest_gpuperf.model import Unsupported
+
+Values = dict[str, dict[str, float]]
+"""Range name -> hardware metric name -> value, in the unit of the metric."""
+
+
+class RangeSession:
+    """A context manager: opening enables the profiler on the current context, closing disables it.
+
+    `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
+    NVIDIA's name. `max_ranges` is the most ranges that one round pushes.
+
+    Opening raises CountersUnavailable. If no metric can be collected it opens with `passes` 0, and
+    `round` must not be called.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[str],
+        max_ranges: int = 1,
+        *,
+        cupti: library.Cupti | None = None,
+        cuda: driver.Driver | None = None,
+    ) -> None:
+        self._wanted = tuple(dict.fromkeys(metrics))
+        self._max_ranges = max_ranges
+        self._cupti = cupti or library.load()
+        self._cuda = cuda or driver.load()
+        self._configuration: Configuration | None = None
+        self._profiler: int | None = None
+        self._image: ctypes.Array[ctypes.c_char] | None = None
+        self._device = 0
+        self._initialized = False
+        self._started = False
+        self._open_ranges = 0
+        self._fresh = True
+        self.chip = ""
+        """NVIDIA's name of the chip, "GH100", once open."""
+        self.passes = 0
+        """Executions that one round takes, once open."""
+        self.metrics: tuple[str, ...] = ()
+        """The metrics that are collected, once open."""
+        self.unsupported: tuple[Unsupported, ...] = ()
+        self.reopened = 0
+        """How often a further round needed a new profiler object; 0 is the rule."""
+
+    def __enter__(self) -> RangeSession:
+        try:
+            self._open()
+        except library.CuptiError as error:
+            found = obstacles(self._cupti, self._device)
+            self.close()
+            # A set-up that CUPTI has no name for is no reason to lose the times as well.
+            raise CountersUnavailable(
+                f"the range profiler cannot be opened: {error}" + (f"; {found}" if found else ""),
+                "`gpuperf doctor` tries it outside of a test and shows the versions",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def push(self, name: str) -> None:
+        """Begins the range `name` (cuptiRangeProfilerPushRange). Only inside a round's `run`."""
+        self._cupti.call(
+            abi.RangePushRange, pRangeProfilerObject=self._profiler, pRangeName=name.encode()
+        )
+        self._open_ranges += 1
+
+    def pop(self) -> None:
+        """Ends the range that was pushed last (cuptiRangeProfilerPopRange)."""
+        self._open_ranges -= 1
+        self._cupti.call(abi.RangePopRange, pRangeProfilerObject=self._profiler)
+
+    def round(
+        self,
+        ranges: Sequence[str],
+        run: Callable[[], object],
+        *,
+        prepare: Callable[[], object] | None = None,
+        undefined: bool = False,
+    ) -> Values:
+        """All passes once: the values of `metrics` over each of `ranges`.
+
+        Per pass, `prepare` is called outside of counting, then `run`, which has to push and pop
+        exactly `ranges`. What they raise comes out unchanged, after the profiler has been stopped.
+
+        Raises MeasurementError for ranges that were dropped, are missing or were not asked for,
+        and for values that are not finite; `undefined` lets those through, as NaN: a ratio over a
+        range in which nothing ran has no value.
+        """
+        self._configure()
+        for _ in range(self.passes):
+            if prepare:
+                prepare()
+            if self._one_pass(run):
+                break
+        else:
+            raise MeasurementError(
+                f"CUPTI announced {self.passes} passes and still asks for more after them"
+            )
+        return self._evaluate(ranges, undefined)
+
+    def close(self) -> None:
+        """Stops, disables and releases whatever is open. Never raises; may be called again."""
+        with suppress(GpuperfError):
+            self._abandon_pass()
+        self._disable()
+        if self._configuration:
+            self._configuration.close()
+            self._configuration = None
+        if self._initialized:
+            self._initialized = False
+            with suppress(GpuperfError):
+                self._cupti.call(abi.ProfilerDeInitialize)
+
+    def _open(self) -> None:
+        context = self._cuda.current_context()
+        if context is None:
+            raise CountersUnavailable(
+                "no CUDA context is current in this thread",
+                "Run something on the GPU before the measurement",
+            )
+        self._device = self._cuda.current_device()
+        self._cupti.call(abi.ProfilerInitialize)
+        self._initialized = True
+        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
+        if not chip:
+            raise CountersUnavailable(
+                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
+            )
+        self.chip = chip.decode()
+        self._configuration = Configuration(self._cupti, chip, context)
+        self.unsupported = self._configuration.add(self._wanted)
+        self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
+        if self.metrics:
+            self._enable()
+
+    def _enable(self) -> None:
+        context = self._cuda.current_context()
+        enabled = self._cupti.call(abi.RangeEnable, ctx=context)
+        self._profiler = enabled.pRangeProfilerObject
+        size = self._cupti.call(
+            abi.RangeGetCounterDataSize,
+            pRangeProfilerObject=self._profiler,
+            pMetricNames=strings(self.metrics),
+            numMetrics=len(self.metrics),
+            maxNumOfRanges=self._max_ranges,
+            maxNumRangeTreeNodes=self._max_ranges,
+        ).counterDataSize
+        self._image = ctypes.create_string_buffer(size)
+        self._fresh = True
+
+    def _disable(self) -> None:
+        if self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
+
+    def _configure(self) -> None:
+        """A fresh counter data image, and pass 0. The profiler is opened anew if that fails."""
+        if self._fresh:
+            self._set_config()
+        else:
+            try:
+                self._set_config()
+            except library.CuptiError:
+                self._disable()
+                self._enable()
+                self.reopened += 1
+                self._set_config()
+        self._fresh = False
+
+    def _set_config(self) -> None:
+        configuration, image = self._parts()
+        # CUPTI is given a clean image: what Initialize leaves untouched is not from a round before.
+        ctypes.memset(image, 0, len(image))
+        self._cupti.call(
+            abi.RangeCounterDataImageInitialize,
+            pRangeProfilerObject=self._profiler,
+            counterDataSize=len(image),
+            pCounterData=ctypes.addressof(image),
+        )
+        self._cupti.call(
+            abi.RangeSetConfig,
+            pRangeProfilerObject=self._profiler,
+            configSize=len(configuration.image),
+            pConfig=ctypes.addressof(configuration.image),
+            counterDataImageSize=len(image),
+            pCounterDataImage=ctypes.addressof(image),
+            range=ProfilerRange.USER,
+            replayMode=ProfilerReplayMode.USER,
+            maxRangesPerPass=self._max_ranges,
+            # Levels count from 1; ranges here are never nested.
+            numNestingLevels=1,
+            minNestingLevel=1,
+            passIndex=0,
+            targetNestingLevel=1,
+        )
+
+    def _one_pass(self, run: Callable[[], object]) -> bool:
+        """Whether this was the last pass that CUPTI needs."""
+        self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
+        self._started = True
+        try:
+            run()
+        except BaseException:
+            with suppress(GpuperfError):
+                self._abandon_pass()
+            raise
+        self._started = False
+        stopped = self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+        return bool(stopped.isAllPassSubmitted)
+
+    def _abandon_pass(self) -> None:
+        """Closes the ranges and the pass that an exception left open."""
+        while self._open_ranges > 0:
+            with suppress(GpuperfError):
+                self.pop()
+        if self._started:
+            self._started = False
+            self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+
+    def _evaluate(self, ranges: Sequence[str], undefined: bool) -> Values:
+        dropped = self._cupti.call(
+            abi.RangeDecodeData, pRangeProfilerObject=self._profiler
+        ).numOfRangeDropped
+        if dropped:
+            raise MeasurementError(
+                f"CUPTI dropped {dropped} of the ranges {_quoted(ranges)}: "
+                f"the session was opened for {self._max_ranges}"
+            )
+        configuration, image = self._parts()
+        data = {
+            "pCounterDataImage": ctypes.addressof(image),
+            "counterDataImageSize": len(image),
+        }
+        total = self._cupti.call(abi.RangeGetCounterDataInfo, **data).numTotalRanges
+        values: Values = {}
+        for index in range(total):
+            info = self._cupti.call(
+                abi.RangeCounterDataGetRangeInfo, **data, rangeIndex=index, rangeDelimiter=b"/"
+            )
+            name = (info.rangeName or b"").decode()
+            values[name] = configuration.evaluate(data, index)
+        _compare(ranges, values)
+        if not undefined:
+            _require_finite(values)
+        return {name: values[name] for name in ranges}
+
+    def _parts(self) -> tuple[Configuration, ctypes.Array[ctypes.c_char]]:
+        if self._configuration is None or self._image is None or self._profiler is None:
+            raise MeasurementError("the range session is not open, or has no metric to collect")
+        return self._configuration, self._image
+
+
+def _compare(expected: Sequence[str], values: Values) -> None:
+    missing = [name for name in expected if name not in values]
+    if missing:
+        raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
+    unknown = [name for name in values if name not in expected]
+    if unknown:
+        raise MeasurementError(f"CUPTI returned ranges that were not expected: {_quoted(unknown)}")
+
+
+def _require_finite(values: Values) -> None:
+    wrong = [
+        f"{metric} of {name}"
+        for name, metrics in values.items()
+        for metric, value in metrics.items()
+        if not math.isfinite(value)
+    ]
+    if wrong:
+        raise MeasurementError(f"CUPTI returned no number for {', '.join(wrong)}")
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,225 @@
+"""Counts what a step asks of PyTorch, operator by operator, whatever device executes it.
+
+A dispatch mode sees every ATen operator below autograd: those of backward too, which on a CPU runs
+in the thread that calls it, and those of a recomputation by torch.utils.checkpoint. It does not see
+what an operator does inside (a convolution that converts its input's layout by itself), nor
+operators of threads that the step starts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+
+# torch registers formulas for the GPU's fused attention only; the CPU's takes the same arguments.
+_CPU_ATTENTION = {
+    aten._scaled_dot_product_flash_attention_for_cpu: aten._scaled_dot_product_flash_attention,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        aten._scaled_dot_product_flash_attention_backward
+    ),
+}
+
+_NOT_COUNTED = {aten.detach}
+"""Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
+
+
+@dataclass
+class Counts:
+    """Portable counts of a step or of one phase; names and units are those of the catalogue."""
+
+    flops: int = 0
+    operators: int = 0
+    layout_copies: int = 0
+    layout_copy_bytes: int = 0
+    saved_bytes: int = 0
+
+
+@dataclass
+class _Allocation:
+    """A storage that the step made and that is alive."""
+
+    nbytes: int
+    alive: weakref.ref[torch.UntypedStorage]
+    saved: bool = False
+
+
+class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts one execution of a step. Enter with `watching`; a `PhaseListener`.
+
+    Operators outside every phase count for the whole step only. A phase that comes twice is summed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.step = Counts()
+        """The whole step."""
+        self.phases: dict[str, Counts] = {}
+        """Phases in the order in which they first occur."""
+        self.memory = Memory()
+        self._counted_now: tuple[Counts, ...] = (self.step,)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Counts what is executed in the block by this thread."""
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._saved, lambda tensor: tensor)
+        try:
+            with self, hooks:
+                yield
+        finally:
+            self.memory.forget()
+
+    def enter(self, phase: str) -> None:
+        """Counts for `phase` too, from now on."""
+        self._counted_now = (self.step, self.phases.setdefault(phase, Counts()))
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002
+        """Counts for the step only, from now on."""
+        self._counted_now = (self.step,)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Executes an operator and counts it."""
+        kwargs = kwargs or {}
+        operator = func.overloadpacket
+        formula = flop_registry.get(_CPU_ATTENTION.get(operator, operator))
+        if formula is None:
+            # In inference mode composite operators come whole; count what they are made of, as
+            # without inference mode.
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        self.memory.note(result, (args, kwargs))
+        copies = [
+            target.numel() * target.element_size()
+            for source, target in _copied(operator, args, result)
+            if changes_stride_order(source, target)
+        ]
+        for counts in self._counted_now:
+            counts.operators += operator not in _NOT_COUNTED
+            counts.flops += formula(*args, **kwargs, out_val=result) if formula else 0
+            counts.layout_copies += len(copies)
+            counts.layout_copy_bytes += sum(copies)
+        return result
+
+    def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
+        nbytes = self.memory.newly_saved(tensor)
+        for counts in self._counted_now:
+            counts.saved_bytes += nbytes
+        return tensor
+
+
+@dataclass
+class Memory:
+    """Follows the storages that a step makes, from the operator that made them to their end.
+
+    Only those count that the step made: parameters, optimizer state and inputs live with or without
+    the step. Bytes are those of the tensor's storage as it was made; what an operator allocates and
+    frees inside itself is not seen.
+    """
+
+    peak: int = 0
+    """The most bytes that were alive at once."""
+    _current: int = 0
+    # Keyed by the address of the C++ storage, which is unique among the living.
+    _living: dict[int, _Allocation] = field(default_factory=dict)
+
+    def note(self, results: object, arguments: object) -> None:
+        """Takes up storages among an operator's results that were not among its arguments."""
+        for tensor in _tensors(results):
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key in self._living or any(
+                argument.untyped_storage()._cdata == key for argument in _tensors(arguments)
+            ):
+                continue
+            ended = partial(self._ended, key)
+            self._living[key] = _Allocation(storage.nbytes(), weakref.ref(storage, ended))
+            self._current += storage.nbytes()
+            self.peak = max(self.peak, self._current)
+
+    def newly_saved(self, tensor: torch.Tensor) -> int:
+        """The bytes that saving `tensor` keeps alive and that no earlier saving did."""
+        if tensor.layout is not torch.strided:
+            return 0
+        allocation = self._living.get(tensor.untyped_storage()._cdata)
+        if allocation is None or allocation.saved:
+            return 0
+        allocation.saved = True
+        return allocation.nbytes
+
+    def forget(self) -> None:
+        """Stops following. `peak` stays."""
+        self._living.clear()
+
+    def _ended(self, key: int, _: object) -> None:
+        self._current -= self._living.pop(key).nbytes
+
+
+def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether the tensors have one shape and lie in memory in a different order of dimensions.
+
+    Dimensions of size one and expanded ones (stride zero) have no place in the order.
+    """
+    strided = source.layout is target.layout is torch.strided
+    if not strided or source.shape != target.shape:
+        return False
+    before, after = source.stride(), target.stride()
+    dimensions = [d for d, size in enumerate(source.shape) if size > 1 and before[d] and after[d]]
+    return sorted(dimensions, key=lambda d: -before[d]) != sorted(
+        dimensions, key=lambda d: -after[d]
+    )
+
+
+def _copied(
+    operator: object, arguments: tuple[Any, ...], result: Any
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Source and target of each tensor that `operator` copied; nothing if it is not a copy."""
+    find = _COPIES.get(operator)
+    if find is None:
+        return
+    for source, target in find(arguments, result):
+        # A number may be copied into a tensor.
+        if isinstance(source, torch.Tensor):
+            yield source, target
+
+
+_Pairs = Callable[[tuple[Any, ...], Any], Any]
+
+_COPIES: dict[object, _Pairs] = {
+    aten.clone: lambda arguments, result: [(arguments[0], result)],
+    aten._to_copy: lambda arguments, result: [(arguments[0], result)],
+    aten.copy: lambda arguments, result: [(arguments[1], result)],
+    aten.copy_: lambda arguments, result: [(arguments[1], result)],
+    aten._foreach_copy_: lambda arguments, _: zip(arguments[1], arguments[0], strict=True),
+}
+"""The operators that copy a tensor as it is (`contiguous`, `to`, `reshape` dispatch these)."""
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    """The tensors with a storage in the arguments or results of an operator."""
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided:
+            yield value
+    elif isinstance(value, (tuple, list)):
+        for element in value:
+            yield from _tensors(element)
+    elif isinstance(value, dict):
+        for element in value.values():
+            yield from _tensors(element)

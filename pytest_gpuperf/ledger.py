@@ -1,0 +1,101 @@
+"""What a session has measured, and what becomes of it: run file, reports, summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf import acceptance, files, runs
+from pytest_gpuperf.model import Measurement, Outcome, Run, Verdict
+from pytest_gpuperf.report import messages
+from pytest_gpuperf.report.markdown import markdown
+from pytest_gpuperf.report.summary import Line, configurations, summary
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.options import Settings
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A measurement of a test, one entry per process, and what the judge said of it."""
+
+    measurements: tuple[Measurement, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+def to_text(judged: Judged) -> str:
+    """A judged measurement as text, for the way from an xdist worker to its controller."""
+    return files.to_json(judged)
+
+
+class Ledger:
+    """Gathers judged measurements; lives in the one process that writes."""
+
+    def __init__(self) -> None:
+        self.refusals: list[str] = []
+        """Usage failures that came up inside tests; the session then exits with 4."""
+        self._judged: list[Judged] = []
+        self._notes: list[str] = []
+        self._run = ""
+
+    def add(self, texts: Iterable[str], refusal: str = "") -> None:
+        """Takes the judged measurements of one test, written by `to_text`."""
+        self._judged += [files.adapter(Judged).validate_json(text) for text in texts]
+        if refusal:
+            self.refusals.append(refusal)
+
+    def save(self, settings: Settings, command: str) -> None:
+        """Writes the run file and the reports, and records missing baselines where asked to.
+
+        Raises BadFile, before anything is overwritten.
+        """
+        if not self._judged:
+            return
+        run = Run(
+            schema=runs.SCHEMA,
+            created=runs.now(),
+            command=command,
+            measurements=tuple(m for judged in self._judged for m in judged.measurements),
+            verdicts=tuple(v for judged in self._judged for v in judged.verdicts),
+        )
+        if settings.replay is None:
+            file = settings.run or runs.new_file(settings.root)
+            runs.save(run, file)
+            self._run = messages.short(file, settings.root)
+        for report in settings.reports:
+            text = markdown(run) if report.suffix == ".md" else _json(run)
+            files.write_atomically(report, text)
+            self._notes.append(f"report written: {messages.short(report, settings.root)}")
+        if settings.missing == "record":
+            self._record(settings.baselines, run, settings.root)
+
+    def summary(self, width: int, command: str) -> list[Line]:
+        """The terminal summary, in lines of at most `width` characters."""
+        judged = [(entry.measurements, entry.verdicts) for entry in self._judged]
+        table = configurations(judged, width)
+        lines = summary(judged, width, command, self._run)
+        lines += [Line(note) for note in self._notes]
+        lines += [Line(f"refused: {text}", "bad") for text in dict.fromkeys(self.refusals)]
+        return table + lines
+
+    def _record(self, folder: Path, run: Run, root: Path) -> None:
+        new = [
+            judged
+            for judged in self._judged
+            if any(verdict.reason in ("no-file", "no-entry") for verdict in judged.verdicts)
+            and not any(verdict.outcome is Outcome.REGRESSED for verdict in judged.verdicts)
+        ]
+        measurements = [m for judged in new for m in judged.measurements]
+        reason = "recorded by --gpuperf-missing record"
+        for proposal in acceptance.proposals(measurements, folder, reason, run.created):
+            acceptance.accept(proposal)
+            self._notes.append(
+                f"baseline recorded: {proposal.test} in {messages.short(proposal.file, root)}"
+            )
+
+
+def _json(run: Run) -> str:
+    return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,134 @@
+"""Runs a collector over a step and makes measurements of what it brings back.
+
+Guards the device (one measurement at a time, readings before and after) and adds the fingerprint.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pytest_gpuperf import arch, files, fingerprint, guard
+from pytest_gpuperf.collect.base import Collector, Plan, Work
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import (
+    STEP,
+    Conditions,
+    Device,
+    Fingerprint,
+    Measurement,
+    Sample,
+    Scalar,
+)
+from pytest_gpuperf.recorded import RecordedRun
+
+PROCESS = uuid.uuid4().hex[:12]
+"""This interpreter's id: measurements of one process are not independent of each other."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured, beside the step itself."""
+
+    test: str
+    name: str
+    suite: str
+    configuration: str
+    workload: Mapping[str, Scalar]
+    metric_set: str
+
+
+class Instrument:
+    """Measures with a collector, or looks measurements up in a recorded run."""
+
+    def __init__(self, source: Collector | RecordedRun, root: Path) -> None:
+        self._source = source
+        self._root = root
+
+    @property
+    def device(self) -> Device:
+        """The device that is measured, or that the run was measured on."""
+        if isinstance(self._source, RecordedRun):
+            return self._source.device
+        return self._device
+
+    @property
+    def torch_device(self) -> str:
+        """Where the step's tensors belong: "cuda" or "cpu"."""
+        return "cpu" if isinstance(self._source, RecordedRun) else self._source.torch_device
+
+    def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
+        """The measurements of `subject`: one, or one per process of a recorded run.
+
+        Raises what the collector raises, and UsageFailure for a test that the run does not have.
+        """
+        source = self._source
+        if isinstance(source, RecordedRun):
+            found = source.measurements(subject.test, subject.name)
+            if not found:
+                raise UsageFailure(
+                    f'{source.file} has no measurement "{subject.name}" of {subject.test}. '
+                    "Replay the run that measured it, or leave the test out"
+                )
+            return found
+        return (self._measure(source, subject, work, plan),)
+
+    def _measure(
+        self, collector: Collector, subject: Subject, work: Work, plan: Plan
+    ) -> Measurement:
+        on_gpu = self.device.arch != arch.CPU
+        if on_gpu:
+            # Two measurements at once on one GPU would measure each other.
+            with files.locked(f"device {self.device.identity}"):
+                before = guard.read()
+                collected = collector.collect(work, plan)
+                conditions = Conditions(before, guard.read())
+        else:
+            collected = collector.collect(work, plan)
+            conditions = None
+        return Measurement(
+            test=subject.test,
+            name=subject.name,
+            suite=subject.suite,
+            process=PROCESS,
+            configuration=subject.configuration,
+            workload=subject.workload,
+            samples=_ordered(collected.samples),
+            unsupported=collected.unsupported,
+            fingerprint=Fingerprint(
+                device=self.device,
+                software=self._software,
+                settings={
+                    "collector": collector.name,
+                    "metrics": subject.metric_set,
+                    **(collected.settings or {}),
+                },
+                revision=self._revision,
+                conditions=conditions,
+            ),
+        )
+
+    @cached_property
+    def _device(self) -> Device:
+        assert not isinstance(self._source, RecordedRun)
+        return self._source.device()
+
+    @cached_property
+    def _software(self) -> dict[str, str]:
+        assert not isinstance(self._source, RecordedRun)
+        return {**fingerprint.software(), **self._source.software()}
+
+    @cached_property
+    def _revision(self) -> str:
+        return fingerprint.revision(self._root)
+
+
+def _ordered(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """The whole step first, then the phases as they occurred; metrics as the catalogue has them."""
+    phases = [STEP, *dict.fromkeys(sample.phase for sample in samples)]
+    names = list(catalogue().metrics)
+    return tuple(sorted(samples, key=lambda s: (phases.index(s.phase), names.index(s.metric))))

@@ -1,0 +1,237 @@
+"""Flags and ini settings, read into one frozen `Settings`.
+
+Every flag has an ini twin: `--gpuperf-rounds` is `gpuperf_rounds`. The command line wins over the
+ini file, the ini file over the default. A bad value is a usage error (exit code 4) that names where
+it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+COLLECTORS = ("auto", "cupti", "cpu", "replay")
+METRIC_SETS = ("core", "paper")
+MISSING = ("fail", "warn", "record")
+INCONCLUSIVE = ("fail", "warn")
+REPORT_SUFFIXES = (".md", ".json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How this invocation measures and judges."""
+
+    root: Path
+    """pytest's root directory: node ids and default folders are relative to it."""
+    arch: str
+    """An architecture of `arch.py`, or "auto"."""
+    arch_is_flag: bool
+    """Whether the architecture was asked for on the command line, not in the ini file."""
+    collector: str
+    replay: Path | None
+    metrics: str
+    rounds: int
+    missing: str
+    inconclusive: str
+    require_counters: bool
+    judge: bool
+    run: Path | None
+    """Where the run is saved; None for a new file under `.gpuperf/runs`."""
+    reports: tuple[Path, ...]
+    baselines: Path
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One flag and its ini twin."""
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+    default: str = ""
+    kind: str = "value"  # value, list or switch
+
+    @property
+    def dest(self) -> str:
+        return "gpuperf_" + self.ini
+
+    @property
+    def ini(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+_OPTIONS = (
+    _Option(
+        "--gpu-arch",
+        "the architecture whose baselines apply: sm70 ... sm120, cpu, or auto for the device that "
+        "is found; a device of another architecture is a usage error",
+        metavar="ARCH",
+        default="auto",
+    ),
+    _Option(
+        "--gpuperf-collector",
+        "what obtains the counters; auto is cupti on a GPU and cpu without one",
+        choices=COLLECTORS,
+        default="auto",
+    ),
+    _Option("--gpuperf-replay", "judge a recorded run in place of a device", metavar="RUN"),
+    _Option(
+        "--gpuperf-metrics",
+        "the set of hardware metrics: core needs one pass, paper has all that the paper reports",
+        choices=METRIC_SETS,
+        default="core",
+    ),
+    _Option("--gpuperf-rounds", "samples of each counter per process", metavar="N", default="5"),
+    _Option(
+        "--gpuperf-missing",
+        "a test without a baseline fails, passes with a warning, or has this run recorded as its "
+        "baseline",
+        choices=MISSING,
+        default="fail",
+    ),
+    _Option(
+        "--gpuperf-inconclusive",
+        "a test that could not be decided fails, or passes with a warning",
+        choices=INCONCLUSIVE,
+        default="fail",
+    ),
+    _Option(
+        "--gpuperf-require-counters",
+        "hardware counters that cannot be read fail the test; without this, time alone is judged",
+        kind="switch",
+    ),
+    _Option(
+        "--gpuperf-no-judge",
+        "measure and save, compare with nothing",
+        kind="switch",
+    ),
+    _Option(
+        "--gpuperf-run",
+        "where the run is saved; default: .gpuperf/runs/<time>.json",
+        metavar="FILE",
+    ),
+    _Option(
+        "--gpuperf-report",
+        "also write a report, .md or .json by suffix; may be repeated",
+        metavar="FILE",
+        kind="list",
+    ),
+    _Option(
+        "--gpuperf-baselines",
+        "the folder of the baselines",
+        metavar="DIR",
+        default="baselines",
+    ),
+)
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Registers the flags, in one group, and their ini twins."""
+    group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
+    for option in _OPTIONS:
+        twin = f"{option.help} (ini: {option.ini})"
+        if option.kind == "switch":
+            group.addoption(
+                option.flag, dest=option.dest, action="store_true", default=None, help=twin
+            )
+            parser.addini(option.ini, option.help, type="bool", default=False)
+        else:
+            group.addoption(
+                option.flag,
+                dest=option.dest,
+                action="append" if option.kind == "list" else "store",
+                metavar=option.metavar,
+                choices=option.choices,
+                default=None,
+                help=twin,
+            )
+            if option.kind == "list":
+                parser.addini(option.ini, option.help, type="args", default=[])
+            else:
+                parser.addini(option.ini, option.help, type="string", default=option.default)
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """The settings of this invocation. Raises pytest.UsageError for a bad value."""
+    get = _reader(config)
+    root = config.rootpath
+    replay = get("--gpuperf-replay")
+    collector = _chosen(get("--gpuperf-collector"), COLLECTORS, "--gpuperf-collector")
+    if replay and collector not in ("auto", "replay"):
+        raise pytest.UsageError(
+            f"--gpuperf-replay judges a recorded run, so --gpuperf-collector {collector} cannot "
+            "measure as well: leave one of them out"
+        )
+    if collector == "replay" and not replay:
+        raise pytest.UsageError(
+            "--gpuperf-collector replay needs the run to judge: --gpuperf-replay RUN"
+        )
+    reports = tuple(config.invocation_params.dir / name for name in _list(config))
+    for report in reports:
+        if report.suffix not in REPORT_SUFFIXES:
+            raise pytest.UsageError(
+                f"--gpuperf-report {report.name}: no report has the suffix "
+                f'"{report.suffix}", known are {", ".join(REPORT_SUFFIXES)}'
+            )
+    return Settings(
+        root=root,
+        arch=get("--gpu-arch"),
+        arch_is_flag=config.getoption("gpuperf_gpu_arch") is not None,
+        collector=collector,
+        replay=config.invocation_params.dir / replay if replay else None,
+        metrics=_chosen(get("--gpuperf-metrics"), METRIC_SETS, "--gpuperf-metrics"),
+        rounds=_positive(get("--gpuperf-rounds"), "--gpuperf-rounds"),
+        missing=_chosen(get("--gpuperf-missing"), MISSING, "--gpuperf-missing"),
+        inconclusive=_chosen(get("--gpuperf-inconclusive"), INCONCLUSIVE, "--gpuperf-inconclusive"),
+        require_counters=_switch(config, "--gpuperf-require-counters"),
+        judge=not _switch(config, "--gpuperf-no-judge"),
+        run=config.invocation_params.dir / get("--gpuperf-run") if get("--gpuperf-run") else None,
+        reports=reports,
+        baselines=root / get("--gpuperf-baselines"),
+    )
+
+
+def _option(flag: str) -> _Option:
+    return next(option for option in _OPTIONS if option.flag == flag)
+
+
+def _reader(config: pytest.Config) -> Callable[[str], str]:
+    def get(flag: str) -> str:
+        option = _option(flag)
+        value = config.getoption(option.dest)
+        return str(config.getini(option.ini) if value is None else value)
+
+    return get
+
+
+def _switch(config: pytest.Config, flag: str) -> bool:
+    option = _option(flag)
+    return bool(config.getoption(option.dest) or config.getini(option.ini))
+
+
+def _list(config: pytest.Config) -> list[str]:
+    option = _option("--gpuperf-report")
+    return list(config.getoption(option.dest) or config.getini(option.ini))
+
+
+def _chosen(value: str, choices: tuple[str, ...], flag: str) -> str:
+    # argparse has checked the flag; this is for the ini file.
+    if value not in choices:
+        raise pytest.UsageError(
+            f"ini setting {_option(flag).ini} = {value}: choose from {', '.join(choices)}"
+        )
+    return value
+
+
+def _positive(value: str, flag: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise pytest.UsageError(f"{flag} takes a whole number from 1 on, not {value!r}")
+    return number

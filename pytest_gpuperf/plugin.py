@@ -1,0 +1,219 @@
+"""pytest's hooks, and nothing else.
+
+Measuring and judging happen where the test runs, which under pytest-xdist is a worker; what came of
+it travels with the test's report to the controller, the only one that writes files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpuperf import hooks, options
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf, Records
+    from pytest_gpuperf.ledger import Ledger
+    from pytest_gpuperf.measuring import Instrument
+
+_SETTINGS: pytest.StashKey[options.Settings] = pytest.StashKey()
+_INSTRUMENT: pytest.StashKey[Instrument] = pytest.StashKey()
+_RECORDS: pytest.StashKey[Records] = pytest.StashKey()
+_LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
+_REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
+
+_MARKERS = (
+    "gpu: needs a GPU; skipped, with the reason, where there is none",
+    'gpu_arch(*names): only on these architectures: "sm80" alone, "sm80+" from there on',
+    "gpuperf(metrics=, tolerance=, rounds=): how the test's step is measured and judged",
+    "optimization(name): the configuration that the test measures, for reports",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Registers flags and ini settings."""
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Offers our own hooks."""
+    pluginmanager.add_hookspecs(hooks)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Reads the settings; checks a `--gpu-arch` from the command line before anything runs."""
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+    config.stash[_SETTINGS] = options.read_settings(config)
+    if not _is_worker(config):
+        config.pluginmanager.register(_Gatherer(config), "gpuperf-gatherer")
+        # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
+        if config.stash[_SETTINGS].arch_is_flag or config.stash[_SETTINGS].replay:
+            _or_usage_error(lambda: _instrument(config))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Validates markers, skips what cannot run here, and reads the baselines once, before all."""
+    concerned = [item for item in items if _concerns_us(item)]
+    if not concerned:
+        return
+    if _is_worker(config):
+        # A worker that stops here would take its controller along; its tests say it instead.
+        from pytest_gpuperf.errors import UsageFailure
+
+        try:
+            _prepare(config, concerned)
+        except UsageFailure as refusal:
+            config.stash[_REFUSAL] = refusal
+    else:
+        _or_usage_error(lambda: _prepare(config, concerned))
+
+
+@pytest.fixture
+def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
+    """Measures a step, compares it with its baseline, and fails the test if it got worse.
+
+    `gpuperf.measure(step, reset=...)` measures; `gpuperf.phase(name)` marks a part of the step.
+    """
+    from pytest_gpuperf import fixture
+
+    config = request.config
+    if _REFUSAL in config.stash:
+        raise config.stash[_REFUSAL]
+    item: pytest.Item = request.node
+    records = item.stash.setdefault(_RECORDS, fixture.Records())
+    traits = fixture.traits_of(item)
+    return fixture.GpuPerf(config, config.stash[_SETTINGS], _instrument(config), traits, records)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Sends what a test measured along with its report."""
+    report = yield
+    if "gpuperf" not in _fixtures(item):
+        return report
+    from pytest_gpuperf.errors import UsageFailure
+    from pytest_gpuperf.ledger import to_text
+
+    # TestReport keeps attributes it does not know, also on the way from an xdist worker. They stay
+    # out of user_properties, which JUnit files print in full.
+    records = item.stash.get(_RECORDS, None)
+    if records is not None and call.when == "call":
+        report.__dict__["gpuperf"] = [to_text(judged) for judged in records.judged]
+    if call.excinfo is not None and isinstance(call.excinfo.value, UsageFailure):
+        report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
+        report.longrepr = f"gpuperf: {call.excinfo.value}"
+    return report
+
+
+class _Gatherer:
+    """Takes what reports bring, in the process that writes: the controller, or the only one."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes the measurements of one test."""
+        texts = report.__dict__.get("gpuperf", [])
+        refusal = report.__dict__.get("gpuperf_refusal", "")
+        if texts or refusal:
+            _ledger(self._config).add(texts, refusal)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Saves the run, the reports, and baselines that were asked to be recorded."""
+        if _LEDGER not in self._config.stash:
+            return
+        ledger = self._config.stash[_LEDGER]
+        settings = self._config.stash[_SETTINGS]
+        _or_usage_error(lambda: ledger.save(settings, _command(self._config)))
+        if ledger.refusals:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Prints one row per test and metric, and the next command to type."""
+        if _LEDGER not in self._config.stash:
+            return
+        terminalreporter.section("gpuperf")
+        width = terminalreporter._tw.fullwidth
+        for line in self._config.stash[_LEDGER].summary(width, _command(self._config)):
+            terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
+
+
+_MARKUP: dict[str, dict[str, bool]] = {
+    "heading": {"bold": True},
+    "good": {"green": True},
+    "bad": {"red": True},
+    "doubtful": {"yellow": True},
+}
+
+
+def _prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What has to be right before the first test runs. Raises UsageFailure."""
+    from pytest_gpuperf import fixture
+
+    suites = {fixture.traits_of(i).suite for i in items if "gpuperf" in _fixtures(i)}
+    if config.option.collectonly:
+        return
+    device = _instrument(config).device
+    for item in items:
+        reason = fixture.elsewhere(item, device)
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+    fixture.check_baselines(config.stash[_SETTINGS], device, suites)
+
+
+def _instrument(config: pytest.Config) -> Instrument:
+    """What measures in this process, found at its first use. Raises UsageFailure."""
+    if _INSTRUMENT not in config.stash:
+        from pytest_gpuperf.target import Wanted, instrument_for
+
+        settings = config.stash[_SETTINGS]
+        offered = None
+        if settings.replay is None:
+            offered = config.hook.pytest_gpuperf_collector(
+                config=config, arch=settings.arch, name=settings.collector
+            )
+        wanted = Wanted(settings.arch, settings.collector, settings.replay)
+        config.stash[_INSTRUMENT] = instrument_for(wanted, settings.root, offered)
+    return config.stash[_INSTRUMENT]
+
+
+def _ledger(config: pytest.Config) -> Ledger:
+    if _LEDGER not in config.stash:
+        from pytest_gpuperf.ledger import Ledger
+
+        config.stash[_LEDGER] = Ledger()
+    return config.stash[_LEDGER]
+
+
+def _or_usage_error(act: Callable[[], object]) -> None:
+    """Runs `act`; what it refuses becomes pytest's usage error, exit code 4."""
+    from pytest_gpuperf.errors import UsageFailure
+
+    try:
+        act()
+    except UsageFailure as refusal:
+        raise pytest.UsageError(str(refusal)) from None
+
+
+def _command(config: pytest.Config) -> str:
+    """What pytest was started with, as one would type it."""
+    return shlex.join(config.invocation_params.args)
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _fixtures(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(getattr(item, "fixturenames", ()))
+
+
+def _concerns_us(item: pytest.Item) -> bool:
+    names = ("gpu", "gpu_arch", "gpuperf", "optimization")
+    return "gpuperf" in _fixtures(item) or any(item.get_closest_marker(name) for name in names)

@@ -1,0 +1,97 @@
+"""What a failing test says, and the commands to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_gpuperf.model import STEP, Measurement, Outcome, Scalar, Verdict
+from pytest_gpuperf.report import numbers, table
+
+_WIDTH = 96
+"""The width of a message in a test's report, which pytest indents and JUnit keeps."""
+
+
+def failure(
+    measurement: Measurement,
+    verdicts: Sequence[Verdict],
+    failing: Sequence[Verdict],
+    command: str,
+) -> str:
+    """Why a test failed: configuration, device, the failing rows, and what to do next.
+
+    `command` is what pytest was started with, for the commands that make a baseline.
+    """
+    device = measurement.fingerprint.device
+    outcomes = {verdict.outcome for verdict in failing}
+    worst = next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
+    parts = [f"gpuperf: {subject(measurement)} {_SAYS[worst]} on {device.name} ({device.arch})"]
+    if measurement.configuration:
+        parts.append(f"configuration: {measurement.configuration}")
+    parts += table.lines([table.cells(verdict) for verdict in failing], _WIDTH)
+    parts += dict.fromkeys(f"  {v.detail}" for v in failing if v.detail)
+    if worst is Outcome.REGRESSED:
+        parts += _phases(verdicts, failing)
+        parts.append('If the change is intended: gpuperf update-baseline --reason "..."')
+    if worst is Outcome.NO_BASELINE:
+        parts.append("Make a baseline on this device:")
+        parts += ["  " + line for line in make_baseline(command)]
+    if worst is Outcome.INCONCLUSIVE:
+        parts.append(
+            "The noise hides whether the change is within tolerance: measure again, or pass "
+            "with a warning by --gpuperf-inconclusive warn"
+        )
+    if worst is Outcome.UNSUPPORTED:
+        parts.append("`gpuperf doctor` says what is missing and what to do about it")
+    return "\n".join(parts)
+
+
+def subject(measurement: Measurement) -> str:
+    """A measurement by its test's name, and its own where it has one."""
+    test = measurement.test.rsplit("::", 1)[-1]
+    return test if measurement.name == STEP else f"{test}, {measurement.name},"
+
+
+def make_baseline(command: str) -> tuple[str, str]:
+    """The two commands that make a baseline for the tests that `command` ran."""
+    return (
+        f"gpuperf record --processes 5 -- {command}".rstrip(),
+        'gpuperf update-baseline --reason "first baseline"',
+    )
+
+
+def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
+    """Where two mappings differ: "size 128, here 64"."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return "; ".join(f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
+
+
+def short(path: Path, root: Path) -> str:
+    """`path` relative to `root` where it lies below it."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str]:
+    """Which phase of the step the first regressed metric changed in."""
+    metric = next((v.metric for v in failing if v.outcome is Outcome.REGRESSED), None)
+    known = [
+        v for v in verdicts if v.metric == metric and v.phase != STEP and v.baseline is not None
+    ]
+    if not known:
+        return []
+    moved = ", ".join(f"{verdict.phase} {numbers.change(verdict)}" for verdict in known)
+    return [f"  {metric} by phase: {moved}"]
+
+
+_WORST_FIRST = (
+    Outcome.REGRESSED,
+    Outcome.UNSUPPORTED,
+    Outcome.NO_BASELINE,
+    Outcome.INCONCLUSIVE,
+)
+_SAYS = {
+    Outcome.REGRESSED: "regressed",
+    Outcome.UNSUPPORTED: "could not read the counters it needs",
+    Outcome.NO_BASELINE: "has no baseline",
+    Outcome.INCONCLUSIVE: "is inconclusive",
+}

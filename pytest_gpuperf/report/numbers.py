@@ -1,0 +1,68 @@
+"""Numbers as people read them: five significant digits, with the unit's own prefixes."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_gpuperf.model import Verdict
+
+_DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_COUNTED = ("cycles", "instructions", "FLOP", "calls", "copies")
+
+
+def value(number: float | None, unit: str) -> str:
+    """A metric's value, for example "437.82 M" (cycles) or "232.41 ms"; "-" for None."""
+    if number is None:
+        return "-"
+    if unit == "ns":
+        return value(number / 1e6, "ms")
+    if unit == "bytes":
+        return _prefixed(number, _BINARY, "B")
+    if unit == "%":
+        return f"{number:.2f} %"
+    if unit in _COUNTED:
+        return _prefixed(number, _DECIMAL, "")
+    text = _digits(number)
+    return f"{text} {unit}" if unit == "ms" else text
+
+
+def change(verdict: Verdict) -> str:
+    """The change of a verdict: "+0.31 %", "-2.1 pt", "x5.4" from a doubling on, "-" for none."""
+    moved = verdict.change
+    if moved is None:
+        return "from 0" if verdict.baseline == 0 and verdict.measured else "-"
+    if verdict.points:
+        return f"{moved:+.2f} pt"
+    if moved >= 1:
+        return f"x{1 + moved:.3g}"
+    text = f"{moved * 100:+.2f} %"
+    # A change of a few parts in a million is what counters are for: do not show it as nothing.
+    if moved and abs(moved) < 5e-5:
+        text = f"{moved * 1e6:+.0f} ppm"
+    return text
+
+
+def tolerance(verdict: Verdict) -> str:
+    """The tolerance of a verdict, in the unit of its change; "-" where nothing was compared."""
+    if verdict.tolerance is None:
+        return "-"
+    return f"{verdict.tolerance:g} pt" if verdict.points else f"{verdict.tolerance * 100:g} %"
+
+
+def _prefixed(number: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:
+    # Counts of five digits are read whole.
+    for size, prefix in prefixes if abs(number) >= 1e5 else ():
+        if abs(number) >= size:
+            return f"{_digits(number / size)} {prefix}"
+    return f"{number:g} {unit}".rstrip()
+
+
+def _digits(number: float) -> str:
+    """Five significant digits, without an exponent where that is readable."""
+    if number == 0:
+        return "0"
+    magnitude = math.floor(math.log10(abs(number)))
+    if -4 <= magnitude < 5:
+        return f"{number:.{max(4 - magnitude, 0)}f}"
+    return f"{number:.4e}"

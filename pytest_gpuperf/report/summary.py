@@ -1,0 +1,178 @@
+"""The terminal summary: one row per test and metric, what was odd, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_gpuperf import guard
+from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.model import STEP, Measurement, Outcome, Verdict
+from pytest_gpuperf.report import messages, numbers, table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading."""
+
+    text: str
+    tone: str = ""
+
+
+_TONES = {
+    Outcome.REGRESSED: "bad",
+    Outcome.NO_BASELINE: "doubtful",
+    Outcome.INCONCLUSIVE: "doubtful",
+    Outcome.UNSUPPORTED: "doubtful",
+    Outcome.IMPROVED: "good",
+}
+
+
+def summary(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]],
+    width: int,
+    command: str,
+    run: str,
+) -> list[Line]:
+    """The summary of a run as lines of at most `width` characters.
+
+    `judged` is what each measurement was and what the judge said of it (nothing, when it was not
+    asked); `command` what pytest was started with; `run` where the run was saved, or "".
+    """
+    found: list[Line] = []
+    for measurements, verdicts in judged:
+        found += _measurement(measurements, verdicts, width)
+    found += _notes(judged, width)
+    if run:
+        found += [Line(text) for text in table.wrapped([f"run saved: {run}"], width, "")]
+    found += _next(judged, width, command)
+    return found
+
+
+def _measurement(
+    measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
+) -> Iterator[Line]:
+    first = measurements[0]
+    device = first.fingerprint.device
+    several = f", {len(measurements)} processes" if len(measurements) > 1 else ""
+    title = f"{messages.subject(first)} on {device.name} ({device.arch}{several})"
+    for text in table.wrapped([title], width, ""):
+        yield Line(text, "heading")
+    rows = [
+        verdict
+        for verdict in verdicts
+        if verdict.phase == STEP and verdict.outcome is not Outcome.UNSUPPORTED
+    ]
+    if not rows:
+        from pytest_gpuperf.metrics import catalogue
+
+        unjudged = judge([first], Reference(None), catalogue().metrics, {})
+        rows = [
+            replace(verdict, outcome=Outcome.REPORTED)
+            for verdict in unjudged
+            if verdict.phase == STEP
+        ]
+    lines = table.lines([table.cells(verdict) for verdict in rows], width)
+    if len(lines) != len(rows) + 1:  # stacked: no row has a line of its own to colour
+        yield from map(Line, lines)
+        return
+    yield Line(lines[0])
+    for text, verdict in zip(lines[1:], rows, strict=True):
+        yield Line(text, _TONES.get(verdict.outcome, ""))
+
+
+def _notes(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
+) -> Iterator[Line]:
+    for measurements, _ in judged:
+        for measurement in measurements:
+            conditions = measurement.fingerprint.conditions
+            for complaint in guard.complaints(conditions) if conditions else ():
+                text = f"note: {messages.subject(measurement)} was measured {complaint}"
+                yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
+    reasons = dict.fromkeys(
+        (verdict.detail, verdict.metric)
+        for _, verdicts in judged
+        for verdict in verdicts
+        if verdict.outcome is Outcome.UNSUPPORTED
+    )
+    by_reason: dict[str, list[str]] = {}
+    for reason, metric in reasons:
+        by_reason.setdefault(reason, []).append(metric)
+    for reason, metrics in by_reason.items():
+        text = f"unsupported: {', '.join(metrics)}: {reason}"
+        yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
+
+
+def _next(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int, command: str
+) -> Iterator[Line]:
+    outcomes = [verdict.outcome for _, verdicts in judged for verdict in verdicts]
+    wanted: list[str] = []
+    if Outcome.NO_BASELINE in outcomes:
+        wanted = ["to make a baseline on this device:"]
+        wanted += ["  " + line for line in messages.make_baseline(command)]
+    elif Outcome.REGRESSED in outcomes:
+        wanted = ['to accept what is intended:  gpuperf update-baseline --reason "..."']
+    elif Outcome.IMPROVED in outcomes:
+        better = {
+            (verdict.test, verdict.name)
+            for _, verdicts in judged
+            for verdict in verdicts
+            if verdict.outcome is Outcome.IMPROVED
+        }
+        wanted = [
+            f"{len(better)} improved; accept, so that a later loss shows:  "
+            'gpuperf update-baseline --reason "..."'
+        ]
+    for text in wanted:
+        indent = text[: len(text) - len(text.lstrip())]
+        yield from map(Line, table.wrapped([text.strip()], width, indent))
+
+
+def configurations(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
+) -> list[Line]:
+    """One table of the configurations side by side: gated metrics against the first of them.
+
+    Empty when fewer than two configurations were measured, or the table does not fit.
+    """
+    named = [
+        (measurements[0], {s.metric: s for s in measurements[0].samples if s.phase == STEP})
+        for measurements, _ in judged
+        if measurements[0].configuration
+    ]
+    if len(named) < 2 or len({m.test.split("[")[0] for m, _ in named}) > 1:
+        return []
+    from pytest_gpuperf.judge.interval import centre
+    from pytest_gpuperf.metrics import catalogue
+
+    first = named[0][1]
+    columns = [m.configuration for m, _ in named]
+    rows = []
+    for metric in (catalogue().metrics[name] for name in first):
+        base = centre([first[metric.name].values])
+        cells = [numbers.value(base, metric.unit)]
+        for _, samples in named[1:]:
+            sample = samples.get(metric.name)
+            if sample is None:
+                cells.append("-")
+            elif base and not metric.percentage:
+                cells.append(f"x{centre([sample.values]) / base:.3g}")
+            else:
+                cells.append(numbers.value(centre([sample.values]), metric.unit))
+        rows.append([metric.name, *cells])
+    table_rows = [["", *columns], *rows]
+    widths = [max(len(row[i]) for row in table_rows) for i in range(len(columns) + 1)]
+    if 2 * len(columns) + sum(widths) > width:
+        return []
+    lines = [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in table_rows
+    ]
+    return [Line("configurations, relative to the first", "heading"), *map(Line, lines)]

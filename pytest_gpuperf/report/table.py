@@ -1,0 +1,65 @@
+"""A text table that fits its width: columns where they fit, stacked lines where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.model import Outcome, Verdict
+from pytest_gpuperf.report import numbers
+
+HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "verdict")
+_LEFT = ("metric", "verdict")
+_INDENT = "  "
+
+
+def cells(verdict: Verdict) -> tuple[str, ...]:
+    """A verdict as the cells of one row, in the order of HEADINGS."""
+    compared = verdict.tolerance is not None and verdict.outcome is not Outcome.REPORTED
+    return (
+        verdict.metric,
+        numbers.value(verdict.baseline, verdict.unit),
+        numbers.value(verdict.measured, verdict.unit),
+        numbers.change(verdict),
+        numbers.tolerance(verdict) if compared else "-",
+        verdict.outcome.value,
+    )
+
+
+def lines(rows: Sequence[Sequence[str]], width: int, *, heading: bool = True) -> list[str]:
+    """`rows` of cells as lines of at most `width` characters.
+
+    Where the columns do not fit, each row becomes stacked lines: the metric and its verdict, then
+    the numbers, wrapped between them.
+    """
+    table = [HEADINGS, *rows] if heading else list(rows)
+    widths = [max(len(row[i]) for row in [HEADINGS, *rows]) for i in range(len(HEADINGS))]
+    if len(_INDENT) + sum(widths) + 2 * (len(widths) - 1) <= width:
+        return [_aligned(row, widths) for row in table]
+    stacked = []
+    for metric, baseline, measured, change, tolerance, verdict in rows:
+        stacked += wrapped([f"{metric}:", verdict], width, _INDENT)
+        parts = [f"{baseline} -> {measured},", f"change {change},", f"tolerance {tolerance}"]
+        stacked += wrapped(parts, width, _INDENT * 2)
+    return stacked
+
+
+def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
+    """`parts` joined by blanks, broken between parts (and, where one is too long, inside it)."""
+    from textwrap import wrap
+
+    room = max(width, len(indent) + 10)
+    return wrap(
+        " ".join(parts),
+        room,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (
+        cell.ljust(width) if heading in _LEFT else cell.rjust(width)
+        for cell, width, heading in zip(row, widths, HEADINGS, strict=True)
+    )
+    return (_INDENT + "  ".join(padded)).rstrip()

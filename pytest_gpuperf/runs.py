@@ -1,0 +1,73 @@
+"""Run files: the measurements and verdicts of one invocation, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pytest_gpuperf import files
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.model import Measurement, Run
+
+SCHEMA = 1
+FOLDER = Path(".gpuperf") / "runs"
+_REMEDY = "Measure again, or use another run; nothing was changed"
+
+
+def now() -> str:
+    """The present moment, UTC, ISO 8601 to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def new_file(root: Path) -> Path:
+    """A name for a new run under `root`. Names sort by time; two processes never share one."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    return root / FOLDER / f"{stamp}-{os.getpid()}.json"
+
+
+def newest(root: Path) -> Path:
+    """The latest run saved under `root`. Raises UsageFailure when there is none."""
+    found = sorted((root / FOLDER).glob("*.json"))
+    if not found:
+        raise UsageFailure(
+            f"no run under {root / FOLDER}. Make one with pytest or "
+            "`gpuperf record`, or name the run's file"
+        )
+    return found[-1]
+
+
+def save(run: Run, file: Path) -> None:
+    """Writes `run` as JSON, indented so that a diff of two runs is readable."""
+    text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False)
+    with files.locked(str(file.resolve())):
+        files.write_atomically(file, text + "\n")
+
+
+def load(file: Path) -> Run:
+    """The run in `file`. Raises BadFile or UsageFailure; the file is never changed."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageFailure(f"{file}: no such run file") from None
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise BadFile(file, where, f"not JSON: {error.msg}", _REMEDY) from None
+    return files.validate(data, Run, file, SCHEMA, _REMEDY)
+
+
+def merged(runs: Sequence[Run], command: str) -> Run:
+    """One run with the measurements of several, each of them from another process.
+
+    Verdicts are left out: each was about one process alone.
+    """
+    measurements: list[Measurement] = []
+    for run in runs:
+        measurements.extend(run.measurements)
+    return Run(SCHEMA, now(), command, tuple(measurements))

@@ -1,0 +1,99 @@
+"""What this invocation measures: the device, and the collector that counts on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_gpuperf import arch
+from pytest_gpuperf.collect.base import Collector
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measuring import Instrument
+from pytest_gpuperf.model import Device
+from pytest_gpuperf.recorded import RecordedRun
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user asked for: `--gpu-arch`, `--gpuperf-collector`, `--gpuperf-replay`."""
+
+    arch: str = "auto"
+    collector: str = "auto"
+    replay: Path | None = None
+
+
+def instrument_for(wanted: Wanted, root: Path, offered: Collector | None = None) -> Instrument:
+    """What measures in this process: a recorded run, or a collector on a device.
+
+    `offered` is a collector that a hook brought. Raises UsageFailure, see `collector_for`.
+    """
+    if wanted.arch != "auto":
+        arch.validate(wanted.arch)
+    if wanted.replay is not None:
+        run = RecordedRun(wanted.replay)
+        check_architecture(wanted.arch, run.device, wanted.replay)
+        return Instrument(run, root)
+    return Instrument(collector_for(wanted, offered), root)
+
+
+def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector:
+    """The collector to measure with; `offered` comes from a hook and goes before the built-in ones.
+
+    Raises UsageFailure when the device is not of the architecture that was asked for, or there is
+    none.
+    """
+    if offered is not None:
+        check_architecture(wanted.arch, offered.device())
+        return offered
+    if wanted.collector == "cupti" and wanted.arch == arch.CPU:
+        raise UsageFailure(
+            "--gpuperf-collector cupti reads a GPU's counters, and --gpu-arch cpu asks for counts "
+            "without one: leave one of them out"
+        )
+    # A GPU in the machine does not keep anybody from asking for the portable counts.
+    on_cpu = wanted.arch == arch.CPU or wanted.collector == "cpu"
+    gpu = None if on_cpu else arch.detect_device()
+    if gpu is None and (wanted.collector == "cupti" or wanted.arch not in ("auto", arch.CPU)):
+        asked = (
+            f"--gpu-arch {wanted.arch} asks for a {wanted.arch} GPU"
+            if wanted.arch != "auto"
+            else "--gpuperf-collector cupti asks for a GPU"
+        )
+        raise UsageFailure(f"{asked}, {_NO_GPU}")
+    if gpu is None:
+        check_architecture(wanted.arch, arch.portable_device())
+        from pytest_gpuperf.collect.cpu import CpuCollector
+
+        return CpuCollector()
+    check_architecture(wanted.arch, gpu)
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    return CuptiCollector(gpu)
+
+
+def check_architecture(wanted: str, device: Device, replay: Path | None = None) -> None:
+    """Raises UsageFailure, naming both, when `device` is not of the architecture `wanted`."""
+    if wanted in ("auto", device.arch):
+        return
+    if replay is not None:
+        raise UsageFailure(
+            f"--gpu-arch {wanted} asks for {wanted} baselines, but the run {replay} was measured "
+            f"on {_named(device)}. Use --gpu-arch {device.arch}, or leave the flag out"
+        )
+    raise UsageFailure(
+        f"--gpu-arch {wanted} asks for {wanted} baselines, but this device is {_named(device)}. "
+        f"Numbers of one architecture say nothing about another. Use --gpu-arch {device.arch} (or "
+        f"auto) here, or judge a run recorded on {wanted} with --gpuperf-replay RUN"
+    )
+
+
+def _named(device: Device) -> str:
+    if device.arch == arch.CPU:
+        return "a CPU (cpu)"
+    return f"{device.name} ({device.arch})"
+
+
+_NO_GPU = """and no NVIDIA GPU was found here. Without one you can
+  measure portable counts:  --gpu-arch cpu (or leave the flag out)
+  judge a recorded run:     --gpuperf-replay RUN
+`gpuperf doctor` says what was looked for."""

@@ -1,0 +1,1 @@
+"""The suites that the plugin ships: training steps whose performance it guards."""

@@ -1,0 +1,94 @@
+"""Options and fixtures of the Med-DDPM suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf
+    from suites.meddpm.data import Volumes
+    from suites.meddpm.step import TrainingStep
+
+SIZE_ON_A_GPU = 128
+"""The paper's input: 128 x 128 x 128 (section 3)."""
+SIZE_ON_A_CPU = 32
+"""The same network on a volume that a CPU trains in seconds."""
+NETWORK_SIZE = 128
+"""The published network of this image size, whatever the volume's: it is fully convolutional."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Registers the suite's own flags."""
+    group = parser.getgroup("meddpm", "Med-DDPM suite")
+    group.addoption(
+        "--meddpm-data",
+        metavar="SOURCE",
+        default="mni152",
+        help="mni152 (the template that nilearn carries), synthetic (a seeded phantom), or a "
+        "folder with NIfTI image and mask pairs; default: %(default)s",
+    )
+    group.addoption(
+        "--meddpm-weights",
+        metavar="FILE",
+        help="a released checkpoint, whose `ema` entry is trained further; default: seeded weights",
+    )
+    group.addoption(
+        "--meddpm-size",
+        metavar="N",
+        type=int,
+        help=f"edge of the volume, a multiple of 16; default: {SIZE_ON_A_GPU} on a GPU, "
+        f"{SIZE_ON_A_CPU} without one",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Checks the suite's flags before anything runs."""
+    size = config.getoption("--meddpm-size", None)
+    if size is not None and (size < 16 or size % 16):
+        raise pytest.UsageError(f"--meddpm-size {size}: a multiple of 16 is needed, from 16 on")
+
+
+@pytest.fixture
+def volumes(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Volumes:
+    """The image and its mask, prepared and cached under `.gpuperf/data`."""
+    from suites.meddpm import data
+
+    size = request.config.getoption("--meddpm-size")
+    if size is None:
+        size = SIZE_ON_A_CPU if gpuperf.torch_device == "cpu" else SIZE_ON_A_GPU
+    source = request.config.getoption("--meddpm-data")
+    return data.load(source, size, request.config.rootpath / ".gpuperf" / "data")
+
+
+@pytest.fixture
+def training_step(
+    request: pytest.FixtureRequest, gpuperf: GpuPerf, volumes: Volumes
+) -> Iterator[TrainingStep]:
+    """One training step under the optimization that the test's marker names."""
+    import torch
+
+    from suites.meddpm.model import load_weights, med_ddpm
+    from suites.meddpm.optimizations import OPTIMIZATIONS
+    from suites.meddpm.step import TrainingStep
+
+    marker = request.node.get_closest_marker("optimization")
+    optimization = OPTIMIZATIONS[marker.args[0]]
+    unavailable = optimization.unavailable(gpuperf.device.arch)
+    if unavailable:
+        pytest.skip(unavailable)
+    torch.manual_seed(0)
+    diffusion = med_ddpm(NETWORK_SIZE)
+    weights = request.config.getoption("--meddpm-weights")
+    if weights:
+        load_weights(diffusion, Path(weights))
+    diffusion.to(gpuperf.torch_device)
+    with optimization.applied(diffusion):
+        yield TrainingStep(diffusion, volumes, optimization, gpuperf.phase, gpuperf.torch_device)
+    # The next configuration needs the memory that this one's allocator still holds.
+    del diffusion
+    if gpuperf.torch_device == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,192 @@
+"""Reads images and masks from NIfTI files: a user's pairs, and the MNI152 template.
+
+nibabel is imported when a file is read, so that prepared volumes can be used without it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_gpuperf.errors import UsageFailure
+
+Array = NDArray[np.float32]
+
+SUFFIXES = (".nii.gz", ".nii")
+MASK_ENDING = "_mask"
+LABELS = 2
+"""Tissue or lesion labels of a mask, besides 0 for the background."""
+
+CONVENTION = (
+    "Expected are DIR/image/NAME.nii.gz with DIR/mask/NAME.nii.gz, "
+    "or DIR/NAME.nii.gz with DIR/NAME_mask.nii.gz (.nii is accepted too)"
+)
+
+_TEMPLATE = "mni_icbm152_{map}_tal_nlin_sym_09a_converted.nii.gz"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """An image and its mask as read, on one grid [X, Y, Z] in the axis order of RAS+."""
+
+    image: Array
+    """[X, Y, Z], in the file's own intensity units."""
+    labels: Array
+    """[2, X, Y, Z]: the share of each label in each voxel, 0 to 1."""
+    spacing: tuple[float, ...]
+    """Edges of a voxel, in millimetres."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The files of one subject."""
+
+    name: str
+    image: Path
+    mask: Path
+
+
+def find_pairs(folder: Path) -> tuple[Pair, ...]:
+    """The image and mask pairs in `folder`, by name. Either one without the other is an error."""
+    if not folder.is_dir():
+        raise UsageFailure(f"{folder}: there is no such directory. {CONVENTION}")
+    images_in, masks_in = folder / "image", folder / "mask"
+    if images_in.is_dir() or masks_in.is_dir():
+        images, masks = _by_name(images_in), _by_name(masks_in)
+        expected_image, expected_mask = images_in / "{}.nii.gz", masks_in / "{}.nii.gz"
+    else:
+        files = _by_name(folder)
+        masks = {
+            name.removesuffix(MASK_ENDING): file
+            for name, file in files.items()
+            if name.endswith(MASK_ENDING)
+        }
+        images = {name: file for name, file in files.items() if not name.endswith(MASK_ENDING)}
+        expected_image = folder / "{}.nii.gz"
+        expected_mask = folder / f"{{}}{MASK_ENDING}.nii.gz"
+    for name, file in sorted(images.items()):
+        if name not in masks:
+            missing = str(expected_mask).format(name)
+            raise UsageFailure(f"{file}: its mask {missing} is missing. {CONVENTION}")
+    for name, file in sorted(masks.items()):
+        if name not in images:
+            missing = str(expected_image).format(name)
+            raise UsageFailure(f"{file}: its image {missing} is missing. {CONVENTION}")
+    if not images:
+        raise UsageFailure(f"{folder}: there are no image and mask pairs. {CONVENTION}")
+    return tuple(Pair(name, images[name], masks[name]) for name in sorted(images))
+
+
+def read_pair(pair: Pair) -> Scan:
+    """Reads and checks one pair. Labels of the mask are 1 and 2, 0 is the background."""
+    image, spacing = _read(pair.image)
+    mask, _ = _read(pair.mask)
+    if image.shape != mask.shape:
+        raise UsageFailure(
+            f"{pair.mask}: its shape {mask.shape} differs from {image.shape} of {pair.image}. "
+            "Resample the mask onto the image's grid"
+        )
+    found = np.unique(mask)
+    if not np.isin(found, range(LABELS + 1)).all():
+        shown = ", ".join(f"{label:g}" for label in found[:8])
+        raise UsageFailure(
+            f"{pair.mask}: the network takes the labels 1 and 2 besides the background 0, "
+            f"the mask has {shown}{', ...' if len(found) > 8 else ''}. Relabel or merge them"
+        )
+    if not mask.any():
+        raise UsageFailure(f"{pair.mask}: the mask is empty. Give one with the labels 1, 2 or both")
+    labels = np.stack([mask == label for label in range(1, LABELS + 1)]).astype(np.float32)
+    return Scan(image, labels, spacing)
+
+
+def read_template() -> Scan:
+    """The ICBM 2009a MNI152 T1 template with its grey and white matter maps, 1 mm.
+
+    The files come with the package nilearn, which is located but not imported: its own
+    dependencies are not needed to read them.
+    """
+    remedy = (
+        "Install it with `pip install 'pytest-gpuperf[data]'`, "
+        "or choose other data: --meddpm-data synthetic, or a directory"
+    )
+    found = importlib.util.find_spec("nilearn")
+    if found is None or not found.submodule_search_locations:
+        raise UsageFailure(f"the MNI152 template comes with nilearn, which is missing. {remedy}")
+    folder = Path(found.submodule_search_locations[0]) / "datasets" / "data"
+    files = {tissue: folder / _TEMPLATE.format(map=tissue) for tissue in ("t1", "gm", "wm")}
+    for file in files.values():
+        if not file.is_file():
+            raise UsageFailure(f"{file}: missing from the installed nilearn. {remedy}")
+    (image, spacing), *maps = (_read(file) for file in files.values())
+    # The maps are probabilities, stored as bytes.
+    labels = np.stack([tissue / np.float32(255) for tissue, _ in maps])
+    return Scan(image, labels, spacing)
+
+
+def _by_name(folder: Path) -> dict[str, Path]:
+    """The NIfTI files in `folder`, by name without suffix."""
+    files: dict[str, Path] = {}
+    if not folder.is_dir():
+        return files
+    for file in sorted(folder.iterdir()):
+        suffix = next((suffix for suffix in SUFFIXES if file.name.endswith(suffix)), None)
+        if suffix is None:
+            continue
+        name = file.name.removesuffix(suffix)
+        if name in files:
+            raise UsageFailure(f"{file}: {files[name].name} has the same name. Remove one of them")
+        files[name] = file
+    return files
+
+
+def _read(file: Path) -> tuple[Array, tuple[float, ...]]:
+    """The finite values [X, Y, Z] of a NIfTI file in RAS+ order, and the voxel's edges in mm."""
+    try:
+        import nibabel
+        from nibabel.filebasedimages import ImageFileError
+        from nibabel.spatialimages import HeaderDataError
+    except ImportError as error:
+        raise UsageFailure(
+            f"{file}: reading NIfTI needs nibabel, which cannot be imported ({error}). "
+            "Install it with `pip install 'pytest-gpuperf[data]'`, copy a cache of prepared "
+            "volumes from a machine that has it, or use --meddpm-data synthetic"
+        ) from error
+    try:
+        stored: Any = nibabel.load(file)
+        if len(stored.shape) != 3:
+            raise UsageFailure(
+                f"{file}: has rank {len(stored.shape)} (shape {tuple(stored.shape)}), not 3. "
+                "Give one volume per file, without time or channel axis"
+            )
+        oriented = nibabel.as_closest_canonical(stored)  # type: ignore[no-untyped-call]
+        values = np.asarray(oriented.dataobj, dtype=np.float32)
+        spacing = tuple(float(edge) for edge in oriented.header.get_zooms())
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        TypeError,
+        zlib.error,
+        ImageFileError,
+        HeaderDataError,
+    ) as error:
+        raise UsageFailure(
+            f"{file}: cannot be read as NIfTI ({error}). Replace the file; it may be truncated"
+        ) from error
+    if not min(spacing) > 0:
+        raise UsageFailure(
+            f"{file}: its header gives voxels of {spacing} mm. Correct the header's pixdim"
+        )
+    if not np.isfinite(values).all():
+        count = int((~np.isfinite(values)).sum())
+        raise UsageFailure(
+            f"{file}: {count} of {values.size} voxels are NaN or infinite. Replace them, "
+            "for example by 0"
+        )
+    return values, spacing

@@ -1,0 +1,1 @@
+"""The tests of the plugin and of its suites."""

@@ -1,0 +1,1 @@
+"""The CUPTI collector, against real headers and libraries and against a scripted CUPTI."""

@@ -1,0 +1,42 @@
+"""The scripted CUPTI, compiled and loaded once per session."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cupti.fake import Fake, FakeTimer
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fake_cupti.c, compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("needs a C compiler (cc or gcc)")
+    library = tmp_path_factory.mktemp("cupti") / "libcupti.so.13"
+    source = Path(__file__).with_name("fake_cupti.c")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True
+    )
+    return library
+
+
+@pytest.fixture(scope="session")
+def loaded(fake_library: Path) -> Fake:
+    return Fake(fake_library)
+
+
+@pytest.fixture
+def fake(loaded: Fake) -> Fake:
+    """The scripted CUPTI, as if it had just been loaded."""
+    loaded.reset()
+    return loaded
+
+
+@pytest.fixture
+def timer(fake: Fake) -> FakeTimer:
+    return FakeTimer(fake)

@@ -1,0 +1,51 @@
+"""CUPTI's headers and libraries, where `script/cupti-headers` has put them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "GPUPERF_CUPTI_HEADERS"
+MISSING = f"needs CUPTI's headers: run script/cupti-headers FOLDER and set {VARIABLE}=FOLDER"
+
+ABSENT = pytest.param(None, marks=pytest.mark.skip(reason=MISSING), id="absent")
+"""Stands in for the releases where there are none, so that the skip has its reason."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One CUPTI release on disk."""
+
+    name: str
+    include: Path
+    library: Path | None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def text(self, header: str) -> str:
+        return (self.include / header).read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def version(self) -> int:
+        """CUPTI_API_VERSION."""
+        found = re.search(r"#define CUPTI_API_VERSION (\d+)", self.text("cupti_version.h"))
+        assert found
+        return int(found[1])
+
+
+def releases() -> list[Release]:
+    """All releases in the folder that the environment names; none where it names none."""
+    folder = os.environ.get(VARIABLE)
+    return list(_releases(Path(folder))) if folder else []
+
+
+def _releases(folder: Path) -> Iterator[Release]:
+    for path in sorted(folder.iterdir()):
+        for header in path.rglob("cupti_range_profiler.h"):
+            yield Release(path.name, header.parent, next(path.rglob("libcupti.so.*"), None))

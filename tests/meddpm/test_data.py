@@ -1,0 +1,381 @@
+"""The suite's input: where volumes come from, how they are prepared, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_gpuperf.errors import UsageFailure
+from suites.meddpm.data import Volumes, load
+
+nibabel = pytest.importorskip("nibabel")
+
+SHAPE = (12, 14, 10)
+
+
+def an_image(shape: tuple[int, ...] = SHAPE) -> Any:
+    return np.random.default_rng(0).uniform(0, 900, shape).astype(np.float32)
+
+
+def a_mask(shape: tuple[int, ...] = SHAPE) -> Any:
+    mask = np.zeros(shape, dtype=np.uint8)
+    mask[2:6, 2:8, 2:8] = 1
+    mask[6:10, 2:8, 2:8] = 2
+    return mask
+
+
+def write(file: Path, values: Any, spacing: tuple[float, ...] = (1, 1, 1)) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(nibabel.Nifti1Image(values, np.diag([*spacing, 1.0])), file)
+    return file
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's directory with one good pair."""
+    folder = tmp_path / "scans"
+    write(folder / "image" / "a.nii.gz", an_image())
+    write(folder / "mask" / "a.nii.gz", a_mask())
+    return folder
+
+
+@pytest.fixture
+def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for nilearn that fails when imported: only its files may be used."""
+    package = tmp_path / "site" / "nilearn"
+    data = package / "datasets" / "data"
+    mask = a_mask()
+    maps = {"t1": an_image().astype(np.uint8), "gm": 255 * (mask == 1), "wm": 255 * (mask == 2)}
+    for name, values in maps.items():
+        file = data / f"mni_icbm152_{name}_tal_nlin_sym_09a_converted.nii.gz"
+        write(file, values.astype(np.uint8))
+    (package / "__init__.py").write_text("raise ImportError('nilearn must not be imported')")
+    monkeypatch.delitem(sys.modules, "nilearn", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return data
+
+
+@pytest.fixture
+def without_nibabel(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def remove() -> None:
+        for name in [name for name in sys.modules if name.split(".")[0] == "nibabel"]:
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return remove
+
+
+def assert_valid(volumes: Volumes, size: int) -> None:
+    assert volumes.image.shape == (1, 1, size, size, size)
+    assert volumes.mask.shape == (1, 2, size, size, size)
+    assert volumes.image.dtype == volumes.mask.dtype == torch.float32
+    assert volumes.image.min() == -1
+    assert volumes.image.max() == 1
+    assert set(volumes.mask.flatten().tolist()) == {-1.0, 1.0}
+    assert ((volumes.mask > 0).sum(dim=1) <= 1).all(), "a voxel has one label"
+
+
+def same(a: Volumes, b: Volumes) -> bool:
+    return torch.equal(a.image, b.image) and torch.equal(a.mask, b.mask) and a.source == b.source
+
+
+class TestSynthetic:
+    @pytest.mark.parametrize("size", [8, 32])
+    def test_is_a_head_with_both_tissues(self, size: int, cache: Path) -> None:
+        volumes = load("synthetic", size, cache)
+        assert_valid(volumes, size)
+        assert volumes.source == "synthetic"
+        assert (volumes.mask > 0).flatten(2).any(dim=2).all()
+
+    def test_is_the_same_every_time_whatever_the_global_generators_do(self, cache: Path) -> None:
+        torch.manual_seed(1)
+        state = torch.get_rng_state()
+        first = load("synthetic", 16, cache)
+        assert torch.equal(torch.get_rng_state(), state)
+        np.random.seed(5)
+        assert same(load("synthetic", 16, cache), first)
+
+
+class TestTemplate:
+    @pytest.mark.usefixtures("template")
+    def test_is_found_without_importing_nilearn(self, cache: Path) -> None:
+        volumes = load("mni152", 16, cache)
+        assert_valid(volumes, 16)
+        assert volumes.source == "mni152"
+        assert "nilearn" not in sys.modules
+
+    def test_a_template_file_that_is_missing_is_named(self, template: Path, cache: Path) -> None:
+        missing = template / "mni_icbm152_wm_tal_nlin_sym_09a_converted.nii.gz"
+        missing.unlink()
+        with pytest.raises(UsageFailure, match=re.escape(str(missing)) + ".*pip install"):
+            load("mni152", 16, cache)
+
+    def test_without_nilearn_the_remedies_are_named(
+        self, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        with pytest.raises(UsageFailure, match=r"nilearn, which is missing.*--meddpm-data"):
+            load("mni152", 16, cache)
+
+    @pytest.mark.skipif(importlib.util.find_spec("nilearn") is None, reason="needs nilearn's data")
+    def test_the_real_one_has_more_grey_than_white_matter(self, cache: Path) -> None:
+        volumes = load("mni152", 32, cache)
+        assert_valid(volumes, 32)
+        grey, white = (volumes.mask > 0).float().mean(dim=(0, 2, 3, 4)).tolist()
+        assert 0.03 < white < grey < 0.15
+
+
+class TestUserData:
+    def test_pairs_in_two_folders(self, folder: Path, cache: Path) -> None:
+        volumes = load(str(folder), 16, cache)
+        assert_valid(volumes, 16)
+        assert volumes.source == "user"
+
+    def test_pairs_side_by_side(self, folder: Path, cache: Path, tmp_path: Path) -> None:
+        flat = tmp_path / "flat"
+        write(flat / "a.nii", an_image())
+        write(flat / "a_mask.nii.gz", a_mask())
+        assert same(load(str(flat), 16, cache), load(str(folder), 16, cache))
+
+    def test_the_first_pair_by_name_is_measured(self, folder: Path, cache: Path) -> None:
+        alone = load(str(folder), 16, cache)
+        write(folder / "image" / "b.nii.gz", an_image()[::-1].copy())
+        write(folder / "mask" / "b.nii.gz", a_mask())
+        assert same(load(str(folder), 16, cache), alone)
+
+    def test_every_pair_is_checked(self, folder: Path, cache: Path) -> None:
+        write(folder / "image" / "b.nii.gz", an_image())
+        bad = write(folder / "mask" / "b.nii.gz", np.zeros(SHAPE, dtype=np.uint8))
+        with pytest.raises(UsageFailure, match=f"{re.escape(str(bad))}: the mask is empty"):
+            load(str(folder), 16, cache)
+
+    def test_axes_are_brought_into_one_order(
+        self, folder: Path, cache: Path, tmp_path: Path
+    ) -> None:
+        """A file stored left to right gives what the same scan stored right to left gives."""
+        flipped = tmp_path / "flipped"
+        flip = np.diag([-1.0, 1, 1, 1])
+        for kind, values in (("image", an_image()), ("mask", a_mask())):
+            (flipped / kind).mkdir(parents=True)
+            stored = nibabel.Nifti1Image(values[::-1].copy(), flip)
+            nibabel.save(stored, flipped / kind / "a.nii.gz")
+        assert same(load(str(flipped), 16, cache), load(str(folder), 16, cache))
+
+    def test_the_aspect_is_kept_in_millimetres(self, cache: Path, tmp_path: Path) -> None:
+        """A cube of 8 mm stays a cube, whatever the voxels' edges, and is padded all around."""
+        folder = tmp_path / "scans"
+        image = np.zeros((16, 16, 4), dtype=np.float32)
+        image[4:12, 4:12, 1:3] = 1
+        write(folder / "image" / "a.nii.gz", image, spacing=(1, 1, 4))
+        write(folder / "mask" / "a.nii.gz", image.astype(np.uint8), spacing=(1, 1, 4))
+        mask = load(str(folder), 16, cache).mask[0, 0] > 0
+        extent = [int(mask.any(dim=1).any(dim=1).sum())]
+        extent += [int(mask.any(dim=0).any(dim=1).sum()), int(mask.any(dim=0).any(dim=0).sum())]
+        assert extent[:2] == [8, 8]
+        assert extent[2] == pytest.approx(8, abs=2)
+
+    def test_single_bright_voxels_do_not_set_the_scale(self, cache: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "scans"
+        image = an_image((16, 16, 16))
+        image[0, 0, 0] = 1e6
+        write(folder / "image" / "a.nii.gz", image)
+        write(folder / "mask" / "a.nii.gz", a_mask((16, 16, 16)))
+        assert load(str(folder), 16, cache).image.std() > 0.5
+
+
+def _remove(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _image(values: Any) -> Callable[[Path], object]:
+    return lambda folder: write(folder / "image" / "a.nii.gz", values)
+
+
+def _mask(values: Any) -> Callable[[Path], object]:
+    return lambda folder: write(folder / "mask" / "a.nii.gz", values)
+
+
+def _content(content: bytes) -> Callable[[Path], object]:
+    return lambda folder: (folder / "image" / "a.nii.gz").write_bytes(content)
+
+
+def _cut_off(folder: Path) -> None:
+    file = folder / "image" / "a.nii.gz"
+    file.write_bytes(file.read_bytes()[:2000])
+
+
+def _with(values: Any, value: float) -> Any:
+    values = values.astype(np.float32)
+    values[3, 3, 3] = value
+    return values
+
+
+IMAGE, MASK = "image/a.nii.gz", "mask/a.nii.gz"
+
+
+@pytest.mark.parametrize(
+    ("damage", "named", "said"),
+    [
+        pytest.param(_remove(MASK), IMAGE, r"its mask \S+mask/a\.nii\.gz is missing", id="no mask"),
+        pytest.param(
+            _remove(IMAGE), MASK, r"its image \S+image/a\.nii\.gz is missing", id="no image"
+        ),
+        pytest.param(_content(b""), IMAGE, "cannot be read as NIfTI", id="empty file"),
+        pytest.param(_content(b"no NIfTI"), IMAGE, "cannot be read as NIfTI", id="no gzip"),
+        pytest.param(
+            _content(gzip.compress(b"no NIfTI" * 100)), IMAGE, "cannot be read", id="no header"
+        ),
+        pytest.param(_cut_off, IMAGE, "cannot be read as NIfTI", id="truncated"),
+        pytest.param(_image(an_image((*SHAPE, 2))), IMAGE, "has rank 4", id="image of rank 4"),
+        pytest.param(_mask(a_mask()[:, :, 4]), MASK, "has rank 2", id="mask of rank 2"),
+        pytest.param(
+            _image(_with(an_image(), np.nan)), IMAGE, "1 of 1680 voxels are NaN or", id="NaN"
+        ),
+        pytest.param(
+            _image(_with(an_image(), np.inf)), IMAGE, "1 of 1680 voxels are NaN or", id="infinite"
+        ),
+        pytest.param(_mask(_with(a_mask(), np.nan)), MASK, "NaN or infinite", id="NaN in mask"),
+        pytest.param(_mask(0 * a_mask()), MASK, "the mask is empty", id="empty mask"),
+        pytest.param(
+            _mask(a_mask((12, 14, 11))), MASK, r"shape \(12, 14, 11\) differs", id="other shape"
+        ),
+        pytest.param(
+            _mask(_with(a_mask(), 4)), MASK, "the mask has 0, 1, 2, 4. Relabel", id="third label"
+        ),
+        pytest.param(
+            _mask(_with(a_mask(), 0.5)), MASK, r"the mask has 0, 0\.5, 1, 2\.", id="fraction"
+        ),
+        pytest.param(
+            _image(0 * an_image()), MASK, "has the same value everywhere", id="constant image"
+        ),
+    ],
+)
+def test_faulty_data_is_refused_by_file(
+    folder: Path,
+    cache: Path,
+    damage: Callable[[Path], object],
+    named: str,
+    said: str,
+) -> None:
+    damage(folder)
+    with pytest.raises(UsageFailure, match=f"{re.escape(str(folder / named))}: .*{said}"):
+        load(str(folder), 16, cache)
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("none", "no such directory"), ("empty", "no image and mask pairs")],
+)
+def test_a_directory_without_pairs_is_refused_with_the_convention(
+    tmp_path: Path, cache: Path, source: str, said: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageFailure, match=f"{said}.*DIR/image/NAME"):
+        load(str(tmp_path / source), 16, cache)
+
+
+def test_two_files_of_one_name_are_refused(folder: Path, cache: Path) -> None:
+    write(folder / "image" / "a.nii", an_image())
+    with pytest.raises(UsageFailure, match="has the same name"):
+        load(str(folder), 16, cache)
+
+
+def test_a_mask_that_resampling_would_erase_is_refused(folder: Path, cache: Path) -> None:
+    mask = np.zeros(SHAPE, dtype=np.uint8)
+    mask[0, 0, 0] = 1
+    write(folder / MASK, mask)
+    with pytest.raises(UsageFailure, match="nothing of the mask is left at 4 voxels"):
+        load(str(folder), 4, cache)
+
+
+def test_without_nibabel_the_remedies_are_named(
+    folder: Path, cache: Path, without_nibabel: Callable[[], None]
+) -> None:
+    without_nibabel()
+    with pytest.raises(UsageFailure, match=r"needs nibabel.*pip install.*cache.*synthetic"):
+        load(str(folder), 16, cache)
+
+
+class TestCache:
+    @pytest.fixture(params=["mni152", "user"])
+    def source(self, request: pytest.FixtureRequest) -> str:
+        if request.param == "mni152":
+            request.getfixturevalue("template")
+            return "mni152"
+        return str(request.getfixturevalue("folder"))
+
+    def test_serves_a_machine_without_nibabel(
+        self, source: str, cache: Path, without_nibabel: Callable[[], None]
+    ) -> None:
+        prepared = load(source, 16, cache)
+        without_nibabel()
+        assert same(load(source, 16, cache), prepared)
+
+    @pytest.mark.usefixtures("template")
+    def test_serves_the_template_to_a_machine_without_nilearn(
+        self, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prepared = load("mni152", 16, cache)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+        assert same(load("mni152", 16, cache), prepared)
+
+    def test_is_one_file_per_source_and_size_and_nothing_else(
+        self, source: str, cache: Path
+    ) -> None:
+        for size in (16, 16, 8):
+            load(source, size, cache)
+        assert len(list(cache.iterdir())) == 2
+        assert {file.suffix for file in cache.iterdir()} == {".npz"}
+
+    def test_notices_that_a_users_file_was_written(self, folder: Path, cache: Path) -> None:
+        before = load(str(folder), 16, cache)
+        file = write(folder / IMAGE, an_image()[::-1].copy())
+        os.utime(file, ns=(1, 1))
+        assert not same(load(str(folder), 16, cache), before)
+
+    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut off", b"something else"])
+    def test_a_corrupted_file_is_made_again(self, source: str, cache: Path, content: bytes) -> None:
+        prepared = load(source, 16, cache)
+        (file,) = cache.iterdir()
+        intact = file.stat().st_size
+        file.write_bytes(content)
+        assert same(load(source, 16, cache), prepared)
+        assert file.stat().st_size == intact
+
+    def test_a_file_with_other_arrays_is_made_again(self, source: str, cache: Path) -> None:
+        prepared = load(source, 16, cache)
+        (file,) = cache.iterdir()
+        np.savez(file, image=np.zeros((2, 2, 2)), labels=np.zeros((2, 2, 2)))
+        assert same(load(source, 16, cache), prepared)
+
+    def test_a_corrupted_file_that_cannot_be_made_again_is_named(
+        self, source: str, cache: Path, without_nibabel: Callable[[], None]
+    ) -> None:
+        load(source, 16, cache)
+        (file,) = cache.iterdir()
+        file.write_bytes(b"something else")
+        without_nibabel()
+        said = f"{re.escape(str(file))}: the cached volume is corrupted .*nibabel"
+        with pytest.raises(UsageFailure, match=said):
+            load(source, 16, cache)
+        assert file.read_bytes() == b"something else"
+
+    def test_a_directory_that_cannot_be_written_is_named(self, source: str, cache: Path) -> None:
+        cache.write_text("a file where the directory should be")
+        with pytest.raises(UsageFailure, match=re.escape(str(cache)) + ".*cannot be written"):
+            load(source, 16, cache)

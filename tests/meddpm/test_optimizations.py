@@ -1,0 +1,241 @@
+"""Each configuration sets what it names, and leaves torch as it found it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from suites.meddpm.optimizations import OPTIMIZATIONS, float32_precision
+
+HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
+"""torch 2.9 and later."""
+
+# torch 2.9 and 2.10 say so whenever the older settings are used, which these tests do on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings")
+
+backends: Any = torch.backends
+
+GETTERS: dict[str, Callable[[], object]] = {
+    "matmul precision": torch.get_float32_matmul_precision,
+    "matmul allow_tf32": lambda: backends.cuda.matmul.allow_tf32,
+    "cudnn allow_tf32": lambda: backends.cudnn.allow_tf32,
+}
+if HAS_FP32_PRECISION:
+    GETTERS |= {
+        "everything": lambda: backends.fp32_precision,
+        "cuda": lambda: backends.cudnn.fp32_precision,
+        "cuda matmul": lambda: backends.cuda.matmul.fp32_precision,
+        "cudnn conv": lambda: backends.cudnn.conv.fp32_precision,
+        "cudnn rnn": lambda: backends.cudnn.rnn.fp32_precision,
+        "mkldnn": lambda: backends.mkldnn.fp32_precision,
+        "mkldnn matmul": lambda: backends.mkldnn.matmul.fp32_precision,
+        "mkldnn conv": lambda: backends.mkldnn.conv.fp32_precision,
+    }
+
+
+def global_state() -> dict[str, object]:
+    """What every getter answers, or that it raises: some do while the two APIs disagree."""
+
+    def answer(get: Callable[[], object]) -> object:
+        try:
+            return get()
+        except RuntimeError:
+            return "raises"
+
+    return {name: answer(get) for name, get in GETTERS.items()}
+
+
+def effective() -> set[str]:
+    """The precision of matrix products and convolutions."""
+    if HAS_FP32_PRECISION:
+        return {
+            backends.cuda.matmul.fp32_precision,
+            backends.cudnn.conv.fp32_precision,
+            backends.cudnn.rnn.fp32_precision,
+        }
+    return {
+        "tf32" if allowed else "ieee"
+        for allowed in (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32)
+    }
+
+
+def set_older(matmul: bool, cudnn: bool) -> None:
+    backends.cuda.matmul.allow_tf32 = matmul
+    backends.cudnn.allow_tf32 = cudnn
+
+
+def set_newer(**precisions: str) -> None:
+    targets = {
+        "everything": backends,
+        "cuda": backends.cudnn,
+        "matmul": backends.cuda.matmul,
+        "conv": backends.cudnn.conv,
+        "rnn": backends.cudnn.rnn,
+    }
+    for name, precision in precisions.items():
+        targets[name].fp32_precision = precision
+
+
+def set_both() -> None:
+    set_older(True, True)
+    set_newer(matmul="ieee", conv="ieee")
+
+
+PRIOR: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "older, all on": lambda: set_older(True, True),
+    "older, all off": lambda: set_older(False, False),
+    "older, mixed": lambda: set_older(True, False),
+    "older, matmul medium": lambda: torch.set_float32_matmul_precision("medium"),
+}
+if HAS_FP32_PRECISION:
+    PRIOR |= {
+        "newer, operations on": lambda: set_newer(matmul="tf32", conv="tf32", rnn="tf32"),
+        "newer, operations off": lambda: set_newer(matmul="ieee", conv="ieee", rnn="ieee"),
+        "newer, operations mixed": lambda: set_newer(matmul="tf32", conv="ieee", rnn="none"),
+        "newer, cuda": lambda: set_newer(cuda="tf32", matmul="ieee"),
+        "newer, everything on": lambda: set_newer(everything="tf32"),
+        "newer, everything bf16": lambda: set_newer(everything="bf16"),
+        "newer, everything off, cuda on": lambda: set_newer(everything="ieee", cuda="tf32"),
+        "both, so that the older getters raise": set_both,
+    }
+
+
+@pytest.fixture
+def torch_defaults() -> Iterator[None]:
+    """Puts the settings back to torch's defaults after a test that makes some of its own."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+    set_older(False, True)
+    if HAS_FP32_PRECISION:
+        set_newer(everything="none", cuda="none", matmul="none")
+        backends.mkldnn.matmul.fp32_precision = "none"
+
+
+@pytest.fixture(params=PRIOR)
+def prior_state(request: pytest.FixtureRequest) -> dict[str, object]:
+    """A state that a user's program may have left torch in."""
+    request.getfixturevalue("torch_defaults")
+    PRIOR[request.param]()
+    return global_state()
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Conv3d(2, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(32, 1))
+
+
+def test_the_papers_four_configurations() -> None:
+    parts = {
+        name: (optimization.float32_precision, optimization.memory_format)
+        for name, optimization in OPTIMIZATIONS.items()
+    }
+    assert parts == {
+        "baseline": ("ieee", torch.contiguous_format),
+        "tf32": ("tf32", torch.contiguous_format),
+        "channels_last": ("ieee", torch.channels_last_3d),
+        "tf32_channels_last": ("tf32", torch.channels_last_3d),
+    }
+    assert all(name == optimization.name for name, optimization in OPTIMIZATIONS.items())
+    assert all(optimization.summary for optimization in OPTIMIZATIONS.values())
+
+
+@pytest.mark.parametrize("name", OPTIMIZATIONS)
+@pytest.mark.parametrize("arch", ["cpu", "sm70", "sm75", "sm80", "sm90"])
+def test_runs_on_every_architecture(name: str, arch: str) -> None:
+    """Without TF32 (before sm80) there is still something to run: the paper did, on sm70."""
+    assert OPTIMIZATIONS[name].unavailable(arch) is None
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("name", OPTIMIZATIONS)
+    @pytest.mark.usefixtures("prior_state")
+    def test_is_set_for_products_and_convolutions_whatever_was_set_before(
+        self, name: str, model: nn.Module
+    ) -> None:
+        optimization = OPTIMIZATIONS[name]
+        with optimization.applied(model):
+            assert effective() == {optimization.float32_precision}
+
+    @pytest.mark.parametrize("name", OPTIMIZATIONS)
+    def test_is_put_back(self, name: str, model: nn.Module, prior_state: dict[str, object]) -> None:
+        with OPTIMIZATIONS[name].applied(model):
+            pass
+        assert global_state() == prior_state
+
+    @pytest.mark.parametrize("name", OPTIMIZATIONS)
+    def test_is_put_back_when_the_block_raises(
+        self, name: str, model: nn.Module, prior_state: dict[str, object]
+    ) -> None:
+        with pytest.raises(RuntimeError, match="out of memory"):
+            with OPTIMIZATIONS[name].applied(model):
+                raise RuntimeError("out of memory")
+        assert global_state() == prior_state
+
+    def test_blocks_can_be_nested(self, prior_state: dict[str, object]) -> None:
+        with float32_precision("tf32"):
+            with float32_precision("ieee"):
+                assert effective() == {"ieee"}
+            assert effective() == {"tf32"}
+        assert global_state() == prior_state
+
+    @pytest.mark.skipif(not HAS_FP32_PRECISION, reason="torch before 2.9 has no inheritance")
+    def test_a_setting_that_was_never_made_still_follows_its_backend(self) -> None:
+        """In a fresh process, because nothing can bring torch back to that state."""
+        program = (
+            "import torch\n"
+            "from suites.meddpm.optimizations import float32_precision\n"
+            "cudnn = torch.backends.cudnn\n"
+            "def settings():\n"
+            "    seen = []\n"
+            "    for precision in ('none', 'ieee', 'tf32', 'none'):\n"
+            "        cudnn.fp32_precision = precision\n"
+            "        seen += [cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision,\n"
+            "                 torch.backends.cuda.matmul.fp32_precision]\n"
+            "    return seen\n"
+            "before = settings()\n"
+            "for precision in ('ieee', 'tf32'):\n"
+            "    with float32_precision(precision):\n"
+            "        pass\n"
+            "    assert settings() == before, (precision, before, settings())\n"
+        )
+        root = Path(__file__).parents[2]
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+class TestMemoryLayout:
+    @pytest.mark.parametrize("name", ["channels_last", "tf32_channels_last"])
+    def test_weights_and_batches_have_channels_innermost(self, name: str, model: nn.Module) -> None:
+        optimization = OPTIMIZATIONS[name]
+        batch = torch.randn(1, 2, 4, 4, 4)
+        with optimization.applied(model):
+            weight = model.get_parameter("0.weight")
+            assert weight.is_contiguous(memory_format=torch.channels_last_3d)
+            prepared = optimization.prepare(batch)
+        assert prepared.stride() == (128, 1, 32, 8, 2)
+        assert torch.equal(prepared, batch)
+
+    @pytest.mark.parametrize("name", ["baseline", "tf32"])
+    def test_the_others_leave_both_contiguous(self, name: str, model: nn.Module) -> None:
+        optimization = OPTIMIZATIONS[name]
+        batch = torch.randn(1, 2, 4, 4, 4)
+        with optimization.applied(model):
+            assert model.get_parameter("0.weight").is_contiguous()
+            assert optimization.prepare(batch) is batch
+
+    def test_the_weights_keep_their_values_and_return_to_contiguous(self, model: nn.Module) -> None:
+        before = [parameter.clone() for parameter in model.parameters()]
+        with OPTIMIZATIONS["channels_last"].applied(model):
+            pass
+        assert all(parameter.is_contiguous() for parameter in model.parameters())
+        assert all(map(torch.equal, model.parameters(), before))

@@ -1,0 +1,201 @@
+"""The training step: its phases, what a reset restores, and that it does not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from suites.meddpm.data import Volumes, load
+from suites.meddpm.model import GaussianDiffusion3D, UNet3D
+from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.step import LEARNING_RATE, TrainingStep
+
+
+def unheard(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
+    return nullcontext()
+
+
+@pytest.fixture(scope="module")
+def volumes(tmp_path_factory: pytest.TempPathFactory) -> Volumes:
+    return load("synthetic", 8, tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def diffusion() -> GaussianDiffusion3D:
+    torch.manual_seed(11)
+    return GaussianDiffusion3D(
+        UNet3D(3, 1, model_channels=32, channel_multipliers=(1, 2), attention_factors=(2,))
+    )
+
+
+@pytest.fixture(params=OPTIMIZATIONS)
+def step(
+    request: pytest.FixtureRequest, diffusion: GaussianDiffusion3D, volumes: Volumes
+) -> Iterator[TrainingStep]:
+    """A step under each of the configurations."""
+    optimization = OPTIMIZATIONS[request.param]
+    with optimization.applied(diffusion):
+        yield TrainingStep(diffusion, volumes, optimization, unheard, "cpu")
+
+
+def everything(step: TrainingStep) -> list[Tensor]:
+    """All that a step may change, copied."""
+    adam = [value for state in step.adam.state.values() for value in state.values()]
+    tensors = [*step.diffusion.parameters(), *step.diffusion.buffers(), *adam]
+    return [tensor.detach().clone() for tensor in tensors] + [torch.get_rng_state()]
+
+
+class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the operators that are dispatched inside the block, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def operators(step: TrainingStep) -> list[str]:
+    """The operators that one step dispatches, in order."""
+    dispatched = Dispatched()
+    with dispatched:
+        step()
+    return dispatched.names
+
+
+def test_the_phases_are_forward_backward_optimizer(
+    diffusion: GaussianDiffusion3D, volumes: Volumes
+) -> None:
+    marks: list[tuple[str, bool, bool]] = []
+    weight = diffusion.get_parameter("denoise_fn.out.2.weight")
+    initial = weight.detach().clone()
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        yield
+        marks.append((name, weight.grad is not None, not torch.equal(weight, initial)))
+
+    TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], phase, "cpu")()
+    # phase, has a gradient after it, has moved after it
+    assert marks == [
+        ("forward", False, False),
+        ("backward", True, False),
+        ("optimizer", False, True),
+    ]
+
+
+def test_returns_a_detached_loss_that_is_the_mean_of_the_noise_at_first(
+    step: TrainingStep,
+) -> None:
+    loss = step()
+    assert loss.shape == ()
+    assert not loss.requires_grad
+    # An untrained network predicts 0, and the mean of |N(0, 1)| is 0.80.
+    assert loss.item() == pytest.approx(0.80, abs=0.1)
+
+
+def test_training_lowers_the_loss(volumes: Volumes, diffusion: GaussianDiffusion3D) -> None:
+    step = TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
+    for group in step.adam.param_groups:
+        group["lr"] = 1e-3
+    losses = [step().item() for _ in range(30)]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+
+
+def test_adam_has_the_published_learning_rate(step: TrainingStep) -> None:
+    assert [group["lr"] for group in step.adam.param_groups] == [LEARNING_RATE] == [1e-5]
+
+
+class TestReset:
+    def test_two_resets_give_the_same_losses_bit_for_bit(self, step: TrainingStep) -> None:
+        first = [step() for _ in range(3)]
+        step.reset()
+        second = [step() for _ in range(3)]
+        assert torch.equal(torch.stack(first), torch.stack(second))
+        assert len({loss.item() for loss in first}) == 3
+
+    def test_restores_everything_the_step_changes(self, step: TrainingStep) -> None:
+        before = everything(step)
+        step()
+        assert not all(map(torch.equal, everything(step), before))
+        step.reset()
+        assert all(map(torch.equal, everything(step), before))
+        assert all(parameter.grad is None for parameter in step.diffusion.parameters())
+
+    def test_works_in_place_and_keeps_the_memory_layout(self, step: TrainingStep) -> None:
+        def places() -> list[tuple[int, tuple[int, ...]]]:
+            adam = [value for state in step.adam.state.values() for value in state.values()]
+            return [
+                (tensor.data_ptr(), tensor.stride())
+                for tensor in [*step.diffusion.parameters(), *adam]
+            ]
+
+        before = places()
+        step()
+        step.reset()
+        assert places() == before
+
+    def test_recovers_from_a_step_that_was_broken_off(self, step: TrainingStep) -> None:
+        expected = step()
+        step.diffusion(step.image, step.mask).backward()
+        step.reset()
+        assert torch.equal(step(), expected)
+
+    def test_every_step_does_the_same_work_the_first_included(self, step: TrainingStep) -> None:
+        first = operators(step)
+        second = operators(step)
+        step.reset()
+        assert first == second == operators(step)
+
+
+def test_constructing_a_step_leaves_the_weights_alone(
+    diffusion: GaussianDiffusion3D, volumes: Volumes
+) -> None:
+    before = [parameter.detach().clone() for parameter in diffusion.parameters()]
+    TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
+    assert all(map(torch.equal, diffusion.parameters(), before))
+
+
+def test_the_batch_is_converted_inside_the_step(
+    diffusion: GaussianDiffusion3D, volumes: Volumes
+) -> None:
+    """As in the paper, where batches come contiguous and are converted before the model."""
+    optimization = OPTIMIZATIONS["channels_last"]
+    with optimization.applied(diffusion):
+        step = TrainingStep(diffusion, volumes, optimization, unheard, "cpu")
+        assert step.mask.is_contiguous()
+        given: list[Tensor] = []
+        diffusion.register_forward_pre_hook(lambda _, inputs: given.extend(inputs))
+        step()
+    assert len(given) == 2
+    assert all(batch.is_contiguous(memory_format=torch.channels_last_3d) for batch in given)
+
+
+def test_nothing_in_the_step_waits_for_the_device(
+    diffusion: GaussianDiffusion3D, volumes: Volumes
+) -> None:
+    """Reading a value back is `_local_scalar_dense`; Adam's step count lives on the host."""
+    step = TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
+    dispatched = Dispatched()
+    with dispatched:
+        diffusion(step.image, step.mask).backward()
+    assert dispatched.names
+    waiting = ("_local_scalar_dense", "nonzero")
+    assert not [name for name in dispatched.names if any(word in name for word in waiting)]
+
+
+def test_the_step_runs_from_a_fresh_cache_directory(tmp_path: Path) -> None:
+    """A synthetic volume needs no file."""
+    load("synthetic", 8, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
