@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf import baselines, files
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model import STEP, Device, Measurement
 
@@ -35,14 +36,19 @@ def proposals(
     """What accepting `measurements` would change, test by test, in their order.
 
     `created` is when they were measured. Raises BadFile when a baseline file that would be changed
-    cannot be read: it is not overwritten.
+    cannot be read: it is not overwritten; UsageFailure when processes measured different workloads.
     """
     found = []
     for group in _by_test(measurements):
         first = group[0]
+        if any(dict(other.workload) != dict(first.workload) for other in group):
+            raise UsageFailure(
+                f'the measurements "{first.name}" of {first.test} are of different workloads, so '
+                "they are no baseline: record them anew, with one workload"
+            )
         device = first.fingerprint.device
         file = baselines.path_for(folder, device, first.suite)
-        known = baselines.load(file)
+        known = baselines.load_for(folder, device, first.suite)
         old = known.tests.get(first.test, {}).get(first.name) if known else None
         new = baselines.entry_of(group, created[:10])
         found.append(Proposal(file, device, group, _acceptance(group, old, new, reason)))
@@ -84,7 +90,7 @@ def _acceptance(
         test=first.test,
         name=first.name,
         revision=first.fingerprint.revision,
-        processes=len(group),
+        processes=len({measurement.process for measurement in group}),
         changes={
             metric: baselines.Change(
                 old=centre(before[metric]) if metric in before else None,

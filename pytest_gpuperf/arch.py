@@ -96,7 +96,7 @@ def detect_device(index: int = 0) -> Device | None:
             name = _instance_name(session, gpu.instance, name)
         uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
         major, minor = capability
-        return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid, platform.node()))
+        return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid or platform.node()))
 
 
 def portable_device() -> Device:
@@ -116,6 +116,6 @@ def _instance_name(session: nvml.Session, instance: object, gpu_name: str) -> st
     return f"{gpu_name} MIG {attributes.gpuInstanceSliceCount}g.{gigabytes}gb"
 
 
-def _digest(*parts: str) -> str:
-    """Twelve hexadecimal digits that tell one machine from another without naming it."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+def _digest(identifier: str) -> str:
+    """Twelve hexadecimal digits that tell one GPU from another without naming it."""
+    return hashlib.sha256(identifier.encode()).hexdigest()[:12]

@@ -6,6 +6,7 @@ measured with, and a log of what was accepted when and why.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf import files
 from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model import Device, Measurement, Scalar
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
-_FORBID_UNKNOWN = {"extra": "forbid"}
+_CHECKED = {"extra": "forbid", "allow_inf_nan": False}
 
 Processes = tuple[tuple[float, ...], ...]
 """Per process, the values of its rounds."""
@@ -30,7 +32,7 @@ Processes = tuple[tuple[float, ...], ...]
 class Entry:
     """The accepted samples of one measurement of one test."""
 
-    __pydantic_config__ = _FORBID_UNKNOWN
+    __pydantic_config__ = _CHECKED
 
     recorded: str
     """The day of the measurement, UTC."""
@@ -41,13 +43,15 @@ class Entry:
     revision: str
     samples: Mapping[str, Mapping[str, Processes]]
     """Per phase and metric."""
+    units: tuple[str, ...] = ()
+    """The GPU of each process, in the order of the samples: a digest of its UUID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """The centre of one metric before and after an acceptance; None where there was none."""
 
-    __pydantic_config__ = _FORBID_UNKNOWN
+    __pydantic_config__ = _CHECKED
 
     old: float | None
     new: float | None
@@ -57,7 +61,7 @@ class Change:
 class Acceptance:
     """One line of the log: what was accepted, when and why."""
 
-    __pydantic_config__ = _FORBID_UNKNOWN
+    __pydantic_config__ = _CHECKED
 
     date: str
     reason: str
@@ -72,7 +76,7 @@ class Acceptance:
 class BaselineFile:
     """All baselines of one suite on one device."""
 
-    __pydantic_config__ = _FORBID_UNKNOWN
+    __pydantic_config__ = _CHECKED
 
     schema: int
     arch: str
@@ -80,7 +84,8 @@ class BaselineFile:
     suite: str
     tests: Mapping[str, Mapping[str, Entry]]
     """Per test's node id and measurement's name."""
-    accepted: tuple[Acceptance, ...] = ()
+    accepted: tuple[Acceptance, ...]
+    """Last, and never left out: a file that was cut short does not have it."""
 
 
 def path_for(folder: Path, device: Device, suite: str) -> Path:
@@ -100,18 +105,37 @@ def load(file: Path) -> BaselineFile | None:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        data = yaml.load(text, Loader=loader)
+        data = yaml.load(text, Loader=_loader())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
         raise BadFile(file, where, f"not YAML: {error.problem}", _REMEDY) from None
-    except yaml.YAMLError as error:
-        raise BadFile(file, "", f"not YAML: {error}", _REMEDY) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: a number or a date that Python does not have, such as 2026-13-01.
+        raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", _REMEDY) from None
     loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY)
     _check_samples(loaded, file)
     return loaded
+
+
+def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
+    """The baselines of `suite` on `device`, or None when there are none.
+
+    Raises BadFile, also for a file of another device that was put into this one's place.
+    """
+    file = path_for(folder, device, suite)
+    found = load(file)
+    if found is not None:
+        for entry, inside, wanted in (
+            ("arch", found.arch, device.arch),
+            ("device", found.device, device.name),
+            ("suite", found.suite, suite),
+        ):
+            if inside != wanted:
+                problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
+                raise BadFile(file, entry, problem, _REMEDY)
+    return found
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
@@ -123,19 +147,15 @@ def save(baselines: BaselineFile, file: Path) -> None:
         Dumper=_dumper(),
         sort_keys=False,
         allow_unicode=True,
-        width=100,
+        width=sys.maxsize,  # a process stays on its line however many rounds it has
     )
     files.write_atomically(file, _HEADER + text)
 
 
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
-    """The entry that accepts these measurements: one test's, one per process."""
+    """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0]
-    samples: dict[str, dict[str, list[tuple[float, ...]]]] = {}
-    for measurement in measurements:
-        for sample in measurement.samples:
-            phase = samples.setdefault(sample.phase, {})
-            phase.setdefault(sample.metric, []).append(sample.values)
+    units = {m.process: m.fingerprint.device.identity for m in measurements}
     return Entry(
         recorded=recorded,
         configuration=first.configuration,
@@ -149,9 +169,15 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         },
         revision=first.fingerprint.revision,
         samples={
-            phase: {metric: tuple(values) for metric, values in series.items()}
-            for phase, series in samples.items()
+            phase: {
+                metric: tuple(map(tuple, rounds))
+                for metric, rounds in series.items()
+                # What only some processes have is no baseline.
+                if len(rounds) == len(units)
+            }
+            for phase, series in samples_by_phase(measurements).items()
         },
+        units=tuple(units.values()),
     )
 
 
@@ -170,7 +196,7 @@ def with_entry(
 
 def empty(device: Device, suite: str) -> BaselineFile:
     """A file without entries for `suite` on `device`."""
-    return BaselineFile(SCHEMA, device.arch, device.name, suite, {})
+    return BaselineFile(SCHEMA, device.arch, device.name, suite, {}, ())
 
 
 _HEADER = """\
@@ -193,6 +219,33 @@ def _check_samples(baselines: BaselineFile, file: Path) -> None:
                         raise BadFile(file, where, "no such metric in the catalogue", _REMEDY)
                     if not processes or not all(processes):
                         raise BadFile(file, where, "a process without values", _REMEDY)
+                    if entry.units and len(processes) != len(entry.units):
+                        problem = f"{len(processes)} processes, and units has {len(entry.units)}"
+                        raise BadFile(file, where, problem, _REMEDY)
+
+
+def _loader() -> Any:
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        """Refuses what YAML would silently drop: all but the last of entries of one name."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                problem = ""
+                if key.tag != "tag:yaml.org,2002:str":
+                    problem = "a key that is not text"
+                elif key.value in seen:
+                    problem = f'the key "{key.value}" is there twice'
+                if problem:
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def _dumper() -> type[yaml.SafeDumper]:
@@ -214,6 +267,12 @@ def _dumper() -> type[yaml.SafeDumper]:
             return dumper.represent_int(int(value))
         return dumper.represent_float(value)
 
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        # Line breaks, of which Unicode has several, are folded unless they are escaped.
+        style = None if value.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
     Dumper.add_representer(list, sequence)
     Dumper.add_representer(float, number)
     return Dumper

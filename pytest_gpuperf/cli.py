@@ -59,7 +59,13 @@ def _parser() -> argparse.ArgumentParser:
     update = commands.add_parser(
         "update-baseline", help="accept a saved run as the baseline; needs no GPU"
     )
-    update.add_argument("run", nargs="?", type=Path, metavar="RUN", help="default: the newest run")
+    update.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        metavar="RUN",
+        help="one or more runs, of several machines or days for example; default: the newest",
+    )
     update.add_argument(
         "--reason", metavar="TEXT", help="why it is accepted; kept in the file's log"
     )
@@ -97,19 +103,27 @@ def _update(options: argparse.Namespace) -> int:
     from pytest_gpuperf import acceptance, runs
     from pytest_gpuperf.report import acceptance as shown
 
-    file = options.run or runs.newest(Path.cwd())
-    run = runs.load(file)
+    files = options.runs or [runs.newest(Path.cwd())]
+    loaded = [runs.load(file) for file in files]
     reason = options.reason or ""
     if not reason.strip():
         print('gpuperf: a reason is needed, for the log: --reason "torch 2.12"', file=sys.stderr)
         return BAD_CONFIGURATION
-    proposals = acceptance.proposals(run.measurements, options.baselines, reason, run.created)
+    proposals = acceptance.proposals(
+        [measurement for run in loaded for measurement in run.measurements],
+        options.baselines,
+        reason,
+        max(run.created for run in loaded),
+    )
     if not proposals:
-        print(f"gpuperf: {file} has no measurements to accept", file=sys.stderr)
+        print(f"gpuperf: {files[0]} has no measurements to accept", file=sys.stderr)
         return FAILED
     for proposal in proposals:
         print("\n".join(shown.lines(proposal)))
-    if not (options.yes or _confirmed(f"accept {len(proposals)} measurements of {file}?")):
+    if not (
+        options.yes
+        or _confirmed(f"accept {len(proposals)} measurements of {', '.join(map(str, files))}?")
+    ):
         print("nothing was written")
         return FAILED
     for proposal in proposals:
@@ -123,4 +137,8 @@ def _confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
         print("gpuperf: nobody to ask here; pass --yes to accept", file=sys.stderr)
         return False
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False

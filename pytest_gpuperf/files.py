@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.errors import BadFile, UsageFailure
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -46,12 +47,39 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
         )
     try:
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
-        return adapter(expected).validate_json(json.dumps(data, default=str), strict=True)
+        text = json.dumps(data, default=str)
+    except (ValueError, RecursionError):
+        raise BadFile(file, "", "an entry contains itself, or is nested too deep", remedy) from None
+    try:
+        return adapter(expected).validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        entry = "/".join(str(part) for part in first["loc"])
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise BadFile(file, entry, f"{first['msg']}{more}", remedy) from None
+        entry, problem = _first_problem(error.errors(include_url=False), json.loads(text))
+        raise BadFile(file, entry, problem, remedy) from None
+
+
+def _first_problem(errors: list[ErrorDetails], data: object) -> tuple[str, str]:
+    """The first offending entry of `data`, and what is wrong with it, of pydantic's findings."""
+    said: dict[str, list[str]] = {}
+    for error in errors:
+        said.setdefault(_entry(error, data), []).append(error["msg"])
+    (entry, first), more = next(iter(said.items())), len(said) - 1
+    # Where several types are allowed, each of them complains.
+    others = [text.removeprefix("Input should be ") for text in first[1:]]
+    problem = " or ".join([first[0], *others])
+    return entry, f"{problem} ({more} more)" if more else problem
+
+
+def _entry(error: ErrorDetails, data: Any) -> str:
+    """The path of an offending entry; pydantic's names of types at its end are left out."""
+    path = []
+    for part in error["loc"]:
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
+            if error["type"] != "missing":
+                break
+        path.append(str(part))
+    return "/".join(path)
 
 
 def adapter(expected: type[T]) -> TypeAdapter[T]:
@@ -77,7 +105,17 @@ def to_json(value: object) -> str:
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Replaces `file` by `text` in one step: a reader sees the old content or the new, whole."""
+    """Replaces `file` by `text` in one step: a reader sees the old content or the new, whole.
+
+    Raises UsageFailure where the file cannot be written; the old one is then as it was.
+    """
+    try:
+        _replace(file, text)
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def _replace(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
     temporary = Path(name)

@@ -13,11 +13,11 @@ from pytest_gpuperf import arch, baselines
 from pytest_gpuperf.collect.base import Phases, Plan, Work
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, UsageFailure
 from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.ledger import Judged
+from pytest_gpuperf.ledger import RECORDABLE, Judged
 from pytest_gpuperf.measuring import Instrument, Subject
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Device, Measurement, Outcome, Scalar, Verdict
-from pytest_gpuperf.options import Settings
+from pytest_gpuperf.options import Settings, selection
 from pytest_gpuperf.report import messages
 
 
@@ -26,6 +26,13 @@ class Records:
     """What one test measured, until its report takes it along."""
 
     judged: list[Judged] = field(default_factory=list)
+    _sent: int = 0
+
+    def unsent(self) -> list[Judged]:
+        """What was measured since the last call."""
+        new = self.judged[self._sent :]
+        self._sent = len(self.judged)
+        return new
 
 
 @dataclass(frozen=True)
@@ -134,15 +141,16 @@ class GpuPerf:
     def _judge(self, measurements: tuple[Measurement, ...]) -> tuple[Verdict, ...]:
         first = measurements[0]
         file = baselines.path_for(self._settings.baselines, self.device, first.suite)
+        known = baselines.load_for(self._settings.baselines, self.device, first.suite)
         return judge(
             measurements,
-            find_reference(baselines.load(file), first, messages.short(file, self._settings.root)),
+            find_reference(known, first, messages.short(file, self._settings.root)),
             catalogue().metrics,
             self._traits.tolerance,
         )
 
     def _command(self) -> str:
-        return shlex.join(self._config.invocation_params.args)
+        return shlex.join(selection(self._config.invocation_params.args))
 
 
 def find_reference(
@@ -150,18 +158,18 @@ def find_reference(
 ) -> Reference:
     """What `measurement` is compared with, or the reason why there is nothing."""
     if known is None:
-        return Reference(None, "no-file", f"{file} does not exist")
+        return Reference(None, missing="no-file", detail=f"{file} does not exist")
     entry = known.tests.get(measurement.test, {}).get(measurement.name)
     if entry is None:
-        return Reference(None, "no-entry", f"{file} has no entry for this test")
+        return Reference(None, missing="no-entry", detail=f"{file} has no entry for this test")
     if dict(entry.workload) != dict(measurement.workload):
         return Reference(
             None,
-            "other-workload",
-            f"the entry in {file} is of another workload: "
+            missing="other-workload",
+            detail=f"the entry in {file} is of another workload: "
             + messages.differences(entry.workload, measurement.workload),
         )
-    return Reference(entry.samples)
+    return Reference(entry.samples, units=entry.units)
 
 
 def fails(verdict: Verdict, settings: Settings) -> bool:
@@ -170,6 +178,12 @@ def fails(verdict: Verdict, settings: Settings) -> bool:
         verdict.outcome is Outcome.REGRESSED
         or (verdict.outcome is Outcome.INCONCLUSIVE and settings.inconclusive == "fail")
         or (verdict.outcome is Outcome.NO_BASELINE and settings.missing == "fail")
+        # What is there is not replaced without being asked: recording would not help this one.
+        or (
+            verdict.outcome is Outcome.NO_BASELINE
+            and settings.missing == "record"
+            and verdict.reason not in RECORDABLE
+        )
         or (verdict.outcome is Outcome.UNSUPPORTED and settings.require_counters)
     )
 
@@ -221,11 +235,11 @@ def _checked(options: Mapping[str, object]) -> dict[str, object]:
         if key not in known:
             raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
     metric_set = options.get("metrics")
-    if metric_set is not None and metric_set not in catalogue().sets:
+    if metric_set is not None and metric_set not in tuple(catalogue().sets):
         sets = ", ".join(catalogue().sets)
         raise UsageFailure(f"metrics={metric_set!r}: no such set; known are {sets}")
     rounds = options.get("rounds")
-    if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
+    if rounds is not None and (type(rounds) is not int or rounds < 1):
         raise UsageFailure(f"rounds={rounds!r}: a whole number from 1 on is needed")
     tolerance = options.get("tolerance", {})
     if not isinstance(tolerance, Mapping):
@@ -254,4 +268,4 @@ def check_baselines(settings: Settings, device: Device, suites: Iterable[str]) -
     """
     if settings.judge:
         for suite in sorted(suites):
-            baselines.load(baselines.path_for(settings.baselines, device, suite))
+            baselines.load_for(settings.baselines, device, suite)

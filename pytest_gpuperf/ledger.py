@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf import acceptance, files, runs
 from pytest_gpuperf.model import Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import messages
+from pytest_gpuperf.report import messages, table
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.summary import Line, configurations, summary
 
 if TYPE_CHECKING:
     from pytest_gpuperf.options import Settings
+
+
+RECORDABLE = ("no-file", "no-entry")
+"""Reasons for which `--gpuperf-missing record` makes a baseline: there is none to be replaced."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,16 @@ class Ledger:
         self.refusals: list[str] = []
         """Usage failures that came up inside tests; the session then exits with 4."""
         self._judged: list[Judged] = []
+        self._passed: list[Judged] = []
         self._notes: list[str] = []
         self._run = ""
 
-    def add(self, texts: Iterable[str], refusal: str = "") -> None:
+    def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
         """Takes the judged measurements of one test, written by `to_text`."""
-        self._judged += [files.adapter(Judged).validate_json(text) for text in texts]
+        judged = [files.adapter(Judged).validate_json(text) for text in texts]
+        self._judged += judged
+        if not failed:
+            self._passed += judged
         if refusal:
             self.refusals.append(refusal)
 
@@ -75,17 +83,19 @@ class Ledger:
     def summary(self, width: int, command: str) -> list[Line]:
         """The terminal summary, in lines of at most `width` characters."""
         judged = [(entry.measurements, entry.verdicts) for entry in self._judged]
-        table = configurations(judged, width)
+        side_by_side = configurations(judged, width)
         lines = summary(judged, width, command, self._run)
-        lines += [Line(note) for note in self._notes]
-        lines += [Line(f"refused: {text}", "bad") for text in dict.fromkeys(self.refusals)]
-        return table + lines
+        lines += [Line(text) for note in self._notes for text in table.wrapped([note], width, "")]
+        for refusal in dict.fromkeys(self.refusals):
+            for text in f"refused: {refusal}".splitlines():
+                lines += [Line(part, "bad") for part in table.wrapped([text], width, "")]
+        return side_by_side + lines
 
     def _record(self, folder: Path, run: Run, root: Path) -> None:
         new = [
             judged
-            for judged in self._judged
-            if any(verdict.reason in ("no-file", "no-entry") for verdict in judged.verdicts)
+            for judged in self._passed
+            if any(verdict.reason in RECORDABLE for verdict in judged.verdicts)
             and not any(verdict.outcome is Outcome.REGRESSED for verdict in judged.verdicts)
         ]
         measurements = [m for judged in new for m in judged.measurements]

@@ -5,6 +5,7 @@ Guards the device (one measurement at a time, readings before and after) and add
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_gpuperf import arch, files, fingerprint, guard
-from pytest_gpuperf.collect.base import Collector, Plan, Work
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.collect.base import Collected, Collector, Plan, Work
+from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import (
     STEP,
@@ -90,6 +91,7 @@ class Instrument:
         else:
             collected = collector.collect(work, plan)
             conditions = None
+        _check(collected, collector.name)
         return Measurement(
             test=subject.test,
             name=subject.name,
@@ -125,6 +127,25 @@ class Instrument:
     @cached_property
     def _revision(self) -> str:
         return fingerprint.revision(self._root)
+
+
+def _check(collected: Collected, collector: str) -> None:
+    """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector."""
+    known = catalogue().metrics
+    seen: set[tuple[str, str]] = set()
+    sampled = [sample.metric for sample in collected.samples]
+    for name in (*sampled, *(entry.metric for entry in collected.unsupported)):
+        if name not in known:
+            raise MeasurementError(f'the collector {collector} brought "{name}": no such metric')
+    for sample in collected.samples:
+        what = f"the collector {collector} brought {{}} {sample.metric} of {sample.phase}"
+        if not sample.values:
+            raise MeasurementError(what.format("no value for"))
+        if not all(map(math.isfinite, sample.values)):
+            raise MeasurementError(what.format(f"{list(sample.values)} for"))
+        if (sample.phase, sample.metric) in seen:
+            raise MeasurementError(what.format("a second sample of"))
+        seen.add((sample.phase, sample.metric))
 
 
 def _ordered(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:

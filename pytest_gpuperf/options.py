@@ -7,7 +7,7 @@ it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,6 +155,11 @@ def add_options(parser: pytest.Parser) -> None:
                 parser.addini(option.ini, option.help, type="string", default=option.default)
 
 
+def documented() -> tuple[_Option, ...]:
+    """All flags, for the documentation."""
+    return _OPTIONS
+
+
 def read_settings(config: pytest.Config) -> Settings:
     """The settings of this invocation. Raises pytest.UsageError for a bad value."""
     get = _reader(config)
@@ -170,7 +175,7 @@ def read_settings(config: pytest.Config) -> Settings:
         raise pytest.UsageError(
             "--gpuperf-collector replay needs the run to judge: --gpuperf-replay RUN"
         )
-    reports = tuple(config.invocation_params.dir / name for name in _list(config))
+    reports = _reports(config)
     for report in reports:
         if report.suffix not in REPORT_SUFFIXES:
             raise pytest.UsageError(
@@ -182,17 +187,44 @@ def read_settings(config: pytest.Config) -> Settings:
         arch=get("--gpu-arch"),
         arch_is_flag=config.getoption("gpuperf_gpu_arch") is not None,
         collector=collector,
-        replay=config.invocation_params.dir / replay if replay else None,
+        replay=_path(config, "--gpuperf-replay"),
         metrics=_chosen(get("--gpuperf-metrics"), METRIC_SETS, "--gpuperf-metrics"),
-        rounds=_positive(get("--gpuperf-rounds"), "--gpuperf-rounds"),
+        rounds=_positive(config, "--gpuperf-rounds"),
         missing=_chosen(get("--gpuperf-missing"), MISSING, "--gpuperf-missing"),
         inconclusive=_chosen(get("--gpuperf-inconclusive"), INCONCLUSIVE, "--gpuperf-inconclusive"),
         require_counters=_switch(config, "--gpuperf-require-counters"),
         judge=not _switch(config, "--gpuperf-no-judge"),
-        run=config.invocation_params.dir / get("--gpuperf-run") if get("--gpuperf-run") else None,
+        run=_path(config, "--gpuperf-run"),
         reports=reports,
-        baselines=root / get("--gpuperf-baselines"),
+        baselines=_path(config, "--gpuperf-baselines") or root,
     )
+
+
+_ABOUT_THE_RUN = (
+    "--gpuperf-replay",
+    "--gpuperf-run",
+    "--gpuperf-report",
+    "--gpuperf-missing",
+    "--gpuperf-inconclusive",
+)
+
+
+def selection(arguments: Sequence[str]) -> list[str]:
+    """The arguments of pytest that say what is measured and where, for `gpuperf record`.
+
+    Leaves out the flags of ours that say what becomes of the numbers.
+    """
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        if skip:
+            skip = False
+        elif flag in _ABOUT_THE_RUN:
+            skip = not value
+        else:
+            kept.append(argument)
+    return kept
 
 
 def _option(flag: str) -> _Option:
@@ -210,12 +242,27 @@ def _reader(config: pytest.Config) -> Callable[[str], str]:
 
 def _switch(config: pytest.Config, flag: str) -> bool:
     option = _option(flag)
-    return bool(config.getoption(option.dest) or config.getini(option.ini))
+    try:
+        return bool(config.getoption(option.dest) or config.getini(option.ini))
+    except (ValueError, pytest.UsageError) as error:  # before and from pytest 9
+        raise pytest.UsageError(f"ini setting {option.ini}: {error}") from None
 
 
-def _list(config: pytest.Config) -> list[str]:
+def _path(config: pytest.Config, flag: str) -> Path | None:
+    """A path: typed, it is relative to where one typed it; in the ini file, to the root."""
+    option = _option(flag)
+    typed = config.getoption(option.dest)
+    if typed is not None:
+        return config.invocation_params.dir / str(typed) if typed else None
+    written = str(config.getini(option.ini))
+    return config.rootpath / written if written else None
+
+
+def _reports(config: pytest.Config) -> tuple[Path, ...]:
     option = _option("--gpuperf-report")
-    return list(config.getoption(option.dest) or config.getini(option.ini))
+    typed = config.getoption(option.dest)
+    folder = config.rootpath if typed is None else config.invocation_params.dir
+    return tuple(folder / name for name in typed or config.getini(option.ini))
 
 
 def _chosen(value: str, choices: tuple[str, ...], flag: str) -> str:
@@ -227,11 +274,15 @@ def _chosen(value: str, choices: tuple[str, ...], flag: str) -> str:
     return value
 
 
-def _positive(value: str, flag: str) -> int:
+def _positive(config: pytest.Config, flag: str) -> int:
+    option = _option(flag)
+    typed = config.getoption(option.dest)
+    value = str(config.getini(option.ini) if typed is None else typed)
     try:
         number = int(value)
     except ValueError:
         number = 0
     if number < 1:
-        raise pytest.UsageError(f"{flag} takes a whole number from 1 on, not {value!r}")
+        where = f"ini setting {option.ini}" if typed is None else flag
+        raise pytest.UsageError(f"{where} takes a whole number from 1 on, not {value!r}")
     return number

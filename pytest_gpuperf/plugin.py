@@ -72,6 +72,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _or_usage_error(lambda: _prepare(config, concerned))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Says in a worker's tests what would have stopped a process without workers."""
+    if _REFUSAL in item.config.stash and _concerns_us(item):
+        raise item.config.stash[_REFUSAL]
+
+
 @pytest.fixture
 def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     """Measures a step, compares it with its baseline, and fails the test if it got worse.
@@ -81,10 +87,9 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     from pytest_gpuperf import fixture
 
     config = request.config
-    if _REFUSAL in config.stash:
-        raise config.stash[_REFUSAL]
     item: pytest.Item = request.node
-    records = item.stash.setdefault(_RECORDS, fixture.Records())
+    # Its own for every execution: a test may be run again after it failed.
+    records = item.stash[_RECORDS] = fixture.Records()
     traits = fixture.traits_of(item)
     return fixture.GpuPerf(config, config.stash[_SETTINGS], _instrument(config), traits, records)
 
@@ -95,16 +100,18 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Sends what a test measured along with its report."""
     report = yield
-    if "gpuperf" not in _fixtures(item):
+    if not _concerns_us(item):
         return report
     from pytest_gpuperf.errors import UsageFailure
-    from pytest_gpuperf.ledger import to_text
 
     # TestReport keeps attributes it does not know, also on the way from an xdist worker. They stay
     # out of user_properties, which JUnit files print in full.
     records = item.stash.get(_RECORDS, None)
-    if records is not None and call.when == "call":
-        report.__dict__["gpuperf"] = [to_text(judged) for judged in records.judged]
+    unsent = records.unsent() if records else ()  # fixtures may measure too, in another phase
+    if unsent:
+        from pytest_gpuperf.ledger import to_text
+
+        report.__dict__["gpuperf"] = [to_text(judged) for judged in unsent]
     if call.excinfo is not None and isinstance(call.excinfo.value, UsageFailure):
         report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
         report.longrepr = f"gpuperf: {call.excinfo.value}"
@@ -122,7 +129,7 @@ class _Gatherer:
         texts = report.__dict__.get("gpuperf", [])
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
-            _ledger(self._config).add(texts, refusal)
+            _ledger(self._config).add(texts, refusal, failed=report.failed)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded."""
@@ -130,7 +137,13 @@ class _Gatherer:
             return
         ledger = self._config.stash[_LEDGER]
         settings = self._config.stash[_SETTINGS]
-        _or_usage_error(lambda: ledger.save(settings, _command(self._config)))
+        from pytest_gpuperf.errors import UsageFailure
+
+        try:
+            ledger.save(settings, _command(self._config))
+        except UsageFailure as refusal:
+            # Raised, it would keep pytest from saying which tests failed.
+            ledger.refusals.append(str(refusal))
         if ledger.refusals:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -138,9 +151,9 @@ class _Gatherer:
         """Prints one row per test and metric, and the next command to type."""
         if _LEDGER not in self._config.stash:
             return
-        terminalreporter.section("gpuperf")
+        terminalreporter.write_sep("=", "gpuperf")
         width = terminalreporter._tw.fullwidth
-        for line in self._config.stash[_LEDGER].summary(width, _command(self._config)):
+        for line in self._config.stash[_LEDGER].summary(width, _selection(self._config)):
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
 
 
@@ -156,7 +169,8 @@ def _prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What has to be right before the first test runs. Raises UsageFailure."""
     from pytest_gpuperf import fixture
 
-    suites = {fixture.traits_of(i).suite for i in items if "gpuperf" in _fixtures(i)}
+    traits = [(item, fixture.traits_of(item)) for item in items]
+    suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
     if config.option.collectonly:
         return
     device = _instrument(config).device
@@ -204,6 +218,11 @@ def _or_usage_error(act: Callable[[], object]) -> None:
 def _command(config: pytest.Config) -> str:
     """What pytest was started with, as one would type it."""
     return shlex.join(config.invocation_params.args)
+
+
+def _selection(config: pytest.Config) -> str:
+    """What of it says what to measure, for the commands that the summary ends with."""
+    return shlex.join(options.selection(config.invocation_params.args))
 
 
 def _is_worker(config: pytest.Config) -> bool:

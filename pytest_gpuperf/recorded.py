@@ -19,6 +19,13 @@ class RecordedRun:
             raise UsageFailure(
                 f"{file}: this run has no measurements, so there is nothing to judge"
             )
+        measured_on = (m.fingerprint.device for m in self._measurements)
+        devices = dict.fromkeys(f"{device.name} ({device.arch})" for device in measured_on)
+        if len(devices) > 1:
+            raise UsageFailure(
+                f"{file}: this run was measured on {' and on '.join(devices)}. Each has baselines "
+                "of its own: replay the runs of one device at a time"
+            )
 
     @property
     def device(self) -> Device:

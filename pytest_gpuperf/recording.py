@@ -17,6 +17,7 @@ from pathlib import Path
 from pytest_gpuperf import runs
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model import Run
+from pytest_gpuperf.report import messages
 
 _TESTS_FAILED = 1
 
@@ -62,7 +63,8 @@ def record(processes: int, pytest_args: Sequence[str], file: Path) -> int:
     runs.save(runs.merged(found, command), file)
     print(f"run saved: {file}")
     if not worst:
-        print('accept it with:  gpuperf update-baseline --reason "..."')
+        named = shlex.quote(messages.short(file, Path.cwd()))
+        print(f'accept it with:  gpuperf update-baseline {named} --reason "..."')
     return worst
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from pytest_gpuperf import files
 from pytest_gpuperf.errors import BadFile, UsageFailure
@@ -23,8 +24,8 @@ def now() -> str:
 
 
 def new_file(root: Path) -> Path:
-    """A name for a new run under `root`. Names sort by time; two processes never share one."""
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    """A name for a new run under `root`. Names sort by time, and no two runs share one."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     return root / FOLDER / f"{stamp}-{os.getpid()}.json"
 
 
@@ -49,17 +50,58 @@ def save(run: Run, file: Path) -> None:
 def load(file: Path) -> Run:
     """The run in `file`. Raises BadFile or UsageFailure; the file is never changed."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
+    try:
+        data = json.loads(text, object_pairs_hook=_without_twins)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise BadFile(file, where, f"not JSON: {error.msg}", _REMEDY) from None
-    return files.validate(data, Run, file, SCHEMA, _REMEDY)
+    except (ValueError, RecursionError) as error:
+        raise BadFile(file, "", f"cannot be read: {error}", _REMEDY) from None
+    run = files.validate(data, Run, file, SCHEMA, _REMEDY)
+    _check_samples(run, file)
+    return run
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The mapping of these pairs. Raises ValueError for a key that is there twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f'the key "{key}" is there twice')
+        found[key] = value
+    return found
+
+
+def _check_samples(run: Run, file: Path) -> None:
+    """What the types cannot say: metrics are known, sampled once per phase, and have values."""
+    from pytest_gpuperf.metrics import catalogue
+
+    known = catalogue().metrics
+    for number, measurement in enumerate(run.measurements):
+        seen: set[tuple[str, str]] = set()
+        for index, sample in enumerate(measurement.samples):
+            where = f"measurements/{number}/samples/{index}"
+            series = f"{sample.metric} of {sample.phase}"
+            if sample.metric not in known:
+                problem = f"no such metric in the catalogue: {sample.metric}"
+                raise BadFile(file, f"{where}/metric", problem, _REMEDY)
+            if not sample.values:
+                raise BadFile(file, f"{where}/values", f"no value for {series}", _REMEDY)
+            if (sample.phase, sample.metric) in seen:
+                raise BadFile(file, where, f"a second sample of {series}", _REMEDY)
+            seen.add((sample.phase, sample.metric))
+        for index, unsupported in enumerate(measurement.unsupported):
+            if unsupported.metric not in known:
+                where = f"measurements/{number}/unsupported/{index}/metric"
+                problem = f"no such metric in the catalogue: {unsupported.metric}"
+                raise BadFile(file, where, problem, _REMEDY)
 
 
 def merged(runs: Sequence[Run], command: str) -> Run:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.tolerance import Tolerance
+from pytest_gpuperf.judge.units import PRIOR_WEIGHT as UNITS_PRIOR_WEIGHT
+from pytest_gpuperf.judge.units import WIDENING, Units, error_between
 
 Rounds = Sequence[Sequence[float]]
 """Per process, the values of its rounds."""
@@ -22,6 +24,8 @@ PRIOR_WEIGHT = 20
 
 _MEDIAN_COST = {1: 1.0, 2: 1.0, 3: 1.16, 5: 1.20, 9: 1.22}
 """Standard error of a median of k over that of a mean of k, for normal noise."""
+_LARGEST_LOGARITHM = 700.0
+"""Beyond it a ratio is no finite number; such an interval is wide enough anyway."""
 _MEDIAN_COST_LIMIT = math.sqrt(math.pi / 2)
 
 
@@ -41,13 +45,24 @@ class Difference:
     logarithmic: bool
     """The change is the logarithm of a ratio: always, unless a zero or a negative value forbids."""
 
+    widening: float = 0.0
+    """By how much the tolerance widens, since the baseline has no process on this GPU."""
+
     def shown(self, change: float) -> float:
         """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
-        return math.expm1(change) if self.logarithmic else change
+        return math.expm1(min(change, _LARGEST_LOGARITHM)) if self.logarithmic else change
 
     def judged(self, shown: float) -> float:
         """The inverse of `shown`: a limit as people write it, on the judged scale."""
         return math.log1p(shown) if self.logarithmic else shown
+
+    def floor(self, tolerance: Tolerance) -> float:
+        """The tolerance of this comparison, on the judged scale."""
+        return self.judged(tolerance.floor) + self.widening
+
+    def equivalence(self, tolerance: Tolerance) -> float:
+        """The bound within which "unchanged" has to be shown, on the judged scale."""
+        return self.judged(tolerance.equivalence) + 2 * self.widening
 
     @property
     def from_zero(self) -> bool:
@@ -60,46 +75,66 @@ def centre(rounds: Rounds) -> float:
     return median(median(process) for process in rounds)
 
 
-def difference(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> Difference:
+def difference(
+    measured: Rounds, baseline: Rounds, tolerance: Tolerance, units: Units | None = None
+) -> Difference:
     """Compares the medians of `measured`'s processes with those of `baseline`'s.
 
     d = median(new) - mean(baseline); se = s sqrt(1/K + c_k^2/k), where s pools the class's scale
-    (weight 20) with the spread between the baseline's processes, and is never below the latter.
+    (weight 20) with the spread between the baseline's processes on one GPU, and is never below the
+    latter. `units` says which GPU each process ran on; without it, all on the same. On a GPU that
+    the baseline lacks, the error between GPUs comes on top (`units.py`).
+
     Both sides hold at least one process with at least one value.
     """
     old = [median(process) for process in baseline]
     new = [median(process) for process in measured]
     logarithmic = not tolerance.points and min(*old, *new) > 0
-    mean, now = fmean(old), median(new)
+    now = median(new)
     if logarithmic:
-        scaled = [math.log(value) for value in old]
-        change = median([math.log(value) for value in new]) - fmean(scaled)
-        mean = math.exp(fmean(scaled))
-    elif tolerance.points or mean == 0:
-        scaled = old
-        change = now - mean
+        size, scaled = 1.0, [math.log(value) for value in old]
+        new_scaled = median([math.log(value) for value in new])
     else:
-        # A relative metric with a zero somewhere: no logarithm, so the plain relative change.
-        scaled = [value / abs(mean) for value in old]
-        change = (now - mean) / abs(mean)
-    spread = _pooled_spread(scaled, tolerance.scale)
+        # A relative metric with a zero somewhere: no logarithm, so shares of the plain mean.
+        size = 1.0 if tolerance.points or fmean(old) == 0 else abs(fmean(old))
+        scaled, new_scaled = [value / size for value in old], now / size
+
+    if not tolerance.between_units:
+        units = None
+    groups = [scaled] if units is None else units.groups(scaled)
+    spread = _pooled_spread(groups, tolerance.scale)
     cost = _MEDIAN_COST.get(len(new), _MEDIAN_COST_LIMIT)
+    variance = spread**2 * cost**2 / len(new)
+    if units is None or units.known:
+        if units is not None:
+            scaled = [v for group in units.groups(scaled, comparable=True) for v in group]
+        centre_scaled = fmean(scaled)
+        variance += spread**2 / len(scaled)
+        degrees = PRIOR_WEIGHT + sum(len(group) - 1 for group in groups)
+        widening = 0.0
+    else:
+        means = [fmean(group) for group in groups]
+        centre_scaled = fmean(means)
+        between = error_between(means, tolerance.between_units)
+        variance += between**2 + spread**2 * fmean(1 / len(g) for g in groups) / len(groups)
+        degrees = UNITS_PRIOR_WEIGHT + len(groups) - 1
+        widening = WIDENING * between
     return Difference(
-        baseline=mean,
+        baseline=math.exp(centre_scaled) if logarithmic else centre_scaled * size,
         measured=now,
-        change=change,
-        standard_error=spread * math.sqrt(1 / len(old) + cost**2 / len(new)),
-        degrees_of_freedom=PRIOR_WEIGHT + len(old) - 1,
+        change=new_scaled - centre_scaled,
+        standard_error=math.sqrt(variance),
+        degrees_of_freedom=degrees,
         relative=not tolerance.points,
         logarithmic=logarithmic,
+        widening=widening,
     )
 
 
-def _pooled_spread(values: Sequence[float], scale: float) -> float:
-    """s: the class's scale with its prior weight, pooled with the spread that was seen."""
-    mean = fmean(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    seen = len(values) - 1
+def _pooled_spread(groups: Sequence[Sequence[float]], scale: float) -> float:
+    """s: the class's scale with its prior weight, pooled with the spread seen within the groups."""
+    squares = math.fsum((v - fmean(group)) ** 2 for group in groups for v in group)
+    seen = sum(len(group) - 1 for group in groups)
     own = math.sqrt(squares / seen) if seen else 0.0
     pooled = math.sqrt((PRIOR_WEIGHT * scale**2 + squares) / (PRIOR_WEIGHT + seen))
     return max(pooled, own)

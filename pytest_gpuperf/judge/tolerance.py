@@ -22,14 +22,16 @@ class Tolerance:
     """The spread between processes that is assumed before any was seen (s0)."""
     points: bool
     """Changes are absolute percentage points, not relative."""
+    between_units: float = 0.0
+    """The spread between GPUs of one name that is assumed; 0: the metric does not depend on it."""
 
 
 _CLASSES = {
-    MetricClass.DETERMINISTIC: (0.001, 0.005, 2e-5),
-    MetricClass.CYCLE: (0.005, 0.01, 1e-3),
-    MetricClass.RATIO: (0.0075, 0.015, 1.5e-3),
+    MetricClass.DETERMINISTIC: (0.001, 0.005, 2e-5, 0.0),
+    MetricClass.CYCLE: (0.005, 0.01, 1e-3, 1e-2),
+    MetricClass.RATIO: (0.0075, 0.015, 1.5e-3, 1e-2),
 }
-"""(delta0, delta1, s0) per class: docs/statistics.md says how they were chosen."""
+"""(delta0, delta1, s0, spread between GPUs) per class: docs/statistics.md says where from."""
 
 _WRITTEN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|pt)\s*$")
 
@@ -40,13 +42,12 @@ def tolerance_for(metric: Metric, written: str | None = None) -> Tolerance:
     A written tolerance moves the floor; the equivalence bound keeps its class's ratio to it.
     Raises UsageFailure for a tolerance that cannot be read, or of the wrong kind for the metric.
     """
-    floor, equivalence, scale = _CLASSES[metric.metric_class]
-    if metric.percentage:
-        floor, equivalence, scale = floor * 100, equivalence * 100, scale * 100
+    unit = 100 if metric.percentage else 1
+    floor, equivalence, scale, between = (unit * v for v in _CLASSES[metric.metric_class])
     if written is not None:
         asked = parse(written, metric)
         floor, equivalence = asked, asked * equivalence / floor
-    return Tolerance(floor, equivalence, scale, metric.percentage)
+    return Tolerance(floor, equivalence, scale, metric.percentage, between)
 
 
 def parse(written: str, metric: Metric) -> float:

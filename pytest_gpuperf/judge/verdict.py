@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpuperf.judge.interval import Difference, Rounds, centre, difference
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.units import Units
 from pytest_gpuperf.model import STEP, Direction, Measurement, Metric, Outcome, Verdict
 
 ALARM_RATE = 1e-3
@@ -20,6 +21,12 @@ LOOKS = 3
 """The looks that the error is split over; one is taken here (docs/statistics.md)."""
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that shows "unchanged"."""
+
+OTHER_GPU = (
+    "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
+    "wider by that"
+)
+"""The detail of a verdict that was reached between GPUs."""
 
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
@@ -33,6 +40,8 @@ class Reference:
     missing: str = ""
     """The reason code when there are no samples: `no-file`, `no-entry`, `other-workload`."""
     detail: str = ""
+    units: tuple[str, ...] = ()
+    """The GPU of each process of the samples; empty when that was not kept."""
 
 
 def judge(
@@ -51,6 +60,7 @@ def judge(
     measured = samples_by_phase(measurements)
     family = sum(metrics[name].gated for name in measured.get(STEP, {}))
     known = reference.samples or {}
+    units = _units(measurements, reference)
     verdicts: list[Verdict] = []
     for phase, series in measured.items():
         for name, rounds in series.items():
@@ -70,7 +80,7 @@ def judge(
             )
             baseline = known.get(phase, {}).get(name)
             if baseline is not None:
-                look = difference(rounds, baseline, tolerance)
+                look = difference(rounds, baseline, tolerance, units)
                 verdict = _compared(verdict, look, tolerance, family)
                 if gated:
                     outcome, reason = decide(metric.direction, look, tolerance, family)
@@ -98,28 +108,40 @@ def decide(
         return Outcome.UNCHANGED, "both-zero"
     if look.from_zero:
         return beyond, "from-zero"
-    floor, equivalence = look.judged(tolerance.floor), look.judged(tolerance.equivalence)
     degrees = look.degrees_of_freedom
-    if abs(worse) > floor:
+    if abs(worse) > look.floor(tolerance):
         if abs(worse) > _alarm_quantile(family, degrees) * look.standard_error:
             return beyond, "beyond-floor"
         return Outcome.INCONCLUSIVE, "beyond-floor-unsure"
     margin = float(stats.t.isf(UNCHANGED_RATE, degrees)) * look.standard_error
-    if abs(worse) + margin < equivalence:
+    if abs(worse) + margin < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
     return Outcome.INCONCLUSIVE, "too-noisy"
+
+
+def _units(measurements: Sequence[Measurement], reference: Reference) -> Units | None:
+    if not reference.units:
+        return None
+    measured = {measurement.fingerprint.device.identity for measurement in measurements}
+    return Units(reference.units, frozenset(measured))
 
 
 def samples_by_phase(
     measurements: Sequence[Measurement],
 ) -> dict[str, dict[str, list[list[float]]]]:
-    """The values of several processes' measurements: phase, metric, process, round."""
-    gathered: dict[str, dict[str, list[list[float]]]] = {}
+    """The values of several processes' measurements: phase, metric, process, round.
+
+    What one process measured twice is one process with more rounds.
+    """
+    gathered: dict[str, dict[str, dict[str, list[float]]]] = {}
     for measurement in measurements:
         for sample in measurement.samples:
-            series = gathered.setdefault(sample.phase, {}).setdefault(sample.metric, [])
-            series.append(list(sample.values))
-    return gathered
+            series = gathered.setdefault(sample.phase, {}).setdefault(sample.metric, {})
+            series.setdefault(measurement.process, []).extend(sample.values)
+    return {
+        phase: {metric: list(processes.values()) for metric, processes in series.items()}
+        for phase, series in gathered.items()
+    }
 
 
 def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
@@ -141,7 +163,8 @@ def _compared(verdict: Verdict, look: Difference, tolerance: Tolerance, family: 
         change=look.shown(look.change),
         low=look.shown(look.change - margin),
         high=look.shown(look.change + margin),
-        tolerance=tolerance.floor,
+        tolerance=look.shown(look.floor(tolerance)),
+        detail=OTHER_GPU if look.widening else "",
     )
 
 

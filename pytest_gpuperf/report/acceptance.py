@@ -13,7 +13,7 @@ from pytest_gpuperf.report import messages, numbers
 def lines(proposal: Proposal) -> list[str]:
     """One proposal as text: the test, and a line per metric of the whole step."""
     first = proposal.measurements[0]
-    count = len(proposal.measurements)
+    count = proposal.acceptance.processes
     processes = f"{count} process{'es' if count > 1 else ''}"
     found = [f"{messages.subject(first)} on {proposal.device.name}, {processes}"]
     for metric, change in proposal.acceptance.changes.items():

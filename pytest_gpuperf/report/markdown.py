@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.model import STEP, Run, Verdict
+import re
+
+from pytest_gpuperf.model import STEP, Measurement, Run, Verdict
 from pytest_gpuperf.report import table
 
 
 def markdown(run: Run) -> str:
     """The verdicts of `run`, one table per measurement. Everything from outside is escaped."""
-    parts = ["# gpuperf", "", f"{run.created}, `{_code(run.command)}`", ""]
+    parts = ["# gpuperf", "", f"{_cell(run.created)}, `{_code(run.command)}`", ""]
+    # Several processes of one test were judged together.
+    first_of: dict[tuple[str, str], Measurement] = {}
     for measurement in run.measurements:
+        first_of.setdefault((measurement.test, measurement.name), measurement)
+    for key, measurement in first_of.items():
         device = measurement.fingerprint.device
-        key = (measurement.test, measurement.name)
         rows = [v for v in run.verdicts if (v.test, v.name) == key and v.phase == STEP]
         name = "" if measurement.name == STEP else f", {_cell(measurement.name)}"
         parts += [f"## {_cell(measurement.test)}{name}", ""]
-        parts += [f"{_cell(device.name)} ({device.arch})", ""]
+        parts += [f"{_cell(device.name)} ({_cell(device.arch)})", ""]
         parts += ["| " + " | ".join(table.HEADINGS) + " |"]
         parts += ["| --- | ---: | ---: | ---: | ---: | --- |"]
         parts += [_row(verdict) for verdict in rows] or ["| not judged | | | | | |"]
@@ -28,10 +33,12 @@ def _row(verdict: Verdict) -> str:
 
 
 def _cell(text: str) -> str:
-    for character in "\\`*_[]<>|#":
-        text = text.replace(character, "\\" + character)
-    return text.replace("\n", " ")
+    return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", _one_line(text))
 
 
 def _code(text: str) -> str:
-    return text.replace("`", "'").replace("\n", " ")
+    return _one_line(text).replace("`", "'")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())

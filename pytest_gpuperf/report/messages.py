@@ -48,7 +48,8 @@ def failure(
 
 def subject(measurement: Measurement) -> str:
     """A measurement by its test's name, and its own where it has one."""
-    test = measurement.test.rsplit("::", 1)[-1]
+    path, bracket, parameters = measurement.test.partition("[")
+    test = path.rsplit("::", 1)[-1] + bracket + parameters
     return test if measurement.name == STEP else f"{test}, {measurement.name},"
 
 

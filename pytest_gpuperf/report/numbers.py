@@ -33,21 +33,26 @@ def change(verdict: Verdict) -> str:
     if moved is None:
         return "from 0" if verdict.baseline == 0 and verdict.measured else "-"
     if verdict.points:
-        return f"{moved:+.2f} pt"
+        return f"{_rounded(moved):+.2f} pt"
     if moved >= 1:
         return f"x{1 + moved:.3g}"
-    text = f"{moved * 100:+.2f} %"
     # A change of a few parts in a million is what counters are for: do not show it as nothing.
-    if moved and abs(moved) < 5e-5:
-        text = f"{moved * 1e6:+.0f} ppm"
-    return text
+    # Below parts in a billion it is the rounding of the logarithm.
+    if 5e-10 < abs(moved) < 5e-5:
+        return f"{moved * 1e6:+.3g} ppm"
+    return f"{_rounded(moved * 100):+.2f} %"
 
 
 def tolerance(verdict: Verdict) -> str:
     """The tolerance of a verdict, in the unit of its change; "-" where nothing was compared."""
     if verdict.tolerance is None:
         return "-"
-    return f"{verdict.tolerance:g} pt" if verdict.points else f"{verdict.tolerance * 100:g} %"
+    return f"{verdict.tolerance:.3g} pt" if verdict.points else f"{verdict.tolerance * 100:.3g} %"
+
+
+def _rounded(number: float) -> float:
+    """To two decimals, and never -0."""
+    return round(number, 2) + 0.0
 
 
 def _prefixed(number: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:

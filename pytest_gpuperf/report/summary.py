@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf import guard
-from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.model import STEP, Measurement, Outcome, Verdict
+from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
+from pytest_gpuperf.model import STEP, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import messages, numbers, table
 
 
@@ -49,6 +49,18 @@ def summary(
     return found
 
 
+def of_run(run: Run, width: int) -> list[Line]:
+    """The summary of a saved run, as it was printed when it was made."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in run.measurements:
+        groups.setdefault((measurement.test, measurement.name), []).append(measurement)
+    judged = [
+        (group, [v for v in run.verdicts if (v.test, v.name) == key])
+        for key, group in groups.items()
+    ]
+    return configurations(judged, width) + summary(judged, width, run.command, "")
+
+
 def _measurement(
     measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
 ) -> Iterator[Line]:
@@ -72,13 +84,10 @@ def _measurement(
             for verdict in unjudged
             if verdict.phase == STEP
         ]
-    lines = table.lines([table.cells(verdict) for verdict in rows], width)
-    if len(lines) != len(rows) + 1:  # stacked: no row has a line of its own to colour
-        yield from map(Line, lines)
-        return
-    yield Line(lines[0])
-    for text, verdict in zip(lines[1:], rows, strict=True):
-        yield Line(text, _TONES.get(verdict.outcome, ""))
+    heading, blocks = table.fitted([table.cells(verdict) for verdict in rows], width)
+    yield from map(Line, heading)
+    for block, verdict in zip(blocks, rows, strict=True):
+        yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
 
 
 def _notes(
@@ -90,6 +99,15 @@ def _notes(
             for complaint in guard.complaints(conditions) if conditions else ():
                 text = f"note: {messages.subject(measurement)} was measured {complaint}"
                 yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
+    wider = dict.fromkeys(
+        verdict.metric
+        for _, verdicts in judged
+        for verdict in verdicts
+        if verdict.detail == OTHER_GPU and verdict.outcome is not Outcome.REPORTED
+    )
+    if wider:
+        text = f"note: {', '.join(wider)}: {OTHER_GPU}"
+        yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
     reasons = dict.fromkeys(
         (verdict.detail, verdict.metric)
         for _, verdicts in judged
@@ -126,14 +144,28 @@ def _next(
             'gpuperf update-baseline --reason "..."'
         ]
     for text in wanted:
-        indent = text[: len(text) - len(text.lstrip())]
-        yield from map(Line, table.wrapped([text.strip()], width, indent))
+        yield from map(Line, _command_lines(text, width))
+
+
+def _command_lines(text: str, width: int) -> list[str]:
+    """A line with a command in it; too long for `width`, it goes on after a backslash."""
+    if len(text) <= width or not text.startswith("  "):
+        return table.wrapped([text], width, "")
+    return [
+        line + (" \\" if more else "")
+        for line, more in _with_more(table.wrapped([text.strip()], width - 2, "  "))
+    ]
+
+
+def _with_more(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    for position, line in enumerate(lines, 1):
+        yield line, position < len(lines)
 
 
 def configurations(
     judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
 ) -> list[Line]:
-    """One table of the configurations side by side: gated metrics against the first of them.
+    """One table of the configurations side by side, each against the first of them.
 
     Empty when fewer than two configurations were measured, or the table does not fit.
     """
@@ -164,7 +196,8 @@ def configurations(
         rows.append([metric.name, *cells])
     table_rows = [["", *columns], *rows]
     widths = [max(len(row[i]) for row in table_rows) for i in range(len(columns) + 1)]
-    if 2 * len(columns) + sum(widths) > width:
+    title = "configurations, relative to the first"
+    if max(2 * len(columns) + sum(widths), len(title)) > width:
         return []
     lines = [
         "  ".join(
@@ -175,4 +208,4 @@ def configurations(
         )
         for row in table_rows
     ]
-    return [Line("configurations, relative to the first", "heading"), *map(Line, lines)]
+    return [Line(title, "heading"), *map(Line, lines)]

@@ -25,22 +25,31 @@ def cells(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def lines(rows: Sequence[Sequence[str]], width: int, *, heading: bool = True) -> list[str]:
+def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """`rows` of cells as lines of at most `width` characters.
 
     Where the columns do not fit, each row becomes stacked lines: the metric and its verdict, then
     the numbers, wrapped between them.
     """
-    table = [HEADINGS, *rows] if heading else list(rows)
+    heading, blocks = fitted(rows, width)
+    return [*heading, *(line for block in blocks for line in block)]
+
+
+def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """The same, apart: the lines of the heading, and the lines of each row."""
     widths = [max(len(row[i]) for row in [HEADINGS, *rows]) for i in range(len(HEADINGS))]
     if len(_INDENT) + sum(widths) + 2 * (len(widths) - 1) <= width:
-        return [_aligned(row, widths) for row in table]
-    stacked = []
-    for metric, baseline, measured, change, tolerance, verdict in rows:
-        stacked += wrapped([f"{metric}:", verdict], width, _INDENT)
-        parts = [f"{baseline} -> {measured},", f"change {change},", f"tolerance {tolerance}"]
-        stacked += wrapped(parts, width, _INDENT * 2)
-    return stacked
+        return [_aligned(HEADINGS, widths)], [[_aligned(row, widths)] for row in rows]
+    return [], [_stacked(row, width) for row in rows]
+
+
+def _stacked(row: Sequence[str], width: int) -> list[str]:
+    metric, baseline, measured, change, tolerance, verdict = row
+    parts = [f"{baseline} -> {measured},", f"change {change},", f"tolerance {tolerance}"]
+    return [
+        *wrapped([f"{metric}:", verdict], width, _INDENT),
+        *wrapped(parts, width, _INDENT * 2),
+    ]
 
 
 def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:

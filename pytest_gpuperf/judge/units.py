@@ -1,0 +1,52 @@
+"""Which GPU each process ran on: two GPUs of one name are not alike.
+
+Between H200s, cycles of one training step differ by up to 2.4 %, in either direction depending on
+the kernels, while processes on one of them agree to 0.1 % (docs/statistics.md). So a process is
+compared with the baseline's processes on its own GPU where there are any. Where there are none, the
+difference between GPUs is part of the noise, and the tolerance is wider by three times that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+PRIOR_WEIGHT = 4
+"""Degrees of freedom that the class's scale between GPUs counts for; it rests on few GPUs."""
+WIDENING = 3
+"""Standard errors between GPUs by which the tolerance widens on a GPU that the baseline lacks."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """The GPUs (digests of their UUIDs) of the baseline's processes, in order, and of the new."""
+
+    baseline: tuple[str, ...]
+    measured: frozenset[str]
+
+    @property
+    def known(self) -> bool:
+        """Whether every new process ran on a GPU that the baseline has processes of."""
+        return self.measured <= set(self.baseline)
+
+    def groups(self, values: Sequence[float], *, comparable: bool = False) -> list[list[float]]:
+        """The baseline's values by GPU; with `comparable`, only of GPUs that the new ran on."""
+        found: dict[str, list[float]] = {}
+        for unit, value in zip(self.baseline, values, strict=True):
+            if not comparable or unit in self.measured:
+                found.setdefault(unit, []).append(value)
+        return list(found.values())
+
+
+def error_between(means: Sequence[float], scale: float) -> float:
+    """The standard error of one more GPU's difference from the mean over GPUs.
+
+    s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 4) and the spread of the U
+    `means`.
+    """
+    centre = fmean(means)
+    squares = math.fsum((mean - centre) ** 2 for mean in means)
+    pooled = (PRIOR_WEIGHT * scale**2 + squares) / (PRIOR_WEIGHT + len(means) - 1)
+    return math.sqrt(pooled * (1 + 1 / len(means)))

@@ -1,0 +1,31 @@
+"""What all tests share: `pytester`, and projects of its kind that use the plugin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(scope="session")
+def project_type() -> type[Project]:
+    """Imported before `pytester` begins: it forgets all modules that are imported under it."""
+    from tests.plugin.projects import Project
+
+    return Project
+
+
+@pytest.fixture
+def project(
+    project_type: type[Project], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    """An empty project with strict markers, where warnings are errors."""
+    monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
+    made = project_type(pytester)
+    made.ini()
+    return made

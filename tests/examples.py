@@ -1,0 +1,124 @@
+"""Devices, measurements, runs and verdicts to test with; no number here was ever measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytest_gpuperf import runs
+from pytest_gpuperf.model import (
+    STEP,
+    Conditions,
+    Device,
+    Fingerprint,
+    Measurement,
+    Outcome,
+    Run,
+    Sample,
+    Scalar,
+    Unsupported,
+    Verdict,
+)
+
+H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "aaaa00000001")
+OTHER_H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "bbbb00000002")
+A100 = Device("sm80", "NVIDIA A100-SXM4-40GB", "nvidia-a100-sxm4-40gb", "cccc00000003")
+TEST = "suites/meddpm/test_training.py::test_training_step[tf32]"
+
+Series = Mapping[str, Sequence[float]]
+
+
+def samples_of(series: Series, phase: str = STEP) -> tuple[Sample, ...]:
+    """Samples of one phase from rounds per metric."""
+    return tuple(Sample(phase, metric, tuple(values)) for metric, values in series.items())
+
+
+def measurement(
+    series: Series | None = None,
+    *,
+    test: str = TEST,
+    name: str = STEP,
+    suite: str = "meddpm",
+    process: str = "p1",
+    configuration: str = "tf32",
+    workload: Mapping[str, Scalar] | None = None,
+    phases: Mapping[str, Series] | None = None,
+    unsupported: Mapping[str, str] | None = None,
+    device: Device = H200,
+    software: Mapping[str, str] | None = None,
+    settings: Mapping[str, Scalar] | None = None,
+    conditions: Conditions | None = None,
+) -> Measurement:
+    """A measurement whose whole step has these rounds per metric."""
+    samples = samples_of({"cycles": [437_000_000.0]} if series is None else series)
+    for phase, inside in (phases or {}).items():
+        samples += samples_of(inside, phase)
+    return Measurement(
+        test=test,
+        name=name,
+        suite=suite,
+        process=process,
+        configuration=configuration,
+        workload={"size": 128} if workload is None else workload,
+        samples=samples,
+        unsupported=tuple(Unsupported(*entry) for entry in (unsupported or {}).items()),
+        fingerprint=Fingerprint(
+            device=device,
+            software={"torch": "2.12.0"} if software is None else software,
+            settings={"rounds": 5} if settings is None else settings,
+            revision="0123456789ab",
+            conditions=conditions,
+        ),
+    )
+
+
+def processes(metric: str, rounds: Sequence[Sequence[float]]) -> list[Measurement]:
+    """Measurements of one metric, one per process."""
+    return [
+        measurement({metric: values}, process=f"p{number}")
+        for number, values in enumerate(rounds, 1)
+    ]
+
+
+def run(measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()) -> Run:
+    """A run of these measurements."""
+    return Run(
+        schema=runs.SCHEMA,
+        created="2026-03-01T12:00:00Z",
+        command="suites/meddpm",
+        measurements=tuple(measurements),
+        verdicts=tuple(verdicts),
+    )
+
+
+def verdict(
+    metric: str = "cycles",
+    outcome: Outcome = Outcome.REGRESSED,
+    *,
+    unit: str = "cycles",
+    test: str = TEST,
+    name: str = STEP,
+    phase: str = STEP,
+    reason: str = "beyond-floor",
+    baseline: float | None = 437_000_000.0,
+    measured: float | None = 448_000_000.0,
+    change: float | None = 0.02517,
+    points: bool = False,
+    tolerance: float | None = 0.005,
+    detail: str = "",
+) -> Verdict:
+    """A verdict; cycles that regressed by 2.5 % unless told otherwise."""
+    return Verdict(
+        test=test,
+        name=name,
+        phase=phase,
+        metric=metric,
+        unit=unit,
+        outcome=outcome,
+        reason=reason,
+        baseline=baseline,
+        measured=measured,
+        change=change,
+        points=points,
+        tolerance=tolerance,
+        detail=detail,
+    )

@@ -1,0 +1,1 @@
+"""What only a GPU can show. Skipped, with the reason, where there is none."""

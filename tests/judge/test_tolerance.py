@@ -1,0 +1,103 @@
+"""Tolerances: the classes' defaults, and what a marker may write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge.tolerance import parse, tolerance_for
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import Metric, MetricClass
+
+CYCLES = catalogue().metrics["cycles"]
+INSTRUCTIONS = catalogue().metrics["instructions"]
+IPC = catalogue().metrics["ipc"]
+HIT_RATE = catalogue().metrics["l2_hit_rate"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "floor", "equivalence", "scale", "points"),
+    [
+        (INSTRUCTIONS, 0.001, 0.005, 2e-5, False),
+        (CYCLES, 0.005, 0.01, 1e-3, False),
+        (IPC, 0.0075, 0.015, 1.5e-3, False),
+        (HIT_RATE, 0.75, 1.5, 0.15, True),
+    ],
+)
+def test_each_class_has_the_scales_of_the_statistics(
+    metric: Metric, floor: float, equivalence: float, scale: float, points: bool
+) -> None:
+    found = tolerance_for(metric)
+    assert (found.floor, found.equivalence, found.scale) == pytest.approx(
+        (floor, equivalence, scale), rel=1e-12
+    )
+    assert found.points is points
+
+
+@pytest.mark.parametrize("metric_class", MetricClass)
+def test_every_class_claims_unchanged_only_beyond_its_floor(metric_class: MetricClass) -> None:
+    found = tolerance_for(replace(CYCLES, metric_class=metric_class))
+    assert 0 < found.scale < found.floor < found.equivalence
+
+
+@pytest.mark.parametrize(
+    ("metric", "written", "number"),
+    [
+        (CYCLES, "1%", 0.01),
+        (CYCLES, "0.25%", 0.0025),
+        (CYCLES, " 2 % ", 0.02),
+        (CYCLES, "150%", 1.5),
+        (HIT_RATE, "2pt", 2.0),
+        (HIT_RATE, "0.5 pt", 0.5),
+    ],
+)
+def test_a_share_is_a_fraction_and_points_are_points(
+    metric: Metric, written: str, number: float
+) -> None:
+    assert parse(written, metric) == pytest.approx(number)
+
+
+def test_a_written_tolerance_moves_floor_and_equivalence_together() -> None:
+    found = tolerance_for(CYCLES, "2%")
+    assert (found.floor, found.equivalence) == pytest.approx((0.02, 0.04))
+    assert found.scale == tolerance_for(CYCLES).scale
+
+
+@given(st.integers(1, 10_000))
+def test_any_written_tolerance_keeps_the_ratio_of_the_two_bounds(thousandths: int) -> None:
+    written = tolerance_for(CYCLES, f"{thousandths / 1000}%")
+    default = tolerance_for(CYCLES)
+    assert written.equivalence / written.floor == pytest.approx(default.equivalence / default.floor)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("", "%", "1", "1 percent", "1e-2%", "-1%", "+1%", "0%", "0.0%", ".5%", "1.%", "1,5%"),
+        *("1%%", "one%", "nan%", "inf%", "9" * 400 + "%", "1%\n1%"),
+    ],
+)
+def test_what_is_no_tolerance_is_refused_with_examples(written: str) -> None:
+    with pytest.raises(UsageFailure, match=r'for cycles: .*"1%".*"2pt"'):
+        parse(written, CYCLES)
+
+
+@pytest.mark.parametrize("written", [0.01, 1, None, True, ["1%"]])
+def test_a_number_instead_of_text_is_refused(written: object) -> None:
+    with pytest.raises(UsageFailure, match=re.escape(repr(written))):
+        parse(written, CYCLES)  # type: ignore[arg-type]
+
+
+def test_a_share_of_a_percentage_is_refused_with_the_points_to_write() -> None:
+    with pytest.raises(UsageFailure, match=r'l2_hit_rate.*in points: "2pt"'):
+        tolerance_for(HIT_RATE, "2%")
+
+
+def test_points_of_a_count_are_refused_with_the_share_to_write() -> None:
+    with pytest.raises(UsageFailure, match=r'cycles.*this metric is in cycles: "2%"'):
+        tolerance_for(CYCLES, "2pt")

@@ -1,0 +1,103 @@
+"""Which GPU a process ran on: its own kind is compared with, and others widen the tolerance."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.interval import difference
+from pytest_gpuperf.judge.tolerance import tolerance_for
+from pytest_gpuperf.judge.units import PRIOR_WEIGHT, WIDENING, Units, error_between
+from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, Device, Outcome, Verdict
+from tests.examples import measurement
+
+CYCLES = tolerance_for(catalogue().metrics["cycles"])
+ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
+
+BASELINE = [[1_000_000.0], [1_000_000.0], [1_020_000.0], [1_020_000.0]]
+UNITS = (ONE, ONE, OTHER, OTHER)
+"""The second GPU needs 2 % more cycles for the same work."""
+
+
+def verdict_on(gpu: str, value: float, metric: str = "cycles") -> Verdict:
+    """The verdict on one process on `gpu`."""
+    device = Device("sm90", "NVIDIA H200", "nvidia-h200", gpu)
+    known = Reference({STEP: {metric: BASELINE}}, units=UNITS)
+    (found,) = judge(
+        [measurement({metric: [value]}, device=device)], known, catalogue().metrics, {}
+    )
+    return found
+
+
+def test_processes_are_known_when_the_baseline_has_all_their_gpus() -> None:
+    assert Units(UNITS, frozenset({ONE})).known
+    assert Units(UNITS, frozenset({ONE, OTHER})).known
+    assert not Units(UNITS, frozenset({ONE, THIRD})).known
+
+
+def test_values_are_grouped_by_gpu() -> None:
+    units = Units((ONE, OTHER, ONE), frozenset({OTHER, THIRD}))
+    assert units.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
+    assert units.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(1e-4, 1e-1))
+def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
+    means: list[float], scale: float
+) -> None:
+    count = len(means)
+    mean = sum(means) / count
+    seen = sum((value - mean) ** 2 for value in means)
+    variance = (PRIOR_WEIGHT * scale**2 + seen) / (PRIOR_WEIGHT + count - 1)
+    assert error_between(means, scale) == pytest.approx(math.sqrt(variance * (1 + 1 / count)))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "value", "outcome"),
+    [
+        (ONE, 1_000_000, Outcome.UNCHANGED),
+        (ONE, 1_010_000, Outcome.REGRESSED),
+        (OTHER, 1_020_000, Outcome.UNCHANGED),
+        (OTHER, 1_010_000, Outcome.IMPROVED),
+        (OTHER, 1_030_000, Outcome.REGRESSED),
+    ],
+)
+def test_a_process_is_compared_with_those_on_its_own_gpu(
+    gpu: str, value: float, outcome: Outcome
+) -> None:
+    found = verdict_on(gpu, value)
+    assert found.outcome is outcome
+    assert found.tolerance == pytest.approx(0.005)
+    assert found.detail == ""
+
+
+@pytest.mark.parametrize("value", [990_000, 1_010_000, 1_030_000])
+def test_on_another_gpu_a_difference_between_gpus_is_no_regression(value: float) -> None:
+    found = verdict_on(THIRD, value)
+    assert found.outcome not in (Outcome.REGRESSED, Outcome.IMPROVED)
+    assert found.detail == OTHER_GPU
+    means = [math.log(1_000_000), math.log(1_020_000)]
+    widening = WIDENING * error_between(means, CYCLES.between_units)
+    assert found.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
+
+
+def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:
+    look = difference(
+        [[1_000_000.0]],
+        [[1_000_000.0]] * 4,
+        tolerance_for(catalogue().metrics["instructions"]),
+        Units(UNITS, frozenset({THIRD})),
+    )
+    assert (look.change, look.widening) == (0.0, 0.0)
+    assert verdict_on(THIRD, 1_010_000, "instructions").detail == ""
+
+
+def test_without_units_all_processes_are_of_one_gpu() -> None:
+    alone = difference([[1e6]], [[1e6], [1.001e6]], CYCLES)
+    same = difference([[1e6]], [[1e6], [1.001e6]], CYCLES, Units((ONE, ONE), frozenset({ONE})))
+    assert alone == same

@@ -1,0 +1,143 @@
+"""The Med-DDPM suite under pytest: on a scripted A100, on the CPU, and with bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf import runs
+from suites.meddpm.optimizations import OPTIMIZATIONS
+from tests.plugin import scripted
+from tests.plugin.projects import Project, refused
+
+CHECKOUT = Path(__file__).parents[2]
+SMALL = ("suites/meddpm", "--meddpm-data=synthetic", "--meddpm-size=16")
+BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb/meddpm.yaml")
+
+
+@pytest.fixture
+def checkout(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A checkout of ours without baselines, whose suite has a network that is quick to train."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # other tests run beside this one
+    kept = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(CHECKOUT / "suites", project.root / "suites", ignore=kept)
+    shutil.copy(CHECKOUT / "conftest.py", project.root)
+    edit(
+        project,
+        "conftest.py",
+        "diffusion = med_ddpm(NETWORK_SIZE)",
+        """from suites.meddpm.model import GaussianDiffusion3D, UNet3D
+    diffusion = GaussianDiffusion3D(
+        UNet3D(3, 1, model_channels=32, channel_multipliers=(1, 2), attention_factors=(2,))
+    )""",
+    )
+    return project
+
+
+def edit(checkout: Project, name: str, old: str, new: str) -> None:
+    """Changes the source of the checkout's suite."""
+    file = checkout.root / "suites" / "meddpm" / name
+    source = file.read_text(encoding="utf-8")
+    assert source.count(old) == 1
+    file.write_text(source.replace(old, new), encoding="utf-8")
+
+
+def a100(checkout: Project, **script: Any) -> tuple[str, ...]:
+    """Makes the machine an A100; returns pytest's arguments that measure on it."""
+    shutil.copy(scripted.__file__, checkout.root / "scripted.py")
+    (checkout.root / "device.json").write_text(json.dumps(script), encoding="utf-8")
+    return ("-p", "scripted", "--gpu-arch", "sm80", *SMALL)
+
+
+def test_on_an_a100_from_no_baseline_to_a_regression(checkout: Project) -> None:
+    # Without a baseline every configuration fails and says which two commands make one.
+    result = checkout.run_apart(*a100(checkout), "--gpuperf-run=first.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=len(OPTIMIZATIONS))
+    result.stdout.fnmatch_lines(
+        [
+            "*has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
+            f"*{BASELINE} does not exist",
+            "*gpuperf record --processes 5 -- *--gpu-arch sm80 suites/meddpm*",
+            '*gpuperf update-baseline --reason "first baseline"',
+        ]
+    )
+    measured = checkout.saved("first.json").measurements
+    assert [measurement.configuration for measurement in measured] == list(OPTIMIZATIONS)
+    (workload,) = {tuple(measurement.workload.items()) for measurement in measured}
+    assert dict(workload) == {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
+    assert {sample.phase for sample in measured[0].samples} == {
+        *("step", "forward", "backward", "optimizer")
+    }
+
+    # Accepted, it is what the next run is compared with.
+    assert checkout.update("first.json") == 0
+    result = checkout.run_apart(*a100(checkout))
+    assert result.ret == 0
+    result.assert_outcomes(passed=len(OPTIMIZATIONS))
+
+    # TF32 that does nothing is named by configuration, metric and numbers.
+    broken = {"factors": {"[tf32]": {"cycles": 5}}}
+    result = checkout.run_apart(*a100(checkout, **broken))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=len(OPTIMIZATIONS) - 1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_training_step[[]tf32[]] regressed on NVIDIA A100-SXM4-80GB (sm80)",
+            "configuration: tf32",
+            "*metric*baseline*measured*change*tolerance*verdict",
+            "*cycles*400.00 M*2.0000 G*x5*0.5 %*regressed",
+            "  cycles by phase: forward x5, backward x5, optimizer x5",
+        ]
+    )
+
+
+def test_on_the_cpu_a_conversion_too_many_is_a_regression(checkout: Project) -> None:
+    one = ("--gpu-arch=cpu", *SMALL, "-k", "test_training_step[channels_last]")
+    assert checkout.run_apart(*one, "--gpuperf-missing=record").ret == 0
+    result = checkout.run_apart(*one)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*on portable (cpu)", "*flops*unchanged", "*layout_copies*unchanged"]
+    )
+
+    converted = "self.in_layers(x.contiguous(memory_format=torch.channels_last_3d))"
+    edit(checkout, "model/layers.py", "self.in_layers(x)", converted)
+    result = checkout.run_apart(*one)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_training_step[[]channels_last[]] regressed on portable (cpu)",
+            "configuration: channels_last",
+            "*layout_copies*regressed",
+        ]
+    )
+
+
+@pytest.mark.parametrize("size", ["17", "0"])
+def test_a_size_that_the_network_cannot_take_is_a_usage_error(size: str, checkout: Project) -> None:
+    text = refused(checkout.run_apart("suites/meddpm", f"--meddpm-size={size}"))
+    assert f"--meddpm-size {size}: a multiple of 16 is needed, from 16 on" in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--meddpm-data=nowhere", "nowhere: "),
+        ("--meddpm-weights=nowhere.pt", "nowhere.pt: there is no such file"),
+        ("--meddpm-weights=broken.pt", "broken.pt: cannot be read as weights"),
+    ],
+)
+def test_bad_input_is_a_usage_error_that_names_the_file(
+    flag: str, says: str, checkout: Project
+) -> None:
+    (checkout.root / "broken.pt").write_bytes(b"PK\x03\x04 no weights")
+    result = checkout.run_apart(*a100(checkout), "-k", "test_training_step[baseline]", flag)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.assert_outcomes(errors=1, deselected=len(OPTIMIZATIONS) - 1)
+    result.stdout.fnmatch_lines([f"gpuperf: *{says}*", f"refused: *{says}*"])
+    assert not (checkout.root / runs.FOLDER).exists()

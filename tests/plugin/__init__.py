@@ -1,0 +1,1 @@
+"""The plugin as its users see it: projects that run under pytest."""

@@ -1,0 +1,114 @@
+"""Projects to run pytest on: a scripted device, tests that measure on it, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import pydantic
+import pytest
+import scipy.stats
+import torch
+import yaml
+
+from pytest_gpuperf import acceptance, cli, fingerprint, fixture, ledger, recording, runs, target
+from pytest_gpuperf.collect import cpu
+from pytest_gpuperf.model import Run
+from pytest_gpuperf.report import acceptance as shown
+from tests.plugin import scripted
+
+LOADED = (
+    *(filelock, np, pydantic, scipy.stats, torch, yaml),
+    *(acceptance, cpu, fingerprint, fixture, ledger, recording, shown, target),
+)
+"""Loaded before the first project runs in this process: pytester forgets the modules that are
+imported under it, and most of these cannot be imported twice."""
+
+STEP = """
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with tests, which runs under pytest."""
+
+    pytester: pytest.Pytester
+
+    @property
+    def root(self) -> Path:
+        """The root directory."""
+        return self.pytester.path
+
+    def device(self, **script: Any) -> None:
+        """Puts a scripted device into the project: an A100, but for what `script` says."""
+        self.pytester.makeconftest(Path(scripted.__file__).read_text(encoding="utf-8"))
+        (self.root / "device.json").write_text(json.dumps(script), encoding="utf-8")
+
+    def tests(self, source: str, name: str = "test_steps") -> None:
+        """Writes a test file."""
+        self.pytester.makepyfile(**{name: source})
+
+    def ini(self, *lines: str) -> None:
+        """Writes the project's settings, beside those that every project here has."""
+        # Plugins of others cost a second per run in this process, and are not what is tested.
+        plain = "-p no:hypothesispytest -p no:benchmark"
+        settings = ("[pytest]", f"addopts = --strict-markers {plain}", "filterwarnings = error")
+        self.pytester.makeini("\n".join((*settings, *lines)))
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        """Runs pytest in this process."""
+        return self.pytester.runpytest_inprocess(*arguments)
+
+    def run_apart(self, *arguments: str) -> pytest.RunResult:
+        """Runs pytest in a process of its own."""
+        return self.pytester.runpytest_subprocess(*arguments)
+
+    def gpuperf(self, *arguments: str) -> pytest.RunResult:
+        """Runs the command, in a process of its own."""
+        return self.pytester.run(sys.executable, "-m", "pytest_gpuperf", *arguments)
+
+    def accept(self, *arguments: str) -> None:
+        """Measures, and makes that the baseline."""
+        measured = self.run(*arguments, "--gpuperf-no-judge", "--gpuperf-run=accepted.json")
+        assert measured.ret == 0
+        assert self.update("accepted.json") == 0
+
+    def update(self, *names: str) -> int:
+        """Accepts runs as the baseline."""
+        return cli.main(["update-baseline", *names, "--reason", "accepted in a test", "--yes"])
+
+    def run_files(self) -> list[Path]:
+        """The runs that were saved in their default place."""
+        return sorted((self.root / runs.FOLDER).glob("*.json"))
+
+    def saved(self, name: str | None = None) -> Run:
+        """A run that was saved: the one of this name, or the only one in the default place."""
+        if name is None:
+            (file,) = self.run_files()
+            return runs.load(file)
+        return runs.load(self.root / name)
+
+    def baseline_text(self, suite: str = "test_steps") -> str:
+        """The baseline file of the scripted A100, as it is written."""
+        return (self.root / BASELINE / f"{suite}.yaml").read_text(encoding="utf-8")
+
+    def has_baseline(self, suite: str = "test_steps") -> bool:
+        """Whether there is a baseline file of the scripted A100."""
+        return (self.root / BASELINE / f"{suite}.yaml").exists()
+
+
+def refused(result: pytest.RunResult) -> str:
+    """What a usage error says. The exit code is 4, and no test has run."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    text = str(result.stderr) + str(result.stdout)
+    assert "INTERNALERROR" not in text
+    assert "Traceback" not in text
+    return " ".join(text.split())

@@ -1,0 +1,92 @@
+"""Who does not use the plugin does not notice it: what is imported, and by whom."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pytest_gpuperf
+from tests.plugin.projects import STEP, Project
+
+HEAVY = ("torch", "scipy", "numpy", "pydantic", "pynvml", "yaml", "filelock")
+MAY_IMPORT_PYTEST = {"plugin.py", "options.py", "hooks.py", "fixture.py"}
+
+PACKAGE = Path(pytest_gpuperf.__file__).parent
+
+CONFTEST = f"""
+    import json, sys
+    from pathlib import Path
+
+    def pytest_unconfigure(config):
+        found = [name for name in {HEAVY} if name in sys.modules]
+        ours = [name for name in sys.modules if name.startswith("pytest_gpuperf")]
+        Path("imported.json").write_text(json.dumps([found, ours]))
+"""
+
+
+@pytest.fixture
+def plain(pytester: pytest.Pytester) -> Project:
+    """A project that does not use us."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_plain="def test_plain(): pass")
+    return Project(pytester)
+
+
+def imported(project: Project, *arguments: str) -> tuple[list[str], list[str]]:
+    """The heavy modules and ours that pytest has imported at its end."""
+    assert project.run_apart(*arguments).ret == 0
+    found, ours = json.loads((project.root / "imported.json").read_text(encoding="utf-8"))
+    return found, ours
+
+
+@pytest.mark.parametrize("arguments", [["--collect-only"], [], ["-n1"]], ids=" ".join)
+def test_a_project_that_does_not_use_us_imports_nothing_heavy(
+    arguments: list[str], plain: Project
+) -> None:
+    heavy, ours = imported(plain, *arguments)
+    assert heavy == []
+    assert sorted(ours) == [
+        "pytest_gpuperf",
+        "pytest_gpuperf.hooks",
+        "pytest_gpuperf.options",
+        "pytest_gpuperf.plugin",
+    ]
+
+
+def test_collecting_tests_that_use_us_does_not_import_torch(plain: Project) -> None:
+    plain.tests(STEP)
+    heavy, _ = imported(plain, "--collect-only")
+    assert {"torch", "scipy", "numpy"}.isdisjoint(heavy)
+
+
+def test_importing_the_plugin_imports_nothing_heavy() -> None:
+    code = (
+        "import json, sys, pytest_gpuperf.plugin; "
+        f"print(json.dumps([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def imports(file: Path) -> Iterator[str]:
+    """The top-level packages that a module imports anywhere in it."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+def test_pytest_is_imported_by_four_modules_only() -> None:
+    importing = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        if {"pytest", "_pytest"} & set(imports(file))
+    }
+    assert importing == MAY_IMPORT_PYTEST

@@ -1,0 +1,206 @@
+"""Flags and their ini twins: the command line wins over the ini file, and that over defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.options import Settings, read_settings, selection
+from tests.plugin.projects import STEP, Project, refused
+
+
+@dataclass(frozen=True)
+class Flag:
+    flag: str
+    field: str
+    default: Any
+    written: str
+    """In the ini file."""
+    from_ini: Any
+    typed: str
+    """On the command line; a switch is on when typed."""
+    from_flag: Any
+
+    @property
+    def ini(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def argument(self) -> str:
+        return f"{self.flag}={self.typed}" if self.typed else self.flag
+
+
+ROOT = Path("ROOT")
+"""Stands for the project's root directory below."""
+FLAGS = (
+    Flag("--gpu-arch", "arch", "auto", "sm80", "sm80", "sm90", "sm90"),
+    Flag("--gpuperf-collector", "collector", "auto", "cpu", "cpu", "cupti", "cupti"),
+    Flag("--gpuperf-metrics", "metrics", "core", "paper", "paper", "core", "core"),
+    Flag("--gpuperf-rounds", "rounds", 5, "7", 7, "9", 9),
+    Flag("--gpuperf-missing", "missing", "fail", "warn", "warn", "record", "record"),
+    Flag("--gpuperf-inconclusive", "inconclusive", "fail", "warn", "warn", "fail", "fail"),
+    Flag("--gpuperf-require-counters", "require_counters", False, "true", True, "", True),
+    Flag("--gpuperf-no-judge", "judge", True, "true", False, "", False),
+    Flag("--gpuperf-run", "run", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
+    Flag("--gpuperf-report", "reports", (), "a.md", (ROOT / "a.md",), "b.md", (ROOT / "b.md",)),
+    Flag("--gpuperf-baselines", "baselines", ROOT / "baselines", "a", ROOT / "a", "b", ROOT / "b"),
+    Flag("--gpuperf-replay", "replay", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
+)
+each_flag = pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.flag)
+
+
+def settings(project: Project, *arguments: str) -> Settings:
+    return read_settings(project.pytester.parseconfig(*arguments))
+
+
+def in_project(expected: Any, project: Project) -> Any:
+    """`expected` with the project's root directory in place of ROOT."""
+    if isinstance(expected, tuple):
+        return tuple(in_project(entry, project) for entry in expected)
+    if isinstance(expected, Path):
+        return project.root / expected.relative_to(ROOT)
+    return expected
+
+
+@each_flag
+def test_without_flag_and_ini_the_default_holds(flag: Flag, project: Project) -> None:
+    assert getattr(settings(project), flag.field) == in_project(flag.default, project)
+
+
+@each_flag
+def test_the_ini_twin_is_read(flag: Flag, project: Project) -> None:
+    project.ini(f"{flag.ini} = {flag.written}")
+    assert getattr(settings(project), flag.field) == in_project(flag.from_ini, project)
+
+
+@each_flag
+def test_the_flag_wins_over_the_ini_file(flag: Flag, project: Project) -> None:
+    project.ini(f"{flag.ini} = {flag.written}")
+    found = settings(project, flag.argument)
+    assert getattr(found, flag.field) == in_project(flag.from_flag, project)
+
+
+def test_only_a_typed_architecture_counts_as_asked_for_now(project: Project) -> None:
+    project.ini("gpu_arch = sm80")
+    assert not settings(project).arch_is_flag
+    assert settings(project, "--gpu-arch=sm80").arch_is_flag
+
+
+def test_a_report_may_be_asked_for_repeatedly(project: Project) -> None:
+    found = settings(project, "--gpuperf-report=a.md", "--gpuperf-report=b.json")
+    assert found.reports == (project.root / "a.md", project.root / "b.json")
+
+
+def test_the_ini_file_may_name_several_reports(project: Project) -> None:
+    project.ini("gpuperf_report = a.md b.json")
+    assert settings(project).reports == (project.root / "a.md", project.root / "b.json")
+
+
+def test_paths_are_relative_to_where_they_were_written(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.ini("gpuperf_run = ini.json", "gpuperf_baselines = kept", "gpuperf_report = ini.md")
+    folder = project.pytester.mkdir("inside")
+    monkeypatch.chdir(folder)
+    written = settings(project)
+    assert written.root == project.root
+    assert (written.run, written.baselines, written.reports) == (
+        project.root / "ini.json",
+        project.root / "kept",
+        (project.root / "ini.md",),
+    )
+    typed = settings(
+        project, "--gpuperf-run=t.json", "--gpuperf-baselines=t", "--gpuperf-report=t.md"
+    )
+    assert (typed.run, typed.baselines, typed.reports) == (
+        folder / "t.json",
+        folder / "t",
+        (folder / "t.md",),
+    )
+
+
+def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
+    result = project.run("--help")
+    assert result.ret == 0
+    shown = " ".join(str(result.stdout).split())
+    for flag in FLAGS:
+        assert flag.flag in shown
+        assert f"(ini: {flag.ini})" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--gpu-arch=sm91"], 'unknown architecture "sm91"'),
+        (["--gpu-arch=SM90"], 'Did you mean "sm90"?'),
+        (["--gpuperf-collector=nvprof"], "--gpuperf-collector: invalid choice: 'nvprof'"),
+        (["--gpuperf-metrics=all"], "--gpuperf-metrics: invalid choice: 'all'"),
+        (["--gpuperf-missing=ignore"], "--gpuperf-missing: invalid choice: 'ignore'"),
+        (["--gpuperf-inconclusive=pass"], "--gpuperf-inconclusive: invalid choice: 'pass'"),
+        (["--gpuperf-rounds=0"], "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
+        (["--gpuperf-rounds=many"], "--gpuperf-rounds takes a whole number from 1 on, not 'many'"),
+        (["--gpuperf-report=report.pdf"], 'no report has the suffix ".pdf", known are .md, .json'),
+        (["--gpuperf-report=report"], 'no report has the suffix ""'),
+        (["--gpuperf-collector=replay"], "needs the run to judge: --gpuperf-replay RUN"),
+        (
+            ["--gpuperf-replay=run.json", "--gpuperf-collector=cpu"],
+            "--gpuperf-replay judges a recorded run, so --gpuperf-collector cpu cannot measure as "
+            "well: leave one of them out",
+        ),
+        (["--gpuperf-replay=run.json"], "run.json: no such run file"),
+        (
+            ["--gpuperf-collector=cupti", "--gpu-arch=cpu"],
+            "--gpu-arch cpu asks for counts without one: leave one of them out",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_bad_flag_is_a_usage_error(arguments: list[str], says: str, project: Project) -> None:
+    project.tests("def test_nothing(): pass")
+    assert says in refused(project.run(*arguments))
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("gpuperf_collector = nvprof", "gpuperf_collector = nvprof: choose from auto, cupti, cpu"),
+        ("gpuperf_metrics = all", "gpuperf_metrics = all: choose from core, paper"),
+        ("gpuperf_missing = ignore", "gpuperf_missing = ignore: choose from fail, warn, record"),
+        ("gpuperf_inconclusive = pass", "gpuperf_inconclusive = pass: choose from fail, warn"),
+        ("gpuperf_rounds = many", "ini setting gpuperf_rounds takes a whole number from 1 on"),
+        ("gpuperf_report = a.pdf", 'no report has the suffix ".pdf"'),
+        ("gpuperf_require_counters = perhaps", "ini setting gpuperf_require_counters"),
+        ("gpuperf_no_judge = perhaps", "ini setting gpuperf_no_judge"),
+    ],
+)
+def test_a_bad_ini_setting_is_a_usage_error(line: str, says: str, project: Project) -> None:
+    project.ini(line)
+    project.tests("def test_nothing(): pass")
+    assert says in refused(project.run())
+
+
+def test_a_bad_architecture_in_the_ini_file_is_a_usage_error_where_it_is_needed(
+    project: Project,
+) -> None:
+    project.ini("gpu_arch = sm91")
+    project.tests(STEP)
+    assert 'unknown architecture "sm91"' in refused(project.run())
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        (["suites", "--gpu-arch", "sm80"], ["suites", "--gpu-arch", "sm80"]),
+        (["--gpuperf-run", "a.json", "suites"], ["suites"]),
+        (["--gpuperf-run=a.json", "suites"], ["suites"]),
+        (["--gpuperf-missing=warn", "-k", "tf32"], ["-k", "tf32"]),
+        (["--gpuperf-report=a.md", "--gpuperf-report", "b.md", "x"], ["x"]),
+    ],
+)
+def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline(
+    typed: list[str], kept: list[str]
+) -> None:
+    assert selection(typed) == kept

@@ -1,0 +1,490 @@
+"""What becomes of a test that measures: passes, failures, what they say and what they leave."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_gpuperf.model import Outcome
+from tests.plugin.projects import STEP, Project
+
+TWO_COMMANDS = [
+    "*gpuperf record --processes 5 --*",
+    '*gpuperf update-baseline --reason "first baseline"*',
+]
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project on a scripted A100, with one test."""
+    project.device()
+    project.tests(STEP)
+    return project
+
+
+# The verdicts
+
+
+def test_unchanged_passes(a100: Project) -> None:
+    a100.accept()
+    result = a100.run()
+    assert result.ret == 0
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "test_step on NVIDIA A100-SXM4-80GB (sm80)",
+            "*metric*baseline*measured*change*tolerance*verdict",
+            "*cycles*400.00 M*400.00 M*+0.00 %*0.5 %*unchanged",
+        ]
+    )
+
+
+def test_a_regression_fails_and_gives_the_numbers(a100: Project) -> None:
+    a100.tests(
+        """
+        import pytest
+
+        @pytest.mark.optimization("tf32")
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    a100.accept()
+    a100.device(factors={"": {"cycles": 1.5}})
+    result = a100.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step regressed on NVIDIA A100-SXM4-80GB (sm80)",
+            "configuration: tf32",
+            "*metric*baseline*measured*change*tolerance*verdict",
+            "*cycles*400.00 M*600.00 M*+50.00 %*0.5 %*regressed",
+            'If the change is intended: gpuperf update-baseline --reason "..."',
+        ]
+    )
+    result.stdout.no_fnmatch_line("*test_steps.py:*: Failed")  # no traceback into our code
+
+
+def test_only_gated_metrics_fail(a100: Project) -> None:
+    a100.accept()
+    a100.device(factors={"": {"wall_time": 3, "ipc": 0.2, "duration": 3}})
+    result = a100.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*wall_time*x3*reported"])
+
+
+def test_the_failure_says_which_phase_it_was(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            def step():
+                with gpuperf.phase("forward"): pass
+                with gpuperf.phase("backward"): pass
+            gpuperf.measure(step)
+        """
+    )
+    a100.accept()
+    a100.device(factors={"": {"cycles/backward": 3}})
+    result = a100.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*cycles by phase: forward +0.00 %, backward x3"])
+
+
+def test_improved_passes_and_asks_to_be_accepted(a100: Project) -> None:
+    a100.accept()
+    a100.device(factors={"": {"cycles": 0.5}})
+    result = a100.run()
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*cycles*400.00 M*200.00 M*-50.00 %*improved",
+            "1 improved; accept, so that a later loss shows: *gpuperf update-baseline --reason*",
+        ]
+    )
+
+
+BARELY = {"": {"cycles": 1.0055}}
+"""Beyond the floor of 0.5 %, but not further than two processes may be apart by chance."""
+
+
+def test_inconclusive_fails(a100: Project) -> None:
+    a100.accept()
+    a100.device(factors=BARELY)
+    result = a100.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gpuperf: test_step is inconclusive*", "*cycles*inconclusive"])
+
+
+def test_inconclusive_passes_with_a_warning_where_asked(a100: Project) -> None:
+    a100.accept()
+    a100.device(factors=BARELY)
+    result = a100.run("--gpuperf-inconclusive=warn")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*cycles*inconclusive"])
+
+
+def test_no_baseline_fails_with_the_two_commands_that_make_one(a100: Project) -> None:
+    result = a100.run("--gpu-arch=sm80", "--gpuperf-run=run.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
+            "*baselines/sm80/nvidia-a100-sxm4-80gb/test_steps.yaml does not exist",
+            *TWO_COMMANDS,
+            "*= gpuperf =*",
+            "*cycles*no-baseline",
+            "  gpuperf record --processes 5 -- --gpu-arch=sm80",
+            '  gpuperf update-baseline --reason "first baseline"',
+        ]
+    )
+    assert not a100.has_baseline()
+
+
+def test_no_baseline_passes_with_a_warning_where_asked(a100: Project) -> None:
+    result = a100.run("--gpuperf-missing=warn")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*cycles*no-baseline", *TWO_COMMANDS])
+    assert not a100.has_baseline()
+
+
+def test_no_baseline_is_recorded_where_asked(a100: Project) -> None:
+    result = a100.run("--gpuperf-missing=record")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "baseline recorded: test_steps.py::test_step in "
+            "baselines/sm80/nvidia-a100-sxm4-80gb/test_steps.yaml"
+        ]
+    )
+    assert "recorded by --gpuperf-missing record" in a100.baseline_text()
+    result = a100.run()
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*cycles*unchanged"])
+
+
+def test_recording_leaves_baselines_that_are_there_alone(a100: Project) -> None:
+    a100.accept()
+    before = a100.baseline_text()
+    a100.device(factors={"": {"cycles": 5}})
+    a100.run("--gpuperf-missing=record").assert_outcomes(failed=1)
+    assert a100.baseline_text() == before
+
+
+def test_a_failing_test_is_not_recorded(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+            assert not "what the step computed was wrong"
+        """
+    )
+    assert a100.run("--gpuperf-missing=record").ret == pytest.ExitCode.TESTS_FAILED
+    assert not a100.has_baseline()
+
+
+@pytest.mark.parametrize("missing", ["fail", "record"])
+def test_a_baseline_of_another_workload_is_not_compared_with(missing: str, a100: Project) -> None:
+    source = """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None, workload={{"size": {size}, "batch": 1}})
+        """
+    a100.tests(source.format(size=128))
+    a100.accept()
+    before = a100.baseline_text()
+    a100.tests(source.format(size=64))
+    result = a100.run(f"--gpuperf-missing={missing}")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["*no-baseline", "*is of another workload: size 128, here 64", *TWO_COMMANDS]
+    )
+    assert a100.baseline_text() == before
+
+
+def test_unsupported_is_named_once_and_passes(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_one(gpuperf): gpuperf.measure(lambda: None)
+        def test_two(gpuperf): gpuperf.measure(lambda: None)
+        """
+    )
+    a100.device(unsupported={"cycles": "not on a MIG instance"})
+    a100.accept()
+    result = a100.run()
+    assert result.ret == 0
+    assert str(result.stdout).count("unsupported: cycles: not on a MIG instance") == 1
+
+
+def test_unsupported_fails_where_counters_are_required(a100: Project) -> None:
+    a100.accept()
+    a100.device(unsupported={"cycles": "not on a MIG instance"})
+    result = a100.run("--gpuperf-require-counters")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step could not read the counters it needs on*",
+            "*cycles*unsupported",
+            "*not on a MIG instance",
+            "`gpuperf doctor` says what is missing and what to do about it",
+        ]
+    )
+
+
+def test_no_counters_at_all_fail_with_the_remedy(a100: Project) -> None:
+    a100.device(unavailable="ERR_NVGPUCTRPERM")
+    result = a100.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gpuperf: ERR_NVGPUCTRPERM. Ask for permission"])
+
+
+def test_nothing_is_judged_where_asked(a100: Project) -> None:
+    a100.accept()
+    a100.device(factors={"": {"cycles": 5}})
+    result = a100.run("--gpuperf-no-judge")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*cycles*2.0000 G*reported"])
+    assert a100.saved().verdicts == ()
+
+
+# Measuring
+
+
+def test_the_step_really_runs_after_its_reset(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            calls = []
+            step, reset = (lambda: calls.append("step")), (lambda: calls.append("reset"))
+            measured = gpuperf.measure(step, reset=reset)
+            assert calls == ["reset", "step"]
+            assert measured.test == "test_steps.py::test_step"
+            assert gpuperf.device.arch == "sm80"
+            assert gpuperf.torch_device == "cpu"
+        """
+    )
+    a100.run("--gpuperf-no-judge").assert_outcomes(passed=1)
+
+
+def test_a_phase_costs_nothing_where_nothing_is_measured(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_phase(gpuperf):
+            assert gpuperf.phase("forward") is gpuperf.phase("backward")
+            with gpuperf.phase("forward"), gpuperf.phase("backward"):
+                pass
+        """
+    )
+    result = a100.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*gpuperf ==*")
+    assert not a100.run_files()
+
+
+def test_phases_inside_each_other_fail_while_measuring(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            def step():
+                with gpuperf.phase("forward"), gpuperf.phase("loss"): pass
+            gpuperf.measure(step)
+        """
+    )
+    result = a100.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(['*phase "loss" was entered inside phase "forward"*'])
+
+
+def test_several_measurements_of_a_test_have_names(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None, name="warm")
+            gpuperf.measure(lambda: None, name="cold")
+        """
+    )
+    a100.accept()
+    result = a100.run()
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["test_step, warm, on NVIDIA*", "test_step, cold, on NVIDIA*"])
+    assert [measurement.name for measurement in a100.saved().measurements] == ["warm", "cold"]
+
+
+def test_one_name_twice_is_a_usage_error(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+            gpuperf.measure(lambda: None)
+        """
+    )
+    result = a100.run("--gpuperf-missing=warn")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(
+        [
+            'gpuperf: test_steps.py::test_step measures "step" twice: give each measurement*',
+            'refused: test_steps.py::test_step measures "step" twice*',
+        ]
+    )
+
+
+def test_a_fixture_may_measure(a100: Project) -> None:
+    a100.tests(
+        """
+        import pytest
+
+        @pytest.fixture
+        def measured(gpuperf):
+            return gpuperf.measure(lambda: None, name="in a fixture")
+
+        def test_step(gpuperf, measured):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    a100.run().assert_outcomes(errors=1)
+    names = [measurement.name for measurement in a100.saved().measurements]
+    assert names == ["in a fixture"]
+    a100.run("--gpuperf-missing=warn", "--gpuperf-run=warned.json").assert_outcomes(passed=1)
+    names = [measurement.name for measurement in a100.saved("warned.json").measurements]
+    assert names == ["in a fixture", "step"]
+
+
+def test_a_failing_step_fails_with_its_own_exception(a100: Project) -> None:
+    a100.tests(
+        """
+        def step():
+            raise ZeroDivisionError("in the step")
+
+        def test_step(gpuperf):
+            gpuperf.measure(step)
+        """
+    )
+    result = a100.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(['>*raise ZeroDivisionError("in the step")'])
+    assert not a100.run_files()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_expected_regression_is_an_expected_failure(strict: bool, a100: Project) -> None:
+    a100.accept()
+    a100.tests(
+        f"""
+        import pytest
+
+        @pytest.mark.xfail(reason="known", strict={strict})
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    a100.device(factors={"": {"cycles": 2}})
+    result = a100.run()
+    assert result.ret == 0
+    result.assert_outcomes(xfailed=1)
+    a100.device()
+    result = a100.run()
+    result.assert_outcomes(**{"failed" if strict else "xpassed": 1})
+
+
+def test_a_hook_sees_every_measurement_with_its_verdicts(a100: Project) -> None:
+    a100.pytester.makepyfile(
+        watcher="""
+        def pytest_gpuperf_judged(measurement, verdicts):
+            print("seen", measurement.name, *sorted({v.outcome.value for v in verdicts}))
+        """
+    )
+    a100.pytester.syspathinsert()
+    result = a100.run("-p", "watcher", "-s")
+    result.stdout.fnmatch_lines(["*seen step no-baseline reported"])
+
+
+# What is written
+
+
+def test_the_run_is_saved_in_its_default_place(a100: Project) -> None:
+    result = a100.run()
+    (file,) = a100.run_files()
+    result.stdout.fnmatch_lines([f"run saved: .gpuperf/runs/{file.name}"])
+    run = a100.saved()
+    (measurement,) = run.measurements
+    assert measurement.test == "test_steps.py::test_step"
+    assert measurement.fingerprint.device.name == "NVIDIA A100-SXM4-80GB"
+    assert measurement.fingerprint.settings["collector"] == "scripted"
+    outcomes = {verdict.metric: verdict.outcome for verdict in run.verdicts}
+    assert outcomes["cycles"] is Outcome.NO_BASELINE
+    assert outcomes["ipc"] is Outcome.REPORTED
+
+
+def test_every_run_has_a_file_of_its_own(a100: Project) -> None:
+    for _ in range(3):
+        a100.run()
+    assert len(a100.run_files()) == 3
+
+
+def test_the_run_is_saved_where_asked(a100: Project) -> None:
+    a100.run("--gpuperf-run", "kept/run.json")
+    assert a100.saved("kept/run.json").command == "--gpuperf-run kept/run.json"
+    assert not a100.run_files()
+
+
+def test_a_run_that_cannot_be_saved_is_said_beside_the_failures(a100: Project) -> None:
+    a100.pytester.mkdir("folder")
+    result = a100.run("--gpuperf-run=folder")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(
+        ["gpuperf: test_step has no baseline*", "refused: *folder: cannot be written*"]
+    )
+
+
+def test_reports_are_written_by_suffix(a100: Project) -> None:
+    result = a100.run("--gpuperf-report=out/report.md", "--gpuperf-report=out/report.json")
+    result.stdout.fnmatch_lines(
+        ["report written: out/report.md", "report written: out/report.json"]
+    )
+    text = (a100.root / "out" / "report.md").read_text(encoding="utf-8")
+    assert "NVIDIA A100" in text
+    assert "| cycles |" in text
+    data = json.loads((a100.root / "out" / "report.json").read_text(encoding="utf-8"))
+    assert data["verdicts"][0]["outcome"] == "no-baseline"
+
+
+def test_nothing_is_written_by_a_run_that_measures_nothing(a100: Project) -> None:
+    a100.tests("def test_nothing(): pass")
+    a100.run("--gpuperf-report=report.md").assert_outcomes(passed=1)
+    assert not a100.run_files()
+    assert not (a100.root / "report.md").exists()
+
+
+def test_junit_has_the_failure_and_none_of_our_data(a100: Project) -> None:
+    a100.run("--junitxml=junit.xml")
+    xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
+    assert "test_step has no baseline" in xml
+    assert "fingerprint" not in xml
+    assert "<properties>" not in xml
+
+
+def test_quiet_output_keeps_the_table(a100: Project) -> None:
+    a100.accept()
+    result = a100.run("-q")
+    result.stdout.fnmatch_lines(["*= gpuperf =*", "*cycles*unchanged", "run saved: *"])
+
+
+def test_configurations_of_one_test_are_shown_side_by_side(a100: Project) -> None:
+    a100.tests(
+        """
+        import pytest
+
+        NAMES = ("baseline", "tf32")
+
+        @pytest.mark.parametrize(
+            "name", [pytest.param(name, marks=pytest.mark.optimization(name)) for name in NAMES]
+        )
+        def test_step(gpuperf, name):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    a100.device(factors={"[tf32]": {"cycles": 0.25}})
+    result = a100.run("--gpuperf-missing=warn")
+    result.stdout.fnmatch_lines(
+        ["configurations, relative to the first", "*baseline*tf32", "cycles*400.00 M*x0.25"]
+    )

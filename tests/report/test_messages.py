@@ -1,0 +1,132 @@
+"""What a failing test says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.model import Outcome, Scalar, Verdict
+from pytest_gpuperf.report import messages
+from tests.examples import measurement, verdict
+
+COMMAND = "--gpu-arch sm90 suites/meddpm"
+NO_BASELINE = verdict(
+    outcome=Outcome.NO_BASELINE,
+    baseline=None,
+    change=None,
+    tolerance=None,
+    detail="baselines/sm90/nvidia-h200/meddpm.yaml does not exist",
+)
+UNSUPPORTED = verdict(
+    "ipc",
+    Outcome.UNSUPPORTED,
+    baseline=None,
+    measured=None,
+    change=None,
+    tolerance=None,
+    detail="CUPTI may not read counters here",
+)
+INCONCLUSIVE = verdict("instructions", Outcome.INCONCLUSIVE, change=0.004)
+
+
+def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> None:
+    text = messages.failure(measurement(), [verdict()], [verdict()], COMMAND)
+    assert text == "\n".join(
+        [
+            "gpuperf: test_training_step[tf32] regressed on NVIDIA H200 (sm90)",
+            "configuration: tf32",
+            "  metric  baseline  measured   change  tolerance  verdict",
+            "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %  regressed",
+            'If the change is intended: gpuperf update-baseline --reason "..."',
+        ]
+    )
+
+
+def test_without_a_configuration_none_is_named() -> None:
+    text = messages.failure(measurement(configuration=""), [verdict()], [verdict()], COMMAND)
+    assert "configuration" not in text
+
+
+def test_a_regression_says_which_phase_it_is_in() -> None:
+    verdicts = [
+        verdict(),
+        verdict(outcome=Outcome.REPORTED, phase="forward", change=0.0),
+        verdict(outcome=Outcome.REPORTED, phase="backward", change=0.05),
+        verdict("ipc", outcome=Outcome.REPORTED, phase="backward", change=0.07),
+        verdict(outcome=Outcome.REPORTED, phase="new", baseline=None, change=None),
+    ]
+    text = messages.failure(measurement(), verdicts, verdicts[:1], COMMAND)
+    assert "  cycles by phase: forward +0.00 %, backward +5.00 %\n" in text
+
+
+def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
+    text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE] * 2, COMMAND)
+    assert text.startswith("gpuperf: test_training_step[tf32] has no baseline on NVIDIA H200")
+    assert text.count("baselines/sm90/nvidia-h200/meddpm.yaml does not exist") == 1
+    assert text.endswith(
+        "Make a baseline on this device:\n"
+        "  gpuperf record --processes 5 -- --gpu-arch sm90 suites/meddpm\n"
+        '  gpuperf update-baseline --reason "first baseline"'
+    )
+
+
+def test_an_inconclusive_verdict_says_how_to_go_on() -> None:
+    text = messages.failure(measurement(), [INCONCLUSIVE], [INCONCLUSIVE], COMMAND)
+    assert "is inconclusive on" in text
+    assert text.endswith("--gpuperf-inconclusive warn")
+
+
+def test_missing_counters_lead_to_the_doctor() -> None:
+    text = messages.failure(measurement(), [UNSUPPORTED], [UNSUPPORTED], COMMAND)
+    assert "could not read the counters it needs" in text
+    assert "CUPTI may not read counters here" in text
+    assert text.endswith("`gpuperf doctor` says what is missing and what to do about it")
+
+
+@pytest.mark.parametrize(
+    ("failing", "says"),
+    [
+        ([INCONCLUSIVE, verdict()], "regressed"),
+        ([INCONCLUSIVE, UNSUPPORTED, NO_BASELINE], "could not read"),
+        ([INCONCLUSIVE, NO_BASELINE], "has no baseline"),
+    ],
+)
+def test_of_several_the_worst_is_the_headline_and_all_are_listed(
+    failing: list[Verdict], says: str
+) -> None:
+    text = messages.failure(measurement(), failing, failing, COMMAND)
+    assert says in text.splitlines()[0]
+    for found in failing:
+        assert any(
+            line.split()[0] == found.metric and line.endswith(found.outcome.value)
+            for line in text.splitlines()
+        )
+
+
+@pytest.mark.parametrize(
+    ("test", "name", "says"),
+    [
+        ("a/b.py::test_x", "step", "test_x"),
+        ("a/b.py::TestClass::test_x", "step", "test_x"),
+        ("a/b.py::test_x[a::b]", "step", "test_x[a::b]"),
+        ("a/b.py::test_x", "sampling", "test_x, sampling,"),
+        ("odd", "step", "odd"),
+    ],
+)
+def test_a_measurement_is_called_by_its_test(test: str, name: str, says: str) -> None:
+    assert messages.subject(measurement(test=test, name=name)) == says
+
+
+def test_where_two_workloads_differ() -> None:
+    old: dict[str, Scalar] = {"size": 128, "batch": 1, "data": "mni"}
+    new: dict[str, Scalar] = {"size": 64, "batch": 1, "seed": 3}
+    assert messages.differences(old, new) == (
+        "size 128, here 64; data mni, here unset; seed unset, here 3"
+    )
+    assert messages.differences(old, dict(old)) == ""
+
+
+def test_paths_below_the_root_are_short() -> None:
+    assert messages.short(Path("/root/a/b.yaml"), Path("/root")) == "a/b.yaml"
+    assert messages.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"

@@ -1,0 +1,139 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model import Outcome
+from pytest_gpuperf.report import numbers
+from tests.examples import verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "text"),
+    [
+        (None, "cycles", "-"),
+        (437_821_234.0, "cycles", "437.82 M"),
+        (43_782_123_456.0, "cycles", "43.782 G"),
+        (4.4e12, "FLOP", "4.4000 T"),
+        (123_456.0, "instructions", "123.46 k"),
+        (99_999.0, "calls", "99999"),
+        (1312.0, "calls", "1312"),
+        (0.0, "copies", "0"),
+        (12.5, "copies", "12.5"),
+        (232_412_345.0, "ns", "232.41 ms"),
+        (232.412345, "ms", "232.41 ms"),
+        (0.0, "ms", "0 ms"),
+        (0.012345678, "ms", "0.012346 ms"),
+        (1e-9, "ms", "1.0000e-09 ms"),
+        (1_073_741_824.0, "bytes", "1.0000 GiB"),
+        (160_905_736.0, "bytes", "153.45 MiB"),
+        (4096.0, "bytes", "4096 B"),
+        (0.0, "bytes", "0 B"),
+        (93.456, "%", "93.46 %"),
+        (0.0, "%", "0.00 %"),
+        (2.123456, "instructions/cycle", "2.1235"),
+        (0.0, "warps/issue", "0"),
+        (-2.5, "warps/cycle", "-2.5000"),
+        (-437_821_234.0, "cycles", "-437.82 M"),
+    ],
+)
+def test_a_value_has_five_digits_and_the_prefix_of_its_unit(
+    number: float | None, unit: str, text: str
+) -> None:
+    assert numbers.value(number, unit) == text
+
+
+@given(
+    st.floats(-1e18, 1e18),
+    st.sampled_from(["cycles", "FLOP", "bytes", "ns", "ms", "%", "instructions/cycle"]),
+)
+def test_every_value_is_one_short_word_and_its_unit(number: float, unit: str) -> None:
+    text = numbers.value(number, unit)
+    limit = 26 if unit == "%" else 17
+    assert len(text) <= limit
+    assert re.fullmatch(r"-?[\d.]+(e[+-]\d+)?( [a-zA-Z%]+)?", text)
+
+
+PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+@given(st.floats(1, 1e15))
+def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
+    digits, _, prefix = numbers.value(number, "cycles").partition(" ")
+    assert float(digits) * PREFIXES.get(prefix, 1) == pytest.approx(number, rel=5.1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (0.0, "+0.00 %"),
+        (-0.0, "+0.00 %"),
+        (0.0031, "+0.31 %"),
+        (-0.0214, "-2.14 %"),
+        (0.999, "+99.90 %"),
+        (1.0, "x2"),
+        (4.4, "x5.4"),
+        (1233.0, "x1.23e+03"),
+        (-0.5, "-50.00 %"),
+        (-1.0, "-100.00 %"),
+        (5e-5, "+0.01 %"),
+        (4.9e-5, "+49 ppm"),
+        (-3e-6, "-3 ppm"),
+        (2.28e-9, "+0.00228 ppm"),
+        # The rounding of a logarithm, on identical values.
+        (3.55e-15, "+0.00 %"),
+        (-3.55e-15, "+0.00 %"),
+    ],
+)
+def test_a_relative_change(change: float, text: str) -> None:
+    assert numbers.change(verdict(change=change)) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [(0.0, "+0.00 pt"), (-2.14, "-2.14 pt"), (55.0, "+55.00 pt"), (-1e-9, "+0.00 pt")],
+)
+def test_a_change_of_a_percentage_is_in_points(change: float, text: str) -> None:
+    assert numbers.change(verdict(change=change, points=True)) == text
+
+
+@pytest.mark.parametrize(
+    ("baseline", "measured", "text"),
+    [(None, 5.0, "-"), (0.0, 5.0, "from 0"), (0.0, 0.0, "-"), (0.0, None, "-")],
+)
+def test_without_a_change(baseline: float | None, measured: float | None, text: str) -> None:
+    assert numbers.change(verdict(baseline=baseline, measured=measured, change=None)) == text
+
+
+@given(st.floats(-1, 1e9))
+def test_the_sign_of_a_change_is_shown_or_it_is_none_at_all(change: float) -> None:
+    text = numbers.change(verdict(change=change))
+    if text != "+0.00 %":
+        assert text.startswith("-") == (change < 0)
+        assert abs(change) > 4e-10
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "points", "text"),
+    [
+        (None, False, "-"),
+        (0.005, False, "0.5 %"),
+        (0.0075, False, "0.75 %"),
+        (0.001, False, "0.1 %"),
+        (0.7 / 100, False, "0.7 %"),
+        (math.expm1(math.log1p(0.005)), False, "0.5 %"),
+        (0.75, True, "0.75 pt"),
+        (2.0, True, "2 pt"),
+    ],
+)
+def test_a_tolerance_is_in_the_unit_of_its_change(
+    tolerance: float | None, points: bool, text: str
+) -> None:
+    shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
+    assert numbers.tolerance(shown) == text

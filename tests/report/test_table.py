@@ -1,0 +1,112 @@
+"""The table: columns where they fit, stacked lines where they do not, never wider than asked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model import Outcome
+from pytest_gpuperf.report import table
+from tests.examples import verdict
+
+VERDICTS = [
+    verdict(),
+    verdict("instructions", Outcome.UNCHANGED, unit="instructions", change=-3e-6, tolerance=0.001),
+    verdict("tensor_utilization", Outcome.REPORTED, unit="%", baseline=93.1, measured=91.0,
+            change=-2.1, points=True),
+    verdict("step_time", Outcome.NO_BASELINE, unit="ms", baseline=None, measured=232.4,
+            change=None, tolerance=None),
+]  # fmt: skip
+ROWS = [table.cells(found) for found in VERDICTS]
+
+widths = st.integers(20, 200)
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)
+
+
+def test_the_cells_of_a_verdict() -> None:
+    expected = ("cycles", "437.00 M", "448.00 M", "+2.52 %", "0.5 %", "regressed")
+    assert table.cells(verdict()) == expected
+
+
+def test_what_is_only_reported_has_no_tolerance() -> None:
+    assert table.cells(VERDICTS[2])[4:] == ("-", "reported")
+
+
+def test_what_was_not_compared_has_dashes() -> None:
+    assert table.cells(VERDICTS[3]) == ("step_time", "-", "232.40 ms", "-", "-", "no-baseline")
+
+
+def test_columns_where_they_fit() -> None:
+    assert table.lines(ROWS, 100) == [
+        "  metric              baseline   measured    change  tolerance  verdict",
+        "  cycles              437.00 M   448.00 M   +2.52 %      0.5 %  regressed",
+        "  instructions        437.00 M   448.00 M    -3 ppm      0.1 %  unchanged",
+        "  tensor_utilization   93.10 %    91.00 %  -2.10 pt          -  reported",
+        "  step_time                  -  232.40 ms         -          -  no-baseline",
+    ]
+
+
+def test_stacked_lines_where_they_do_not() -> None:
+    assert table.lines(ROWS[:1], 50) == [
+        "  cycles: regressed",
+        "    437.00 M -> 448.00 M, change +2.52 %,",
+        "    tolerance 0.5 %",
+    ]
+
+
+def test_the_columns_are_used_as_soon_as_they_fit() -> None:
+    needed = max(len(line) for line in table.lines(ROWS, 200))
+    assert table.lines(ROWS, needed) == table.lines(ROWS, 200)
+    assert table.lines(ROWS, needed - 1) != table.lines(ROWS, 200)
+
+
+def test_the_columns_stand_below_their_headings() -> None:
+    lines = table.lines(ROWS, 200)
+    for heading in ("metric", "verdict"):
+        at = lines[0].index(heading)
+        assert all(line[at - 1] == " " != line[at] for line in lines)
+    for heading in ("baseline", "measured", "change", "tolerance"):
+        end = lines[0].index(heading) + len(heading)
+        assert all(line[end - 1] != " " == line[end] for line in lines)
+
+
+@given(widths)
+def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
+    lines = table.lines(ROWS, width)
+    assert all(len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    for metric, baseline, measured, change, tolerance, outcome in ROWS:
+        for cell in (metric, baseline, measured, change, tolerance, outcome):
+            assert cell in text
+
+
+@given(widths, st.lists(st.tuples(*[words] * 6), max_size=4))
+def test_no_line_is_too_wide_whatever_the_cells_are(
+    width: int, rows: list[tuple[str, ...]]
+) -> None:
+    assert all(len(line) <= width for line in table.lines(rows, width))
+
+
+@given(widths, st.lists(st.sampled_from(ROWS), max_size=5))
+def test_each_row_has_its_own_lines(width: int, rows: list[tuple[str, ...]]) -> None:
+    heading, blocks = table.fitted(rows, width)
+    assert [*heading, *(line for block in blocks for line in block)] == table.lines(rows, width)
+    assert [block[0].split()[0].rstrip(":") for block in blocks] == [row[0] for row in rows]
+
+
+@given(widths, st.lists(words, max_size=8), st.sampled_from(["", "  ", "    "]))
+def test_wrapped_text_keeps_its_words_and_its_width(
+    width: int, parts: list[str], indent: str
+) -> None:
+    lines = table.wrapped(parts, width, indent)
+    assert all(len(line) <= width and line.startswith(indent) for line in lines)
+    assert "".join("".join(lines).split()) == "".join("".join(parts).split())
+
+
+@pytest.mark.parametrize("text", ["a-b-c-d " * 20, "x" * 500, "one two"])
+def test_lines_are_broken_as_late_as_possible(text: str) -> None:
+    for line, following in pairwise(table.wrapped([text], 40, "")):
+        assert len(line) == 40 or len(line) + 1 + len(following.split()[0]) > 40

@@ -1,0 +1,149 @@
+"""Hypothesis strategies for what the files hold: any text, any finite number."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from pytest_gpuperf import baselines, runs
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import (
+    Conditions,
+    Device,
+    Fingerprint,
+    Measurement,
+    Outcome,
+    Reading,
+    Run,
+    Sample,
+    Unsupported,
+    Verdict,
+)
+
+_MISLEADING = (
+    *("", "null", "true", "no", "~", "1", "1.0", "1e3", ".nan", "2026-03-01", "<<", "=", "- a"),
+    *(
+        "a: b",
+        "#c",
+        "a #b",
+        "'",
+        '"',
+        "\\",
+        "a\nb\n",
+        " a ",
+        "\t",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "\x7f",
+    ),
+    *(
+        "test.py::test[1-a b]",
+        "x" * 300,
+        "many words " * 30,
+        "[1, 2]",
+        "{}",
+        "&a",
+        "*a",
+        "!a",
+        "%a",
+    ),
+)
+"""What YAML might read as something else, fold, or need to quote."""
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(_MISLEADING)
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-(2**60), 2**60).map(float),
+    st.sampled_from([437_821_234.0, 0.1, 2.0**53, 2.0**53 + 2, 5e-324, 1.7976931348623157e308]),
+)
+scalars = st.one_of(
+    texts,
+    st.integers(-(2**62), 2**62),
+    st.floats(-1e12, 1e12).map(lambda x: x + 0.5),
+    st.booleans(),
+)
+metrics = st.sampled_from(list(catalogue().metrics))
+mappings = st.dictionaries(texts, scalars, max_size=3)
+versions = st.dictionaries(texts, texts, max_size=3)
+rounds = st.lists(numbers, min_size=1, max_size=6).map(tuple)
+
+devices = st.builds(Device, texts, texts, texts, texts)
+whole = st.integers(0, 2**40)
+readings = st.builds(
+    Reading,
+    *[st.none() | whole] * 3,
+    st.none() | numbers,
+    st.lists(texts, max_size=2).map(tuple),
+    st.lists(whole, max_size=2).map(tuple),
+)
+fingerprints = st.builds(
+    Fingerprint,
+    devices,
+    versions,
+    mappings,
+    texts,
+    st.none() | st.builds(Conditions, readings, readings),
+)
+samples = st.lists(
+    st.builds(Sample, texts, metrics, rounds),
+    max_size=4,
+    unique_by=lambda sample: (sample.phase, sample.metric),
+).map(tuple)
+measurements = st.builds(
+    Measurement,
+    *[texts] * 5,
+    mappings,
+    samples,
+    st.lists(st.builds(Unsupported, metrics, texts), max_size=2).map(tuple),
+    fingerprints,
+)
+verdicts = st.builds(
+    Verdict,
+    *[texts] * 5,
+    st.sampled_from(Outcome),
+    texts,
+    *[st.none() | numbers] * 3,
+    st.booleans(),
+    *[st.none() | numbers] * 3,
+    texts,
+)
+run_files = st.builds(
+    Run,
+    st.just(runs.SCHEMA),
+    texts,
+    texts,
+    st.lists(measurements, max_size=3).map(tuple),
+    st.lists(verdicts, max_size=3).map(tuple),
+)
+
+entries = st.builds(
+    baselines.Entry,
+    texts,
+    texts,
+    mappings,
+    versions,
+    mappings,
+    texts,
+    st.dictionaries(
+        texts,
+        st.dictionaries(metrics, st.lists(rounds, min_size=1, max_size=5).map(tuple), max_size=3),
+        max_size=2,
+    ),
+)
+acceptances = st.builds(
+    baselines.Acceptance,
+    *[texts] * 5,
+    st.integers(1, 100),
+    st.dictionaries(
+        metrics, st.builds(baselines.Change, st.none() | numbers, st.none() | numbers), max_size=2
+    ),
+)
+baseline_files = st.builds(
+    baselines.BaselineFile,
+    st.just(baselines.SCHEMA),
+    texts,
+    texts,
+    texts,
+    st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
+    st.lists(acceptances, max_size=2).map(tuple),
+)

@@ -1,0 +1,225 @@
+"""What becomes of what a session measured: the run file, reports, baselines and the summary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf import baselines, files, runs
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.ledger import Judged, Ledger, to_text
+from pytest_gpuperf.model import Measurement, Outcome, Verdict
+from pytest_gpuperf.options import Settings
+from pytest_gpuperf.report.summary import Line
+from tests import strategies
+from tests.corruption import refusal
+from tests.examples import H200, TEST, measurement, verdict
+
+COMMAND = "suites/meddpm"
+PASSED = Judged((measurement(),), (verdict(outcome=Outcome.UNCHANGED, reason="within-tolerance"),))
+MISSING = Judged(
+    (measurement(test="a.py::test_new"),),
+    (verdict(outcome=Outcome.NO_BASELINE, reason="no-file", test="a.py::test_new"),),
+)
+OTHER_WORKLOAD = Judged(
+    (measurement(),), (verdict(outcome=Outcome.NO_BASELINE, reason="other-workload"),)
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The default settings, in a folder of their own."""
+    return Settings(
+        root=tmp_path,
+        arch="auto",
+        arch_is_flag=False,
+        collector="auto",
+        replay=None,
+        metrics="core",
+        rounds=5,
+        missing="fail",
+        inconclusive="fail",
+        require_counters=False,
+        judge=True,
+        run=None,
+        reports=(),
+        baselines=tmp_path / "baselines",
+    )
+
+
+def ledger_of(*judged: Judged) -> Ledger:
+    """A ledger that was told these."""
+    ledger = Ledger()
+    ledger.add([to_text(entry) for entry in judged])
+    return ledger
+
+
+def texts(lines: list[Line]) -> list[str]:
+    """The lines without their tone."""
+    return [line.text for line in lines]
+
+
+# The way from a worker
+
+
+@given(
+    measurements=st.lists(strategies.measurements, max_size=2),
+    verdicts=st.lists(strategies.verdicts, max_size=2),
+)
+def test_what_a_worker_sends_arrives_the_same(
+    measurements: list[Measurement], verdicts: list[Verdict]
+) -> None:
+    judged = Judged(tuple(measurements), tuple(verdicts))
+    text = to_text(judged)
+    assert "\n" not in text
+    assert files.adapter(Judged).validate_json(text) == judged
+
+
+# The run file
+
+
+def test_a_run_has_all_measurements_and_verdicts_in_their_order(settings: Settings) -> None:
+    ledger = ledger_of(PASSED, MISSING)
+    ledger.save(settings, COMMAND)
+    saved = runs.load(runs.newest(settings.root))
+    assert saved.measurements == (*PASSED.measurements, *MISSING.measurements)
+    assert saved.verdicts == (*PASSED.verdicts, *MISSING.verdicts)
+    assert saved.command == COMMAND
+    file = runs.newest(settings.root).relative_to(settings.root)
+    assert f"run saved: {file}" in texts(ledger.summary(200, COMMAND))
+
+
+def test_a_run_is_saved_where_it_was_asked_for(settings: Settings) -> None:
+    file = settings.root / "folder" / "x.json"
+    ledger_of(PASSED).save(replace(settings, run=file), COMMAND)
+    assert runs.load(file).measurements == PASSED.measurements
+    assert not (settings.root / ".gpuperf").exists()
+
+
+def test_a_replayed_run_is_not_saved_again(settings: Settings) -> None:
+    ledger = ledger_of(PASSED)
+    ledger.save(replace(settings, replay=settings.root / "run.json"), COMMAND)
+    assert list(settings.root.iterdir()) == []
+    assert not any(text.startswith("run saved") for text in texts(ledger.summary(80, "")))
+
+
+def test_without_measurements_nothing_is_written(settings: Settings) -> None:
+    ledger = Ledger()
+    ledger.add([], "refused")
+    ledger.save(replace(settings, missing="record", reports=(settings.root / "x.md",)), COMMAND)
+    assert list(settings.root.iterdir()) == []
+
+
+def test_a_run_that_cannot_be_saved_is_a_usage_failure(settings: Settings) -> None:
+    with pytest.raises(UsageFailure, match="cannot be written"):
+        ledger_of(PASSED).save(replace(settings, run=settings.root), COMMAND)
+
+
+# Reports
+
+
+def test_reports_are_written_by_their_suffix(settings: Settings) -> None:
+    reports = (settings.root / "out" / "x.md", settings.root / "out" / "x.json")
+    ledger = ledger_of(PASSED)
+    ledger.save(replace(settings, reports=reports), COMMAND)
+    assert reports[0].read_text().startswith("# gpuperf\n")
+    assert runs.load(reports[1]).measurements == PASSED.measurements
+    assert json.loads(reports[1].read_text())["command"] == COMMAND
+    lines = texts(ledger.summary(80, COMMAND))
+    assert "report written: out/x.md" in lines
+    assert "report written: out/x.json" in lines
+
+
+# Recording what is missing
+
+
+def test_missing_baselines_are_recorded_when_asked_for(settings: Settings) -> None:
+    ledger = ledger_of(PASSED, MISSING, OTHER_WORKLOAD)
+    ledger.save(replace(settings, missing="record"), COMMAND)
+    known = baselines.load(baselines.path_for(settings.baselines, H200, "meddpm"))
+    assert known is not None
+    assert list(known.tests) == ["a.py::test_new"]
+    assert known.accepted[0].reason == "recorded by --gpuperf-missing record"
+    assert "baseline recorded: a.py::test_new in baselines/sm90/nvidia-h200/meddpm.yaml" in texts(
+        ledger.summary(80, COMMAND)
+    )
+
+
+@pytest.mark.parametrize("missing", ["fail", "warn"])
+def test_otherwise_nothing_is_recorded(settings: Settings, missing: str) -> None:
+    ledger_of(MISSING).save(replace(settings, missing=missing), COMMAND)
+    assert not settings.baselines.exists()
+
+
+def test_what_also_regressed_is_not_recorded(settings: Settings) -> None:
+    mixed = replace(MISSING, verdicts=(*MISSING.verdicts, verdict(test="a.py::test_new")))
+    ledger_of(mixed).save(replace(settings, missing="record"), COMMAND)
+    assert not settings.baselines.exists()
+
+
+def test_what_a_failed_test_measured_is_not_recorded(settings: Settings) -> None:
+    ledger = Ledger()
+    ledger.add([to_text(MISSING)], failed=True)
+    ledger.save(replace(settings, missing="record"), COMMAND)
+    assert not settings.baselines.exists()
+    assert runs.load(runs.newest(settings.root)).measurements == MISSING.measurements
+
+
+def test_a_damaged_baseline_is_not_overwritten_by_recording(settings: Settings) -> None:
+    file = baselines.path_for(settings.baselines, H200, "meddpm")
+    file.parent.mkdir(parents=True)
+    file.write_text("schema: 1\ntests: {}\n")
+
+    def save(_: Path) -> None:
+        ledger_of(MISSING).save(replace(settings, missing="record"), COMMAND)
+
+    assert "arch: Field required" in refusal(save, file, BadFile)
+
+
+# The summary
+
+
+def test_refusals_are_said_once_and_in_full(settings: Settings) -> None:
+    ledger = ledger_of(PASSED)
+    ledger.add([], "first line\n  second line")
+    ledger.add([], "first line\n  second line")
+    ledger.save(settings, COMMAND)
+    assert [line.text.strip() for line in ledger.summary(80, COMMAND) if line.tone == "bad"] == [
+        "refused: first line",
+        "second line",
+    ]
+    assert ledger.refusals == ["first line\n  second line"] * 2
+
+
+@given(width=st.integers(20, 200), refusal=st.text(max_size=300))
+def test_no_line_of_the_summary_is_too_wide(width: int, refusal: str) -> None:
+    ledger = ledger_of(PASSED, MISSING, OTHER_WORKLOAD)
+    ledger.add([], refusal)
+    assert all(len(line.text) <= width for line in ledger.summary(width, COMMAND))
+
+
+@pytest.mark.parametrize("width", [20, 33, 80])
+def test_notes_do_not_exceed_the_width(settings: Settings, width: int) -> None:
+    ledger = ledger_of(MISSING)
+    report = settings.root / ("long-" * 20 + ".md")
+    ledger.save(replace(settings, missing="record", reports=(report,)), COMMAND)
+    lines = texts(ledger.summary(width, COMMAND))
+    assert all(len(line) <= width for line in lines)
+    assert "baseline recorded:" in " ".join(lines)
+
+
+def test_the_configurations_come_before_the_rows() -> None:
+    def of(name: str) -> Judged:
+        test = f"x.py::test[{name}]"
+        found = measurement(test=test, configuration=name)
+        return Judged((found,), (verdict(test=test),))
+
+    lines = texts(ledger_of(of("baseline"), of("tf32")).summary(80, COMMAND))
+    assert lines[0] == "configurations, relative to the first"
+    assert lines.index("test[baseline] on NVIDIA H200 (sm90)") > 0
+    assert TEST not in lines
