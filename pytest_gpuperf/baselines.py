@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf import files
+from pytest_gpuperf import arch, files
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.verdict import samples_by_phase
-from pytest_gpuperf.model import Device, Measurement, Scalar
+from pytest_gpuperf.model import Device, Measurement, MetricClass, Scalar
 
 if TYPE_CHECKING:
     import yaml
@@ -173,12 +173,20 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
                 metric: tuple(map(tuple, rounds))
                 for metric, rounds in series.items()
                 # What only some processes have is no baseline.
-                if len(rounds) == len(units)
+                if len(rounds) == len(units) and _belongs(metric, first.fingerprint.device)
             }
             for phase, series in samples_by_phase(measurements).items()
         },
         units=tuple(units.values()),
     )
+
+
+def _belongs(metric: str, device: Device) -> bool:
+    """Whether a baseline of `device` holds `metric`: times on some CPU are not portable."""
+    from pytest_gpuperf.metrics import catalogue
+
+    known = catalogue().metrics[metric]
+    return device.arch != arch.CPU or known.metric_class is MetricClass.DETERMINISTIC
 
 
 def with_entry(

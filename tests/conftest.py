@@ -25,6 +25,7 @@ def project(
     project_type: type[Project], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> Project:
     """An empty project with strict markers, where warnings are errors."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # its pytest is not our worker's
     monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
     made = project_type(pytester)
     made.ini()

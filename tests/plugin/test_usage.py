@@ -214,9 +214,13 @@ def test_step(gpuperf):
         )
         for name in ("one", "two")
     ]
-    for session in sessions:
-        output, _ = session.communicate()
-        assert session.returncode == 0, output.decode()
+    try:
+        for session in sessions:
+            output, _ = session.communicate(timeout=120)
+            assert session.returncode == 0, output.decode()
+    finally:
+        for session in sessions:
+            session.kill()  # one that waits for another that has failed
     assert len(a100.run_files()) == 2
     text = a100.baseline_text("suite")
     assert "  suite/test_one.py::test_step:" in text
