@@ -8,7 +8,7 @@ from pytest_gpuperf.model import Verdict
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_COUNTED = ("cycles", "instructions", "FLOP", "calls", "copies")
+_COUNTED = ("cycles", "instructions", "calls", "copies")
 
 
 def value(number: float | None, unit: str) -> str:
@@ -21,6 +21,8 @@ def value(number: float | None, unit: str) -> str:
         return _prefixed(number, _BINARY, "B")
     if unit == "%":
         return f"{number:.2f} %"
+    if unit == "FLOP":
+        return _prefixed(number, tuple((s, p + unit) for s, p in _DECIMAL), unit)
     if unit in _COUNTED:
         return _prefixed(number, _DECIMAL, "")
     text = _digits(number)
@@ -38,7 +40,9 @@ def change(verdict: Verdict) -> str:
         return f"x{1 + moved:.3g}"
     # A change of a few parts in a million is what counters are for: do not show it as nothing.
     # Below parts in a billion it is the rounding of the logarithm.
-    if 5e-10 < abs(moved) < 5e-5:
+    if abs(moved) <= 5e-10:
+        return "0 %"
+    if abs(moved) < 5e-5:
         return f"{moved * 1e6:+.3g} ppm"
     return f"{_rounded(moved * 100):+.2f} %"
 

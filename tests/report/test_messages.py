@@ -57,7 +57,7 @@ def test_a_regression_says_which_phase_it_is_in() -> None:
         verdict(outcome=Outcome.REPORTED, phase="new", baseline=None, change=None),
     ]
     text = messages.failure(measurement(), verdicts, verdicts[:1], COMMAND)
-    assert "  cycles by phase: forward +0.00 %, backward +5.00 %\n" in text
+    assert "  cycles by phase: forward 0 %, backward +5.00 %\n" in text
 
 
 def test_a_missing_baseline_says_why_and_the_two_commands() -> None:

@@ -1,0 +1,44 @@
+"""The runs that were recorded on an H200, judged again against its committed baseline."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "docs" / "runs"
+
+
+def replay(run: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Judges a recorded run in this checkout. The steps are built, small, and never executed."""
+    command = [sys.executable, "-m", "pytest", "--gpu-arch", "sm90", "suites/meddpm"]
+    command += ["--gpuperf-replay", str(RUNS / run), "-p", "no:cacheprovider"]
+    command += ["--meddpm-data", "synthetic", "--meddpm-size", "16", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_run_that_did_not_make_the_baseline_passes() -> None:
+    judged = replay("h200-meddpm.json")
+    assert judged.returncode == 0, judged.stdout
+    assert "4 passed" in judged.stdout
+    assert judged.stdout.count("unchanged") == 4 * 3
+
+
+def test_tf32_broken_on_purpose_fails_and_says_what_and_by_how_much() -> None:
+    judged = replay("h200-tf32-broken.json", "-k", "tf32 and not channels")
+    assert judged.returncode == 1, judged.stdout
+    assert "configuration: tf32" in judged.stdout
+    (row,) = (
+        line.split()
+        for line in judged.stdout.split("= gpuperf =")[0].splitlines()
+        if line.startswith("  instructions ")
+    )
+    assert row == ["instructions", "61.606", "G", "524.79", "G", "x8.52", "0.1", "%", "regressed"]
+
+
+def test_it_is_a_run_of_sm90_whatever_is_asked_for() -> None:
+    judged = replay("h200-meddpm.json", "--gpu-arch", "sm80")
+    assert judged.returncode == 4
+    assert "sm80" in judged.stderr
+    assert "NVIDIA H200 (sm90)" in judged.stderr
