@@ -42,7 +42,8 @@ class Release:
 def releases() -> list[Release]:
     """All releases in the folder that the environment names; none where it names none."""
     folder = os.environ.get(VARIABLE)
-    return list(_releases(Path(folder))) if folder else []
+    # Absolute: the loader looks for a relative path elsewhere.
+    return list(_releases(Path(folder).resolve())) if folder else []
 
 
 def _releases(folder: Path) -> Iterator[Release]:
