@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Check:
-    """One question about the machine, and its answer."""
-
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-    """What to do about a "no"."""
-    optional: bool = False
-    """Measuring works without it."""
+from pytest_gpuperf.model import Check
 
 
 def examine() -> list[Check]:

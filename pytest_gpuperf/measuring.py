@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pytest_gpuperf import arch, files, fingerprint, guard
 from pytest_gpuperf.collect.base import Collected, Collector, Plan, Work
+from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import (
@@ -25,7 +26,6 @@ from pytest_gpuperf.model import (
     Sample,
     Scalar,
 )
-from pytest_gpuperf.recorded import RecordedRun
 
 PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""

@@ -212,3 +212,16 @@ class Run:
     command: str
     measurements: tuple[Measurement, ...]
     verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question about the machine, and its answer."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+    """What to do about a "no"."""
+    optional: bool = False
+    """Measuring works without it."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pytest_gpuperf import arch
 from pytest_gpuperf.collect.base import Collector
+from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measuring import Instrument
 from pytest_gpuperf.model import Device
-from pytest_gpuperf.recorded import RecordedRun
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pytest_gpuperf.collect.cupti.codes import Result
 from pytest_gpuperf.collect.cupti.driver import Driver
 from pytest_gpuperf.collect.cupti.library import Cupti
 from pytest_gpuperf.collect.cupti.probe import probe
-from pytest_gpuperf.doctor import Check
 from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.model import Check
 from tests.cupti.fake import Fake
 
 

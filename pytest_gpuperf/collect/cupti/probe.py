@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from pytest_gpuperf.collect.cupti import driver, library
 from pytest_gpuperf.collect.cupti.session import RangeSession
-from pytest_gpuperf.doctor import Check
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.model import STEP
+from pytest_gpuperf.model import STEP, Check
 
 _FOUND = "CUPTI"
 _READ = "hardware counters"

@@ -8,10 +8,10 @@ import pytest
 
 from pytest_gpuperf import runs
 from pytest_gpuperf.collect.base import Phases, Plan, Work
+from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measuring import Instrument, Subject
 from pytest_gpuperf.model import Measurement
-from pytest_gpuperf.recorded import RecordedRun
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, run
 
