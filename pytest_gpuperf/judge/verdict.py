@@ -16,7 +16,7 @@ from pytest_gpuperf.judge.units import Units
 from pytest_gpuperf.model import STEP, Direction, Measurement, Metric, Outcome, Verdict
 
 ALARM_RATE = 1e-3
-"""False alarms per judged measurement, over all its gated metrics and all looks."""
+"""False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
 LOOKS = 3
 """The looks that the error is split over; one is taken here (docs/statistics.md)."""
 UNCHANGED_RATE = 0.0025

@@ -29,6 +29,7 @@ def failure(
     if measurement.configuration:
         parts.append(f"configuration: {measurement.configuration}")
     parts += table.lines([table.cells(verdict) for verdict in failing], _WIDTH)
+    parts += _intervals(failing)
     parts += dict.fromkeys(f"  {v.detail}" for v in failing if v.detail)
     if worst is Outcome.REGRESSED:
         parts += _phases(verdicts, failing)
@@ -70,6 +71,17 @@ def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
 def short(path: Path, root: Path) -> str:
     """`path` relative to `root` where it lies below it."""
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _intervals(failing: Sequence[Verdict]) -> list[str]:
+    """How sure the changes are: their intervals, right for all of them together."""
+    known = [
+        f"{v.metric} {numbers.moved(v.low, points=v.points)} to "
+        f"{numbers.moved(v.high, points=v.points)}"
+        for v in failing
+        if v.low is not None and v.high is not None
+    ]
+    return [f"  with 99.9 % confidence: {', '.join(known)}"] if known else []
 
 
 def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str]:

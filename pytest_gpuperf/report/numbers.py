@@ -30,21 +30,25 @@ def value(number: float | None, unit: str) -> str:
 
 
 def change(verdict: Verdict) -> str:
-    """The change of a verdict: "+0.31 %", "-2.1 pt", "x5.4" from a doubling on, "-" for none."""
-    moved = verdict.change
-    if moved is None:
+    """The change of a verdict, as `moved` writes it; "from 0" or "-" where there is none."""
+    if verdict.change is None:
         return "from 0" if verdict.baseline == 0 and verdict.measured else "-"
-    if verdict.points:
-        return f"{_rounded(moved):+.2f} pt"
-    if moved >= 1:
-        return f"x{1 + moved:.3g}"
+    return moved(verdict.change, points=verdict.points)
+
+
+def moved(change: float, *, points: bool = False) -> str:
+    """A change: "+0.31 %", "+7.97 ppm", "x5.4" from a doubling on, "-2.14 pt" of a percentage."""
+    if points:
+        return f"{_rounded(change):+.2f} pt"
+    if change >= 1:
+        return f"x{1 + change:.3g}"
     # A change of a few parts in a million is what counters are for: do not show it as nothing.
     # Below parts in a billion it is the rounding of the logarithm.
-    if abs(moved) <= 5e-10:
+    if abs(change) <= 5e-10:
         return "0 %"
-    if abs(moved) < 5e-5:
-        return f"{moved * 1e6:+.3g} ppm"
-    return f"{_rounded(moved * 100):+.2f} %"
+    if abs(change) < 5e-5:
+        return f"{change * 1e6:+.3g} ppm"
+    return f"{_rounded(change * 100):+.2f} %"
 
 
 def tolerance(verdict: Verdict) -> str:

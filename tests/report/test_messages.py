@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,14 @@ def test_where_two_workloads_differ() -> None:
 def test_paths_below_the_root_are_short() -> None:
     assert messages.short(Path("/root/a/b.yaml"), Path("/root")) == "a/b.yaml"
     assert messages.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
+
+
+def test_a_regression_says_how_sure_it_is() -> None:
+    look = replace(verdict(change=0.05), low=0.041, high=0.059)
+    text = messages.failure(measurement(), [look], [look], COMMAND)
+    assert "  with 99.9 % confidence: cycles +4.10 % to +5.90 %\n" in text
+
+
+def test_a_missing_baseline_claims_no_confidence() -> None:
+    text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE], COMMAND)
+    assert "confidence" not in text
