@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,3 +31,14 @@ def project(
     made = project_type(pytester)
     made.ini()
     return made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Makes every warning an error, in these tests alone.
+
+    Not in pyproject.toml: there it would fail the suites for a warning of somebody's torch, or of
+    another plugin.
+    """
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.filterwarnings("error"))
