@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf import acceptance, files, runs
 from pytest_gpuperf.model import Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import messages, table
+from pytest_gpuperf.report.configurations import configurations
+from pytest_gpuperf.report.line import Line
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.summary import Line, configurations, summary
+from pytest_gpuperf.report.summary import summary
 
 if TYPE_CHECKING:
     from pytest_gpuperf.options import Settings

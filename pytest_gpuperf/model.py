@@ -93,7 +93,7 @@ class Device:
     slug: str
     """The name as a folder: "nvidia-h200"."""
     identity: str = ""
-    """A short digest of the GPU's UUID: two GPUs of one name can differ by 2 % in cycles."""
+    """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.ledger import Judged, Ledger, to_text
 from pytest_gpuperf.model import Measurement, Outcome, Verdict
 from pytest_gpuperf.options import Settings
-from pytest_gpuperf.report.summary import Line
+from pytest_gpuperf.report.line import Line
 from tests import strategies
 from tests.corruption import refusal
 from tests.examples import H200, TEST, measurement, verdict

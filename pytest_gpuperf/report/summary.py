@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import messages, numbers, table
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading."""
-
-    text: str
-    tone: str = ""
-
+from pytest_gpuperf.report import messages, table
+from pytest_gpuperf.report.configurations import configurations
+from pytest_gpuperf.report.line import Line
 
 _TONES = {
     Outcome.REGRESSED: "bad",
@@ -160,52 +153,3 @@ def _command_lines(text: str, width: int) -> list[str]:
 def _with_more(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
     for position, line in enumerate(lines, 1):
         yield line, position < len(lines)
-
-
-def configurations(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
-) -> list[Line]:
-    """One table of the configurations side by side, each against the first of them.
-
-    Empty when fewer than two configurations were measured, or the table does not fit.
-    """
-    named = [
-        (measurements[0], {s.metric: s for s in measurements[0].samples if s.phase == STEP})
-        for measurements, _ in judged
-        if measurements[0].configuration
-    ]
-    if len(named) < 2 or len({m.test.split("[")[0] for m, _ in named}) > 1:
-        return []
-    from pytest_gpuperf.judge.interval import centre
-    from pytest_gpuperf.metrics import catalogue
-
-    first = named[0][1]
-    columns = [m.configuration for m, _ in named]
-    rows = []
-    for metric in (catalogue().metrics[name] for name in first):
-        base = centre([first[metric.name].values])
-        cells = [numbers.value(base, metric.unit)]
-        for _, samples in named[1:]:
-            sample = samples.get(metric.name)
-            if sample is None:
-                cells.append("-")
-            elif base and not metric.percentage:
-                cells.append(f"x{centre([sample.values]) / base:.3g}")
-            else:
-                cells.append(numbers.value(centre([sample.values]), metric.unit))
-        rows.append([metric.name, *cells])
-    table_rows = [["", *columns], *rows]
-    widths = [max(len(row[i]) for row in table_rows) for i in range(len(columns) + 1)]
-    title = "configurations, relative to the first"
-    if max(2 * len(columns) + sum(widths), len(title)) > width:
-        return []
-    lines = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in table_rows
-    ]
-    return [Line(title, "heading"), *map(Line, lines)]

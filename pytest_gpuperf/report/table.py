@@ -10,6 +10,7 @@ from pytest_gpuperf.report import numbers
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "verdict")
 _LEFT = ("metric", "verdict")
 _INDENT = "  "
+_NOTHING = "-"
 
 
 def cells(verdict: Verdict) -> tuple[str, ...]:
@@ -45,7 +46,10 @@ def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[l
 
 def _stacked(row: Sequence[str], width: int) -> list[str]:
     metric, baseline, measured, change, tolerance, verdict = row
-    parts = [f"{baseline} -> {measured},", f"change {change},", f"tolerance {tolerance}"]
+    parts = [measured] if baseline == _NOTHING else [f"{baseline} -> {measured},"]
+    parts += [f"change {change},"] if change != _NOTHING else []
+    parts += [f"tolerance {tolerance}"] if tolerance != _NOTHING else []
+    parts[-1] = parts[-1].removesuffix(",")
     return [
         *wrapped([f"{metric}:", verdict], width, _INDENT),
         *wrapped(parts, width, _INDENT * 2),

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model import Conditions, Measurement, Outcome, Reading, Verdict
-from pytest_gpuperf.report.summary import Line, configurations, summary
+from pytest_gpuperf.report.configurations import configurations
+from pytest_gpuperf.report.line import Line
+from pytest_gpuperf.report.summary import summary
 from tests.examples import A100, TEST, measurement, verdict
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
@@ -290,3 +292,8 @@ def test_the_configurations_fit_or_are_left_out(width: int) -> None:
 
 def test_another_device_is_named() -> None:
     assert "on NVIDIA A100-SXM4-40GB (sm80)" in shown(([measurement(device=A100)], [verdict()]))
+
+
+def test_the_configuration_named_baseline_comes_first_whoever_was_measured_first() -> None:
+    _, heading, *_ = configurations(SIDE_BY_SIDE[::-1], 100)
+    assert heading.text.split() == ["baseline", "channels_last", "tf32"]

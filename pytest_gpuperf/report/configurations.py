@@ -1,0 +1,59 @@
+"""The configurations of a suite side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, Measurement, Verdict
+from pytest_gpuperf.report import numbers
+from pytest_gpuperf.report.line import Line
+
+_FIRST = "baseline"
+
+
+def configurations(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
+) -> list[Line]:
+    """One table of the configurations side by side, each against the first of them.
+
+    The one named "baseline" is the first, whatever the order in which they were measured (under
+    pytest-xdist it is by chance). Empty when fewer than two configurations were measured, or the
+    table does not fit.
+    """
+    named = [
+        (measurements[0], {s.metric: s for s in measurements[0].samples if s.phase == STEP})
+        for measurements, _ in judged
+        if measurements[0].configuration
+    ]
+    named.sort(key=lambda entry: entry[0].configuration != _FIRST)
+    if len(named) < 2 or len({m.test.split("[")[0] for m, _ in named}) > 1:
+        return []
+    first = named[0][1]
+    columns = [m.configuration for m, _ in named]
+    rows = []
+    for metric in (catalogue().metrics[name] for name in first):
+        base = centre([first[metric.name].values])
+        cells = [numbers.value(base, metric.unit)]
+        for _, samples in named[1:]:
+            sample = samples.get(metric.name)
+            if sample is None:
+                cells.append("-")
+            elif base and not metric.percentage:
+                cells.append(f"x{centre([sample.values]) / base:.3g}")
+            else:
+                cells.append(numbers.value(centre([sample.values]), metric.unit))
+        rows.append([metric.name, *cells])
+    table_rows = [["", *columns], *rows]
+    widths = [max(len(row[i]) for row in table_rows) for i in range(len(columns) + 1)]
+    title = "configurations, relative to the first"
+    if max(2 * len(columns) + sum(widths), len(title)) > width:
+        return []
+    return [Line(title, "heading"), *(Line(_aligned(row, widths)) for row in table_rows)]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    name, *cells = row
+    padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+    return "  ".join([name.ljust(widths[0]), *padded])
