@@ -69,11 +69,12 @@ class TrainingStep:
     @torch.no_grad()
     def reset(self) -> None:
         """Restores weights, Adam's state, gradients and random generators, in place."""
-        for weight, before in zip(self.diffusion.parameters(), self._weights, strict=True):
-            weight.copy_(before)
-        for state in self.adam.state.values():
-            for values in state.values():
-                values.zero_()
+        # Over all tensors at once, as Adam does it: a reset comes before every pass, and a launch
+        # for each of some 700 tensors is time that nobody measures.
+        torch._foreach_copy_(list(self.diffusion.parameters()), self._weights)
+        torch._foreach_zero_(
+            [value for state in self.adam.state.values() for value in state.values()]
+        )
         self.adam.zero_grad(set_to_none=True)
         torch.set_rng_state(self._cpu_generator)
         if self._device_generator is not None:
