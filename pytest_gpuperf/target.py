@@ -55,7 +55,7 @@ def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector
     gpu = None if on_cpu else arch.detect_device()
     if gpu is None and (wanted.collector == "cupti" or wanted.arch not in ("auto", arch.CPU)):
         asked = (
-            f"--gpu-arch {wanted.arch} asks for a {wanted.arch} GPU"
+            f"--gpu-arch {wanted.arch} asks for an {wanted.arch} GPU"
             if wanted.arch != "auto"
             else "--gpuperf-collector cupti asks for a GPU"
         )

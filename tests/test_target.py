@@ -92,10 +92,10 @@ def test_without_a_gpu_the_portable_counts_are_taken(wanted: Wanted) -> None:
 @pytest.mark.parametrize(
     ("wanted", "asked"),
     [
-        (Wanted("sm90"), "--gpu-arch sm90 asks for a sm90 GPU"),
-        (Wanted("sm90", "cupti"), "--gpu-arch sm90 asks for a sm90 GPU"),
+        (Wanted("sm90"), "--gpu-arch sm90 asks for an sm90 GPU"),
+        (Wanted("sm90", "cupti"), "--gpu-arch sm90 asks for an sm90 GPU"),
         (Wanted("auto", "cupti"), "--gpuperf-collector cupti asks for a GPU"),
-        (Wanted("sm80", "cpu"), "--gpu-arch sm80 asks for a sm80 GPU"),
+        (Wanted("sm80", "cpu"), "--gpu-arch sm80 asks for an sm80 GPU"),
     ],
 )
 def test_without_a_gpu_it_is_said_what_can_be_done_instead(wanted: Wanted, asked: str) -> None:

@@ -14,13 +14,16 @@ from statistics import fmean, median
 
 from pytest_gpuperf.judge.tolerance import Tolerance
 from pytest_gpuperf.judge.units import PRIOR_WEIGHT as UNITS_PRIOR_WEIGHT
-from pytest_gpuperf.judge.units import WIDENING, Units, error_between
+from pytest_gpuperf.judge.units import Units, error_between
 
 Rounds = Sequence[Sequence[float]]
 """Per process, the values of its rounds."""
 
 PRIOR_WEIGHT = 20
 """Degrees of freedom that the class's scale counts for, beside the K - 1 that were seen."""
+
+UNCHANGED_RATE = 0.0025
+"""One-sided error of the interval that shows "unchanged"."""
 
 _MEDIAN_COST = {1: 1.0, 2: 1.0, 3: 1.16, 5: 1.20, 9: 1.22}
 """Standard error of a median of k over that of a mean of k, for normal noise."""
@@ -68,6 +71,13 @@ class Difference:
     def from_zero(self) -> bool:
         """The baseline is zero where relative changes are asked for: there is no ratio to give."""
         return self.relative and self.baseline == 0
+
+
+def quantile(rate: float, degrees_of_freedom: int) -> float:
+    """Student's t that is exceeded at `rate`, one-sided."""
+    from scipy import stats
+
+    return float(stats.t.isf(rate, degrees_of_freedom))
 
 
 def centre(rounds: Rounds) -> float:
@@ -118,7 +128,8 @@ def difference(
         between = error_between(means, tolerance.between_units)
         variance += between**2 + spread**2 * fmean(1 / len(g) for g in groups) / len(groups)
         degrees = UNITS_PRIOR_WEIGHT + len(groups) - 1
-        widening = WIDENING * between
+        # A GPU that is no worse than others of its name has to be found unchanged, not undecided.
+        widening = quantile(UNCHANGED_RATE, degrees) * between
     return Difference(
         baseline=math.exp(centre_scaled) if logarithmic else centre_scaled * size,
         measured=now,

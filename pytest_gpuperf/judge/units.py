@@ -3,7 +3,7 @@
 Between H200s, cycles of one training step differ by up to 3 %, in either direction depending on
 the kernels, while processes on one of them agree to 0.1 % (docs/statistics.md). So a process is
 compared with the baseline's processes on its own GPU where there are any. Where there are none, the
-difference between GPUs is part of the noise, and the tolerance is wider by three times that.
+difference between GPUs is part of the noise, and the tolerance is wider by that.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-PRIOR_WEIGHT = 4
-"""Degrees of freedom that the class's scale between GPUs counts for; it rests on few GPUs."""
-WIDENING = 3
-"""Standard errors between GPUs by which the tolerance widens on a GPU that the baseline lacks."""
+PRIOR_WEIGHT = 20
+"""Degrees of freedom that the class's scale between GPUs counts for, beside the U - 1 seen."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Units:
 def error_between(means: Sequence[float], scale: float) -> float:
     """The standard error of one more GPU's difference from the mean over GPUs.
 
-    s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 4) and the spread of the U
+    s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread of the U
     `means`.
     """
     centre = fmean(means)

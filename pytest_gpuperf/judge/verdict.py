@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_gpuperf.judge.interval import Difference, Rounds, centre, difference
+from pytest_gpuperf.judge.interval import (
+    UNCHANGED_RATE,
+    Difference,
+    Rounds,
+    centre,
+    difference,
+    quantile,
+)
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.units import Units
 from pytest_gpuperf.model import STEP, Direction, Measurement, Metric, Outcome, Verdict
@@ -19,8 +26,6 @@ ALARM_RATE = 1e-3
 """False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
 LOOKS = 3
 """The looks that the error is split over; one is taken here (docs/statistics.md)."""
-UNCHANGED_RATE = 0.0025
-"""One-sided error of the interval that shows "unchanged"."""
 
 OTHER_GPU = (
     "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
@@ -100,8 +105,6 @@ def decide(
     direction: Direction, look: Difference, tolerance: Tolerance, family: int
 ) -> tuple[Outcome, str]:
     """The verdict on one difference, with its reason code; `family` metrics share the error."""
-    from scipy import stats
-
     worse = -look.change if direction is Direction.HIGHER else look.change
     beyond = Outcome.REGRESSED if worse > 0 else Outcome.IMPROVED
     if look.baseline == 0 and look.measured == 0:
@@ -113,7 +116,7 @@ def decide(
         if abs(worse) > _alarm_quantile(family, degrees) * look.standard_error:
             return beyond, "beyond-floor"
         return Outcome.INCONCLUSIVE, "beyond-floor-unsure"
-    margin = float(stats.t.isf(UNCHANGED_RATE, degrees)) * look.standard_error
+    margin = quantile(UNCHANGED_RATE, degrees) * look.standard_error
     if abs(worse) + margin < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
     return Outcome.INCONCLUSIVE, "too-noisy"
@@ -145,9 +148,7 @@ def samples_by_phase(
 
 
 def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
-    from scipy import stats
-
-    return float(stats.t.isf(ALARM_RATE / (LOOKS * max(family, 1)), degrees_of_freedom))
+    return quantile(ALARM_RATE / (LOOKS * max(family, 1)), degrees_of_freedom)
 
 
 def _compared(verdict: Verdict, look: Difference, tolerance: Tolerance, family: int) -> Verdict:

@@ -7,13 +7,14 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pytest_gpuperf.judge.interval import difference
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.units import PRIOR_WEIGHT, WIDENING, Units, error_between
-from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
+from pytest_gpuperf.judge.units import PRIOR_WEIGHT, Units, error_between
+from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, decide, judge
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Device, Outcome, Verdict
+from pytest_gpuperf.model import STEP, Device, Direction, Outcome, Verdict
 from tests.examples import measurement
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
@@ -79,10 +80,11 @@ def test_a_process_is_compared_with_those_on_its_own_gpu(
 @pytest.mark.parametrize("value", [990_000, 1_010_000, 1_030_000])
 def test_on_another_gpu_a_difference_between_gpus_is_no_regression(value: float) -> None:
     found = verdict_on(THIRD, value)
-    assert found.outcome not in (Outcome.REGRESSED, Outcome.IMPROVED)
+    assert found.outcome is Outcome.UNCHANGED
     assert found.detail == OTHER_GPU
     means = [math.log(1_000_000), math.log(1_020_000)]
-    widening = WIDENING * error_between(means, CYCLES.between_units)
+    # Two GPUs seen beside the 20 degrees of freedom that are assumed; t at 0.0025.
+    widening = stats.t.isf(0.0025, 21) * error_between(means, CYCLES.between_units)
     assert found.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
 
 
@@ -101,3 +103,15 @@ def test_without_units_all_processes_are_of_one_gpu() -> None:
     alone = difference([[1e6]], [[1e6], [1.001e6]], CYCLES)
     same = difference([[1e6]], [[1e6], [1.001e6]], CYCLES, Units((ONE, ONE), frozenset({ONE})))
     assert alone == same
+
+
+@pytest.mark.parametrize("direction", [-1, 1])
+def test_on_another_gpu_nothing_within_the_tolerance_stays_undecided(direction: int) -> None:
+    """However far the GPUs are apart: 'unchanged' up to the tolerance, no gap below it."""
+    for apart in (0.0, 0.01, 0.05):
+        baseline = [[1e6], [1e6], [1e6 * (1 + apart)]]
+        units = Units((ONE, ONE, OTHER), frozenset({THIRD}))
+        look = difference([[1e6]], baseline, CYCLES, units)
+        just_inside = look.baseline * math.exp(0.999 * direction * look.floor(CYCLES))
+        look = difference([[just_inside]], baseline, CYCLES, units)
+        assert decide(Direction.LOWER, look, CYCLES, 3)[0] is Outcome.UNCHANGED

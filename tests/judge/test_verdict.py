@@ -13,12 +13,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.interval import Difference, difference
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
     ALARM_RATE,
     LOOKS,
-    UNCHANGED_RATE,
     Reference,
     decide,
     judge,

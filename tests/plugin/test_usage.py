@@ -32,7 +32,7 @@ def without_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def test_without_a_gpu_it_says_what_can_be_done_instead(without_gpu: Project) -> None:
     text = refused(without_gpu.run("--gpu-arch=sm90"))
-    assert "--gpu-arch sm90 asks for a sm90 GPU, and no NVIDIA GPU was found here" in text
+    assert "--gpu-arch sm90 asks for an sm90 GPU, and no NVIDIA GPU was found here" in text
     assert "measure portable counts: --gpu-arch cpu (or leave the flag out)" in text
     assert "judge a recorded run: --gpuperf-replay RUN" in text
     assert "`gpuperf doctor` says what was looked for" in text
