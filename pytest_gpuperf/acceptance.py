@@ -1,18 +1,46 @@
 """Accepting measurements as baselines: what `gpuperf update-baseline` writes, and why.
 
-Works from a saved run; needs no GPU and runs nothing.
+Works from saved runs; needs no GPU and runs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_gpuperf import baselines, files
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf import baselines, files, objections
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model import STEP, Device, Measurement
+from pytest_gpuperf.objections import Objection
+from pytest_gpuperf.report import messages
+
+NEW_ANCHOR = "new anchor"
+"""What the log says where an entry starts over as its own anchor."""
+
+
+class Refused(GpuperfError):
+    """Objections that nothing overrules; nothing was written. Exit code 1: the input is good."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """How measurements are to be accepted."""
+
+    folder: Path
+    """The folder of the baselines."""
+    reason: str
+    created: str
+    """When they were measured: UTC, ISO 8601."""
+    force: bool = False
+    """Objections are overruled, and the log says so."""
+    only_new: bool = False
+    """What has an entry is left as it is."""
+    new_anchor: bool = False
+    """The new entries start over as their own anchors."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +50,32 @@ class Proposal:
     file: Path
     device: Device
     measurements: tuple[Measurement, ...]
+    request: Request
+    entry: baselines.Entry
     acceptance: baselines.Acceptance
+    anchor: baselines.Anchor | None
+    """What the replaced entry was held against besides itself; None where it was the first."""
+    since: tuple[Drift, ...]
+    """How the new entry stands against that anchor."""
+    objections: tuple[Objection, ...]
+    notes: tuple[str, ...]
 
     @property
     def test(self) -> str:
         """The node id of the test."""
         return self.measurements[0].test
 
+    @property
+    def refused(self) -> bool:
+        """Whether it cannot be accepted as it is."""
+        return bool(self.objections) and not self.request.force
 
-def proposals(
-    measurements: Iterable[Measurement], folder: Path, reason: str, created: str
-) -> list[Proposal]:
+
+def proposals(measurements: Iterable[Measurement], request: Request) -> list[Proposal]:
     """What accepting `measurements` would change, test by test, in their order.
 
-    `created` is when they were measured. Raises BadFile when a baseline file that would be changed
-    cannot be read: it is not overwritten; UsageFailure when processes measured different workloads.
+    Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
+    UsageFailure when processes measured different workloads.
     """
     found = []
     for group in _by_test(measurements):
@@ -46,33 +85,131 @@ def proposals(
                 f'the measurements "{first.name}" of {first.test} are of different workloads, so '
                 "they are no baseline: record them anew, with one workload"
             )
-        device = first.fingerprint.device
-        file = baselines.path_for(folder, device, first.suite)
-        known = baselines.load_for(folder, device, first.suite)
-        old = known.tests.get(first.test, {}).get(first.name) if known else None
-        new = baselines.entry_of(group, created[:10])
-        found.append(Proposal(file, device, group, _acceptance(group, old, new, reason)))
+        found += _proposed(group, _known(first, request), request)
     return found
 
 
-def accept(proposal: Proposal) -> None:
-    """Writes one proposal into its file, under a lock: others may be accepting beside us."""
-    first = proposal.measurements[0]
-    with files.locked(str(proposal.file.resolve())):
-        known = baselines.load(proposal.file) or baselines.empty(proposal.device, first.suite)
-        entry = baselines.entry_of(proposal.measurements, proposal.acceptance.date)
-        changed = baselines.with_entry(known, first.test, first.name, entry, proposal.acceptance)
-        baselines.save(changed, proposal.file)
+def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
+    """Writes proposals into their files: all of them, or none.
+
+    Under locks, since others may be accepting beside us: what each proposal replaces is looked up
+    again, and the ones returned say what was really replaced. Raises Refused when there are
+    objections and no force, BadFile and UsageFailure when a file cannot be read or written.
+    """
+    by_file: dict[Path, list[Proposal]] = {}
+    for proposal in shown:
+        by_file.setdefault(proposal.file, []).append(proposal)
+    done: list[Proposal] = []
+    with ExitStack() as locks:
+        # In one order, so that two who accept into the same files do not wait for each other.
+        for file in sorted(by_file):
+            locks.enter_context(files.locked(str(file.resolve())))
+        changed = {}
+        for file, group in by_file.items():
+            first, request = group[0].measurements[0], group[0].request
+            known = _known(first, request)
+            for proposal in group:
+                for now in _proposed(proposal.measurements, known, proposal.request):
+                    known = baselines.with_entry(
+                        known, now.test, now.measurements[0].name, now.entry, now.acceptance
+                    )
+                    done.append(now)
+            changed[file] = known
+        _check(done)
+        _write({proposal.file: changed[proposal.file] for proposal in done})
+    return tuple(done)
+
+
+def _check(found: Sequence[Proposal]) -> None:
+    refused = [proposal for proposal in found if proposal.refused]
+    if refused:
+        listed = "".join(
+            f"\n  {proposal.test}: {objection.text}"
+            for proposal in refused
+            for objection in proposal.objections
+        )
+        raise Refused(f"refused, nothing was written:{listed}")
+
+
+def _write(changed: Mapping[Path, baselines.BaselineFile]) -> None:
+    """Writes all files; when one cannot be written, those before it are as they were."""
+    with ExitStack() as undo:
+        for file, content in changed.items():
+            before = file.read_text(encoding="utf-8") if file.exists() else None
+            baselines.save(content, file)
+            if before is None:
+                undo.callback(file.unlink)
+            else:
+                undo.callback(files.write_atomically, file, before)
+        undo.pop_all()
+
+
+def _known(first: Measurement, request: Request) -> baselines.BaselineFile:
+    device = first.fingerprint.device
+    known = baselines.load_for(request.folder, device, first.suite)
+    return known or baselines.empty(device, first.suite)
 
 
 def _by_test(measurements: Iterable[Measurement]) -> list[tuple[Measurement, ...]]:
     groups: dict[tuple[str, str, Device], list[Measurement]] = {}
     for measurement in measurements:
-        device = measurement.fingerprint.device
         # Several machines of the same device share a baseline: identity is not part of the key.
-        key = (measurement.test, measurement.name, Device(device.arch, device.name, device.slug))
-        groups.setdefault(key, []).append(measurement)
+        device = replace(measurement.fingerprint.device, identity="")
+        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
     return [tuple(group) for group in groups.values()]
+
+
+def _proposed(
+    group: tuple[Measurement, ...], known: baselines.BaselineFile, request: Request
+) -> list[Proposal]:
+    """The proposal for one measurement of one test; none where only new ones are wanted."""
+    first = group[0]
+    device = first.fingerprint.device
+    old = known.tests.get(first.test, {}).get(first.name)
+    if old is not None and request.only_new:
+        return []
+    new = baselines.entry_of(group, request.created[:10])
+    against = list(objections.about_measurements(group))
+    notes = list(objections.notes(group, new))
+    forced = []
+    since: tuple[Drift, ...] = ()
+    anchor = baselines.anchor_of(old) if old else None
+    if old is not None and anchor is not None:
+        if dict(old.workload) != dict(new.workload):
+            differing = messages.differences(old.workload, new.workload)
+            notes.append(
+                f"another workload ({differing}): the anchor of {anchor.recorded} says nothing "
+                "about it, so these samples are their own anchor"
+            )
+        else:
+            creep = objections.creep(new, old, anchor, known.tolerance, known.calibration)
+            since = creep.since
+            if request.new_anchor:
+                forced.append(NEW_ANCHOR)
+                notes.append(
+                    f"new anchor in place of that of {anchor.recorded}: later ones are held "
+                    "against these samples"
+                )
+            else:
+                new = replace(new, anchor=anchor)
+                against += [creep.objection] if creep.objection else []
+                notes += creep.notes
+    if request.force:
+        forced = [objection.short for objection in against] + forced
+    return [
+        Proposal(
+            file=baselines.path_for(request.folder, device, first.suite),
+            device=device,
+            measurements=group,
+            request=request,
+            entry=new,
+            acceptance=_acceptance(group, old, new, request.reason, tuple(forced)),
+            anchor=old.anchor if old and since else None,
+            since=since,
+            objections=tuple(against),
+            notes=tuple(notes),
+        )
+    ]
 
 
 def _acceptance(
@@ -80,6 +217,7 @@ def _acceptance(
     old: baselines.Entry | None,
     new: baselines.Entry,
     reason: str,
+    forced: tuple[str, ...],
 ) -> baselines.Acceptance:
     first = group[0]
     before = dict(old.samples.get(STEP, {})) if old else {}
@@ -98,4 +236,5 @@ def _acceptance(
             )
             for metric in dict.fromkeys((*after, *before))
         },
+        forced=forced,
     )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf import arch, files
+from pytest_gpuperf import arch, baseline_checks, files
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.verdict import samples_by_phase
-from pytest_gpuperf.model import Device, Measurement, MetricClass, Scalar
+from pytest_gpuperf.model import STEP, Calibration, Device, Measurement, MetricClass, Scalar
 
 if TYPE_CHECKING:
     import yaml
@@ -26,6 +26,20 @@ _CHECKED = {"extra": "forbid", "allow_inf_nan": False}
 
 Processes = tuple[tuple[float, ...], ...]
 """Per process, the values of its rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The first accepted samples of a measurement. Never changed by accepting others."""
+
+    __pydantic_config__ = _CHECKED
+
+    recorded: str
+    revision: str
+    samples: Mapping[str, Processes]
+    """Per gated metric of the whole step."""
+    units: tuple[str, ...] = ()
+    days: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,10 @@ class Entry:
     """Per phase and metric."""
     units: tuple[str, ...] = ()
     """The GPU of each process, in the order of the samples: a digest of its UUID."""
+    days: tuple[str, ...] = ()
+    """The day of each process, UTC, in the same order."""
+    anchor: Anchor | None = None
+    """The first accepted samples, which later ones are held against; None: these are the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +88,8 @@ class Acceptance:
     revision: str
     processes: int
     changes: Mapping[str, Change]
+    forced: tuple[str, ...] = ()
+    """What --force overruled: too few processes, an unfit device, a dirty tree, creep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +102,10 @@ class BaselineFile:
     arch: str
     device: str
     suite: str
+    tolerance: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """The suite's own tolerances, as a marker writes them: {cycles: "1%"}. Edited by hand."""
+    calibration: Calibration | None = field(default=None, kw_only=True)
+    """What `gpuperf calibrate --write` found."""
     tests: Mapping[str, Mapping[str, Entry]]
     """Per test's node id and measurement's name."""
     accepted: tuple[Acceptance, ...]
@@ -115,7 +139,7 @@ def load(file: Path) -> BaselineFile | None:
         # ValueError: a number or a date that Python does not have, such as 2026-13-01.
         raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", _REMEDY) from None
     loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY)
-    _check_samples(loaded, file)
+    baseline_checks.check(loaded, file, _REMEDY)
     return loaded
 
 
@@ -156,6 +180,7 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0]
     units = {m.process: m.fingerprint.device.identity for m in measurements}
+    days = {m.process: m.fingerprint.measured[:10] or recorded for m in measurements}
     return Entry(
         recorded=recorded,
         configuration=first.configuration,
@@ -178,6 +203,27 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
             for phase, series in samples_by_phase(measurements).items()
         },
         units=tuple(units.values()),
+        days=tuple(days.values()),
+    )
+
+
+def anchor_of(entry: Entry) -> Anchor:
+    """What later entries are held against once `entry` is replaced: its anchor, or itself.
+
+    The anchor of an entry without one has the gated metrics of its whole step.
+    """
+    from pytest_gpuperf.metrics import catalogue
+
+    if entry.anchor is not None:
+        return entry.anchor
+    known = catalogue().metrics
+    step = entry.samples.get(STEP, {})
+    return Anchor(
+        recorded=entry.recorded,
+        revision=entry.revision,
+        samples={name: processes for name, processes in step.items() if known[name].gated},
+        units=entry.units,
+        days=entry.days,
     )
 
 
@@ -209,27 +255,9 @@ def empty(device: Device, suite: str) -> BaselineFile:
 
 _HEADER = """\
 # Baselines of pytest-gpuperf, measured on the device named below.
-# Written by `gpuperf update-baseline`; review the changes, do not edit the numbers.
+# Written by `gpuperf update-baseline` and `gpuperf calibrate`: review it, do not edit the numbers.
+# Only `tolerance` is yours.
 """
-
-
-def _check_samples(baselines: BaselineFile, file: Path) -> None:
-    """What the types cannot say: every metric is known and has values."""
-    from pytest_gpuperf.metrics import catalogue
-
-    known = catalogue().metrics
-    for test, entries in baselines.tests.items():
-        for name, entry in entries.items():
-            for phase, series in entry.samples.items():
-                for metric, processes in series.items():
-                    where = f"tests/{test}/{name}/samples/{phase}/{metric}"
-                    if metric not in known:
-                        raise BadFile(file, where, "no such metric in the catalogue", _REMEDY)
-                    if not processes or not all(processes):
-                        raise BadFile(file, where, "a process without values", _REMEDY)
-                    if entry.units and len(processes) != len(entry.units):
-                        problem = f"{len(processes)} processes, and units has {len(entry.units)}"
-                        raise BadFile(file, where, problem, _REMEDY)
 
 
 def _loader() -> Any:

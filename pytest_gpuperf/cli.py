@@ -6,9 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf import __version__
+from pytest_gpuperf import __version__, importing, recording
 from pytest_gpuperf.errors import GpuperfError
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.acceptance import Request
+    from pytest_gpuperf.model import Measurement
 
 OK, FAILED, BAD_CONFIGURATION = 0, 1, 4
 """Exit codes: the same as pytest's."""
@@ -47,13 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     record = commands.add_parser(
         "record",
         help="run tests in several fresh processes and merge what they measured into one run",
-        usage="gpuperf record [--processes K] [--run FILE] -- PYTEST-ARGS",
+        usage="gpuperf record [--processes K] [--pause SECONDS] [--run FILE] -- PYTEST-ARGS\n"
+        "       gpuperf record --continue RUN [--processes K] [--pause SECONDS]",
     )
-    record.add_argument("--processes", type=int, default=5, metavar="K", help="default: 5")
-    record.add_argument(
-        "--run", type=Path, metavar="FILE", help="default: .gpuperf/runs/<time>.json"
-    )
-    record.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
+    recording.add_arguments(record)
     record.set_defaults(act=_record)
 
     update = commands.add_parser(
@@ -71,6 +73,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     update.add_argument("--yes", action="store_true", help="do not ask")
     update.add_argument(
+        "--test",
+        dest="tests",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help='only tests that match: "*step?tf32*" over the whole node id, or a part of it as it '
+        "is written; may be repeated",
+    )
+    update.add_argument("--only-new", action="store_true", help="leave entries that are there")
+    update.add_argument(
+        "--force",
+        action="store_true",
+        help="accept in spite of objections (few processes, an unfit device, a dirty tree, "
+        "creep); the log says so",
+    )
+    update.add_argument(
+        "--new-anchor",
+        action="store_true",
+        help="hold later entries against these samples, no longer against the first accepted",
+    )
+    update.add_argument(
         "--baselines",
         type=Path,
         default=Path("baselines"),
@@ -78,6 +101,37 @@ def _parser() -> argparse.ArgumentParser:
         help="default: baselines",
     )
     update.set_defaults(act=_update)
+
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="estimate noise and false alarms from runs of identical code; needs no GPU",
+    )
+    calibrate.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="runs of identical code, of several processes, days and GPUs",
+    )
+    calibrate.add_argument(
+        "--write",
+        action="store_true",
+        help="store the result in the suite's baseline file; the judge then uses it",
+    )
+    calibrate.add_argument(
+        "--baselines",
+        type=Path,
+        default=Path("baselines"),
+        metavar="DIR",
+        help="default: baselines",
+    )
+    calibrate.set_defaults(act=_calibrate)
+
+    imported = commands.add_parser(
+        "import", help="make a run of a report of ncu (Nsight Compute); needs no GPU"
+    )
+    importing.add_arguments(imported)
+    imported.set_defaults(act=importing.act)
     return parser
 
 
@@ -93,43 +147,84 @@ def _doctor(_: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from pytest_gpuperf import recording, runs
-
-    file = options.run or runs.new_file(Path.cwd())
-    return recording.record(options.processes, options.pytest_args, file)
+    return recording.act(options)
 
 
 def _update(options: argparse.Namespace) -> int:
-    from pytest_gpuperf import acceptance, runs
-    from pytest_gpuperf.report import acceptance as shown
+    from pytest_gpuperf import acceptance, runs, selection
 
     files = options.runs or [runs.newest(Path.cwd())]
-    loaded = [runs.load(file) for file in files]
+    loaded = [(file, runs.load(file)) for file in files]
     reason = options.reason or ""
     if not reason.strip():
         print('gpuperf: a reason is needed, for the log: --reason "torch 2.12"', file=sys.stderr)
         return BAD_CONFIGURATION
-    proposals = acceptance.proposals(
-        [measurement for run in loaded for measurement in run.measurements],
+    request = acceptance.Request(
         options.baselines,
         reason,
-        max(run.created for run in loaded),
+        max(run.created for _, run in loaded),
+        force=options.force,
+        only_new=options.only_new,
+        new_anchor=options.new_anchor,
     )
-    if not proposals:
-        print(f"gpuperf: {files[0]} has no measurements to accept", file=sys.stderr)
+    named = ", ".join(map(str, dict.fromkeys(files)))
+    measurements = selection.merged(loaded)
+    if not measurements:
+        print(f"gpuperf: {named} has no measurements to accept", file=sys.stderr)
         return FAILED
+    try:
+        return _accepted(selection.matching(measurements, options.tests), request, named, options)
+    except (acceptance.Refused, selection.NoMatch) as refusal:
+        print(f"gpuperf: {refusal}", file=sys.stderr)
+        return FAILED
+
+
+def _accepted(
+    measurements: list[Measurement], request: Request, named: str, options: argparse.Namespace
+) -> int:
+    from pytest_gpuperf import acceptance
+    from pytest_gpuperf.report import acceptance as shown
+
+    proposals = acceptance.proposals(measurements, request)
+    if not proposals:
+        print(f"nothing new: all that {named} measured has an entry in {request.folder}")
+        return OK
     for proposal in proposals:
         print("\n".join(shown.lines(proposal)))
-    if not (
-        options.yes
-        or _confirmed(f"accept {len(proposals)} measurements of {', '.join(map(str, files))}?")
-    ):
+    if any(proposal.refused for proposal in proposals):
+        print(
+            "gpuperf: refused, nothing was written. To accept in spite of the objections above: "
+            "--force, and the log says so",
+            file=sys.stderr,
+        )
+        return FAILED
+    if not (options.yes or _confirmed(f"accept {len(proposals)} measurements of {named}?")):
         print("nothing was written")
         return FAILED
-    for proposal in proposals:
-        acceptance.accept(proposal)
-    for written in dict.fromkeys(proposal.file for proposal in proposals):
-        print(f"written: {written}")
+    written = acceptance.accept(proposals)
+    if [now.acceptance for now in written] != [before.acceptance for before in proposals]:
+        print("the baselines were changed in the meantime; what was really replaced:")
+        for now in written:
+            print("\n".join(shown.lines(now)))
+    for file in dict.fromkeys(proposal.file for proposal in written):
+        print(f"written: {file}")
+    return OK
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from shutil import get_terminal_size
+
+    from pytest_gpuperf import calibration, clock, runs
+    from pytest_gpuperf.report import calibration as shown
+
+    loaded = [runs.load(file) for file in options.runs]
+    found = calibration.findings(loaded, clock.now()[:10])
+    for finding in found:
+        for line in shown.lines(finding, get_terminal_size().columns):
+            print(line.text)
+    if options.write:
+        for file in calibration.write(found, options.baselines):
+            print(f"written: {file}")
     return OK
 
 

@@ -104,24 +104,24 @@ def to_json(value: object) -> str:
     return adapter(type(value)).dump_json(value).decode()
 
 
-def write_atomically(file: Path, text: str) -> None:
-    """Replaces `file` by `text` in one step: a reader sees the old content or the new, whole.
+def write_atomically(file: Path, content: str | bytes) -> None:
+    """Replaces `file` by `content` in one step: a reader sees the old content or the new, whole.
 
     Raises UsageFailure where the file cannot be written; the old one is then as it was.
     """
     try:
-        _replace(file, text)
+        _replace(file, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
 
 
-def _replace(file: Path, text: str) -> None:
+def _replace(file: Path, content: bytes) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.chmod(0o666 & ~_umask())
@@ -137,15 +137,27 @@ def _umask() -> int:
     return mask
 
 
+class Locked(Exception):
+    """Another process holds the lock, and we do not wait for it."""
+
+
 @contextmanager
-def locked(name: str) -> Iterator[None]:
+def locked(name: str, *, wait: bool = True) -> Iterator[None]:
     """Holds the lock `name` (a file's path, a device's identity) against other processes.
 
-    Lock files live in the temporary folder, so that none lies beside a baseline in a repository.
+    Without `wait`, raises Locked when another process holds it. Lock files live in the temporary
+    folder, so that none lies beside a baseline in a repository.
     """
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
 
     folder = Path(tempfile.gettempdir()) / f"gpuperf-locks-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    with FileLock(folder / (hashlib.sha256(name.encode()).hexdigest()[:16] + ".lock")):
+    lock = FileLock(folder / (hashlib.sha256(name.encode()).hexdigest()[:16] + ".lock"))
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise Locked(name) from None
+    try:
         yield
+    finally:
+        lock.release()

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from pytest_gpuperf import arch, baselines
 from pytest_gpuperf.collect.base import Phases, Plan, Work
-from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, UsageFailure
-from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.ledger import RECORDABLE, Judged
+from pytest_gpuperf.errors import (
+    CountersUnavailable,
+    GpuperfError,
+    UsageFailure,
+)
+from pytest_gpuperf.judge import expectation
+from pytest_gpuperf.judging import Judging, fails
+from pytest_gpuperf.ledger import Judged
+from pytest_gpuperf.measured import Comparison, Measured, NotMeasured, not_collected
 from pytest_gpuperf.measuring import Instrument, Subject
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Device, Measurement, Outcome, Scalar, Verdict
+from pytest_gpuperf.model import (
+    STEP,
+    Device,
+    Expectation,
+    KernelTable,
+    Measurement,
+    Outcome,
+    Scalar,
+)
 from pytest_gpuperf.options import Settings, selection
-from pytest_gpuperf.report import messages
+from pytest_gpuperf.report import expectations, messages
+from pytest_gpuperf.traits import TestTraits, checked
 
 
 @dataclass
@@ -35,20 +50,6 @@ class Records:
         return new
 
 
-@dataclass(frozen=True)
-class TestTraits:
-    """What a test's place and markers say about its measurements."""
-
-    __test__ = False
-
-    nodeid: str
-    suite: str
-    configuration: str = ""
-    metrics: str | None = None
-    tolerance: Mapping[str, str] = field(default_factory=dict)
-    rounds: int | None = None
-
-
 class GpuPerf:
     """What a test sees as `gpuperf`."""
 
@@ -59,11 +60,15 @@ class GpuPerf:
         instrument: Instrument,
         traits: TestTraits,
         records: Records,
+        measured: Measured,
+        judging: Judging,
     ) -> None:
         self._settings = settings
         self._instrument = instrument
         self._traits = traits
         self._records = records
+        self._measured = measured
+        self._judging = judging
         self._config = config
         self._phases = Phases()
 
@@ -99,11 +104,11 @@ class GpuPerf:
         several measurements of one test apart. `workload` says what was run (sizes, data): a
         baseline of another workload is not compared with.
 
-        Returns the measurement. Fails the test (pytest.fail) on a regression, and on an
-        inconclusive verdict, a missing baseline or missing counters as the settings say.
+        Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
+        on an inconclusive verdict, a missing baseline or missing counters as the settings say.
         """
         traits = self._traits
-        if any((name == other.measurements[0].name) for other in self._records.judged):
+        if any(name == m.name for other in self._records.judged for m in other.measurements):
             raise UsageFailure(
                 f'{traits.nodeid} measures "{name}" twice: give each measurement of a test a name '
                 "of its own, gpuperf.measure(step, name=...)"
@@ -125,67 +130,105 @@ class GpuPerf:
             measurements = self._instrument.measure(subject, work, plan)
         except CountersUnavailable as error:
             pytest.fail(f"gpuperf: {error}", pytrace=False)
-        verdicts = self._judge(measurements) if self._settings.judge else ()
-        self._records.judged.append(Judged(measurements, verdicts))
-        self._config.hook.pytest_gpuperf_judged(
-            config=self._config, measurement=measurements[-1], verdicts=verdicts
+        judged = (
+            self._judging.settle(traits, measurements)
+            if self._settings.judge
+            else Judged(measurements, ())
         )
-        failing = [verdict for verdict in verdicts if fails(verdict, self._settings)]
-        if failing:
+        if self._wants_kernels(judged):
+            kernels = self._instrument.kernels(work, plan)
+            if kernels is not None:
+                judged = with_kernels(judged, kernels)
+        self._records.judged.append(judged)
+        self._config.hook.pytest_gpuperf_judged(
+            config=self._config, measurement=measurements[0], verdicts=judged.verdicts
+        )
+        unfit = [verdict for verdict in judged.verdicts if verdict.outcome is Outcome.UNFIT]
+        if unfit:
+            pytest.skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
+        self._measured.add(judged.measurements)
+        failing = [verdict for verdict in judged.verdicts if fails(verdict, self._settings)]
+        limits = [limit for limit in judged.expectations if fails(limit, self._settings)]
+        if failing or limits:
             pytest.fail(
-                messages.failure(measurements[-1], verdicts, failing, self._command()),
+                messages.failure(
+                    measurements[0], judged.verdicts, failing, self._command(), judged.notes, limits
+                ),
                 pytrace=False,
             )
-        return measurements[-1]
+        return measurements[0]
 
-    def _judge(self, measurements: tuple[Measurement, ...]) -> tuple[Verdict, ...]:
-        first = measurements[0]
-        file = baselines.path_for(self._settings.baselines, self.device, first.suite)
-        known = baselines.load_for(self._settings.baselines, self.device, first.suite)
-        return judge(
-            measurements,
-            find_reference(known, first, messages.short(file, self._settings.root)),
-            catalogue().metrics,
-            self._traits.tolerance,
+    def expect_ratio(
+        self,
+        metric: str,
+        numerator: str,
+        denominator: str,
+        *,
+        above: float | None = None,
+        below: float | None = None,
+        verified: Collection[str] | None = None,
+    ) -> Expectation | None:
+        """Expects `metric` of one measurement to be so many times that of another.
+
+        Both were measured earlier in this session: as measurements of this test with these names,
+        or in this suite as configurations of these names (the marker `optimization`). `verified`
+        are architectures on which somebody has seen this hold; reports of any other say that nobody
+        has.
+
+        Returns what came of it, or None under --gpuperf-no-judge. Skips the test when one of the
+        two was not measured in this process, or lacks the metric (which fails under
+        --gpuperf-require-counters), and when both are 0. Fails the test when the ratio is shown to
+        be beyond a bound, and when it is undecided as the settings say. Raises UsageFailure for an
+        unknown metric or architecture, and for bounds that make no sense.
+        """
+        known = catalogue().metrics.get(metric)
+        if known is None:
+            raise UsageFailure(f'expect_ratio of "{metric}": no such metric (docs/metrics.md)')
+        expectation.check_bounds(above, below)
+        label = ""
+        if verified is not None:
+            # All of them are looked at, so that a misspelt one does not hide behind another.
+            names = [verified] if isinstance(verified, str) else verified
+            seen = [arch.matches(name, self.device.arch) for name in names]
+            label = "" if any(seen) else expectations.unverified(self.device.arch)
+        if not self._settings.judge:
+            return None
+        comparison = Comparison(
+            self._traits.nodeid, self._traits.suite, self.device, numerator, denominator
         )
+        try:
+            over, under = self._measured.pair(comparison)
+        except NotMeasured as error:
+            pytest.skip(f"gpuperf: {error}")
+        lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
+        if lacking and not self._settings.require_counters:
+            pytest.skip(f"gpuperf: {lacking}")
+        found = self._judging.expect(known, comparison, over, under, (above, below))
+        if found.reason == "both-zero":
+            pytest.skip(f"gpuperf: {expectations.line(found)}")
+        if lacking:
+            found = replace(found, detail=lacking)
+        if label:
+            detail = f"{found.detail}; {label}" if found.detail else label
+            found = replace(found, verified=False, detail=detail)
+        self._records.judged.append(Judged((), (), expectations=(found,)))
+        if fails(found, self._settings):
+            pytest.fail(expectations.failure(found, self.device), pytrace=False)
+        return found
+
+    def _wants_kernels(self, judged: Judged) -> bool:
+        wanted = self._settings.kernels
+        regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in judged.verdicts)
+        return wanted == "always" or (wanted == "on-regression" and regressed)
 
     def _command(self) -> str:
         return shlex.join(selection(self._config.invocation_params.args))
 
 
-def find_reference(
-    known: baselines.BaselineFile | None, measurement: Measurement, file: str
-) -> Reference:
-    """What `measurement` is compared with, or the reason why there is nothing."""
-    if known is None:
-        return Reference(None, missing="no-file", detail=f"{file} does not exist")
-    entry = known.tests.get(measurement.test, {}).get(measurement.name)
-    if entry is None:
-        return Reference(None, missing="no-entry", detail=f"{file} has no entry for this test")
-    if dict(entry.workload) != dict(measurement.workload):
-        return Reference(
-            None,
-            missing="other-workload",
-            detail=f"the entry in {file} is of another workload: "
-            + messages.differences(entry.workload, measurement.workload),
-        )
-    return Reference(entry.samples, units=entry.units)
-
-
-def fails(verdict: Verdict, settings: Settings) -> bool:
-    """Whether a verdict fails its test under these settings."""
-    return (
-        verdict.outcome is Outcome.REGRESSED
-        or (verdict.outcome is Outcome.INCONCLUSIVE and settings.inconclusive == "fail")
-        or (verdict.outcome is Outcome.NO_BASELINE and settings.missing == "fail")
-        # What is there is not replaced without being asked: recording would not help this one.
-        or (
-            verdict.outcome is Outcome.NO_BASELINE
-            and settings.missing == "record"
-            and verdict.reason not in RECORDABLE
-        )
-        or (verdict.outcome is Outcome.UNSUPPORTED and settings.require_counters)
-    )
+def with_kernels(judged: Judged, kernels: KernelTable) -> Judged:
+    """The same with the kernels of the session's own process."""
+    first, *others = judged.measurements
+    return replace(judged, measurements=(replace(first, kernels=kernels), *others))
 
 
 def traits_of(item: pytest.Item) -> TestTraits:
@@ -216,7 +259,7 @@ def traits_of(item: pytest.Item) -> TestTraits:
             )
         options.update(marker.kwargs)
     try:
-        return TestTraits(item.nodeid, suite, configuration, **_checked(options))  # type: ignore[arg-type]
+        return TestTraits(item.nodeid, suite, configuration, **checked(options))  # type: ignore[arg-type]
     except GpuperfError as error:
         raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpuperf: {error}") from None
 
@@ -225,30 +268,6 @@ def _names(marker: pytest.Mark) -> tuple[str, ...]:
     if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
         raise UsageFailure('architectures are needed, for example ("sm80", "sm90") or ("sm80+")')
     return marker.args
-
-
-def _checked(options: Mapping[str, object]) -> dict[str, object]:
-    from pytest_gpuperf.judge.tolerance import parse
-
-    known = ("metrics", "tolerance", "rounds")
-    for key in options:
-        if key not in known:
-            raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
-    metric_set = options.get("metrics")
-    if metric_set is not None and metric_set not in tuple(catalogue().sets):
-        sets = ", ".join(catalogue().sets)
-        raise UsageFailure(f"metrics={metric_set!r}: no such set; known are {sets}")
-    rounds = options.get("rounds")
-    if rounds is not None and (type(rounds) is not int or rounds < 1):
-        raise UsageFailure(f"rounds={rounds!r}: a whole number from 1 on is needed")
-    tolerance = options.get("tolerance", {})
-    if not isinstance(tolerance, Mapping):
-        raise UsageFailure(f'tolerance={tolerance!r}: write a mapping, {{"cycles": "1%"}}')
-    for name, written in tolerance.items():
-        if name not in catalogue().metrics:
-            raise UsageFailure(f'tolerance for "{name}": no such metric (docs/metrics.md)')
-        parse(written, catalogue().metrics[name])
-    return dict(options)
 
 
 def elsewhere(item: pytest.Item, device: Device) -> str:

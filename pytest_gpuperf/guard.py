@@ -34,8 +34,14 @@ not among them. Neither are bits that NVML may get in the future: their meaning 
 """
 
 
-def read(device_index: int = 0) -> Reading:
+_ENDURED = ("software power cap", "sync boost")
+
+
+def read(device_index: int = 0, parent: int | None = None) -> Reading:
     """The state of the GPU that CUDA numbers `device_index`, now.
+
+    `parent` is the process that waits for this one's measurement: it may still hold memory of the
+    device, does nothing there, and is not among the other processes.
 
     Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
     are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
@@ -52,7 +58,7 @@ def read(device_index: int = 0) -> Reading:
             temperature_celsius=_temperature(session, gpu.physical),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             throttle_reasons=_throttle_reasons(session, gpu.physical),
-            other_processes=_without_us(_compute_processes(session, gpu.visible)),
+            other_processes=_without_us(_compute_processes(session, gpu.visible), parent),
         )
 
 
@@ -61,8 +67,20 @@ def complaints(conditions: Conditions) -> tuple[str, ...]:
     return (*_throttling(conditions), *_sharing(conditions))
 
 
-def _throttling(conditions: Conditions) -> Iterable[str]:
-    before, after = conditions.before.throttle_reasons, conditions.after.throttle_reasons
+def unfit(conditions: Conditions) -> tuple[str, ...]:
+    """Those of the complaints that make a number worthless: nothing is gated on it.
+
+    A power cap and synchronised boost are not among them. Many GPUs run at their power cap all day,
+    as they did when the baseline was recorded.
+    """
+    return (*_throttling(conditions, _ENDURED), *_sharing(conditions))
+
+
+def _throttling(conditions: Conditions, endured: tuple[str, ...] = ()) -> Iterable[str]:
+    before, after = (
+        tuple(reason for reason in reading.throttle_reasons if reason not in endured)
+        for reading in (conditions.before, conditions.after)
+    )
     moments = (
         ("before and after", tuple(reason for reason in before if reason in after)),
         ("before", tuple(reason for reason in before if reason not in after)),
@@ -115,16 +133,18 @@ def _compute_processes(session: nvml.Session, handle: object) -> tuple[int, ...]
     return ()
 
 
-def _without_us(pids: tuple[int, ...]) -> tuple[int, ...]:
+def _without_us(pids: tuple[int, ...], parent: int | None) -> tuple[int, ...]:
     own = os.getpid()
-    if own in pids or not pids or not _holds_cuda_context():
-        return tuple(pid for pid in pids if pid != own)
-    # This process uses the GPU and is not listed under its own pid: NVML reports the pids of
-    # another namespace, as it does in many containers. One of these is us. Which one cannot be
-    # told; likelier are those that mean nothing here, and of them the youngest process.
+    if {own, parent} & set(pids) or not pids:
+        return tuple(pid for pid in pids if pid not in (own, parent))
+    # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
+    # namespace, as it does in many containers. One of these is us. Which one cannot be told;
+    # likelier are those that mean nothing here, and of them the youngest process. A parent that
+    # measured before us came before us.
+    us = _holds_cuda_context() + (parent is not None)
     foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
-    us = max(foreign or pids)
-    return tuple(pid for pid in pids if pid != us)
+    ours = sorted(foreign or pids)[-us:] if us else []
+    return tuple(pid for pid in pids if pid not in ours)
 
 
 def _holds_cuda_context() -> bool:

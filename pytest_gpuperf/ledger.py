@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import acceptance, files, runs
-from pytest_gpuperf.model import Measurement, Outcome, Run, Verdict
+from pytest_gpuperf import acceptance, clock, files, runs
+from pytest_gpuperf.model import Expectation, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import messages, table
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
@@ -26,10 +26,16 @@ RECORDABLE = ("no-file", "no-entry")
 
 @dataclass(frozen=True)
 class Judged:
-    """A measurement of a test, one entry per process, and what the judge said of it."""
+    """A measurement of a test, one entry per process, and what the judge said of it.
+
+    Without measurements, what a test expects of those that others made.
+    """
 
     measurements: tuple[Measurement, ...]
     verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...] = ()
+    """What went wrong on the way, as sentences."""
+    expectations: tuple[Expectation, ...] = ()
 
 
 def to_text(judged: Judged) -> str:
@@ -52,6 +58,7 @@ class Ledger:
         """Takes the judged measurements of one test, written by `to_text`."""
         judged = [files.adapter(Judged).validate_json(text) for text in texts]
         self._judged += judged
+        self._notes += [f"note: {note.splitlines()[0]}" for j in judged for note in j.notes]
         if not failed:
             self._passed += judged
         if refusal:
@@ -66,10 +73,11 @@ class Ledger:
             return
         run = Run(
             schema=runs.SCHEMA,
-            created=runs.now(),
+            created=clock.now(),
             command=command,
             measurements=tuple(m for judged in self._judged for m in judged.measurements),
             verdicts=tuple(v for judged in self._judged for v in judged.verdicts),
+            expectations=tuple(e for judged in self._judged for e in judged.expectations),
         )
         if settings.replay is None:
             file = settings.run or runs.new_file(settings.root)
@@ -84,9 +92,12 @@ class Ledger:
 
     def summary(self, width: int, command: str) -> list[Line]:
         """The terminal summary, in lines of at most `width` characters."""
-        judged = [(entry.measurements, entry.verdicts) for entry in self._judged]
+        judged = [
+            (entry.measurements, entry.verdicts) for entry in self._judged if entry.measurements
+        ]
+        expected = [expectation for entry in self._judged for expectation in entry.expectations]
         side_by_side = configurations(judged, width)
-        lines = summary(judged, width, command, self._run)
+        lines = summary(judged, width, command, self._run, expected)
         lines += [Line(text) for note in self._notes for text in table.wrapped([note], width, "")]
         for refusal in dict.fromkeys(self.refusals):
             for text in f"refused: {refusal}".splitlines():
@@ -102,8 +113,9 @@ class Ledger:
         ]
         measurements = [m for judged in new for m in judged.measurements]
         reason = "recorded by --gpuperf-missing record"
-        for proposal in acceptance.proposals(measurements, folder, reason, run.created):
-            acceptance.accept(proposal)
+        # One process is what there is. The log says so, by what it was forced over.
+        request = acceptance.Request(folder, reason, run.created, force=True, only_new=True)
+        for proposal in acceptance.accept(acceptance.proposals(measurements, request)):
             self._notes.append(
                 f"baseline recorded: {proposal.test} in {messages.short(proposal.file, root)}"
             )

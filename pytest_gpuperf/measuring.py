@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_gpuperf import arch, files, fingerprint, guard
-from pytest_gpuperf.collect.base import Collected, Collector, Plan, Work
+from pytest_gpuperf import arch, clock, files, fingerprint, guard
+from pytest_gpuperf.collect.base import Collected, Collector, KernelCollector, Plan, Work
 from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.metrics import catalogue
@@ -22,6 +22,7 @@ from pytest_gpuperf.model import (
     Conditions,
     Device,
     Fingerprint,
+    KernelTable,
     Measurement,
     Sample,
     Scalar,
@@ -29,6 +30,10 @@ from pytest_gpuperf.model import (
 
 PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
+
+
+_ATTEMPTS = 2
+"""On an unfit device it is measured again once: what disturbed may have passed."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,12 @@ class Subject:
 class Instrument:
     """Measures with a collector, or looks measurements up in a recorded run."""
 
-    def __init__(self, source: Collector | RecordedRun, root: Path) -> None:
+    def __init__(
+        self, source: Collector | RecordedRun, root: Path, parent: int | None = None
+    ) -> None:
         self._source = source
         self._root = root
+        self._parent = parent
 
     @property
     def device(self) -> Device:
@@ -78,16 +86,28 @@ class Instrument:
             return found
         return (self._measure(source, subject, work, plan),)
 
+    def kernels(self, work: Work, plan: Plan) -> KernelTable | None:
+        """Every kernel of the step by itself; None where nothing here can tell them apart."""
+        source = self._source
+        if isinstance(source, RecordedRun) or not isinstance(source, KernelCollector):
+            return None
+        with files.locked(f"device {self.device.identity}"):
+            return source.kernels(work, plan.metrics)
+
     def _measure(
         self, collector: Collector, subject: Subject, work: Work, plan: Plan
     ) -> Measurement:
+        begun = clock.now()
         on_gpu = self.device.arch != arch.CPU
         if on_gpu:
             # Two measurements at once on one GPU would measure each other.
             with files.locked(f"device {self.device.identity}"):
-                before = guard.read()
-                collected = collector.collect(work, plan)
-                conditions = Conditions(before, guard.read())
+                for _ in range(_ATTEMPTS):
+                    before = guard.read(parent=self._parent)
+                    collected = collector.collect(work, plan)
+                    conditions = Conditions(before, guard.read(parent=self._parent))
+                    if not guard.unfit(conditions):
+                        break
         else:
             collected = collector.collect(work, plan)
             conditions = None
@@ -111,6 +131,7 @@ class Instrument:
                 },
                 revision=self._revision,
                 conditions=conditions,
+                measured=begun,
             ),
         )
 

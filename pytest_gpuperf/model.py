@@ -71,6 +71,43 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch, copy, fill or graph of a step."""
+
+    __pydantic_config__ = _CHECKED
+
+    name: int
+    """Its position in the table's names: a step of 1600 launches has some 80 names."""
+    kind: str
+    """kernel, copy, fill, or graph (a CUDA graph, launched and counted as one)."""
+    grid: tuple[int, int, int] | None
+    """Blocks; None for copies and fills, which have none."""
+    block: tuple[int, int, int] | None
+    """Threads."""
+    duration: float
+    """Nanoseconds on the GPU, from a trace without counters."""
+    values: tuple[float | None, ...] = ()
+    """Per metric of the table; empty for copies and fills, which are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """What one execution of a step launched, in its order."""
+
+    __pydantic_config__ = _CHECKED
+
+    names: tuple[str, ...]
+    """Demangled, as the trace gives them."""
+    metrics: tuple[str, ...]
+    """Of the catalogue: what `Launch.values` are of."""
+    launches: tuple[Launch, ...]
+    idle: float
+    """Nanoseconds between the first launch and the end in which nothing ran on the GPU."""
+    mismatch: str = ""
+    """Why counters and trace could not be matched, launch by launch; then there are no values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported:
     """A metric that was asked for and does not exist here, with the reason."""
 
@@ -136,6 +173,8 @@ class Fingerprint:
     revision: str = ""
     """The git revision of the measured code, with "+dirty" when the tree had changes."""
     conditions: Conditions | None = None
+    measured: str = ""
+    """When the measurement began: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +197,8 @@ class Measurement:
     samples: tuple[Sample, ...]
     unsupported: tuple[Unsupported, ...]
     fingerprint: Fingerprint
+    kernels: KernelTable | None = None
+    """What the step launched, where that was collected."""
 
 
 class Outcome(str, Enum):
@@ -169,8 +210,14 @@ class Outcome(str, Enum):
     INCONCLUSIVE = "inconclusive"
     NO_BASELINE = "no-baseline"
     UNSUPPORTED = "unsupported"
+    UNFIT = "unfit"
+    """The device was throttled or shared while it was measured: nothing is judged."""
     REPORTED = "reported"
     """Not gated: shown for its value."""
+    HOLDS = "holds"
+    """An expectation (a ratio, a limit) that was shown to be met."""
+    BROKEN = "broken"
+    """An expectation that was shown not to be met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +245,82 @@ class Verdict:
     high: float | None = None
     """The interval of `change`."""
     detail: str = ""
+    detectable: float | None = None
+    """The smallest loss that would be found 99 times in 100, in the units of `change`."""
+    processes: int = 1
+    """How many processes were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a test's author expects of a number, and what the judge says of it.
+
+    A ratio between two configurations (`gpuperf.expect_ratio`), or an absolute limit of a metric
+    (`limit=` in the marker).
+    """
+
+    __pydantic_config__ = _CHECKED
+
+    test: str
+    metric: str
+    unit: str
+    """The unit of `measured`: the metric's for a limit, "" for a ratio."""
+    subject: str
+    """What is expected something of: "tf32 / baseline", or the measurement's name."""
+    above: float | None
+    """The measured value has to be above this; None where there is no such bound."""
+    below: float | None
+    outcome: Outcome
+    """holds, broken, inconclusive or unsupported."""
+    reason: str
+    """A reason code, for machines: `within`, `beyond`, `unsure`, `not-collected`."""
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """The interval of `measured`."""
+    processes: int = 1
+    verified: bool = True
+    """Somebody has seen it hold on this architecture; a claim of a paper is not that."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How much one class of metrics varies on identical code: standard deviations.
+
+    Shares of the value (0.001 is 0.1 %); for percentages, points divided by 100.
+    """
+
+    __pydantic_config__ = _CHECKED
+
+    rounds: float
+    """Between the rounds of one process."""
+    processes: float
+    """Between the processes of one allocation, each represented by the median of its rounds."""
+    allocations: float | None
+    """Between days on one GPU, beyond what processes explain; None where only one day was seen."""
+    units: float | None
+    """Between GPUs of one name, beyond the same; None where only one was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What runs of identical code taught about a suite's noise on one device."""
+
+    __pydantic_config__ = _CHECKED
+
+    date: str
+    """The day of the calibration, UTC."""
+    processes: int
+    allocations: int
+    """Pairs of a GPU and a day."""
+    units: int
+    nights: int
+    """Judgements of identical code that were made of these runs (cross-validated)."""
+    false_alarms: int
+    """How many of them said "regressed"."""
+    classes: Mapping[str, Spread]
+    """By the value of `MetricClass`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +335,7 @@ class Run:
     command: str
     measurements: tuple[Measurement, ...]
     verdicts: tuple[Verdict, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True)

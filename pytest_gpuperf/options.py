@@ -17,6 +17,8 @@ COLLECTORS = ("auto", "cupti", "cpu", "replay")
 METRIC_SETS = ("core", "paper")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
+KERNELS = ("never", "on-regression", "always")
+PROCESSES = ("1", "3", "5", "9")  # judge/looks.py, which is not imported until it judges
 REPORT_SUFFIXES = (".md", ".json")
 
 
@@ -34,6 +36,12 @@ class Settings:
     replay: Path | None
     metrics: str
     rounds: int
+    processes: int
+    """The most processes, this one included, that a test is looked at in."""
+    time_limit: float
+    """Seconds that a fresh process may take."""
+    kernels: str
+    """When the step's kernels are counted one by one: never, on-regression, always."""
     missing: str
     inconclusive: str
     require_counters: bool
@@ -86,6 +94,25 @@ _OPTIONS = (
         default="core",
     ),
     _Option("--gpuperf-rounds", "samples of each counter per process", metavar="N", default="5"),
+    _Option(
+        "--gpuperf-processes",
+        "a test that one process does not settle is measured again in fresh processes, up to so "
+        "many in all; a regression takes 3",
+        choices=PROCESSES,
+        default=PROCESSES[-1],
+    ),
+    _Option(
+        "--gpuperf-time-limit",
+        "how long a fresh process may take before it is stopped",
+        metavar="SECONDS",
+        default="1800",
+    ),
+    _Option(
+        "--gpuperf-kernels",
+        "when every kernel of the step is counted by itself and kept in the run file",
+        choices=KERNELS,
+        default="on-regression",
+    ),
     _Option(
         "--gpuperf-missing",
         "a test without a baseline fails, passes with a warning, or has this run recorded as its "
@@ -190,6 +217,9 @@ def read_settings(config: pytest.Config) -> Settings:
         replay=_path(config, "--gpuperf-replay"),
         metrics=_chosen(get("--gpuperf-metrics"), METRIC_SETS, "--gpuperf-metrics"),
         rounds=_positive(config, "--gpuperf-rounds"),
+        processes=int(_chosen(get("--gpuperf-processes"), PROCESSES, "--gpuperf-processes")),
+        time_limit=_positive(config, "--gpuperf-time-limit"),
+        kernels=_chosen(get("--gpuperf-kernels"), KERNELS, "--gpuperf-kernels"),
         missing=_chosen(get("--gpuperf-missing"), MISSING, "--gpuperf-missing"),
         inconclusive=_chosen(get("--gpuperf-inconclusive"), INCONCLUSIVE, "--gpuperf-inconclusive"),
         require_counters=_switch(config, "--gpuperf-require-counters"),

@@ -6,9 +6,13 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,18 +21,24 @@ from pytest_gpuperf import hooks, options
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf, Records
     from pytest_gpuperf.ledger import Ledger
+    from pytest_gpuperf.measured import Measured
     from pytest_gpuperf.measuring import Instrument
+    from pytest_gpuperf.repeats import Invocation, Repeats
 
 _SETTINGS: pytest.StashKey[options.Settings] = pytest.StashKey()
 _INSTRUMENT: pytest.StashKey[Instrument] = pytest.StashKey()
+_MEASURED: pytest.StashKey[Measured] = pytest.StashKey()
 _RECORDS: pytest.StashKey[Records] = pytest.StashKey()
 _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
+_REPEATS: pytest.StashKey[Repeats] = pytest.StashKey()
+_ASKED_FOR: pytest.StashKey[str | None] = pytest.StashKey()
+_PARENT: pytest.StashKey[int | None] = pytest.StashKey()
 
 _MARKERS = (
     "gpu: needs a GPU; skipped, with the reason, where there is none",
     'gpu_arch(*names): only on these architectures: "sm80" alone, "sm80+" from there on',
-    "gpuperf(metrics=, tolerance=, rounds=): how the test's step is measured and judged",
+    "gpuperf(metrics=, tolerance=, rounds=, limit=): how the test's step is measured and judged",
     "optimization(name): the configuration that the test measures, for reports",
 )
 
@@ -47,7 +57,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Reads the settings; checks a `--gpu-arch` from the command line before anything runs."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
+    _heed_the_parent(config)
     config.stash[_SETTINGS] = options.read_settings(config)
+    if config.stash[_ASKED_FOR] is not None:
+        # The session has asked for another look, and looks at kernels itself.
+        config.stash[_SETTINGS] = replace(config.stash[_SETTINGS], kernels="never")
     if not _is_worker(config):
         config.pluginmanager.register(_Gatherer(config), "gpuperf-gatherer")
         # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
@@ -55,8 +69,18 @@ def pytest_configure(config: pytest.Config) -> None:
             _or_usage_error(lambda: _instrument(config))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells an xdist worker how its controller was started: what it has is only its own part."""
+    parameters = node.config.invocation_params
+    node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Validates markers, skips what cannot run here, and reads the baselines once, before all."""
+    if config.stash[_ASKED_FOR] is not None:
+        _only(config, items, config.stash[_ASKED_FOR])
     concerned = [item for item in items if _concerns_us(item)]
     if not concerned:
         return
@@ -85,13 +109,18 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     `gpuperf.measure(step, reset=...)` measures; `gpuperf.phase(name)` marks a part of the step.
     """
     from pytest_gpuperf import fixture
+    from pytest_gpuperf.judging import Judging
 
     config = request.config
+    settings, instrument = config.stash[_SETTINGS], _instrument(config)
     item: pytest.Item = request.node
     # Its own for every execution: a test may be run again after it failed.
     records = item.stash[_RECORDS] = fixture.Records()
     traits = fixture.traits_of(item)
-    return fixture.GpuPerf(config, config.stash[_SETTINGS], _instrument(config), traits, records)
+    judging = Judging(settings, instrument.device, None if settings.replay else _repeats(config))
+    return fixture.GpuPerf(
+        config, settings, instrument, traits, records, _measured(config), judging
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -193,8 +222,72 @@ def _instrument(config: pytest.Config) -> Instrument:
                 config=config, arch=settings.arch, name=settings.collector
             )
         wanted = Wanted(settings.arch, settings.collector, settings.replay)
-        config.stash[_INSTRUMENT] = instrument_for(wanted, settings.root, offered)
+        config.stash[_INSTRUMENT] = instrument_for(
+            wanted, settings.root, offered, config.stash[_PARENT]
+        )
     return config.stash[_INSTRUMENT]
+
+
+def _measured(config: pytest.Config) -> Measured:
+    """What this process has measured so far."""
+    if _MEASURED not in config.stash:
+        from pytest_gpuperf.measured import Measured
+
+        config.stash[_MEASURED] = Measured()
+    return config.stash[_MEASURED]
+
+
+def _heed_the_parent(config: pytest.Config) -> None:
+    """A process that `gpuperf record` or a test's next look started ends with who started it."""
+    config.stash[_PARENT] = config.stash[_ASKED_FOR] = None
+    if "GPUPERF_PARENT" in os.environ:
+        from pytest_gpuperf import repeats
+
+        parent = repeats.follow_parent()
+        config.stash[_ASKED_FOR] = repeats.asked_for()
+        # `gpuperf record` waits too, and holds no device.
+        config.stash[_PARENT] = parent if config.stash[_ASKED_FOR] is not None else None
+
+
+def _only(config: pytest.Config, items: list[pytest.Item], nodeid: str | None) -> None:
+    """Leaves the test that a repeat is made for."""
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid != nodeid])
+    items[:] = [item for item in items if item.nodeid == nodeid]
+
+
+def _repeats(config: pytest.Config) -> Repeats:
+    if _REPEATS not in config.stash:
+        from pytest_gpuperf.repeats import Repeats
+
+        settings = config.stash[_SETTINGS]
+        config.stash[_REPEATS] = Repeats(_invocation(config), settings.time_limit, _say(config))
+    return config.stash[_REPEATS]
+
+
+def _invocation(config: pytest.Config) -> Invocation:
+    from pytest_gpuperf.repeats import Invocation
+
+    parameters = config.invocation_params
+    arguments, folder = getattr(config, "workerinput", {}).get(
+        "gpuperf_invocation", (parameters.args, parameters.dir)
+    )
+    distributed = config.pluginmanager.hasplugin("xdist")
+    return Invocation(tuple(map(str, arguments)), Path(folder), distributed)
+
+
+def _say(config: pytest.Config) -> Callable[[str], None]:
+    """Prints a line at once, past the capture of output: a repeat of a long test takes minutes."""
+
+    def say(text: str) -> None:
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        capture = config.pluginmanager.getplugin("capturemanager")
+        if reporter is None or config.get_verbosity() < 0:
+            return
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            reporter.ensure_newline()
+            reporter.write_line(f"gpuperf: {text}")
+
+    return say
 
 
 def _ledger(config: pytest.Config) -> Ledger:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf import files
+from pytest_gpuperf import clock, files
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model import Measurement, Run
 
 SCHEMA = 1
 FOLDER = Path(".gpuperf") / "runs"
+COMPRESSED = ".xz"
+"""A run file whose name ends so is compressed: campaigns are kept for long."""
 _REMEDY = "Measure again, or use another run; nothing was changed"
-
-
-def now() -> str:
-    """The present moment, UTC, ISO 8601 to the second."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def new_file(root: Path) -> Path:
@@ -41,20 +39,26 @@ def newest(root: Path) -> Path:
 
 
 def save(run: Run, file: Path) -> None:
-    """Writes `run` as JSON, indented so that a diff of two runs is readable."""
-    text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False)
+    """Writes `run` as JSON, indented so that a diff is readable; compressed for a name in .xz."""
+    text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
     with files.locked(str(file.resolve())):
-        files.write_atomically(file, text + "\n")
+        if file.suffix == COMPRESSED:
+            files.write_atomically(file, lzma.compress(text.encode()))
+        else:
+            files.write_atomically(file, text)
 
 
 def load(file: Path) -> Run:
     """The run in `file`. Raises BadFile or UsageFailure; the file is never changed."""
     try:
-        text = file.read_text(encoding="utf-8")
+        content = file.read_bytes()
+        text = (lzma.decompress(content) if file.suffix == COMPRESSED else content).decode()
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    except lzma.LZMAError as error:
+        raise BadFile(file, "", f"not compressed by xz: {error}", _REMEDY) from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
     try:
@@ -112,4 +116,4 @@ def merged(runs: Sequence[Run], command: str) -> Run:
     measurements: list[Measurement] = []
     for run in runs:
         measurements.extend(run.measurements)
-    return Run(SCHEMA, now(), command, tuple(measurements))
+    return Run(SCHEMA, clock.now(), command, tuple(measurements))

@@ -22,10 +22,13 @@ class Wanted:
     replay: Path | None = None
 
 
-def instrument_for(wanted: Wanted, root: Path, offered: Collector | None = None) -> Instrument:
+def instrument_for(
+    wanted: Wanted, root: Path, offered: Collector | None = None, parent: int | None = None
+) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
 
-    `offered` is a collector that a hook brought. Raises UsageFailure, see `collector_for`.
+    `offered` is a collector that a hook brought; `parent` the pid of a process that waits for this
+    one and may hold the device too. Raises UsageFailure, see `collector_for`.
     """
     if wanted.arch != "auto":
         arch.validate(wanted.arch)
@@ -33,7 +36,7 @@ def instrument_for(wanted: Wanted, root: Path, offered: Collector | None = None)
         run = RecordedRun(wanted.replay)
         check_architecture(wanted.arch, run.device, wanted.replay)
         return Instrument(run, root)
-    return Instrument(collector_for(wanted, offered), root)
+    return Instrument(collector_for(wanted, offered), root, parent)
 
 
 def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector:

@@ -28,6 +28,8 @@ def project(
     """An empty project with strict markers, where warnings are errors."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # its pytest is not our worker's
     monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
+    for name in ("CI", "BUILD_NUMBER"):  # there pytest's own summary repeats messages in full
+        monkeypatch.delenv(name, raising=False)
     made = project_type(pytester)
     made.ini()
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from pytest_gpuperf import runs
 from pytest_gpuperf.model import (
@@ -18,6 +19,7 @@ from pytest_gpuperf.model import (
     Unsupported,
     Verdict,
 )
+from pytest_gpuperf.options import Settings
 
 H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "aaaa00000001")
 OTHER_H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "bbbb00000002")
@@ -25,6 +27,29 @@ A100 = Device("sm80", "NVIDIA A100-SXM4-40GB", "nvidia-a100-sxm4-40gb", "cccc000
 TEST = "suites/meddpm/test_training.py::test_training_step[tf32]"
 
 Series = Mapping[str, Sequence[float]]
+
+
+def default_settings(root: Path) -> Settings:
+    """The default settings, in this folder; kernels are not counted."""
+    return Settings(
+        root=root,
+        arch="auto",
+        arch_is_flag=False,
+        collector="auto",
+        replay=None,
+        metrics="core",
+        rounds=5,
+        processes=9,
+        time_limit=1800,
+        kernels="never",
+        missing="fail",
+        inconclusive="fail",
+        require_counters=False,
+        judge=True,
+        run=None,
+        reports=(),
+        baselines=root / "baselines",
+    )
 
 
 def samples_of(series: Series, phase: str = STEP) -> tuple[Sample, ...]:
@@ -105,6 +130,7 @@ def verdict(
     points: bool = False,
     tolerance: float | None = 0.005,
     detail: str = "",
+    detectable: float | None = None,
 ) -> Verdict:
     """A verdict; cycles that regressed by 2.5 % unless told otherwise."""
     return Verdict(
@@ -121,4 +147,5 @@ def verdict(
         points=points,
         tolerance=tolerance,
         detail=detail,
+        detectable=detectable,
     )

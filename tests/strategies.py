@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 from pytest_gpuperf import baselines, runs
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import (
+    Calibration,
     Conditions,
     Device,
+    Expectation,
     Fingerprint,
     Measurement,
+    MetricClass,
     Outcome,
     Reading,
     Run,
     Sample,
+    Spread,
     Unsupported,
     Verdict,
 )
@@ -83,6 +87,7 @@ fingerprints = st.builds(
     mappings,
     texts,
     st.none() | st.builds(Conditions, readings, readings),
+    texts,
 )
 samples = st.lists(
     st.builds(Sample, texts, metrics, rounds),
@@ -106,6 +111,19 @@ verdicts = st.builds(
     st.booleans(),
     *[st.none() | numbers] * 3,
     texts,
+    st.none() | numbers,
+    st.integers(1, 100),
+)
+expectations = st.builds(
+    Expectation,
+    *[texts] * 4,
+    *[st.none() | numbers] * 2,
+    st.sampled_from(Outcome),
+    texts,
+    *[st.none() | numbers] * 3,
+    st.integers(1, 100),
+    st.booleans(),
+    texts,
 )
 run_files = st.builds(
     Run,
@@ -114,28 +132,67 @@ run_files = st.builds(
     texts,
     st.lists(measurements, max_size=3).map(tuple),
     st.lists(verdicts, max_size=3).map(tuple),
+    st.lists(expectations, max_size=2).map(tuple),
 )
 
-entries = st.builds(
-    baselines.Entry,
-    texts,
-    texts,
-    mappings,
-    versions,
-    mappings,
-    texts,
-    st.dictionaries(
+
+def _per_process(count: int) -> st.SearchStrategy[tuple[str, ...]]:
+    """A text for each of so many processes, or none at all, as for units and days."""
+    return st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
+
+
+def _series(count: int) -> st.SearchStrategy[dict[str, baselines.Processes]]:
+    """Per metric the rounds of so many processes."""
+    return st.dictionaries(
+        metrics, st.lists(rounds, min_size=count, max_size=count).map(tuple), max_size=3
+    )
+
+
+def _anchors(count: int) -> st.SearchStrategy[baselines.Anchor]:
+    return st.builds(
+        baselines.Anchor, texts, texts, _series(count), _per_process(count), _per_process(count)
+    )
+
+
+def _entries(count: int) -> st.SearchStrategy[baselines.Entry]:
+    return st.builds(
+        baselines.Entry,
         texts,
-        st.dictionaries(metrics, st.lists(rounds, min_size=1, max_size=5).map(tuple), max_size=3),
-        max_size=2,
-    ),
-)
+        texts,
+        mappings,
+        versions,
+        mappings,
+        texts,
+        st.dictionaries(texts, _series(count), max_size=2),
+        _per_process(count),
+        _per_process(count),
+        st.none() | processes.flatmap(_anchors),
+    )
+
+
+processes = st.integers(1, 5)
+entries = processes.flatmap(_entries)
 acceptances = st.builds(
     baselines.Acceptance,
     *[texts] * 5,
     st.integers(1, 100),
     st.dictionaries(
         metrics, st.builds(baselines.Change, st.none() | numbers, st.none() | numbers), max_size=2
+    ),
+    st.lists(texts, max_size=3).map(tuple),
+)
+tolerances = st.dictionaries(
+    metrics, st.floats(1e-3, 1e3).map(lambda share: f"{share:.6f}"), max_size=2
+).map(lambda written: {name: f"{text}{_sign(name)}" for name, text in written.items()})
+spreads = st.floats(0, 1)
+calibrations = st.builds(
+    Calibration,
+    texts,
+    *[st.integers(1, 1000)] * 3,
+    *[st.integers(0, 10_000)] * 2,
+    st.dictionaries(
+        st.sampled_from([metric_class.value for metric_class in MetricClass]),
+        st.builds(Spread, spreads, spreads, st.none() | spreads, st.none() | spreads),
     ),
 )
 baseline_files = st.builds(
@@ -146,4 +203,10 @@ baseline_files = st.builds(
     texts,
     st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
     st.lists(acceptances, max_size=2).map(tuple),
+    tolerance=tolerances,
+    calibration=st.none() | calibrations,
 )
+
+
+def _sign(metric: str) -> str:
+    return "pt" if catalogue().metrics[metric].percentage else "%"

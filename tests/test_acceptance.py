@@ -1,4 +1,4 @@
-"""Accepting a run: what changes in the baseline files, what stays, and two who accept at once."""
+"""Accepting runs: what changes in the baseline files, what stays and what is refused."""
 
 from __future__ import annotations
 
@@ -6,27 +6,36 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_gpuperf import acceptance, baselines, runs
+from pytest_gpuperf.acceptance import NEW_ANCHOR, Request
 from pytest_gpuperf.baselines import BaselineFile, Change
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model import Measurement
+from pytest_gpuperf.model import STEP, Conditions, Measurement, Reading
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
 
 CREATED = "2026-03-01T23:59:59Z"
 
 
+def request(folder: Path, reason: str = "because", **options: Any) -> Request:
+    """How to accept; by default whatever is objected, for there is mostly one process here."""
+    return Request(folder, reason, **{"created": CREATED, "force": True, **options})
+
+
 def accepted(
-    folder: Path, measurements: Sequence[Measurement], reason: str = "because"
+    folder: Path, measurements: Sequence[Measurement], reason: str = "because", **options: Any
 ) -> BaselineFile:
     """Accepts measurements of one suite on one device, and reads what is then in the file."""
-    proposals = acceptance.proposals(measurements, folder, reason, CREATED)
-    for proposal in proposals:
-        acceptance.accept(proposal)
+    proposals = acceptance.proposals(measurements, request(folder, reason, **options))
+    acceptance.accept(proposals)
     return loaded(proposals[0].file)
 
 
@@ -53,13 +62,13 @@ def test_the_first_acceptance_makes_the_file(tmp_path: Path) -> None:
 
 
 def test_proposing_writes_nothing(tmp_path: Path) -> None:
-    (proposal,) = acceptance.proposals([measurement()], tmp_path, "because", CREATED)
+    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
     assert proposal.test == TEST
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_measured_is_nothing_to_accept(tmp_path: Path) -> None:
-    assert acceptance.proposals([], tmp_path, "because", CREATED) == []
+    assert acceptance.proposals([], request(tmp_path)) == []
 
 
 def test_the_next_acceptance_says_old_and_new_and_keeps_the_log(tmp_path: Path) -> None:
@@ -136,7 +145,7 @@ def test_different_workloads_are_no_baseline(tmp_path: Path) -> None:
         measurement(process="p2", workload={"size": 128}),
     ]
     with pytest.raises(UsageFailure, match=re.escape(TEST) + ".* different workloads"):
-        acceptance.proposals(mixed, tmp_path, "because", CREATED)
+        acceptance.proposals(mixed, request(tmp_path))
 
 
 def test_a_damaged_file_is_not_overwritten_and_nothing_else_is_written(tmp_path: Path) -> None:
@@ -146,17 +155,17 @@ def test_a_damaged_file_is_not_overwritten_and_nothing_else_is_written(tmp_path:
 
     def propose(_: Path) -> object:
         measured = [measurement(device=H200), measurement(device=A100)]
-        return acceptance.proposals(measured, tmp_path, "because", CREATED)
+        return acceptance.proposals(measured, request(tmp_path))
 
     assert "line 3 column 1: not YAML" in refusal(propose, file, BadFile)
     assert list(tmp_path.rglob("*.yaml")) == [file]
 
 
 def test_a_file_that_was_damaged_in_between_is_not_overwritten(tmp_path: Path) -> None:
-    (proposal,) = acceptance.proposals([measurement()], tmp_path, "because", CREATED)
+    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
     proposal.file.parent.mkdir(parents=True)
     proposal.file.write_text("schema: 99")
-    message = refusal(lambda _: acceptance.accept(proposal), proposal.file, BadFile)
+    message = refusal(lambda _: acceptance.accept([proposal]), proposal.file, BadFile)
     assert "schema version 99 is not 1" in message
 
 
@@ -168,8 +177,9 @@ from pytest_gpuperf import acceptance, runs
 run, folder = runs.load(Path(sys.argv[1])), Path(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
-for proposal in acceptance.proposals(run.measurements, folder, "at once", run.created):
-    acceptance.accept(proposal)
+request = acceptance.Request(folder, "at once", run.created, force=True)
+for proposal in acceptance.proposals(run.measurements, request):
+    acceptance.accept([proposal])
 """
 
 
@@ -209,3 +219,265 @@ def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> 
     assert found == expected
     assert len(known.accepted) == 30
     assert len(list(folder.rglob("*.*"))) == 1
+
+
+# Anchors
+
+
+def five(
+    cycles: float = 437e6, workload: dict[str, Any] | None = None, **series: float
+) -> list[Measurement]:
+    """Five processes without noise, measured at a commit."""
+    return [
+        measurement(
+            {"cycles": [cycles], **{name: [value] for name, value in series.items()}},
+            process=f"p{number}",
+            workload=workload,
+        )
+        for number in range(5)
+    ]
+
+
+def entry(known: BaselineFile) -> baselines.Entry:
+    """The entry of the test."""
+    return known.tests[TEST][STEP]
+
+
+def test_the_first_entry_is_its_own_anchor(tmp_path: Path) -> None:
+    assert entry(accepted(tmp_path, five())).anchor is None
+
+
+def test_the_second_has_the_first_as_its_anchor(tmp_path: Path) -> None:
+    first = entry(accepted(tmp_path, five(100.0, ipc=2.0, instructions=7.0)))
+    second = entry(accepted(tmp_path, five(90.0), created="2026-03-08T00:00:00Z"))
+    assert second.recorded == "2026-03-08"
+    assert second.anchor == baselines.Anchor(
+        recorded="2026-03-01",
+        revision=first.revision,
+        samples={"cycles": ((100.0,),) * 5, "instructions": ((7.0,),) * 5},
+        units=first.units,
+        days=first.days,
+    )
+
+
+@given(cycles=st.lists(st.floats(1e6, 1e9), min_size=3, max_size=6))
+def test_no_acceptance_ever_changes_the_anchor(
+    tmp_path_factory: pytest.TempPathFactory, cycles: list[float]
+) -> None:
+    folder = tmp_path_factory.mktemp("chain")
+    known = [entry(accepted(folder, five(value))) for value in cycles]
+    assert known[0].anchor is None
+    assert {str(later.anchor) for later in known[1:]} == {str(baselines.anchor_of(known[0]))}
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_new_anchor_starts_over_and_the_log_says_so(tmp_path: Path, force: bool) -> None:
+    for value in (100.0, 90.0):
+        accepted(tmp_path, five(value))
+    known = accepted(tmp_path, five(200.0), new_anchor=True, force=force)
+    assert entry(known).anchor is None
+    assert known.accepted[-1].forced == (NEW_ANCHOR,)
+    later = entry(accepted(tmp_path, five(199.0)))
+    assert later.anchor is not None
+    assert later.anchor.samples == {"cycles": ((200.0,),) * 5}
+
+
+def test_the_first_entry_needs_no_new_anchor(tmp_path: Path) -> None:
+    known = accepted(tmp_path, five(), new_anchor=True)
+    assert entry(known).anchor is None
+    assert known.accepted[-1].forced == ()
+
+
+@pytest.mark.parametrize("new_anchor", [True, False])
+def test_another_workload_is_its_own_anchor(tmp_path: Path, new_anchor: bool) -> None:
+    for _ in range(2):
+        accepted(tmp_path, five(100.0))
+    small = five(10.0, workload={"size": 64})
+    (proposal,) = acceptance.proposals(small, request(tmp_path, force=False, new_anchor=new_anchor))
+    assert (proposal.anchor, proposal.since, proposal.objections) == (None, (), ())
+    assert "another workload (size 128, here 64): the anchor of 2026-03-01" in proposal.notes[-1]
+    (done,) = acceptance.accept([proposal])
+    assert done.acceptance.forced == ()
+    assert entry(loaded(done.file)).anchor is None
+
+
+# Objections
+
+
+def objected(folder: Path, measurements: Sequence[Measurement], **options: Any) -> list[str]:
+    """What is said against accepting, in short; without force nothing is written then."""
+    before = {file: file.read_bytes() for file in folder.rglob("*.yaml")}
+    proposals = acceptance.proposals(measurements, request(folder, force=False, **options))
+    against = [objection for proposal in proposals for objection in proposal.objections]
+    if against:
+        with pytest.raises(acceptance.Refused, match="nothing was written") as refused:
+            acceptance.accept(proposals)
+        assert all(objection.text in str(refused.value) for objection in against)
+        assert {file: file.read_bytes() for file in folder.rglob("*.yaml")} == before
+    return [objection.short for objection in against]
+
+
+@pytest.mark.parametrize(
+    ("processes", "objections"),
+    [(1, ["1 process of 5"]), (4, ["4 processes of 5"]), (5, []), (9, [])],
+)
+def test_too_few_processes_are_refused(
+    tmp_path: Path, processes: int, objections: list[str]
+) -> None:
+    measured = [measurement(process=f"p{number}") for number in range(processes)]
+    assert objected(tmp_path, measured) == objections
+    assert accepted(tmp_path, measured).accepted[0].forced == tuple(objections)
+
+
+def test_all_objections_are_said_at_once_and_logged_when_forced(tmp_path: Path) -> None:
+    hot = Reading(throttle_reasons=("hardware thermal slowdown",))
+    first = five()[0]
+    odd = replace(
+        first,
+        fingerprint=replace(
+            first.fingerprint, revision="0123456789ab+dirty", conditions=Conditions(hot, hot)
+        ),
+    )
+    objections = ["1 process of 5", "unfit device in 1 of 1", "dirty tree"]
+    assert objected(tmp_path, [odd]) == objections
+    assert accepted(tmp_path, [odd]).accepted[0].forced == tuple(objections)
+
+
+def test_one_that_is_refused_keeps_the_others_from_being_written(tmp_path: Path) -> None:
+    assert objected(tmp_path, [*five(), measurement(test="other.py::test")]) == ["1 process of 5"]
+
+
+STEP_BY_STEP = [437e6 * 1.003**number for number in range(4)]
+"""Each step is within the tolerance of 0.5 %; two of them are not."""
+
+
+def test_creep_is_refused_unless_forced(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    for value in (first, second):
+        assert objected(tmp_path, five(value)) == []
+        accepted(tmp_path, five(value), force=False)
+    assert objected(tmp_path, five(third)) == ["creep: cycles +0.60 %"]
+    known = accepted(tmp_path, five(third))
+    assert known.accepted[-1].forced == ("creep: cycles +0.60 %",)
+    # It is not forgotten: the anchor is still the first.
+    assert objected(tmp_path, five(third)) == ["creep: cycles +0.60 %"]
+
+
+def test_a_new_anchor_overrules_creep_without_force(tmp_path: Path) -> None:
+    first, second, third, fourth = STEP_BY_STEP
+    for value in (first, second):
+        accepted(tmp_path, five(value))
+    known = accepted(tmp_path, five(third), force=False, new_anchor=True)
+    assert known.accepted[-1].forced == (NEW_ANCHOR,)
+    assert objected(tmp_path, five(fourth)) == []
+
+
+def test_a_loss_in_front_of_the_reviewer_is_no_creep_and_is_from_then_on(tmp_path: Path) -> None:
+    for value in (437e6, 437e6):
+        accepted(tmp_path, five(value))
+    (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
+    assert proposal.objections == ()
+    assert "it is visible: cycles +2.97 % in this very change" in proposal.notes[-1]
+    assert "--new-anchor" in proposal.notes[-1]
+    acceptance.accept([proposal])
+    (again,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
+    (objection,) = again.objections
+    assert "was accepted before, --new-anchor starts over" in objection.text
+
+
+def test_the_suite_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    known = accepted(tmp_path, five(first))
+    file = baselines.path_for(tmp_path, H200, "meddpm")
+    baselines.save(replace(known, tolerance={"cycles": "2%"}), file)
+    accepted(tmp_path, five(second))
+    assert objected(tmp_path, five(third)) == []
+
+
+@given(
+    cycles=st.lists(st.floats(4e8, 5e8), min_size=1, max_size=5),
+    new_anchor=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_without_force_the_log_says_nothing_but_new_anchors(
+    tmp_path_factory: pytest.TempPathFactory, cycles: list[float], new_anchor: list[bool]
+) -> None:
+    folder = tmp_path_factory.mktemp("chain")
+    for value, starts_over in zip(cycles, new_anchor, strict=False):
+        proposals = acceptance.proposals(
+            five(value), request(folder, force=False, new_anchor=starts_over)
+        )
+        (proposal,) = proposals
+        assert set(proposal.acceptance.forced) <= ({NEW_ANCHOR} if starts_over else set())
+        assert bool(proposal.objections) is proposal.refused
+        if not proposal.refused:
+            acceptance.accept(proposals)
+
+
+# Only what is new
+
+
+def test_only_new_measurements_are_proposed_when_asked_for(tmp_path: Path) -> None:
+    known = accepted(tmp_path, five(100.0))
+    both = [*five(200.0), measurement(test="new.py::test"), measurement(name="sampling")]
+    asked = request(tmp_path, only_new=True)
+    proposals = acceptance.proposals(both, asked)
+    assert [(p.test, p.measurements[0].name) for p in proposals] == [
+        ("new.py::test", STEP),
+        (TEST, "sampling"),
+    ]
+    acceptance.accept(proposals)
+    assert entry(loaded(proposals[0].file)) == entry(known)
+    assert acceptance.proposals(both, asked) == []
+
+
+# All or nothing
+
+
+def test_what_was_accepted_in_between_is_what_the_log_calls_old(tmp_path: Path) -> None:
+    accepted(tmp_path, five(100.0))
+    shown = acceptance.proposals(five(99.0), request(tmp_path))
+    accepted(tmp_path, five(90.0))
+    (done,) = acceptance.accept(shown)
+    assert shown[0].acceptance.changes == {"cycles": Change(100.0, 99.0)}
+    assert done.acceptance.changes == {"cycles": Change(90.0, 99.0)}
+    assert loaded(done.file).accepted[-1] == done.acceptance
+
+
+def test_what_became_creep_in_between_is_refused(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    accepted(tmp_path, five(first))
+    shown = acceptance.proposals(five(third), request(tmp_path, force=False))
+    assert not shown[0].refused  # the loss is visible
+    known = accepted(tmp_path, five(second))
+    with pytest.raises(acceptance.Refused, match="creep since the anchor of 2026-03-01"):
+        acceptance.accept(shown)
+    assert loaded(shown[0].file) == known
+
+
+def test_what_was_new_and_is_no_longer_is_left_alone(tmp_path: Path) -> None:
+    shown = acceptance.proposals(five(99.0), request(tmp_path, only_new=True))
+    known = accepted(tmp_path, five(90.0))
+    assert acceptance.accept(shown) == ()
+    assert loaded(shown[0].file) == known
+
+
+def test_a_file_is_written_once_for_all_its_proposals(tmp_path: Path) -> None:
+    folder = tmp_path / "baselines"
+    known = accepted(folder, [measurement(test=f"t{number}.py::test") for number in range(9)])
+    assert [log.test for log in known.accepted] == [f"t{number}.py::test" for number in range(9)]
+    assert list(known.tests) == sorted(known.tests)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_when_one_file_cannot_be_written_the_others_are_as_they_were(
+    tmp_path: Path, there: bool
+) -> None:
+    first = baselines.path_for(tmp_path, H200, "meddpm")
+    before = accepted(tmp_path, [measurement(device=H200)]) if there else None
+    (tmp_path / "sm80").symlink_to(tmp_path / "nowhere")
+    measured = [measurement({"cycles": [7.0]}, device=H200), measurement(device=A100)]
+    shown = acceptance.proposals(measured, request(tmp_path))
+    with pytest.raises(UsageFailure, match="cannot be written"):
+        acceptance.accept(shown)
+    assert shown[0].file == first
+    assert baselines.load(first) == before

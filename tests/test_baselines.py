@@ -133,10 +133,11 @@ def test_saving_what_was_loaded_changes_nothing(file: Path) -> None:
 
 
 def test_a_file_says_what_it_is_and_who_writes_it(file: Path) -> None:
-    first, second, third, *_ = text_of(BASELINES, file).splitlines()
+    first, second, third, fourth, *_ = text_of(BASELINES, file).splitlines()
     assert first.startswith("# Baselines of pytest-gpuperf")
-    assert "gpuperf update-baseline" in second
-    assert third == "schema: 1"
+    assert "`gpuperf update-baseline` and `gpuperf calibrate`" in second
+    assert third == "# Only `tolerance` is yours."
+    assert fourth == "schema: 1"
 
 
 def test_each_process_has_a_line_of_its_own(file: Path) -> None:
@@ -190,7 +191,9 @@ def test_line_breaks_are_escaped_and_not_folded(file: Path, character: str) -> N
 
 def test_keys_keep_their_order(file: Path) -> None:
     keys = re.findall(r"^(\w+):", text_of(BASELINES, file), re.MULTILINE)
-    assert keys == ["schema", "arch", "device", "suite", "tests", "accepted"]
+    assert keys == [
+        *("schema", "arch", "device", "suite", "tolerance", "calibration", "tests", "accepted"),
+    ]
 
 
 def test_a_new_process_changes_one_line_per_metric(file: Path) -> None:

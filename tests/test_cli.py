@@ -1,4 +1,4 @@
-"""The `gpuperf` command: accepting runs, recording in fresh processes, and the doctor."""
+"""The `gpuperf` command: accepting runs, and the doctor. Recording is in test_recording.py."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import pytest_gpuperf
-from pytest_gpuperf import cli, runs
+from pytest_gpuperf import baselines, cli, runs
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
@@ -50,7 +51,7 @@ def update(*arguments: str) -> int:
 def test_a_first_baseline_is_shown_written_and_logged(
     measured: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert update("run.json", "--reason", "first baseline", "--yes") == cli.OK
+    assert update("run.json", "--reason", "first baseline", "--yes", "--force") == cli.OK
     shown = capsys.readouterr().out
     assert "test_step on NVIDIA A100-SXM4-80GB, 1 process" in shown
     assert "(new) ->      400.00 M" in shown
@@ -62,11 +63,11 @@ def test_a_first_baseline_is_shown_written_and_logged(
 def test_a_change_is_shown_from_old_to_new_and_appended_to_the_log(
     measured: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert update("run.json", "--reason", "first baseline", "--yes") == cli.OK
+    assert update("run.json", "--reason", "first baseline", "--yes", "--force") == cli.OK
     measured.device(factors={"": {"cycles": 1.25}})
     assert measured.run().ret == pytest.ExitCode.TESTS_FAILED
     capsys.readouterr()
-    assert update("--reason", "a slower, safer kernel", "--yes") == cli.OK
+    assert update("--reason", "a slower, safer kernel", "--yes", "--force") == cli.OK
     assert "400.00 M ->      500.00 M  +25.00 %" in capsys.readouterr().out
     text = measured.baseline_text()
     assert text.index("reason: first baseline") < text.index("reason: a slower, safer kernel")
@@ -80,7 +81,7 @@ def test_without_a_run_the_newest_is_taken(
         a100.device(factors={"": {"cycles": factor}})
         assert a100.run("--gpuperf-no-judge").ret == 0
     capsys.readouterr()
-    assert update("--reason", "newest", "--yes") == cli.OK
+    assert update("--reason", "newest", "--yes", "--force") == cli.OK
     assert "(new) ->      1.2000 G" in capsys.readouterr().out
 
 
@@ -90,7 +91,8 @@ def test_several_runs_are_accepted_together(
     for number in (1, 2, 3):
         assert a100.run_apart("--gpuperf-no-judge", f"--gpuperf-run={number}.json").ret == 0
     capsys.readouterr()
-    assert update("1.json", "2.json", "3.json", "--reason", "three days", "--yes") == cli.OK
+    three = ("1.json", "2.json", "3.json", "2.json")  # one of them by mistake twice
+    assert update(*three, "--reason", "three days", "--yes", "--force") == cli.OK
     assert "3 processes" in capsys.readouterr().out
     assert "processes: 3" in a100.baseline_text()
 
@@ -109,7 +111,7 @@ def test_where_nobody_can_be_asked_nothing_is_written(
 ) -> None:
     with Path(os.devnull).open(encoding="utf-8") as nobody:
         monkeypatch.setattr(sys, "stdin", nobody)
-        assert update("run.json", "--reason", "first") == cli.FAILED
+        assert update("run.json", "--reason", "first", "--force") == cli.FAILED
     said = capsys.readouterr()
     assert "pass --yes to accept" in said.err
     assert "nothing was written" in said.out
@@ -131,7 +133,10 @@ def test_on_a_terminal_it_asks(typed: bytes, accepted: bool, measured: Project) 
     try:
         command = [sys.executable, "-m", "pytest_gpuperf", "update-baseline", "run.json"]
         asking = subprocess.Popen(
-            [*command, "--reason", "first"], stdin=theirs, stdout=subprocess.PIPE, text=True
+            [*command, "--reason", "first", "--force"],
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         os.write(ours, typed)
         said, _ = asking.communicate()
@@ -167,7 +172,7 @@ def test_a_corrupted_run_is_refused_and_nothing_written(
 def test_a_corrupted_baseline_is_refused_and_not_overwritten(
     measured: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert update("run.json", "--reason", "first", "--yes") == cli.OK
+    assert update("run.json", "--reason", "first", "--yes", "--force") == cli.OK
     file = measured.root / BASELINE
     file.write_text(file.read_text(encoding="utf-8").replace("arch:", "march:", 1))
     before = file.read_bytes()
@@ -193,78 +198,178 @@ def test_one_corrupted_baseline_of_two_keeps_both_as_they_are(
 
 def test_baselines_may_be_kept_elsewhere(measured: Project) -> None:
     kept = ("--baselines", "kept")
-    assert update("run.json", "--reason", "first", "--yes", *kept) == cli.OK
+    assert update("run.json", "--reason", "first", "--yes", "--force", *kept) == cli.OK
     assert not measured.has_baseline()
     assert measured.run("--gpuperf-baselines=kept").ret == 0
 
 
-# record
+# Which tests
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.parametrize("name", ["tf32", "tf32_channels_last"])
+    def test_step(gpuperf, name):
+        gpuperf.measure(lambda: None)
+
+    def test_other(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+TF32, BOTH, OTHER = (
+    "test_steps.py::test_step[tf32]",
+    "test_steps.py::test_step[tf32_channels_last]",
+    "test_steps.py::test_other",
+)
+FORCED = ("--reason", "first", "--yes", "--force")
 
 
-def test_recording_merges_the_runs_of_fresh_processes(
-    a100: Project, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def several(measured: Project, capsys: pytest.CaptureFixture[str]) -> Project:
+    """A project with a run of three tests."""
+    measured.tests(TESTS)
+    assert measured.run("--gpuperf-no-judge", "--gpuperf-run=run.json").ret == 0
+    capsys.readouterr()
+    return measured
+
+
+def accepted_tests(project: Project) -> set[str]:
+    """The tests that have an entry."""
+    known = baselines.load(project.root / BASELINE)
+    return set(known.tests) if known else set()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "tests"),
+    [
+        ([], {TF32, BOTH, OTHER}),
+        (["test_step[tf32]"], {TF32}),
+        ([BOTH], {BOTH}),
+        (["tf32"], {TF32, BOTH}),
+        (["*test_o*"], {OTHER}),
+        (["[tf32]", "other"], {TF32, OTHER}),
+    ],
+)
+def test_only_the_tests_that_match_are_accepted(
+    patterns: list[str], tests: set[str], several: Project
 ) -> None:
-    command = ["record", "--processes", "2", "--run", "merged.json"]
-    assert cli.main([*command, "--", "-k", "test_step", "--gpu-arch", "sm80"]) == cli.OK
+    words = [word for pattern in patterns for word in ("--test", pattern)]
+    assert update("run.json", *FORCED, *words) == cli.OK
+    assert accepted_tests(several) == tests
+
+
+def test_a_pattern_that_matches_nothing_lists_the_tests_of_the_run(
+    several: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert update("run.json", *FORCED, "--test", "tf64") == cli.FAILED
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith('gpuperf: no test of the run matches "tf64"')
+    assert set(said[1:]) == {f"  {test}" for test in (TF32, BOTH, OTHER)}
+    assert not several.has_baseline()
+
+
+def test_only_new_leaves_the_entries_that_are_there(
+    several: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert update("run.json", *FORCED, "--test", "other") == cli.OK
+    several.device(factors={"": {"cycles": 2}})
+    assert several.run("--gpuperf-no-judge", "--gpuperf-run=twice.json").ret == 0
+    capsys.readouterr()
+    assert update("twice.json", *FORCED, "--only-new") == cli.OK
     said = capsys.readouterr().out
-    assert "process 1 of 2: 1 measurements in" in said
-    assert "process 2 of 2: 1 measurements in" in said
-    assert "run saved: merged.json" in said
-    assert 'accept it with:  gpuperf update-baseline merged.json --reason "..."' in said
-    run = a100.saved("merged.json")
-    assert run.command == "gpuperf record --processes 2 -- -k test_step --gpu-arch sm80"
-    assert len({measurement.process for measurement in run.measurements}) == 2
-    assert run.verdicts == ()  # nothing was judged, although there is no baseline
-    assert not a100.run_files()
+    assert said.count("(new) ->      800.00 M") == 2
+    assert "test_other" not in said
+    assert accepted_tests(several) == {TF32, BOTH, OTHER}
+    assert "[400000000," in several.baseline_text()
+
+    before = several.baseline_text()
+    assert update("twice.json", *FORCED, "--only-new") == cli.OK
+    said = capsys.readouterr().out
+    assert said == "nothing new: all that twice.json measured has an entry in baselines\n"
+    assert several.baseline_text() == before
 
 
-def test_recording_saves_where_update_baseline_looks(
-    a100: Project, capsys: pytest.CaptureFixture[str]
+# Objections
+
+
+def test_objections_are_all_shown_and_nothing_is_written(
+    measured: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["record", "--processes", "1"]) == cli.OK
-    (file,) = a100.run_files()
-    assert f"gpuperf update-baseline .gpuperf/runs/{file.name} --reason" in capsys.readouterr().out
-    assert update("--reason", "first", "--yes") == cli.OK
-    assert a100.has_baseline()
-
-
-def test_failing_tests_are_reported_and_what_was_measured_is_kept(
-    a100: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    a100.tests(STEP + "\n    def test_wrong(): raise AssertionError('the reason')")
-    assert cli.main(["record", "--processes", "2", "--run", "run.json"]) == cli.FAILED
+    run = measured.saved("run.json")
+    (one,) = run.measurements
+    dirty = replace(one, fingerprint=replace(one.fingerprint, revision="0123456789ab+dirty"))
+    runs.save(replace(run, measurements=(dirty,)), measured.root / "dirty.json")
+    assert update("dirty.json", "--reason", "first", "--yes") == cli.FAILED
     said = capsys.readouterr()
-    assert said.err.count("the reason") >= 2
-    assert said.err.count("pytest ended with exit code 1, see above") == 2
-    assert "accept it with" not in said.out
-    assert len(a100.saved("run.json").measurements) == 2
+    assert "objection: 1 process of 5: record more with gpuperf record --processes 5" in said.out
+    assert "objection: measured at 0123456789ab+dirty: code that is in no commit" in said.out
+    assert "refused, nothing was written" in said.err
+    assert "--force" in said.err
+    assert not measured.has_baseline()
+
+    assert update("dirty.json", *FORCED) == cli.OK
+    assert "the log will say: forced: 1 process of 5, dirty tree" in capsys.readouterr().out
+    assert "forced: [1 process of 5, dirty tree]" in measured.baseline_text()
 
 
-def test_a_usage_error_ends_the_recording(
+def in_five_processes(project: Project, factor: float) -> None:
+    """Saves a run in which each of five processes counted so many times the cycles."""
+    project.device(factors={"": {"cycles": factor}})
+    assert project.run("--gpuperf-no-judge", "--gpuperf-run=one.json").ret == 0
+    run = project.saved("one.json")
+    (one,) = run.measurements
+    five = tuple(replace(one, process=f"{factor}/{number}") for number in range(5))
+    runs.save(replace(run, measurements=five), project.root / "five.json")
+
+
+def test_creep_is_refused_until_it_is_forced_or_starts_over(
     a100: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["record", "--processes", "3", "--run", "run.json", "--", "--gpu-arch=sm90"]
-    assert cli.main(arguments) == cli.BAD_CONFIGURATION
-    said = capsys.readouterr()
-    assert "this device is NVIDIA A100-SXM4-80GB (sm80)" in said.err
-    assert "nothing was measured, so no run was saved" in said.err
-    assert "process 2 of 3" not in said.out
-    assert not (a100.root / "run.json").exists()
+    accepting = ("five.json", "--reason", "faster torch", "--yes")
+    for factor in (1.0, 1.004):
+        in_five_processes(a100, factor)
+        assert update(*accepting) == cli.OK
+    in_five_processes(a100, 1.008)
+    capsys.readouterr()
+    assert update(*accepting) == cli.FAILED
+    said = capsys.readouterr().out
+    assert "+0.40 %" in said
+    assert ": cycles +0.80 %," in said  # since the anchor
+    assert "objection: creep since the anchor of" in said
+    assert "--new-anchor starts over" in said
+    assert update(*accepting, "--force") == cli.OK
+    assert "forced: ['creep: cycles +0.80 %']" in a100.baseline_text()
+    assert update(*accepting) == cli.FAILED
+    assert update(*accepting, "--new-anchor") == cli.OK
+    assert "forced: [new anchor]" in a100.baseline_text()
+    assert update(*accepting) == cli.OK
 
 
-def test_tests_that_measure_nothing_make_no_run(
-    a100: Project, capsys: pytest.CaptureFixture[str]
+def test_a_process_with_two_values_is_bad_input(
+    measured: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a100.tests("def test_plain(): pass")
-    assert cli.main(["record", "--processes", "2", "--run", "run.json"]) == cli.FAILED
-    assert "nothing was measured" in capsys.readouterr().err
-    assert not (a100.root / "run.json").exists()
+    text = (measured.root / "run.json").read_text(encoding="utf-8")
+    (measured.root / "edited.json").write_text(
+        text.replace("400000000.0", "390000000.0", 1), encoding="utf-8"
+    )
+    assert update("run.json", "edited.json", *FORCED) == cli.BAD_CONFIGURATION
+    assert "other values" in capsys.readouterr().err
+    assert not measured.has_baseline()
 
 
-@pytest.mark.parametrize("processes", ["0", "-1"])
-def test_at_least_one_process_is_needed(processes: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["record", "--processes", processes]) == cli.BAD_CONFIGURATION
-    assert "at least 1 is needed" in capsys.readouterr().err
+def test_what_was_accepted_while_it_asked_is_shown(
+    measured: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_five_processes(measured, 0.5)
+
+    def meanwhile(_: str) -> bool:
+        assert update("run.json", *FORCED) == cli.OK
+        return True
+
+    monkeypatch.setattr(cli, "_confirmed", meanwhile)
+    assert update("five.json", "--reason", "first") == cli.OK
+    said = capsys.readouterr().out
+    assert "the baselines were changed in the meantime; what was really replaced:" in said
+    assert "400.00 M ->      200.00 M  -50.00 %" in said
 
 
 # doctor

@@ -228,6 +228,40 @@ def test_two_processes_that_count_under_one_lock_lose_nothing(tmp_path: Path) ->
     assert counter.read_text() == "50"
 
 
+HOLDING = """
+import sys
+from pytest_gpuperf import files
+
+with files.locked(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_that_is_not_waited_for_is_refused_while_another_process_holds_it(
+    tmp_path: Path,
+) -> None:
+    name = str(tmp_path / "name")
+    command = [sys.executable, "-c", HOLDING, name]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        for _ in range(2):
+            with pytest.raises(files.Locked, match="name"), files.locked(name, wait=False):
+                pytest.fail("two hold one lock")
+        with files.locked(f"{name} of another", wait=False):
+            pass
+        child.communicate()
+    assert child.returncode == 0
+    with files.locked(name, wait=False), pytest.raises(files.Locked):
+        with files.locked(name, wait=False):
+            pytest.fail("two hold one lock")
+    with files.locked(name, wait=False):
+        pass
+
+
 def test_different_names_do_not_wait_for_each_other() -> None:
     with files.locked("one"), files.locked("other"):
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -132,6 +133,46 @@ def test_other_processes_are_all_but_this_one(
     assert guard.read().other_processes == others
 
 
+OURS, PARENT = -1, -2
+"""Stand for this process and for the one that waits for it."""
+
+
+@pytest.mark.parametrize(
+    ("listed", "context", "others"),
+    [
+        ([PARENT], False, ()),
+        ([OURS, PARENT], True, ()),
+        ([OURS, PARENT, FAR], True, (FAR,)),
+        ([PARENT, FAR], False, (FAR,)),
+        ([OURS, FAR], True, (FAR,)),
+        ([FAR, FAR + 1], True, ()),
+        # A container: two of these pids of another namespace are the parent's and ours.
+        ([FAR, FAR + 1, FAR + 2], True, (FAR,)),
+        ([1, FAR, FAR + 1], True, (1,)),
+        # Before ours has used the GPU, only the parent's can be there.
+        ([FAR], False, ()),
+        ([FAR, FAR + 1], False, (FAR,)),
+        ([], True, ()),
+    ],
+)
+def test_the_process_that_waits_for_this_one_is_no_other(
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+    listed: list[int],
+    context: bool,
+    others: tuple[int, ...],
+) -> None:
+    pids = {OURS: os.getpid(), PARENT: os.getppid()}
+    install(Gpu(processes=[pids.get(pid, pid) for pid in listed]))
+    holds_cuda_context(monkeypatch, context)
+    assert guard.read(parent=os.getppid()).other_processes == others
+
+
+def test_without_being_told_the_parent_is_another_process(install: Install) -> None:
+    install(Gpu(processes=[os.getpid(), os.getppid()]))
+    assert guard.read().other_processes == (os.getppid(),)
+
+
 # Complaints
 
 
@@ -183,6 +224,40 @@ def test_complaints(before: Reading, after: Reading, expected: tuple[str, ...]) 
     assert guard.complaints(Conditions(before, after)) == expected
 
 
+# What makes a number worthless
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (Reading(), Reading(), ()),
+        (throttled("software power cap"), throttled("software power cap"), ()),
+        (throttled("sync boost"), throttled(), ()),
+        (throttled(), throttled("sync boost", "software power cap"), ()),
+        (
+            throttled("software power cap", clock=1980),
+            throttled("software power cap", "hardware slowdown", clock=1410),
+            ("throttled after: hardware slowdown (SM clock 1980 -> 1410 MHz)",),
+        ),
+        *(
+            ((throttled(reason), throttled(reason), (f"throttled before and after: {reason}",)))
+            for reason in (
+                "hardware slowdown",
+                "software thermal slowdown",
+                "hardware thermal slowdown",
+                "hardware power brake",
+            )
+        ),
+        (shared(12), Reading(), ("shared with 1 other process (pid 12)",)),
+        (Reading(), shared(12), ("shared with 1 other process (pid 12)",)),
+    ],
+)
+def test_a_power_cap_and_sync_boost_are_endured(
+    before: Reading, after: Reading, expected: tuple[str, ...]
+) -> None:
+    assert guard.unfit(Conditions(before, after)) == expected
+
+
 readings = st.builds(
     Reading,
     sm_clock_mhz=st.none() | st.integers(0, 3000),
@@ -204,3 +279,24 @@ def test_every_reason_and_process_is_named_and_nothing_else(
     assert sorted(named) == sorted({*before.throttle_reasons, *after.throttle_reasons})
     assert len(sharing) == bool(before.other_processes or after.other_processes)
     assert len(said) == len(throttling) + len(sharing)
+
+
+ENDURED = ("software power cap", "sync boost")
+any_reasons = st.lists(
+    st.sampled_from([*ENDURED, "hardware slowdown", "hardware power brake"]), unique=True
+).map(tuple)
+
+
+@given(readings, readings, any_reasons, any_reasons)
+def test_the_rest_of_the_complaints_makes_it_unfit(
+    before: Reading, after: Reading, first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    def of(reasons: tuple[str, ...], other: tuple[str, ...]) -> Conditions:
+        return Conditions(
+            replace(before, throttle_reasons=reasons), replace(after, throttle_reasons=other)
+        )
+
+    def hard(reasons: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(reason for reason in reasons if reason not in ENDURED)
+
+    assert guard.unfit(of(first, second)) == guard.complaints(of(hard(first), hard(second)))

@@ -18,7 +18,7 @@ from pytest_gpuperf.options import Settings
 from pytest_gpuperf.report.line import Line
 from tests import strategies
 from tests.corruption import refusal
-from tests.examples import H200, TEST, measurement, verdict
+from tests.examples import H200, TEST, default_settings, measurement, verdict
 
 COMMAND = "suites/meddpm"
 PASSED = Judged((measurement(),), (verdict(outcome=Outcome.UNCHANGED, reason="within-tolerance"),))
@@ -34,22 +34,7 @@ OTHER_WORKLOAD = Judged(
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """The default settings, in a folder of their own."""
-    return Settings(
-        root=tmp_path,
-        arch="auto",
-        arch_is_flag=False,
-        collector="auto",
-        replay=None,
-        metrics="core",
-        rounds=5,
-        missing="fail",
-        inconclusive="fail",
-        require_counters=False,
-        judge=True,
-        run=None,
-        reports=(),
-        baselines=tmp_path / "baselines",
-    )
+    return default_settings(tmp_path)
 
 
 def ledger_of(*judged: Judged) -> Ledger:
@@ -182,6 +167,17 @@ def test_a_damaged_baseline_is_not_overwritten_by_recording(settings: Settings) 
 
 
 # The summary
+
+
+def test_what_went_wrong_while_judging_is_a_note_of_one_line() -> None:
+    said = "not looked at again: a fresh process ended with pytest's exit code 2:"
+    noted = replace(PASSED, notes=(f"{said}\nTraceback\n  ...", "another"))
+    lines = texts(ledger_of(PASSED, noted).summary(200, COMMAND))
+    assert [line for line in lines if line.startswith("note: ")] == [
+        f"note: {said}",
+        "note: another",
+    ]
+    assert not any("Traceback" in line for line in lines)
 
 
 def test_refusals_are_said_once_and_in_full(settings: Settings) -> None:

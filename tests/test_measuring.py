@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import filelock
 import pytest
 
 from pytest_gpuperf import arch
-from pytest_gpuperf.collect.base import Phases, Plan, Work
+from pytest_gpuperf.collect.base import Collected, Phases, Plan, Work
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measuring import PROCESS, Instrument, Subject
 from pytest_gpuperf.model import Conditions, Measurement, Reading, Sample, Unsupported
@@ -145,6 +146,85 @@ def test_on_a_gpu_the_device_is_read_before_and_after(
         83,
         ("software power cap",),
     )
+
+
+class Moments(Library):
+    """Throttled for these reasons, at one moment after the other."""
+
+    def __init__(self, gpu: Gpu, *bits: int) -> None:
+        super().__init__([gpu])
+        self._bits = iter(bits)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, _: Gpu) -> int:  # noqa: N802
+        return next(self._bits)
+
+
+POWER_CAP, SYNC_BOOST, SLOWDOWN, THERMAL = 0x04, 0x10, 0x08, 0x40
+
+
+@pytest.mark.parametrize(
+    ("bits", "reasons"),
+    [
+        # Per attempt before and after: what came first is not kept.
+        ((0, 0), ((), ())),
+        ((0, SLOWDOWN, 0, 0), ((), ())),
+        ((SLOWDOWN, 0, 0, 0), ((), ())),
+        ((0, THERMAL, THERMAL, 0), (("hardware thermal slowdown",), ())),
+        ((SLOWDOWN, THERMAL, 0, THERMAL), ((), ("hardware thermal slowdown",))),
+        # This is how many devices always are.
+        ((POWER_CAP, POWER_CAP), (("software power cap",), ("software power cap",))),
+        ((0, SYNC_BOOST), ((), ("sync boost",))),
+        ((SLOWDOWN, POWER_CAP, POWER_CAP, 0), (("software power cap",), ())),
+    ],
+)
+def test_on_an_unfit_device_it_is_measured_once_more(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bits: tuple[int, ...],
+    reasons: tuple[tuple[str, ...], tuple[str, ...]],
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Moments(Gpu(), *bits))
+    steps: list[None] = []
+    collector = ScriptedCollector(CYCLES)
+    found = measured(collector, tmp_path, step=lambda: steps.append(None))
+    assert len(collector.plans) == len(steps) == len(bits) / 2
+    conditions = found.fingerprint.conditions
+    assert conditions is not None
+    assert (conditions.before.throttle_reasons, conditions.after.throttle_reasons) == reasons
+
+
+class Counting(ScriptedCollector):
+    """Counts how often it has measured."""
+
+    def collect(self, work: Work, plan: Plan) -> Collected:
+        super().collect(work, plan)
+        return Collected((Sample("step", "cycles", (float(len(self.plans)),)),), (), None)
+
+
+@pytest.mark.parametrize(("bits", "attempt"), [((0, 0), 1.0), ((0, SLOWDOWN, 0, 0), 2.0)])
+def test_the_values_are_those_of_the_last_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: tuple[int, ...], attempt: float
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Moments(Gpu(), *bits))
+    assert measured(Counting(), tmp_path).samples == (Sample("step", "cycles", (attempt,)),)
+
+
+@pytest.mark.parametrize(("told", "attempts"), [(True, 1), (False, 2)])
+def test_who_waits_for_this_process_does_not_make_the_device_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool, attempts: int
+) -> None:
+    parent = os.getppid()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    library = Library([Gpu(processes=[os.getpid(), parent])])
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    collector = ScriptedCollector(CYCLES)
+    instrument = Instrument(collector, tmp_path, parent=parent if told else None)
+    (found,) = instrument.measure(SUBJECT, Work(lambda: None, Phases()), PLAN)
+    assert found.fingerprint.conditions is not None
+    assert found.fingerprint.conditions.after.other_processes == (() if told else (parent,))
+    assert len(collector.plans) == attempts
 
 
 def test_without_nvml_the_readings_are_empty(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import files, runs
+from pytest_gpuperf import clock, files, runs
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model import Conditions, Reading, Run
 from tests import strategies
@@ -257,7 +257,7 @@ def test_a_new_file_lies_where_the_newest_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_the_moment_is_utc_to_the_second() -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", runs.now())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", clock.now())
 
 
 def test_merged_runs_keep_every_measurement_and_no_verdict() -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.model import STEP, Device, Metric, Sample, Scalar, Unsupported
+from pytest_gpuperf.model import (
+    STEP,
+    Device,
+    KernelTable,
+    Metric,
+    Sample,
+    Scalar,
+    Unsupported,
+)
 
 
 class PhaseListener(Protocol):
@@ -141,6 +149,15 @@ class Collector(Protocol):
 
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Runs the step as planned. Raises CountersUnavailable or MeasurementError."""
+        ...
+
+
+@runtime_checkable
+class KernelCollector(Protocol):
+    """A collector that can also count every kernel of a step by itself."""
+
+    def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
+        """Runs the step for it. What could not be counted is said in the table's `mismatch`."""
         ...
 
 

@@ -8,28 +8,23 @@ counts once, with its median. Pooling rounds is what makes other tools alarm on 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, median
 
+from pytest_gpuperf.judge.scale import Rounds, Scale, on_judged_scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance
 from pytest_gpuperf.judge.units import PRIOR_WEIGHT as UNITS_PRIOR_WEIGHT
 from pytest_gpuperf.judge.units import Units, error_between
 
-Rounds = Sequence[Sequence[float]]
-"""Per process, the values of its rounds."""
-
-PRIOR_WEIGHT = 20
-"""Degrees of freedom that the class's scale counts for, beside the K - 1 that were seen."""
-
 UNCHANGED_RATE = 0.0025
-"""One-sided error of the interval that shows "unchanged"."""
+"""One-sided error of the interval that is printed, and that shows "unchanged"."""
 
-_MEDIAN_COST = {1: 1.0, 2: 1.0, 3: 1.16, 5: 1.20, 9: 1.22}
+_COSTS = {1: 1.0, 2: 1.0, 3: 1.16, 5: 1.20, 9: 1.22}
 """Standard error of a median of k over that of a mean of k, for normal noise."""
+_COST_LIMIT = math.sqrt(math.pi / 2)
 _LARGEST_LOGARITHM = 700.0
 """Beyond it a ratio is no finite number; such an interval is wide enough anyway."""
-_MEDIAN_COST_LIMIT = math.sqrt(math.pi / 2)
 
 
 @dataclass(frozen=True)
@@ -39,17 +34,46 @@ class Difference:
     baseline: float
     """The centre of the baseline's processes, in the metric's unit."""
     measured: float
-    change: float
-    """Log ratio of a relative metric; points of a percentage; a plain ratio where one is zero."""
-    standard_error: float
+    changes: tuple[float, ...]
+    """Per new process: log ratio of a relative metric; points of a percentage; a plain share where
+    something is zero or negative."""
+    spread: float
+    """s: between processes, one standard deviation."""
+    reference_error: float
+    """The standard error of the baseline's centre, differences between GPUs and days included."""
     degrees_of_freedom: int
     relative: bool
     """The change is a share of the baseline; otherwise it is points of a percentage."""
     logarithmic: bool
     """The change is the logarithm of a ratio: always, unless a zero or a negative value forbids."""
-
+    set_aside: tuple[float, ...] = ()
+    """Changes, against the same centre, of the baseline's processes that were left out of it."""
     widening: float = 0.0
     """By how much the tolerance widens, since the baseline has no process on this GPU."""
+
+    @property
+    def processes(self) -> int:
+        """k: how many new processes there are."""
+        return len(self.changes)
+
+    @property
+    def change(self) -> float:
+        """d: the median of the processes' changes."""
+        return median(self.changes)
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of `change`."""
+        return self.error_of(self.processes)
+
+    def error_of(self, processes: int) -> float:
+        """The standard error that `change` would have with so many new processes."""
+        return math.hypot(self.reference_error, error_of_median(self.spread, processes))
+
+    @property
+    def margin(self) -> float:
+        """Half of the interval of `change`: one-sided error 0.25 %, so 99.5 % lie inside."""
+        return quantile(UNCHANGED_RATE, self.degrees_of_freedom) * self.standard_error
 
     def shown(self, change: float) -> float:
         """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
@@ -60,11 +84,11 @@ class Difference:
         return math.log1p(shown) if self.logarithmic else shown
 
     def floor(self, tolerance: Tolerance) -> float:
-        """The tolerance of this comparison, on the judged scale."""
+        """delta0, the tolerance of this comparison, on the judged scale."""
         return self.judged(tolerance.floor) + self.widening
 
     def equivalence(self, tolerance: Tolerance) -> float:
-        """The bound within which "unchanged" has to be shown, on the judged scale."""
+        """delta1, within which "unchanged" has to be shown, on the judged scale."""
         return self.judged(tolerance.equivalence) + 2 * self.widening
 
     @property
@@ -73,11 +97,17 @@ class Difference:
         return self.relative and self.baseline == 0
 
 
+@lru_cache(maxsize=4096)
 def quantile(rate: float, degrees_of_freedom: int) -> float:
     """Student's t that is exceeded at `rate`, one-sided."""
     from scipy import stats
 
     return float(stats.t.isf(rate, degrees_of_freedom))
+
+
+def error_of_median(spread: float, processes: int) -> float:
+    """The standard error of the median of so many processes: c_k s / sqrt(k)."""
+    return spread * _COSTS.get(processes, _COST_LIMIT) / math.sqrt(processes)
 
 
 def centre(rounds: Rounds) -> float:
@@ -86,66 +116,76 @@ def centre(rounds: Rounds) -> float:
 
 
 def difference(
-    measured: Rounds, baseline: Rounds, tolerance: Tolerance, units: Units | None = None
+    measured: Rounds,
+    baseline: Rounds,
+    tolerance: Tolerance,
+    units: Units | None = None,
+    scale: Scale | None = None,
 ) -> Difference:
     """Compares the medians of `measured`'s processes with those of `baseline`'s.
 
-    d = median(new) - mean(baseline); se = s sqrt(1/K + c_k^2/k), where s pools the class's scale
-    (weight 20) with the spread between the baseline's processes on one GPU, and is never below the
-    latter. `units` says which GPU each process ran on; without it, all on the same. On a GPU that
-    the baseline lacks, the error between GPUs comes on top (`units.py`).
+    d = median(new) - mean(baseline); se = sqrt(s^2 (1/K + c_k^2/k) + a^2 (1 + 1/A)). `scale` has s
+    and the processes to set aside; without it the metric is the only one of its class (`scale.py`).
+    `units` says which GPU each process ran on, and on which day; without it, all on the same. On a
+    GPU that the baseline lacks, the error between GPUs comes on top (`units.py`). a is the spread
+    between days that a calibration has found, over the A that the baseline has: once it dominates,
+    more processes of one day no longer help.
 
     Both sides hold at least one process with at least one value.
     """
-    old = [median(process) for process in baseline]
+    if scale is None:
+        scale = scales({"": baseline}, {"": tolerance}, units)[""]
     new = [median(process) for process in measured]
-    logarithmic = not tolerance.points and min(*old, *new) > 0
-    now = median(new)
-    if logarithmic:
-        size, scaled = 1.0, [math.log(value) for value in old]
-        new_scaled = median([math.log(value) for value in new])
-    else:
-        # A relative metric with a zero somewhere: no logarithm, so shares of the plain mean.
-        size = 1.0 if tolerance.points or fmean(old) == 0 else abs(fmean(old))
-        scaled, new_scaled = [value / size for value in old], now / size
-
+    every = [median(process) for process in baseline]
+    old = [value for position, value in enumerate(every) if position not in scale.set_aside]
+    aside = [every[position] for position in sorted(scale.set_aside)]
     if not tolerance.between_units:
         units = None
-    groups = [scaled] if units is None else units.groups(scaled)
-    spread = _pooled_spread(groups, tolerance.scale)
-    cost = _MEDIAN_COST.get(len(new), _MEDIAN_COST_LIMIT)
-    variance = spread**2 * cost**2 / len(new)
-    if units is None or units.known:
-        if units is not None:
-            scaled = [v for group in units.groups(scaled, comparable=True) for v in group]
-        centre_scaled = fmean(scaled)
-        variance += spread**2 / len(scaled)
-        degrees = PRIOR_WEIGHT + sum(len(group) - 1 for group in groups)
-        widening = 0.0
+    elif units is not None:
+        units = units.without(scale.set_aside)
+    # Both sides at once: one zero anywhere forbids logarithms for all.
+    logarithmic = not tolerance.points and min(*every, *new) > 0
+    size = 1.0
+    if logarithmic:
+        scaled = on_judged_scale(old, tolerance)
+        new_scaled = on_judged_scale(new, tolerance)
+        aside = on_judged_scale(aside, tolerance) if aside else []
     else:
+        size = 1.0 if tolerance.points or fmean(old) == 0 else abs(fmean(old))
+        scaled = [value / size for value in old]
+        new_scaled = [value / size for value in new]
+        aside = [value / size for value in aside]
+
+    variance = 0.0
+    widening = 0.0
+    degrees = scale.degrees_of_freedom
+    if units is None or units.known:
+        groups = [scaled] if units is None else units.groups(scaled, comparable=True)
+        comparable = [value for group in groups for value in group]
+        middle = fmean(comparable)
+        variance += scale.spread**2 / len(comparable)
+        if tolerance.between_days:
+            days = units.allocations if units is not None else 1
+            variance += tolerance.between_days**2 * (1 + 1 / days)
+    else:
+        groups = units.groups(scaled)
         means = [fmean(group) for group in groups]
-        centre_scaled = fmean(means)
+        middle = fmean(means)
         between = error_between(means, tolerance.between_units)
-        variance += between**2 + spread**2 * fmean(1 / len(g) for g in groups) / len(groups)
+        variance += between**2
+        variance += scale.spread**2 * fmean(1 / len(group) for group in groups) / len(groups)
         degrees = UNITS_PRIOR_WEIGHT + len(groups) - 1
         # A GPU that is no worse than others of its name has to be found unchanged, not undecided.
         widening = quantile(UNCHANGED_RATE, degrees) * between
     return Difference(
-        baseline=math.exp(centre_scaled) if logarithmic else centre_scaled * size,
-        measured=now,
-        change=new_scaled - centre_scaled,
-        standard_error=math.sqrt(variance),
+        baseline=math.exp(middle) if logarithmic else middle * size,
+        measured=median(new),
+        changes=tuple(value - middle for value in new_scaled),
+        spread=scale.spread,
+        reference_error=math.sqrt(variance),
         degrees_of_freedom=degrees,
         relative=not tolerance.points,
         logarithmic=logarithmic,
+        set_aside=tuple(value - middle for value in aside),
         widening=widening,
     )
-
-
-def _pooled_spread(groups: Sequence[Sequence[float]], scale: float) -> float:
-    """s: the class's scale with its prior weight, pooled with the spread seen within the groups."""
-    squares = math.fsum((v - fmean(group)) ** 2 for group in groups for v in group)
-    seen = sum(len(group) - 1 for group in groups)
-    own = math.sqrt(squares / seen) if seen else 0.0
-    pooled = math.sqrt((PRIOR_WEIGHT * scale**2 + squares) / (PRIOR_WEIGHT + seen))
-    return max(pooled, own)

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.model import Metric, MetricClass
+from pytest_gpuperf.model import Calibration, Metric, MetricClass
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,62 @@ class Tolerance:
     """Changes are absolute percentage points, not relative."""
     between_units: float = 0.0
     """The spread between GPUs of one name that is assumed; 0: the metric does not depend on it."""
+    between_days: float = 0.0
+    """The spread between days on one GPU, as far as a calibration has found one."""
+    counted: bool = False
+    """A deterministic count: it varies by having several values, not by noise."""
 
 
 _CLASSES = {
-    MetricClass.DETERMINISTIC: (0.001, 0.005, 2e-5, 0.0),
+    MetricClass.DETERMINISTIC: (0.0001, 0.0005, 2e-5, 0.0),
     MetricClass.CYCLE: (0.005, 0.01, 1e-3, 1e-2),
     MetricClass.RATIO: (0.0075, 0.015, 1.5e-3, 1e-2),
 }
 """(delta0, delta1, s0, spread between GPUs) per class: docs/statistics.md says where from."""
 
+LEAST_SHARE = 0.1
+"""A measured scale counts for no less than this share of its class's: luck is no precision."""
+
 _WRITTEN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|pt)\s*$")
 
 
-def tolerance_for(metric: Metric, written: str | None = None) -> Tolerance:
-    """The tolerance of `metric`: its class's, or what a marker wrote ("1%", "2pt").
+def tolerance_for(
+    metric: Metric, written: str | None = None, calibration: Calibration | None = None
+) -> Tolerance:
+    """The tolerance of `metric`: its class's, or what somebody wrote ("1%", "2pt").
 
-    A written tolerance moves the floor; the equivalence bound keeps its class's ratio to it.
-    Raises UsageFailure for a tolerance that cannot be read, or of the wrong kind for the metric.
+    A written tolerance moves the floor; the equivalence bound keeps its class's ratio to it. A
+    `calibration` replaces the scales that are assumed by those that were measured. Raises
+    UsageFailure for a tolerance that cannot be read, or of the wrong kind for the metric.
     """
     unit = 100 if metric.percentage else 1
-    floor, equivalence, scale, between = (unit * v for v in _CLASSES[metric.metric_class])
+    floor, equivalence, scale, between = _CLASSES[metric.metric_class]
+    days = 0.0
+    measured = calibration.classes.get(metric.metric_class.value) if calibration else None
+    if measured is not None:
+        scale = max(measured.processes, LEAST_SHARE * scale)
+        days = measured.allocations or 0.0
+        # The GPUs that happened to be seen say little about the next one of a pool, so it is only
+        # ever raised; and metrics that do not depend on the GPU by their nature do not begin to.
+        between = max(between, measured.units or 0.0) if between else 0.0
+    floor, equivalence = unit * floor, unit * equivalence
     if written is not None:
         asked = parse(written, metric)
         floor, equivalence = asked, asked * equivalence / floor
-    return Tolerance(floor, equivalence, scale, metric.percentage, between)
+    return Tolerance(
+        floor,
+        equivalence,
+        unit * scale,
+        metric.percentage,
+        between_units=unit * between,
+        between_days=unit * days,
+        counted=metric.metric_class is MetricClass.DETERMINISTIC,
+    )
+
+
+def default_scale(metric_class: MetricClass) -> float:
+    """s0 of a class: the spread between processes that is assumed without a calibration."""
+    return _CLASSES[metric_class][2]
 
 
 def parse(written: str, metric: Metric) -> float:

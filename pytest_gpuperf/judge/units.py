@@ -1,4 +1,4 @@
-"""Which GPU each process ran on: two GPUs of one name are not alike.
+"""Which GPU each process ran on, and when: two GPUs of one name are not alike, nor are two days.
 
 Between H200s, cycles of one training step differ by up to 3 %, in either direction depending on
 the kernels, while processes on one of them agree to 0.1 % (docs/statistics.md). So a process is
@@ -23,6 +23,8 @@ class Units:
 
     baseline: tuple[str, ...]
     measured: frozenset[str]
+    days: tuple[str, ...] = ()
+    """The day of each of the baseline's processes, in the same order; empty when not kept."""
 
     @property
     def known(self) -> bool:
@@ -31,11 +33,32 @@ class Units:
 
     def groups(self, values: Sequence[float], *, comparable: bool = False) -> list[list[float]]:
         """The baseline's values by GPU; with `comparable`, only of GPUs that the new ran on."""
-        found: dict[str, list[float]] = {}
-        for unit, value in zip(self.baseline, values, strict=True):
+        return [[values[p] for p in group] for group in self.positions(comparable=comparable)]
+
+    def positions(self, *, comparable: bool = False) -> list[list[int]]:
+        """The same for the positions of the baseline's processes."""
+        found: dict[str, list[int]] = {}
+        for position, unit in enumerate(self.baseline):
             if not comparable or unit in self.measured:
-                found.setdefault(unit, []).append(value)
+                found.setdefault(unit, []).append(position)
         return list(found.values())
+
+    @property
+    def allocations(self) -> int:
+        """How many pairs of a GPU and a day the comparable processes come from; at least 1."""
+        days = self.days or ("",) * len(self.baseline)
+        pairs = {
+            (unit, day)
+            for unit, day in zip(self.baseline, days, strict=True)
+            if not self.known or unit in self.measured
+        }
+        return max(len(pairs), 1)
+
+    def without(self, positions: frozenset[int]) -> Units:
+        """Without the baseline's processes at these positions."""
+        kept = [p for p in range(len(self.baseline)) if p not in positions]
+        days = tuple(self.days[p] for p in kept) if self.days else ()
+        return Units(tuple(self.baseline[p] for p in kept), self.measured, days)
 
 
 def error_between(means: Sequence[float], scale: float) -> float:

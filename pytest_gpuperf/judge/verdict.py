@@ -1,8 +1,9 @@
-"""The first judge: one look at the processes at hand, one verdict per metric.
+"""The rule: from the numbers of a measurement and its baseline to one verdict per metric.
 
-regressed: worse than the floor, and further from zero than chance explains.
-improved: the mirror image. unchanged: the whole interval lies within the equivalence bound and the
-change itself below the floor. Anything else is inconclusive.
+regressed: worse than the floor, in every process where there are only three, and further from zero
+than chance explains. improved: the mirror image. unchanged: the whole interval lies within the
+equivalence bound. Anything else is inconclusive, and asks for another look (`looks.py`).
+docs/statistics.md has the formulas and how often they are right.
 """
 
 from __future__ import annotations
@@ -10,22 +11,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_gpuperf.judge.interval import (
-    UNCHANGED_RATE,
-    Difference,
-    Rounds,
-    centre,
-    difference,
-    quantile,
-)
+from pytest_gpuperf.judge.interval import Difference, centre, difference, quantile
+from pytest_gpuperf.judge.looks import ALARMING, LEAST_TO_ALARM
+from pytest_gpuperf.judge.scale import OUTLIER_SPREADS, Rounds, Scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.units import Units
-from pytest_gpuperf.model import STEP, Direction, Measurement, Metric, Outcome, Verdict
+from pytest_gpuperf.model import (
+    STEP,
+    Calibration,
+    Direction,
+    Measurement,
+    Metric,
+    MetricClass,
+    Outcome,
+    Verdict,
+)
 
 ALARM_RATE = 1e-3
 """False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
-LOOKS = 3
-"""The looks that the error is split over; one is taken here (docs/statistics.md)."""
+MISS_RATE = 0.01
+"""A loss of the size that is called detectable is missed this often."""
+ALL_AGREE = 4
+"""Up to so many processes, each of them has to be beyond the floor: a median of three is no
+protection against two slow ones."""
 
 OTHER_GPU = (
     "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
@@ -47,6 +55,10 @@ class Reference:
     detail: str = ""
     units: tuple[str, ...] = ()
     """The GPU of each process of the samples; empty when that was not kept."""
+    days: tuple[str, ...] = ()
+    """The day of each process of the samples; empty when that was not kept."""
+    calibration: Calibration | None = None
+    """What is known of this suite's noise on this device."""
 
 
 def judge(
@@ -57,21 +69,28 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """One verdict per phase and metric of a measurement, in the order of its samples.
 
-    `measurements` are of the same test, one per process. Only gated metrics of the whole step may
-    fail a test; the rest is `reported`. A gated metric that the baseline has and the measurement
-    has not is `unsupported`.
+    `measurements` are of the same test, one per process; one look, at as many as there are. Only
+    gated metrics of the whole step may fail a test; the rest is `reported`. A gated metric that the
+    baseline has and the measurement has not is `unsupported`. `tolerances` are those that somebody
+    wrote, by metric.
     """
     first = measurements[0]
+    processes = len({measurement.process for measurement in measurements})
     measured = samples_by_phase(measurements)
     family = sum(metrics[name].gated for name in measured.get(STEP, {}))
     known = reference.samples or {}
     units = _units(measurements, reference)
     verdicts: list[Verdict] = []
     for phase, series in measured.items():
+        allowed = {
+            name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
+            for name in series
+        }
+        compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
+        spreads = _scales(compared, allowed, metrics, units)
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
-            tolerance = tolerance_for(metric, tolerances.get(name))
             verdict = Verdict(
                 test=first.test,
                 name=first.name,
@@ -81,14 +100,14 @@ def judge(
                 outcome=Outcome.REPORTED,
                 reason="not-gated",
                 measured=centre(rounds),
-                points=tolerance.points,
+                points=metric.percentage,
+                processes=processes,
             )
-            baseline = known.get(phase, {}).get(name)
-            if baseline is not None:
-                look = difference(rounds, baseline, tolerance, units)
-                verdict = _compared(verdict, look, tolerance, family)
+            if name in compared:
+                look = difference(rounds, compared[name], allowed[name], units, spreads[name])
+                verdict = _compared(verdict, look, allowed[name], family)
                 if gated:
-                    outcome, reason = decide(metric.direction, look, tolerance, family)
+                    outcome, reason = decide(metric.direction, look, allowed[name], family)
                     verdict = replace(verdict, outcome=outcome, reason=reason)
             elif gated:
                 verdict = replace(
@@ -110,23 +129,101 @@ def decide(
     if look.baseline == 0 and look.measured == 0:
         return Outcome.UNCHANGED, "both-zero"
     if look.from_zero:
+        if look.processes < LEAST_TO_ALARM:
+            return Outcome.INCONCLUSIVE, "too-few-processes"
+        if not _all_beyond(look, 0.0):
+            return Outcome.INCONCLUSIVE, "beyond-floor-unsure"
+        if tolerance.counted and _seen_before(look):
+            return Outcome.INCONCLUSIVE, "seen-in-baseline"
         return beyond, "from-zero"
-    degrees = look.degrees_of_freedom
-    if abs(worse) > look.floor(tolerance):
-        if abs(worse) > _alarm_quantile(family, degrees) * look.standard_error:
+    floor = look.floor(tolerance)
+    outside = abs(worse) > floor
+    if outside and look.processes < LEAST_TO_ALARM:
+        return Outcome.INCONCLUSIVE, "too-few-processes"
+    if outside and _all_beyond(look, floor):
+        chance = _alarm_quantile(family, look.degrees_of_freedom) * look.standard_error
+        if abs(worse) > chance:
+            if tolerance.counted and _seen_before(look):
+                return Outcome.INCONCLUSIVE, "seen-in-baseline"
             return beyond, "beyond-floor"
-        return Outcome.INCONCLUSIVE, "beyond-floor-unsure"
-    margin = quantile(UNCHANGED_RATE, degrees) * look.standard_error
-    if abs(worse) + margin < look.equivalence(tolerance):
+    if abs(worse) + look.margin < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
-    return Outcome.INCONCLUSIVE, "too-noisy"
+    return Outcome.INCONCLUSIVE, "beyond-floor-unsure" if outside else "too-noisy"
+
+
+def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Verdict, ...]:
+    """The same verdicts where the device was unfit: `complaints` take the place of outcomes."""
+    judged = (Outcome.REPORTED, Outcome.UNSUPPORTED)
+    return tuple(
+        verdict
+        if verdict.outcome in judged
+        else replace(
+            verdict, outcome=Outcome.UNFIT, reason="device-unfit", detail="; ".join(complaints)
+        )
+        for verdict in verdicts
+    )
+
+
+def detectable(look: Difference, tolerance: Tolerance, family: int) -> float:
+    """The smallest loss that the looks find 99 times in 100, on the judged scale.
+
+    The larger of two conditions: that each of three processes is beyond the floor, delta0 + q se_1,
+    and their median beyond chance, (t + q) se_3; q is the quantile of a third of the misses.
+    """
+    # Each of the first three processes has to be beyond the floor.
+    miss = quantile(MISS_RATE / LEAST_TO_ALARM, look.degrees_of_freedom)
+    alarm = _alarm_quantile(family, look.degrees_of_freedom)
+    return max(
+        look.floor(tolerance) + miss * look.error_of(1),
+        (alarm + miss) * look.error_of(LEAST_TO_ALARM),
+    )
+
+
+def _all_beyond(look: Difference, floor: float) -> bool:
+    """Whether the processes agree, where they are too few for their median to be robust."""
+    if look.processes > ALL_AGREE:
+        return True
+    sign = 1 if look.change > 0 else -1
+    return all(sign * change > floor for change in look.changes)
+
+
+def _seen_before(look: Difference) -> bool:
+    """Whether a process that was set aside as an outlier had the value that is now called new.
+
+    Then identical code has two values, of which the baseline happened to see one nearly always.
+    """
+    reach = OUTLIER_SPREADS * look.spread
+    return any(abs(look.change - seen) <= reach for seen in look.set_aside)
+
+
+def _scales(
+    compared: Mapping[str, Rounds],
+    allowed: Mapping[str, Tolerance],
+    metrics: Mapping[str, Metric],
+    units: Units | None,
+) -> dict[str, Scale]:
+    """The scales of these metrics: the gated ones of a class share theirs.
+
+    Others only borrow: a noisy clock on the CPU must not blunt a counter.
+    """
+    found: dict[str, Scale] = {}
+    for metric_class in MetricClass:
+        members = [name for name in compared if metrics[name].metric_class is metric_class]
+        # Points and shares are different numbers, so they do not share.
+        for percentage in (False, True):
+            gated = [n for n in members if metrics[n].gated and metrics[n].percentage is percentage]
+            found |= scales({name: compared[name] for name in gated}, allowed, units)
+    for name in compared:
+        if name not in found:
+            found |= scales({name: compared[name]}, allowed, units)
+    return found
 
 
 def _units(measurements: Sequence[Measurement], reference: Reference) -> Units | None:
     if not reference.units:
         return None
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
-    return Units(reference.units, frozenset(measured))
+    return Units(reference.units, frozenset(measured), reference.days)
 
 
 def samples_by_phase(
@@ -148,7 +245,7 @@ def samples_by_phase(
 
 
 def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
-    return quantile(ALARM_RATE / (LOOKS * max(family, 1)), degrees_of_freedom)
+    return quantile(ALARM_RATE / (ALARMING * max(family, 1)), degrees_of_freedom)
 
 
 def _compared(verdict: Verdict, look: Difference, tolerance: Tolerance, family: int) -> Verdict:
@@ -156,16 +253,16 @@ def _compared(verdict: Verdict, look: Difference, tolerance: Tolerance, family: 
         return replace(
             verdict, baseline=0.0, measured=look.measured, tolerance=tolerance.floor, change=None
         )
-    margin = look.standard_error * _alarm_quantile(family, look.degrees_of_freedom)
     return replace(
         verdict,
         baseline=look.baseline,
         measured=look.measured,
         change=look.shown(look.change),
-        low=look.shown(look.change - margin),
-        high=look.shown(look.change + margin),
+        low=look.shown(look.change - look.margin),
+        high=look.shown(look.change + look.margin),
         tolerance=look.shown(look.floor(tolerance)),
         detail=OTHER_GPU if look.widening else "",
+        detectable=look.shown(detectable(look, tolerance, family)),
     )
 
 

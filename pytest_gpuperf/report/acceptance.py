@@ -1,9 +1,10 @@
-"""What `gpuperf update-baseline` shows before it asks: old -> new, metric by metric."""
+"""What `gpuperf update-baseline` shows before it asks: old -> new, and what speaks against it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pytest_gpuperf import objections
 from pytest_gpuperf.acceptance import Proposal
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Outcome, Verdict
@@ -11,7 +12,10 @@ from pytest_gpuperf.report import messages, numbers
 
 
 def lines(proposal: Proposal) -> list[str]:
-    """One proposal as text: the test, and a line per metric of the whole step."""
+    """One proposal as text: the test, a line per metric of the whole step, and what to know.
+
+    That is how the new entry stands against the anchor, what is objected, and what is overruled.
+    """
     first = proposal.measurements[0]
     count = proposal.acceptance.processes
     processes = f"{count} process{'es' if count > 1 else ''}"
@@ -35,4 +39,11 @@ def lines(proposal: Proposal) -> list[str]:
         old = "(new)" if change.old is None else numbers.value(change.old, known.unit)
         new = "(gone)" if change.new is None else numbers.value(change.new, known.unit)
         found.append(f"  {metric:24} {old:>13} -> {new:>13}  {numbers.change(verdict)}".rstrip())
+    if proposal.anchor:
+        since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
+        found.append(f"  since the anchor of {proposal.anchor.recorded}: {since}")
+    found += [f"  note: {note}" for note in proposal.notes]
+    found += [f"  objection: {objection.text}" for objection in proposal.objections]
+    if proposal.acceptance.forced:
+        found.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
     return found

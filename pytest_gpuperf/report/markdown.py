@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from pytest_gpuperf.model import STEP, Measurement, Run, Verdict
-from pytest_gpuperf.report import table
+from pytest_gpuperf.report import expectations, table
 
 
 def markdown(run: Run) -> str:
-    """The verdicts of `run`, one table per measurement. Everything from outside is escaped."""
+    """The verdicts of `run`, one table per measurement, and one of what was expected.
+
+    Everything from outside is escaped.
+    """
     parts = ["# gpuperf", "", f"{_cell(run.created)}, `{_code(run.command)}`", ""]
     # Several processes of one test were judged together.
     first_of: dict[tuple[str, str], Measurement] = {}
@@ -22,14 +26,24 @@ def markdown(run: Run) -> str:
         parts += [f"## {_cell(measurement.test)}{name}", ""]
         parts += [f"{_cell(device.name)} ({_cell(device.arch)})", ""]
         parts += ["| " + " | ".join(table.HEADINGS) + " |"]
-        parts += ["| --- | ---: | ---: | ---: | ---: | --- |"]
-        parts += [_row(verdict) for verdict in rows] or ["| not judged | | | | | |"]
+        parts += ["| --- | ---: | ---: | ---: | ---: | ---: | --- |"]
+        parts += [_row(verdict) for verdict in rows] or ["| not judged | | | | | | |"]
+        parts.append("")
+    if run.expectations:
+        parts += ["## Expected", ""]
+        parts += ["| metric | of | expected | measured | outcome |"]
+        parts += ["| --- | --- | --- | ---: | --- |"]
+        parts += [_cells(expectations.row(expectation)) for expectation in run.expectations]
         parts.append("")
     return "\n".join(parts)
 
 
 def _row(verdict: Verdict) -> str:
-    return "| " + " | ".join(_cell(cell) for cell in table.cells(verdict)) + " |"
+    return _cells(table.cells(verdict))
+
+
+def _cells(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(map(_cell, cells)) + " |"
 
 
 def _cell(text: str) -> str:

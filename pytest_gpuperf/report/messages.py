@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.model import STEP, Measurement, Outcome, Scalar, Verdict
-from pytest_gpuperf.report import numbers, table
+from pytest_gpuperf.judge.looks import LEAST_TO_ALARM
+from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Scalar, Verdict
+from pytest_gpuperf.report import expectations, numbers, table
 
 _WIDTH = 96
 """The width of a message in a test's report, which pytest indents and JUnit keeps."""
@@ -17,20 +18,28 @@ def failure(
     verdicts: Sequence[Verdict],
     failing: Sequence[Verdict],
     command: str,
+    notes: Sequence[str] = (),
+    limits: Sequence[Expectation] = (),
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 
-    `command` is what pytest was started with, for the commands that make a baseline.
+    `command` is what pytest was started with, for the commands that make a baseline; `notes` what
+    went wrong on the way; `limits` those that fail the test, too.
     """
     device = measurement.fingerprint.device
-    outcomes = {verdict.outcome for verdict in failing}
+    entries: list[Verdict | Expectation] = [*failing, *limits]
+    outcomes = {entry.outcome for entry in entries}
     worst = next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
     parts = [f"gpuperf: {subject(measurement)} {_SAYS[worst]} on {device.name} ({device.arch})"]
     if measurement.configuration:
         parts.append(f"configuration: {measurement.configuration}")
-    parts += table.lines([table.cells(verdict) for verdict in failing], _WIDTH)
-    parts += _intervals(failing)
+    if failing:
+        parts += table.lines([table.cells(verdict) for verdict in failing], _WIDTH)
+        parts += _intervals(failing)
+    for limit in limits:
+        parts += expectations.failing(limit)
     parts += dict.fromkeys(f"  {v.detail}" for v in failing if v.detail)
+    parts += [f"  {note}" for note in notes]
     if worst is Outcome.REGRESSED:
         parts += _phases(verdicts, failing)
         parts.append('If the change is intended: gpuperf update-baseline --reason "..."')
@@ -38,10 +47,7 @@ def failure(
         parts.append("Make a baseline on this device:")
         parts += ["  " + line for line in make_baseline(command)]
     if worst is Outcome.INCONCLUSIVE:
-        parts.append(
-            "The noise hides whether the change is within tolerance: measure again, or pass "
-            "with a warning by --gpuperf-inconclusive warn"
-        )
+        parts.append(_undecided(entries))
     if worst is Outcome.UNSUPPORTED:
         parts.append("`gpuperf doctor` says what is missing and what to do about it")
     return "\n".join(parts)
@@ -74,14 +80,29 @@ def short(path: Path, root: Path) -> str:
 
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:
-    """How sure the changes are: their intervals, right for all of them together."""
+    """How sure the changes are: their intervals, and on how many processes they rest."""
     known = [
         f"{v.metric} {numbers.moved(v.low, points=v.points)} to "
         f"{numbers.moved(v.high, points=v.points)}"
         for v in failing
         if v.low is not None and v.high is not None
     ]
-    return [f"  with 99.9 % confidence: {', '.join(known)}"] if known else []
+    processes = max(v.processes for v in failing)
+    counted = f"{processes} process{'es' if processes > 1 else ''}"
+    return [f"  99.5 % interval, {counted}: {', '.join(known)}"] if known else []
+
+
+def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
+    """What to do about an inconclusive verdict."""
+    if all(v.reason == "too-few-processes" for v in failing if v.outcome is Outcome.INCONCLUSIVE):
+        return (
+            f"One process in fifty is slow by itself: {LEAST_TO_ALARM} are needed for a verdict. "
+            "Allow more by --gpuperf-processes, or record several: gpuperf record --processes 3"
+        )
+    return (
+        "The noise hides whether the change is within tolerance: measure again, or pass "
+        "with a warning by --gpuperf-inconclusive warn"
+    )
 
 
 def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str]:
@@ -98,12 +119,14 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
 
 _WORST_FIRST = (
     Outcome.REGRESSED,
+    Outcome.BROKEN,
     Outcome.UNSUPPORTED,
     Outcome.NO_BASELINE,
     Outcome.INCONCLUSIVE,
 )
 _SAYS = {
     Outcome.REGRESSED: "regressed",
+    Outcome.BROKEN: "is beyond a limit",
     Outcome.UNSUPPORTED: "could not read the counters it needs",
     Outcome.NO_BASELINE: "has no baseline",
     Outcome.INCONCLUSIVE: "is inconclusive",

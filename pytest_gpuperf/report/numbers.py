@@ -58,6 +58,16 @@ def tolerance(verdict: Verdict) -> str:
     return f"{verdict.tolerance:.3g} pt" if verdict.points else f"{verdict.tolerance * 100:.3g} %"
 
 
+def detectable(verdict: Verdict) -> str:
+    """The smallest loss that would be found 99 times in 100, as `tolerance` writes it."""
+    if verdict.detectable is None:
+        return "-"
+    if verdict.points:
+        return f"{verdict.detectable:.3g} pt"
+    # Shown to two digits: it is an estimate.
+    return f"{verdict.detectable * 100:.2g} %"
+
+
 def _rounded(number: float) -> float:
     """To two decimals, and never -0."""
     return round(number, 2) + 0.0

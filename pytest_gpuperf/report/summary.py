@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
-from pytest_gpuperf.model import STEP, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import messages, table
+from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
+from pytest_gpuperf.report import expectations, messages, table
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
 
@@ -26,15 +26,19 @@ def summary(
     width: int,
     command: str,
     run: str,
+    expected: Sequence[Expectation] = (),
 ) -> list[Line]:
     """The summary of a run as lines of at most `width` characters.
 
     `judged` is what each measurement was and what the judge said of it (nothing, when it was not
-    asked); `command` what pytest was started with; `run` where the run was saved, or "".
+    asked); `command` what pytest was started with; `run` where the run was saved, or ""; `expected`
+    what tests expect of the numbers beside their baselines.
     """
     found: list[Line] = []
     for measurements, verdicts in judged:
         found += _measurement(measurements, verdicts, width)
+    found += expectations.lines(expected, width)
+    found += _looks(judged, width)
     found += _notes(judged, width)
     if run:
         found += [Line(text) for text in table.wrapped([f"run saved: {run}"], width, "")]
@@ -51,7 +55,7 @@ def of_run(run: Run, width: int) -> list[Line]:
         (group, [v for v in run.verdicts if (v.test, v.name) == key])
         for key, group in groups.items()
     ]
-    return configurations(judged, width) + summary(judged, width, run.command, "")
+    return configurations(judged, width) + summary(judged, width, run.command, "", run.expectations)
 
 
 def _measurement(
@@ -81,6 +85,24 @@ def _measurement(
     yield from map(Line, heading)
     for block, verdict in zip(blocks, rows, strict=True):
         yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
+
+
+def _looks(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
+) -> Iterator[Line]:
+    """How many processes it took, where it took more than one."""
+    several: dict[int, list[str]] = {}
+    for measurements, verdicts in judged:
+        if verdicts and verdicts[0].processes > 1:
+            several.setdefault(verdicts[0].processes, []).append(
+                messages.subject(measurements[0]).removesuffix(",")
+            )
+    if several:
+        took = [f"{count} for {', '.join(several[count])}" for count in sorted(several)]
+        others = len(judged) - sum(map(len, several.values()))
+        took += [f"1 for {others} other{'s' if others > 1 else ''}"] if others else []
+        text = f"processes: {'; '.join(took)}"
+        yield from (Line(line) for line in table.wrapped([text], width, ""))
 
 
 def _notes(

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
+    from suites.meddpm.claims import Claim
     from suites.meddpm.data import Volumes
     from suites.meddpm.step import TrainingStep
 
@@ -32,4 +34,23 @@ def test_training_step(
         training_step,
         reset=training_step.reset,
         workload={"size": size, "batch": 1, "data": volumes.source, "weights": weights},
+    )
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(claim, marks=pytest.mark.gpu_arch(*claim.architectures), id=claim.name)
+        for claim in CLAIMS
+    ],
+)
+def test_claim(gpuperf: GpuPerf, claim: Claim) -> None:
+    """What is claimed of two configurations that were measured above."""
+    gpuperf.expect_ratio(
+        claim.metric,
+        claim.numerator,
+        claim.denominator,
+        above=claim.above,
+        below=claim.below,
+        verified=claim.verified,
     )

@@ -3,7 +3,8 @@
    It keeps CUPTI's rules (struct sizes, the order of calls, one range at a time) and answers with
    what the test has set through the fake_* functions. The structs are those of CUDA 13.0. A metric
    counts the work (fake_work) that is done inside a range: the n-th metric of the session, from 1,
-   has n times the work as its value. A ratio has no value where no work was done. */
+   has n times the work as its value. A ratio has no value where no work was done. With automatic
+   ranges every piece of work is a range of its own, named by its number, and the last comes first. */
 
 #include <math.h>
 #include <stddef.h>
@@ -23,6 +24,7 @@ static size_t log_length;
 static int fail_result, fail_after, version, passes, dropped, never_done, renew, has_context;
 static int enabled, configured, started, open_range, done_passes, range_count, range_limit, n_names;
 static int host_alive, initialized;
+static int automatic;
 static double work[MAX_RANGES], open_work;
 static char range_names[MAX_RANGES][64], open_name[64];
 static uint8_t *data_image;
@@ -68,7 +70,13 @@ API void fake_unknown(const char *metric) { strcpy(unknown, metric); }
 API void fake_never_done(int yes) { never_done = yes; }
 /* A profiler object can be configured once only. */
 API void fake_renew(int yes) { renew = yes; }
-API void fake_work(double amount) { if (open_range && started) open_work += amount; }
+API void fake_work(double amount) {
+  if (open_range && started) open_work += amount;
+  if (!automatic || !started) return;
+  if (range_count == range_limit) { dropped++; return; }
+  snprintf(range_names[range_count], sizeof range_names[0], "%d", range_count);
+  work[range_count++] = amount;
+}
 /* What is not released yet. */
 API int fake_alive(void) { return enabled + host_alive + initialized + started + open_range; }
 
@@ -195,7 +203,8 @@ typedef struct {
 } SetConfig;
 API int cuptiRangeProfilerSetConfig(SetConfig *p) {
   ENTER(SetConfig, targetLevel);
-  if (p->range != 2 || p->replay != 3 || p->levels != 1 || p->minLevel != 1) return INVALID_PARAMETER;
+  automatic = p->range == 1;
+  if ((p->range != 2 && p->range != 1) || p->replay != 3 || p->levels != 1 || p->minLevel != 1) return INVALID_PARAMETER;
   if (p->pass != 0 || p->targetLevel != 1 || p->config[0] != 9) return INVALID_PARAMETER;
   if (p->data != data_image || p->configSize != 32 || p->dataSize != IMAGE) return INVALID_PARAMETER;
   REQUIRE(!(renew && configured));
@@ -245,6 +254,10 @@ typedef struct { HEAD; void *profiler; size_t dropped; } Decode;
 API int cuptiRangeProfilerDecodeData(Decode *p) {
   ENTER(Decode, dropped);
   REQUIRE(enabled && !started && done_passes == passes);
+  for (int i = 0, j = range_count - 1; automatic && i < j; i++, j--) {
+    double w = work[i]; work[i] = work[j]; work[j] = w;
+    char n[64]; strcpy(n, range_names[i]); strcpy(range_names[i], range_names[j]); strcpy(range_names[j], n);
+  }
   p->dropped = (size_t)dropped;
   return OK;
 }

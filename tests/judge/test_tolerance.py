@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.tolerance import parse, tolerance_for
+from pytest_gpuperf.judge.tolerance import default_scale, parse, tolerance_for
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Metric, MetricClass
+from pytest_gpuperf.model import Calibration, Metric, MetricClass, Spread
 
 CYCLES = catalogue().metrics["cycles"]
 INSTRUCTIONS = catalogue().metrics["instructions"]
@@ -20,10 +20,21 @@ IPC = catalogue().metrics["ipc"]
 HIT_RATE = catalogue().metrics["l2_hit_rate"]
 
 
+def calibrated(
+    metric_class: MetricClass,
+    processes: float,
+    allocations: float | None = None,
+    units: float | None = None,
+) -> Calibration:
+    """A calibration that knows one class."""
+    spread = Spread(1e-4, processes, allocations, units)
+    return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric_class.value: spread})
+
+
 @pytest.mark.parametrize(
     ("metric", "floor", "equivalence", "scale", "points"),
     [
-        (INSTRUCTIONS, 0.001, 0.005, 2e-5, False),
+        (INSTRUCTIONS, 0.0001, 0.0005, 2e-5, False),
         (CYCLES, 0.005, 0.01, 1e-3, False),
         (IPC, 0.0075, 0.015, 1.5e-3, False),
         (HIT_RATE, 0.75, 1.5, 0.15, True),
@@ -101,3 +112,80 @@ def test_a_share_of_a_percentage_is_refused_with_the_points_to_write() -> None:
 def test_points_of_a_count_are_refused_with_the_share_to_write() -> None:
     with pytest.raises(UsageFailure, match=r'cycles.*this metric is in cycles: "2%"'):
         tolerance_for(CYCLES, "2pt")
+
+
+# What a calibration changes
+
+
+@pytest.mark.parametrize(
+    ("measured", "scale"),
+    [
+        (3e-3, 3e-3),
+        (1e-3, 1e-3),
+        (4e-4, 4e-4),
+        (1.001e-4, 1.001e-4),
+        # Luck is no precision: a tenth of the class's at least.
+        (1e-4, 1e-4),
+        (0.999e-4, 1e-4),
+        (0.0, 1e-4),
+    ],
+)
+def test_a_calibration_replaces_the_scale(measured: float, scale: float) -> None:
+    found = tolerance_for(CYCLES, None, calibrated(MetricClass.CYCLE, measured))
+    assert found.scale == pytest.approx(scale, rel=1e-12)
+    default = tolerance_for(CYCLES)
+    assert replace(found, scale=default.scale) == default
+
+
+@pytest.mark.parametrize(
+    ("measured", "between"), [(None, 1e-2), (0.0, 1e-2), (9e-3, 1e-2), (1e-2, 1e-2), (3e-2, 3e-2)]
+)
+def test_a_calibration_only_raises_the_spread_between_gpus(
+    measured: float | None, between: float
+) -> None:
+    calibration = calibrated(MetricClass.CYCLE, 1e-3, units=measured)
+    assert tolerance_for(CYCLES, None, calibration).between_units == between
+
+
+def test_counts_do_not_begin_to_depend_on_the_gpu() -> None:
+    calibration = calibrated(MetricClass.DETERMINISTIC, 2e-5, units=0.5)
+    assert tolerance_for(INSTRUCTIONS, None, calibration).between_units == 0
+
+
+@pytest.mark.parametrize(("measured", "between"), [(None, 0.0), (0.0, 0.0), (2e-3, 2e-3)])
+def test_a_calibration_knows_the_spread_between_days(
+    measured: float | None, between: float
+) -> None:
+    calibration = calibrated(MetricClass.CYCLE, 1e-3, allocations=measured)
+    assert tolerance_for(CYCLES, None, calibration).between_days == between
+    assert tolerance_for(CYCLES).between_days == 0
+
+
+def test_spreads_of_percentages_become_points() -> None:
+    calibration = calibrated(MetricClass.RATIO, 2e-3, 4e-3, 3e-2)
+    found = tolerance_for(HIT_RATE, None, calibration)
+    assert (found.scale, found.between_days, found.between_units) == pytest.approx((0.2, 0.4, 3))
+    found = tolerance_for(IPC, None, calibration)
+    assert (found.scale, found.between_days, found.between_units) == pytest.approx(
+        (2e-3, 4e-3, 3e-2)
+    )
+
+
+def test_a_calibration_moves_no_bounds_and_no_other_class() -> None:
+    calibration = calibrated(MetricClass.CYCLE, 0.5, 0.5, 0.5)
+    assert tolerance_for(CYCLES, None, calibration).floor == tolerance_for(CYCLES).floor
+    assert tolerance_for(CYCLES, "2%", calibration).floor == pytest.approx(0.02)
+    assert tolerance_for(CYCLES, "2%", calibration).scale == 0.5
+    assert tolerance_for(IPC, None, calibration) == tolerance_for(IPC)
+
+
+@pytest.mark.parametrize(
+    ("metric_class", "scale"),
+    [
+        (MetricClass.DETERMINISTIC, 2e-5),
+        (MetricClass.CYCLE, 1e-3),
+        (MetricClass.RATIO, 1.5e-3),
+    ],
+)
+def test_the_default_scale_is_that_of_the_class(metric_class: MetricClass, scale: float) -> None:
+    assert default_scale(metric_class) == scale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from pytest_gpuperf.model import STEP, Device, Direction, Outcome, Verdict
 from tests.examples import measurement
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
+REGRESSED = Outcome.REGRESSED
 ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
 
 BASELINE = [[1_000_000.0], [1_000_000.0], [1_020_000.0], [1_020_000.0]]
@@ -25,13 +27,15 @@ UNITS = (ONE, ONE, OTHER, OTHER)
 """The second GPU needs 2 % more cycles for the same work."""
 
 
-def verdict_on(gpu: str, value: float, metric: str = "cycles") -> Verdict:
-    """The verdict on one process on `gpu`."""
+def verdict_on(gpu: str, value: float, metric: str = "cycles", processes: int = 3) -> Verdict:
+    """The verdict on processes on `gpu`, all of this value."""
     device = Device("sm90", "NVIDIA H200", "nvidia-h200", gpu)
     known = Reference({STEP: {metric: BASELINE}}, units=UNITS)
-    (found,) = judge(
-        [measurement({metric: [value]}, device=device)], known, catalogue().metrics, {}
-    )
+    new = [
+        measurement({metric: [value]}, device=device, process=f"p{number}")
+        for number in range(processes)
+    ]
+    (found,) = judge(new, known, catalogue().metrics, {})
     return found
 
 
@@ -45,6 +49,40 @@ def test_values_are_grouped_by_gpu() -> None:
     units = Units((ONE, OTHER, ONE), frozenset({OTHER, THIRD}))
     assert units.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
     assert units.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
+
+
+def test_positions_are_grouped_like_values() -> None:
+    units = Units((ONE, OTHER, ONE), frozenset({ONE}))
+    assert units.positions() == [[0, 2], [1]]
+    assert units.positions(comparable=True) == [[0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("where", "days", "measured", "allocations"),
+    [
+        ((ONE, ONE), ("mon", "mon"), {ONE}, 1),
+        ((ONE, ONE), ("mon", "tue"), {ONE}, 2),
+        ((ONE, ONE, OTHER), ("mon", "mon", "tue"), {ONE}, 1),
+        ((ONE, ONE, OTHER), ("mon", "tue", "tue"), {ONE, OTHER}, 3),
+        ((ONE, OTHER), ("mon", "mon"), {ONE, OTHER}, 2),
+        # On a GPU that the baseline lacks, all are compared with.
+        ((ONE, ONE, OTHER), ("mon", "tue", "tue"), {THIRD}, 3),
+        ((ONE, OTHER), (), {ONE}, 1),
+        ((ONE, OTHER), (), {THIRD}, 2),
+    ],
+)
+def test_an_allocation_is_a_gpu_on_a_day(
+    where: tuple[str, ...], days: tuple[str, ...], measured: set[str], allocations: int
+) -> None:
+    assert Units(where, frozenset(measured), days).allocations == allocations
+
+
+def test_processes_are_left_out_with_their_days() -> None:
+    units = Units((ONE, OTHER, ONE), frozenset({ONE}), ("mon", "tue", "wed"))
+    assert units.without(frozenset()) == units
+    assert units.without(frozenset({0})) == Units((OTHER, ONE), frozenset({ONE}), ("tue", "wed"))
+    undated = Units((ONE, OTHER), frozenset({ONE}))
+    assert undated.without(frozenset({1})) == Units((ONE,), frozenset({ONE}))
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(1e-4, 1e-1))
@@ -77,9 +115,18 @@ def test_a_process_is_compared_with_those_on_its_own_gpu(
     assert found.detail == ""
 
 
+@pytest.mark.parametrize("value", [1_010_000, 990_000])
+def test_one_process_on_its_own_gpu_is_looked_at_again(value: float) -> None:
+    found = verdict_on(ONE, value, processes=1)
+    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "too-few-processes")
+
+
 @pytest.mark.parametrize("value", [990_000, 1_010_000, 1_030_000])
-def test_on_another_gpu_a_difference_between_gpus_is_no_regression(value: float) -> None:
-    found = verdict_on(THIRD, value)
+@pytest.mark.parametrize("processes", [1, 3])
+def test_on_another_gpu_a_difference_between_gpus_is_no_regression(
+    value: float, processes: int
+) -> None:
+    found = verdict_on(THIRD, value, processes=processes)
     assert found.outcome is Outcome.UNCHANGED
     assert found.detail == OTHER_GPU
     means = [math.log(1_000_000), math.log(1_020_000)]
@@ -103,6 +150,23 @@ def test_without_units_all_processes_are_of_one_gpu() -> None:
     alone = difference([[1e6]], [[1e6], [1.001e6]], CYCLES)
     same = difference([[1e6]], [[1e6], [1.001e6]], CYCLES, Units((ONE, ONE), frozenset({ONE})))
     assert alone == same
+
+
+@pytest.mark.parametrize(("processes", "outcome"), [(1, Outcome.INCONCLUSIVE), (3, REGRESSED)])
+def test_on_another_gpu_a_loss_beyond_all_gpus_is_found(processes: int, outcome: Outcome) -> None:
+    assert verdict_on(THIRD, 1_100_000, processes=processes).outcome is outcome
+
+
+def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
+    """Whatever else is on file of it: positions stay aligned."""
+    baseline = [[1.2e6], [1e6], [1.02e6], [1e6], [1.02e6], [1e6]]
+    units = Units((ONE, ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("abcdef"))
+    look = difference([[1e6]], baseline, CYCLES, units)
+    rest = Units((ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("bcdef"))
+    without = difference([[1e6]], baseline[1:], CYCLES, rest)
+    assert look.set_aside == pytest.approx([math.log(1.2)])
+    assert replace(look, set_aside=()) == without
+    assert look.change == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("direction", [-1, 1])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf import runs
+from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS
 from tests.plugin import scripted
 from tests.plugin.projects import Project, refused
@@ -49,8 +50,12 @@ def edit(checkout: Project, name: str, old: str, new: str) -> None:
 def a100(checkout: Project, **script: Any) -> tuple[str, ...]:
     """Makes the machine an A100; returns pytest's arguments that measure on it."""
     shutil.copy(scripted.__file__, checkout.root / "scripted.py")
-    (checkout.root / "device.json").write_text(json.dumps(script), encoding="utf-8")
-    return ("-p", "scripted", "--gpu-arch", "sm80", *SMALL)
+    # The step is a real one of torch; only its numbers are made up.
+    device = json.dumps({"torch": True, **script})
+    (checkout.root / "device.json").write_text(device, encoding="utf-8")
+    # The claims are about real devices.
+    claims = ("--deselect", "suites/meddpm/test_training.py::test_claim")
+    return ("-p", "scripted", "--gpu-arch", "sm80", *SMALL, *claims)
 
 
 def test_on_an_a100_from_no_baseline_to_a_regression(checkout: Project) -> None:
@@ -138,6 +143,6 @@ def test_bad_input_is_a_usage_error_that_names_the_file(
     (checkout.root / "broken.pt").write_bytes(b"PK\x03\x04 no weights")
     result = checkout.run_apart(*a100(checkout), "-k", "test_training_step[baseline]", flag)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.assert_outcomes(errors=1, deselected=len(OPTIMIZATIONS) - 1)
+    result.assert_outcomes(errors=1, deselected=len(OPTIMIZATIONS) - 1 + len(CLAIMS))
     result.stdout.fnmatch_lines([f"gpuperf: *{says}*", f"refused: *{says}*"])
     assert not (checkout.root / runs.FOLDER).exists()

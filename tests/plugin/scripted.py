@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,15 @@ import pytest
 from pytest_gpuperf import arch
 from pytest_gpuperf.collect.base import Collected, PhaseNames, Plan, Work
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.model import STEP, Device, Sample, Unsupported
+from pytest_gpuperf.model import (
+    STEP,
+    Device,
+    KernelTable,
+    Launch,
+    Metric,
+    Sample,
+    Unsupported,
+)
 
 A100: dict[str, Any] = {
     "name": "NVIDIA A100-SXM4-80GB",
@@ -32,8 +43,27 @@ A100: dict[str, Any] = {
     "factors": {},  # {"part of a test's id": {"cycles": 5}, "": {"cycles/backward": 9}}
     "unsupported": {},  # {"cycles": "the reason"}
     "unavailable": "",  # why no counter can be read at all
+    "torch": False,  # whether fresh processes may import it
+    "processes": [],  # [{"cycles": 2}, {}]: factors of the first process, the second, ...
 }
 _RATIOS = ("ipc",)
+
+
+_FILE = Path("device.json")
+
+
+class _NoTorch:
+    """Keeps torch out of fresh processes: it would tell its version, and takes seconds to load."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Refuses torch, leaves everything else to others."""
+        if name == "torch":
+            raise ModuleNotFoundError(name)
+
+
+if _FILE.exists() and not json.loads(_FILE.read_text(encoding="utf-8")).get("torch"):
+    sys.meta_path.insert(0, _NoTorch())
 
 
 class ScriptedCollector:
@@ -44,6 +74,7 @@ class ScriptedCollector:
 
     def __init__(self, script: dict[str, Any]) -> None:
         self._script = script
+        self._number = _number_of_this_process() if script["processes"] else 0
 
     def device(self) -> Device:
         name: str = self._script["name"]
@@ -81,13 +112,35 @@ class ScriptedCollector:
             {"asked": " ".join(metric.name for metric in plan.metrics)},
         )
 
+    def kernels(self, work: Work, metrics: tuple[Metric, ...]) -> KernelTable:
+        """One launch, which did all of the step."""
+        work.reset()
+        work.step()
+        counters = self._script["counters"]
+        values = tuple(float(counters[metric.name]) for metric in metrics)
+        launch = Launch(0, "kernel", (1, 1, 1), (32, 1, 1), float(counters["duration"]), values)
+        return KernelTable(("step_kernel",), tuple(m.name for m in metrics), (launch,), 0.0)
+
     def _factors(self) -> dict[str, float]:
         test = os.environ["PYTEST_CURRENT_TEST"]
         found: dict[str, float] = {}
         for part, factors in self._script["factors"].items():
             if part in test:
                 found |= factors
+        if self._script["processes"]:
+            found |= self._script["processes"][self._number]
         return found
+
+
+def _number_of_this_process() -> int:
+    """0 in the first process that asks, 1 in the second, and so on."""
+    for number in count():
+        try:
+            Path(f"process-{number}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return number
+    raise AssertionError
 
 
 def pytest_gpuperf_collector(config: pytest.Config) -> ScriptedCollector | None:

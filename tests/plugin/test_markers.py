@@ -116,7 +116,10 @@ def test_gpu_arch_of_class_and_function_both_hold(a100: Project) -> None:
         ('optimization("a", "b")', "the marker optimization takes one name"),
         ("optimization(1)", "the marker optimization takes one name"),
         ('gpuperf("paper")', "the marker gpuperf takes keywords only, not 'paper'"),
-        ('gpuperf(metric="core")', 'no keyword "metric"; known are metrics, tolerance, rounds'),
+        (
+            'gpuperf(metric="core")',
+            'no keyword "metric"; known are metrics, tolerance, rounds, limit',
+        ),
         ('gpuperf(metrics="all")', "metrics='all': no such set; known are core, paper"),
         ('gpuperf(metrics=["core"])', "metrics=['core']: no such set"),
         ("gpuperf(rounds=0)", "rounds=0: a whole number from 1 on is needed"),

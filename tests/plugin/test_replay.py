@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
@@ -21,9 +22,14 @@ def recorded(project: Project) -> Project:
 
 
 def slower(project: Project, test: str = "test_steps.py::test_step") -> None:
-    """Makes the recorded run one of twice the cycles."""
+    """Makes the recorded run one of twice the cycles, in three processes."""
     file = project.root / "run.json"
     data = json.loads(file.read_text(encoding="utf-8"))
+    data["measurements"] = [
+        {**copy.deepcopy(measurement), "process": f"p{number}"}
+        for measurement in data["measurements"]
+        for number in range(3)
+    ]
     for measurement in data["measurements"]:
         for sample in measurement["samples"]:
             if measurement["test"] == test and sample["metric"] == "cycles":
@@ -52,6 +58,23 @@ def test_a_recorded_regression_fails(recorded: Project) -> None:
         ["gpuperf: test_step regressed on NVIDIA A100*", "*cycles*400.00 M*800.00 M*x2*regressed"]
     )
     assert "regressed" in (recorded.root / "report.md").read_text(encoding="utf-8")
+
+
+def test_one_recorded_process_is_no_regression_yet(recorded: Project) -> None:
+    file = recorded.root / "run.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    for sample in data["measurements"][0]["samples"]:
+        sample["values"] = [2 * value for value in sample["values"]]
+    file.write_text(json.dumps(data), encoding="utf-8")
+    result = recorded.run("--gpuperf-replay=run.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step is inconclusive on NVIDIA A100*",
+            "*cycles*x2*inconclusive",
+            "One process in fifty is slow by itself: 3 are needed for a verdict*",
+        ]
+    )
 
 
 def test_the_step_is_not_run(recorded: Project) -> None:
@@ -93,11 +116,11 @@ def test_a_test_that_the_run_has_not_is_refused(recorded: Project) -> None:
 def test_several_processes_are_judged_together(recorded: Project) -> None:
     project = recorded
     project.device(factors={"": {"cycles": 2}})
-    record = ("record", "--processes", "3", "--run", "run.json")
+    record = ("record", "--processes", "3", "--run", "slower.json")
     assert project.gpuperf(*record, "--", "-p", "no:cacheprovider").ret == 0
     (project.root / "device.json").unlink()
-    assert len({measurement.process for measurement in project.saved("run.json").measurements}) == 3
-    result = project.run("--gpuperf-replay=run.json")
+    assert len({m.process for m in project.saved("slower.json").measurements}) == 3
+    result = project.run("--gpuperf-replay=slower.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["test_step on NVIDIA A100-SXM4-80GB (sm80, 3 processes)", "*cycles*x2*regressed"]

@@ -37,8 +37,8 @@ def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> Non
         [
             "gpuperf: test_training_step[tf32] regressed on NVIDIA H200 (sm90)",
             "configuration: tf32",
-            "  metric  baseline  measured   change  tolerance  verdict",
-            "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %  regressed",
+            "  metric  baseline  measured   change  tolerance  detects  verdict",
+            "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %        -  regressed",
             'If the change is intended: gpuperf update-baseline --reason "..."',
         ]
     )
@@ -76,6 +76,28 @@ def test_an_inconclusive_verdict_says_how_to_go_on() -> None:
     text = messages.failure(measurement(), [INCONCLUSIVE], [INCONCLUSIVE], COMMAND)
     assert "is inconclusive on" in text
     assert text.endswith("--gpuperf-inconclusive warn")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "enough"),
+    [
+        (["too-few-processes"], False),
+        (["too-few-processes", "too-few-processes"], False),
+        (["too-few-processes", "too-noisy"], True),
+        (["seen-in-baseline"], True),
+    ],
+)
+def test_too_few_processes_is_what_it_says_when_that_is_all(
+    reasons: list[str], enough: bool
+) -> None:
+    looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
+    text = messages.failure(measurement(), looks, looks, COMMAND)
+    needed = (
+        "One process in fifty is slow by itself: 3 are needed for a verdict. Allow more by "
+        "--gpuperf-processes, or record several: gpuperf record --processes 3"
+    )
+    assert text.endswith(needed) is not enough
+    assert text.endswith("--gpuperf-inconclusive warn") is enough
 
 
 def test_missing_counters_lead_to_the_doctor() -> None:
@@ -133,12 +155,32 @@ def test_paths_below_the_root_are_short() -> None:
     assert messages.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
 
 
-def test_a_regression_says_how_sure_it_is() -> None:
-    look = replace(verdict(change=0.05), low=0.041, high=0.059)
+@pytest.mark.parametrize(
+    ("processes", "counted"), [(1, "1 process"), (3, "3 processes"), (9, "9 processes")]
+)
+def test_a_regression_says_how_sure_it_is_and_on_how_many_processes_it_rests(
+    processes: int, counted: str
+) -> None:
+    look = replace(verdict(change=0.05), low=0.041, high=0.059, processes=processes)
     text = messages.failure(measurement(), [look], [look], COMMAND)
-    assert "  with 99.9 % confidence: cycles +4.10 % to +5.90 %\n" in text
+    assert f"\n  99.5 % interval, {counted}: cycles +4.10 % to +5.90 %\n" in text
+    assert "confidence" not in text
+
+
+def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() -> None:
+    looks = [
+        replace(verdict(change=0.05), low=0.041, high=0.059, processes=3),
+        replace(verdict("l2_hit_rate", change=-2.0, points=True), low=-2.5, high=-1.5, processes=3),
+        # From zero there is no ratio, and no interval.
+        replace(verdict("layout_copies", change=None, baseline=0.0), processes=3),
+    ]
+    text = messages.failure(measurement(), looks, looks, COMMAND)
+    assert (
+        "\n  99.5 % interval, 3 processes: cycles +4.10 % to +5.90 %, "
+        "l2_hit_rate -2.50 pt to -1.50 pt\n"
+    ) in text
 
 
 def test_a_missing_baseline_claims_no_confidence() -> None:
     text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE], COMMAND)
-    assert "confidence" not in text
+    assert "interval" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -66,7 +67,11 @@ THROTTLED: Judged = (
     ],
     [verdict(outcome=Outcome.UNCHANGED)],
 )
-ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED)
+SEVERAL: Judged = (
+    [measurement(process=f"p{number}") for number in range(3)],
+    [replace(verdict(outcome=Outcome.UNCHANGED), processes=3)],
+)
+ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED, SEVERAL)
 
 
 def texts(lines: Sequence[Line]) -> list[str]:
@@ -86,9 +91,11 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
     lines = summary([REGRESSED], 100, COMMAND, "")
     assert lines[0] == Line("test_training_step[tf32] on NVIDIA H200 (sm90)", "heading")
     assert lines[1].text.split() == [
-        *("metric", "baseline", "measured", "change", "tolerance", "verdict")
+        *("metric", "baseline", "measured", "change", "tolerance", "detects", "verdict")
     ]
-    assert lines[2] == Line("  cycles  437.00 M  448.00 M  +2.52 %      0.5 %  regressed", "bad")
+    assert lines[2] == Line(
+        "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %        -  regressed", "bad"
+    )
 
 
 @pytest.mark.parametrize("width", [100, 60, 58, 56, 40, 20])
@@ -132,13 +139,61 @@ def test_what_was_not_judged_is_shown_with_its_values() -> None:
     found = measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"cycles": [1.0]}})
     rows = texts(summary([([found], [])], 100, COMMAND, ""))[2:]
     assert [row.split() for row in rows] == [
-        ["cycles", "-", "437.00", "M", "-", "-", "reported"],
-        ["ipc", "-", "2.5000", "-", "-", "reported"],
+        ["cycles", "-", "437.00", "M", "-", "-", "-", "reported"],
+        ["ipc", "-", "2.5000", "-", "-", "-", "reported"],
     ]
 
 
 def test_a_measurement_without_any_value_has_its_heading() -> None:
     assert shown(([measurement({})], [])).startswith("test_training_step[tf32] on")
+
+
+# Looks
+
+
+def looked_at(test: str, processes: int, name: str = "step") -> Judged:
+    """What a test of this name was after looks at so many processes."""
+    rows = [verdict(metric, Outcome.UNCHANGED) for metric in ("cycles", "instructions")]
+    return (
+        [measurement(test=f"a.py::{test}", name=name, process=f"p{n}") for n in range(processes)],
+        [replace(row, processes=processes) for row in rows],
+    )
+
+
+@pytest.mark.parametrize(
+    ("judged", "says"),
+    [
+        ([looked_at("test_x", 3)], "3 for test_x"),
+        (
+            [looked_at(name, 1) for name in ("test_a", "test_b", "test_c")]
+            + [looked_at("test_x", 3)],
+            "3 for test_x; 1 for 3 others",
+        ),
+        (
+            [looked_at("test_a", 9), looked_at("test_b", 1), looked_at("test_c", 5)],
+            "5 for test_c; 9 for test_a; 1 for 1 other",
+        ),
+        (
+            [looked_at("test_x", 3, name="first"), looked_at("test_x", 1, name="second")],
+            "3 for test_x, first; 1 for 1 other",
+        ),
+    ],
+)
+def test_tests_that_took_more_than_one_process_are_named(judged: list[Judged], says: str) -> None:
+    found = [
+        line for line in shown(*judged, width=200).splitlines() if line.startswith("processes")
+    ]
+    assert found == [f"processes: {says}"]
+
+
+def test_when_the_first_process_settles_all_none_is_counted() -> None:
+    assert "processes:" not in shown(looked_at("test_a", 1), looked_at("test_b", 1))
+    assert "processes:" not in shown(([measurement(), measurement(process="p2")], []))
+
+
+def test_tests_of_one_name_count_apart() -> None:
+    text = shown(looked_at("test_x", 3), looked_at("test_x", 3), looked_at("test_y", 1))
+    assert "processes: 3 for test_x, test_x; 1 for 1 other" in text
 
 
 # Notes

@@ -7,15 +7,20 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.collect.base import Collected, PhaseNames, Plan, Work, samples_of
 from pytest_gpuperf.collect.cupti import driver, library
+from pytest_gpuperf.collect.cupti.kernels import table
 from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
 from pytest_gpuperf.collect.cupti.session import RangeSession, Values
 from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.collect.trace import trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.model import STEP, Device, Metric, Scalar, Unsupported
+from pytest_gpuperf.model import STEP, Device, KernelTable, Metric, Scalar, Unsupported
+
+_MORE_LAUNCHES = 64
+"""Room for launches that the trace did not have: they are to be counted, and then reported."""
 
 Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
@@ -103,6 +108,44 @@ class CuptiCollector:
                 "cost_s": watch.total(),
             },
         )
+
+    def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
+        """What the step launches, with the counters of every launch.
+
+        Runs the step once in a trace and once per pass. Where counters cannot be read, the table
+        has names and times, and `mismatch` the reason. Raises what the step raises.
+        """
+        self._prepare(work)
+        with _garbage_kept():
+            traced = trace(work.step, self._timer.synchronize)
+            try:
+                chosen, counted = self._count_launches(work, metrics, len(traced.counted))
+            except (CountersUnavailable, MeasurementError) as error:
+                return replace(table(traced, (), self.device().arch, ()), mismatch=str(error))
+        return table(traced, chosen, self.device().arch, counted)
+
+    def _count_launches(
+        self, work: Work, metrics: Sequence[Metric], launches: int
+    ) -> tuple[list[Metric], list[dict[str, float]]]:
+        arch = self.device().arch
+        named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(arch))}
+
+        def whole() -> None:
+            work.step()
+            self._timer.synchronize()
+
+        with RangeSession(
+            tuple(named.values()),
+            launches + _MORE_LAUNCHES,
+            automatic=True,
+            cupti=self._load_cupti(),
+            cuda=self._load_driver(),
+        ) as session:
+            if not session.metrics:
+                return [], []
+            counted = session.launches(whole, prepare=lambda: self._prepare(work))
+            chosen = [m for m in metrics if named.get(m.name) in session.metrics]
+        return chosen, counted
 
     def _prepare(self, work: Work) -> None:
         # Cycles that the last execution left can hold device memory. They are in the youngest

@@ -1,7 +1,8 @@
-"""One session of CUPTI's range profiler on the current CUDA context: user ranges, user replay.
+"""One session of CUPTI's range profiler on the current CUDA context, with user replay.
 
-The caller marks ranges and repeats the work once per pass. A session serves any number of rounds:
-each begins with a fresh counter data image, which also resets the pass count.
+The caller repeats the work once per pass, and marks ranges, or has CUPTI make one per launch (auto
+ranges). A session serves any number of rounds: each begins with a fresh counter data image, which
+also resets the pass count.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class RangeSession:
     """A context manager: opening enables the profiler on the current context, closing disables it.
 
     `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
-    NVIDIA's name. `max_ranges` is the most ranges that one round pushes.
+    NVIDIA's name. `max_ranges` is the most ranges that one round pushes, or launches where the
+    ranges are `automatic`.
 
     Opening raises CountersUnavailable. If no metric can be collected it opens with `passes` 0, and
     `round` must not be called.
@@ -37,11 +39,13 @@ class RangeSession:
         metrics: Sequence[str],
         max_ranges: int = 1,
         *,
+        automatic: bool = False,
         cupti: library.Cupti | None = None,
         cuda: driver.Driver | None = None,
     ) -> None:
         self._wanted = tuple(dict.fromkeys(metrics))
         self._max_ranges = max_ranges
+        self._range = ProfilerRange.AUTO if automatic else ProfilerRange.USER
         self._cupti = cupti or library.load()
         self._cuda = cuda or driver.load()
         self._configuration: Configuration | None = None
@@ -115,17 +119,37 @@ class RangeSession:
         and for values that are not finite; `undefined` lets those through, as NaN: a ratio over a
         range in which nothing ran has no value.
         """
+        self._all_passes(run, prepare)
+        values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
+        _compare(ranges, values)
+        if not undefined:
+            _require_finite(values)
+        return {name: values[name] for name in ranges}
+
+    def launches(
+        self, run: Callable[[], object], *, prepare: Callable[[], object] | None = None
+    ) -> list[dict[str, float]]:
+        """All passes once, with automatic ranges: the values of `metrics` per launch, in order.
+
+        A kernel is a launch, and so is a CUDA graph as a whole. Values that are no number (a ratio
+        of a kernel that does none of it) are NaN. `run` has to wait for the device. Raises
+        MeasurementError for launches that were dropped.
+        """
+        self._all_passes(run, prepare)
+        found = self._decoded("the launches")
+        # CUPTI names automatic ranges by their number, and does not promise an order.
+        return [values for _, values in sorted(found, key=lambda entry: int(entry[0]))]
+
+    def _all_passes(self, run: Callable[[], object], prepare: Callable[[], object] | None) -> None:
         self._configure()
         for _ in range(self.passes):
             if prepare:
                 prepare()
             if self._one_pass(run):
-                break
-        else:
-            raise MeasurementError(
-                f"CUPTI announced {self.passes} passes and still asks for more after them"
-            )
-        return self._evaluate(ranges, undefined)
+                return
+        raise MeasurementError(
+            f"CUPTI announced {self.passes} passes and still asks for more after them"
+        )
 
     def close(self) -> None:
         """Stops, disables and releases whatever is open. Never raises; may be called again."""
@@ -214,7 +238,7 @@ class RangeSession:
             pConfig=ctypes.addressof(configuration.image),
             counterDataImageSize=len(image),
             pCounterDataImage=ctypes.addressof(image),
-            range=ProfilerRange.USER,
+            range=self._range,
             replayMode=ProfilerReplayMode.USER,
             maxRangesPerPass=self._max_ranges,
             # Levels count from 1; ranges here are never nested.
@@ -247,14 +271,14 @@ class RangeSession:
             self._started = False
             self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
 
-    def _evaluate(self, ranges: Sequence[str], undefined: bool) -> Values:
+    def _decoded(self, what: str) -> list[tuple[str, dict[str, float]]]:
+        """The name and the values of every range of the round."""
         dropped = self._cupti.call(
             abi.RangeDecodeData, pRangeProfilerObject=self._profiler
         ).numOfRangeDropped
         if dropped:
             raise MeasurementError(
-                f"CUPTI dropped {dropped} of the ranges {_quoted(ranges)}: "
-                f"the session was opened for {self._max_ranges}"
+                f"CUPTI dropped {dropped} of {what}: the session was opened for {self._max_ranges}"
             )
         configuration, image = self._parts()
         data = {
@@ -262,17 +286,14 @@ class RangeSession:
             "counterDataImageSize": len(image),
         }
         total = self._cupti.call(abi.RangeGetCounterDataInfo, **data).numTotalRanges
-        values: Values = {}
+        found = []
         for index in range(total):
             info = self._cupti.call(
                 abi.RangeCounterDataGetRangeInfo, **data, rangeIndex=index, rangeDelimiter=b"/"
             )
             name = (info.rangeName or b"").decode()
-            values[name] = configuration.evaluate(data, index)
-        _compare(ranges, values)
-        if not undefined:
-            _require_finite(values)
-        return {name: values[name] for name in ranges}
+            found.append((name, configuration.evaluate(data, index)))
+        return found
 
     def _parts(self) -> tuple[Configuration, ctypes.Array[ctypes.c_char]]:
         if self._configuration is None or self._image is None or self._profiler is None:

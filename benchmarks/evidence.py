@@ -1,0 +1,185 @@
+"""What was measured and simulated of the judge, as the tables of docs/statistics.md.
+
+Each function reads committed files and returns Markdown; `script/docs` puts it in place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from pytest_gpuperf import baselines, calibration, runs
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
+from pytest_gpuperf.judge.looks import ALARMING
+from pytest_gpuperf.judge.scale import scales
+from pytest_gpuperf.judge.tolerance import tolerance_for
+from pytest_gpuperf.judge.units import Units
+from pytest_gpuperf.judge.verdict import ALARM_RATE
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, Measurement, Outcome
+from pytest_gpuperf.report import calibration as shown
+from pytest_gpuperf.report import numbers
+
+_SHAPES = ("N", "H", "O")
+_ROWS = (
+    ("identical", "alarms on identical code"),
+    ("cycles +1%", "+1 % of one cycle-like metric found"),
+    ("instructions +0.5%", "+0.5 % of one count found"),
+    ("instructions +0.05%", "+0.05 % of one count found"),
+    ("cycles +detectable", "a cycle-like loss of the size printed as detectable found"),
+    ("instructions +detectable", "a count's loss of that size found"),
+    ("creep +0.1%", "+0.1 % per acceptance refused within 10"),
+    ("creep, identical", "identical code refused within 10 acceptances"),
+)
+
+
+def rates(file: Path) -> str:
+    """How often the judge was right in the simulation, at five processes per baseline."""
+    records = [r for r in json.loads(file.read_text(encoding="utf-8")) if r["baseline"] == 5]
+    ours = {(r["scenario"], r["shape"]): r for r in records if r["rule"] == "gpuperf"}
+    rows = ["| rate (95 % bound) | N | H | O |", "| --- | ---: | ---: | ---: |"]
+    for scenario, title in _ROWS:
+        cells = [_rate(ours[scenario, shape]) for shape in _SHAPES]
+        rows.append(f"| {title} | " + " | ".join(cells) + " |")
+    identical = [ours["identical", shape] for shape in _SHAPES]
+    looks = " | ".join(f"{r['mean_looks']:.2f} ({r['mean_processes']:.2f})" for r in identical)
+    rows.append(f"| mean looks (processes) on identical code | {looks} |")
+    undecided = " | ".join(f"{r['inconclusive']:.2%}" for r in identical)
+    rows.append(f"| identical code left inconclusive | {undecided} |")
+    return "\n".join(rows) + "\n"
+
+
+def days(file: Path) -> str:
+    """How often a spread between days that nobody calibrated makes identical code alarm."""
+    records = json.loads(file.read_text(encoding="utf-8"))
+    found = {
+        r["shape"]: r
+        for r in records
+        if (r["scenario"], r["baseline"], r["rule"]) == ("identical", 5, "gpuperf")
+    }
+    cells = [f"{r['alarms']} of {r['nights']} ({r['shape']})" for r in found.values()]
+    return (
+        f"With a spread between days of {found['N']['day']:g} on top, nights that alarm: "
+        f"{', '.join(cells)}.\n"
+    )
+
+
+def rivals(file: Path) -> str:
+    """The same nights judged by the rules of others."""
+    records = [r for r in json.loads(file.read_text(encoding="utf-8")) if r["baseline"] == 5]
+    names = list(dict.fromkeys(r["rule"] for r in records))
+    rows = [
+        "| rule | alarms on identical code, N / H / O | +1 % found, N / H / O |",
+        "| --- | ---: | ---: |",
+    ]
+    for rule in names:
+        cells = []
+        for scenario in ("identical", "cycles +1%"):
+            found = [
+                r
+                for shape in _SHAPES
+                for r in records
+                if (r["rule"], r["scenario"], r["shape"]) == (rule, scenario, shape)
+            ]
+            cells.append(" / ".join(f"{r['rate']:.3g}" for r in _percent(found)) + " %")
+        rows.append(f"| {rule} | " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _percent(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**record, "rate": 100 * record["rate"]} for record in records]
+
+
+def _rate(record: dict[str, Any]) -> str:
+    found = "alarms" not in record
+    sign = "≥" if found else "≤"
+    return f"{record['rate']:.2%} ({sign} {record['bound']:.2%})"
+
+
+def campaign(files: Sequence[Path]) -> str:
+    """What `gpuperf calibrate` prints for these runs."""
+    found = calibration.findings([runs.load(file) for file in files], "")
+    lines = [line.text for one in found for line in shown.lines(one, 80)]
+    return "```\n" + "\n".join(lines) + "\n```\n"
+
+
+def seeds(files: Sequence[Path]) -> str:
+    """What the judge said of losses put in on purpose; a file's name is the loss's."""
+    rows = [
+        "| loss | configuration | processes | cycles | instructions | step_time | verdict |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for file in files:
+        run = runs.load(file)
+        named = {v.metric: v for v in run.verdicts if v.phase == STEP}
+        gated = [named[metric] for metric in ("cycles", "instructions", "step_time")]
+        worst = next(
+            (
+                o
+                for o in (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+                if any(v.outcome is o for v in gated)
+            ),
+            Outcome.UNCHANGED,
+        )
+        which = ", ".join(v.metric for v in gated if v.outcome is worst)
+        verdict = worst.value if worst is Outcome.UNCHANGED else f"{worst.value}: {which}"
+        changes = " | ".join(numbers.change(v) for v in gated)
+        rows.append(
+            f"| {file.name.split('.')[0]} | {run.measurements[0].configuration} | "
+            f"{gated[0].processes} | {changes} | {verdict} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def example(baseline: Path, run: Path, metric: str) -> str:
+    """The verdict on one metric of a recorded run, step by step."""
+    measured = runs.load(run)
+    first = measured.measurements[0]
+    known = [m for m in runs.load(baseline).measurements if m.test == first.test]
+    entry = baselines.entry_of(known, recorded="")
+    tolerance = tolerance_for(catalogue().metrics[metric])
+    gated = {n: r for n, r in entry.samples[STEP].items() if catalogue().metrics[n].gated}
+    same = {
+        name: rounds
+        for name, rounds in gated.items()
+        if catalogue().metrics[name].metric_class is catalogue().metrics[metric].metric_class
+    }
+    units = Units(
+        entry.units, frozenset(m.fingerprint.device.identity for m in measured.measurements)
+    )
+    allowed = {name: tolerance_for(catalogue().metrics[name]) for name in same}
+    scale = scales(same, allowed, units)[metric]
+    new = [_rounds(m, metric) for m in measured.measurements]
+    look = difference(new, same[metric], tolerance, units, scale)
+    verdict = next(v for v in measured.verdicts if (v.phase, v.metric) == (STEP, metric))
+    unit = catalogue().metrics[metric].unit
+    old = [median(rounds) for rounds in same[metric]]
+    logs = [math.log(value) for value in old]
+    own = math.sqrt(math.fsum((x - fmean(logs)) ** 2 for x in logs) / (len(logs) - 1))
+    alarm = quantile(ALARM_RATE / (ALARMING * len(gated)), look.degrees_of_freedom)
+    inside = quantile(UNCHANGED_RATE, look.degrees_of_freedom)
+    lines = [
+        f"baseline   {len(old)} processes: " + ", ".join(numbers.value(v, unit) for v in old),
+        f"measured   {len(new)} processes: "
+        + ", ".join(numbers.value(median(rounds), unit) for rounds in new),
+        f"d          {look.change:+.5f}: the median of the logarithms, minus the baseline's mean",
+        f"each       {', '.join(f'{change:+.5f}' for change in look.changes)}: all beyond delta0",
+        f"s_b        {own:.6f}: the baseline's own spread; s0 = {tolerance.scale:g}",
+        f"s          {look.spread:.6f}, {look.degrees_of_freedom} degrees of freedom",
+        f"se         {look.standard_error:.6f} = s sqrt(1/{len(old)} + 1.16^2/{len(new)})",
+        f"d / se     {look.change / look.standard_error:.1f}, and chance reaches {alarm:.2f} in "
+        f"{ALARM_RATE:g} / ({ALARMING} looks x {len(gated)} gated metrics) of cases",
+        f"interval   {numbers.moved(look.shown(look.change - look.margin))} to "
+        f"{numbers.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
+        f"detectable {numbers.moved(verdict.detectable or 0.0)}: found 99 times in 100",
+        f"verdict    {verdict.outcome.value} ({verdict.reason})",
+    ]
+    return "```\n" + "\n".join(lines) + "\n```\n"
+
+
+def _rounds(measurement: Measurement, metric: str) -> tuple[float, ...]:
+    return next(s.values for s in measurement.samples if (s.phase, s.metric) == (STEP, metric))

@@ -1,0 +1,141 @@
+"""Creep: losses too small to be seen in any one acceptance, and large when added up.
+
+Every new baseline is held against an immutable anchor, the first one that was accepted: process
+against process. A loss of 0.1 % of cycles per acceptance is never seen
+against the latest baseline, and is seen against the anchor after six or seven (docs/statistics.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.judge.interval import Difference, difference, quantile
+from pytest_gpuperf.judge.scale import Rounds
+from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.units import Units
+from pytest_gpuperf.model import Calibration, Direction, Metric
+
+CREEP_RATE = 1e-3
+"""One-sided false alarms per comparison with the anchor, over all its gated metrics."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The processes of one accepted entry, over the whole step."""
+
+    samples: Mapping[str, Rounds]
+    """Per metric; the processes of each in one order."""
+    units: tuple[str, ...] = ()
+    """The GPU of each process, in that order; empty when it is not known of all of them."""
+    days: tuple[str, ...] = ()
+    """The day of each process, in that order; empty when not kept."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How one gated metric stands against an earlier entry."""
+
+    metric: str
+    change: float | None
+    """As people read it: 0.01 is 1 %, or 1 point of a percentage; None: from zero."""
+    tolerance: float
+    """In the units of `change`."""
+    points: bool
+    drifted: bool
+    """Worse than the tolerance, and further from zero than chance explains."""
+
+
+def drifts(
+    new: Recorded,
+    anchor: Recorded,
+    metrics: Mapping[str, Metric],
+    tolerances: Mapping[str, str],
+    calibration: Calibration | None = None,
+) -> tuple[Drift, ...]:
+    """How each gated metric that both have stands against `anchor`, in the order of `new`.
+
+    With d = median(new) - mean(anchor) in the bad direction: drifted when d > tolerance and
+    d > t.isf(0.001 / number of metrics, df) se; d, se and df are those of `difference`. A median,
+    since one slow process of five is no drift. `tolerances` are those that the
+    suite wrote, per metric ("1%"). Metrics that are neither better nor worse are left out. Raises
+    UsageFailure for a tolerance that cannot be read.
+    """
+    gated = [
+        metrics[name]
+        for name in new.samples
+        if name in anchor.samples
+        and metrics[name].gated
+        and metrics[name].direction is not Direction.NEUTRAL
+    ]
+    return tuple(
+        _drift(
+            metric,
+            new,
+            anchor,
+            tolerance_for(metric, tolerances.get(metric.name), calibration),
+            len(gated),
+        )
+        for metric in gated
+    )
+
+
+def _drift(
+    metric: Metric, new: Recorded, anchor: Recorded, tolerance: Tolerance, family: int
+) -> Drift:
+    looks = _looks(metric.name, new, anchor, tolerance)
+    first = looks[0]
+    change, error = _together(looks)
+    worse = -change if metric.direction is Direction.HIGHER else change
+    if first.from_zero:
+        shown = 0.0 if change == 0 else None
+        return Drift(metric.name, shown, tolerance.floor, tolerance.points, drifted=worse > 0)
+    # Each look has the class's knowledge of the noise in its degrees of freedom: no sum of them.
+    degrees = min(look.degrees_of_freedom for look in looks)
+    floor = first.floor(tolerance)
+    return Drift(
+        metric=metric.name,
+        change=first.shown(change),
+        tolerance=first.shown(floor),
+        points=tolerance.points,
+        drifted=worse > floor and worse > quantile(CREEP_RATE / family, degrees) * error,
+    )
+
+
+def _looks(
+    name: str, new: Recorded, anchor: Recorded, tolerance: Tolerance
+) -> tuple[Difference, ...]:
+    """The comparisons that tell of a metric's drift: one per GPU that both have processes of.
+
+    A mean over several GPUs moves with the share that each has in it, and they differ by more than
+    the creep that is looked for. Where there is no such GPU, all are compared with all, and the
+    difference between GPUs is part of the error and of the tolerance.
+    """
+    now, then = new.samples[name], anchor.samples[name]
+    if not (new.units and anchor.units and tolerance.between_units):
+        return (difference(now, then, tolerance, None),)
+    common = [unit for unit in dict.fromkeys(anchor.units) if unit in new.units]
+    if not common:
+        units = Units(anchor.units, frozenset(new.units), anchor.days)
+        return (difference(now, then, tolerance, units),)
+    looks = []
+    for unit in common:
+        ours = [rounds for rounds, on in zip(now, new.units, strict=True) if on == unit]
+        places = [place for place, on in enumerate(anchor.units) if on == unit]
+        days = tuple(anchor.days[place] for place in places) if anchor.days else ()
+        units = Units((unit,) * len(places), frozenset({unit}), days)
+        looks.append(difference(ours, [then[place] for place in places], tolerance, units))
+    if len({look.logarithmic for look in looks}) > 1:
+        # Something is zero on one of the GPUs only: their changes are not on one scale.
+        return (difference(now, then, tolerance, None),)
+    return tuple(looks)
+
+
+def _together(looks: Sequence[Difference]) -> tuple[float, float]:
+    """The change and its standard error, GPUs weighted by w = 1 / se^2."""
+    weights = [look.standard_error**-2 for look in looks]
+    total = math.fsum(weights)
+    changes = [look.change for look in looks]
+    change = math.fsum(w * d for w, d in zip(weights, changes, strict=True)) / total
+    return change, total**-0.5

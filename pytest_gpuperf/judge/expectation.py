@@ -1,0 +1,310 @@
+"""What a test's author expects of the numbers, apart from baselines: limits and ratios.
+
+Each is judged by the interval of what was measured. It holds when the whole interval lies within
+the bound, and is broken when the whole of it lies beyond and there are enough processes to say so.
+Anything between is inconclusive, and asks for another look (`looks.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, quantile
+from pytest_gpuperf.judge.limit import parse_limit
+from pytest_gpuperf.judge.looks import LEAST_TO_ALARM
+from pytest_gpuperf.judge.scale import Rounds, scales
+from pytest_gpuperf.judge.tolerance import tolerance_for
+from pytest_gpuperf.judge.verdict import samples_by_phase
+from pytest_gpuperf.model import (
+    STEP,
+    Calibration,
+    Expectation,
+    Measurement,
+    Metric,
+    MetricClass,
+    Outcome,
+)
+
+_LARGEST_LOGARITHM = 700.0
+"""Beyond it there is no finite number; such an interval is wide enough anyway."""
+
+
+@dataclass(frozen=True)
+class _Centre:
+    """The median over processes, and how sure it is."""
+
+    value: float
+    """In the metric's unit."""
+    error: float
+    """The standard error: a share of the value, or points of a percentage."""
+    size: float
+    """What a share is a share of, in the metric's unit; 1 for points."""
+    degrees_of_freedom: int
+    processes: int
+    positive: bool
+    """All processes are above zero, so that there are logarithms."""
+    whole: bool
+    """A count that is the same in every process but for the code: a whole number in each."""
+
+    @property
+    def absolute_error(self) -> float:
+        """The standard error in the metric's unit."""
+        return self.error * self.size
+
+
+def limits(
+    measurements: Sequence[Measurement],
+    limits: Mapping[str, object],
+    metrics: Mapping[str, Metric],
+    calibration: Calibration | None = None,
+) -> tuple[Expectation, ...]:
+    """One expectation per limit, in the order in which they are written.
+
+    `measurements` are of the same test, one per process; `limits` is what somebody wrote, by
+    metric. What is compared with the limit is the median m over the processes' medians, of the
+    whole step, with the half-width h = t(0.25 %, df) s c_k / sqrt(k): m exp(-h) to m exp(h), or
+    m - h to m + h in points of a percentage and where something is zero. s and df are those of
+    `scale.py`, of these processes and the class's scale (the `calibration`'s, where there is one).
+    Of counts that do not vary, only the whole numbers in the interval count. A metric that was not
+    measured is `unsupported`.
+
+    Raises UsageFailure for a limit that cannot be read.
+    """
+    first = measurements[0]
+    measured = samples_by_phase(measurements).get(STEP, {})
+    return tuple(
+        _limited(first, metrics[name], written, measured.get(name), calibration)
+        for name, written in limits.items()
+    )
+
+
+def ratio(
+    metric: Metric,
+    numerator: Sequence[Measurement],
+    denominator: Sequence[Measurement],
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    test: str = "",
+    subject: str = "",
+    calibration: Calibration | None = None,
+) -> Expectation:
+    """What is expected of `metric`'s quotient of two measurements, each given once per process.
+
+    r is the quotient of the medians over the processes' medians. Where all are above zero and the
+    metric is no percentage, on the log scale: d = log r, se^2 = the sum of both sides' s^2 c_k^2/k,
+    interval exp(d -+ t(0.25 %, df) se), with df the smaller of both sides'. Otherwise
+    num - bound den is compared with zero, with se^2 = s_num^2 + bound^2 s_den^2 (each times
+    c_k^2/k), which needs no division; the interval is that of Fieller, all bounds that would be
+    undecided, and is left out where it has no end.
+
+    `unsupported` is what was not collected on either side, and a ratio of nothing but zeros.
+    `processes` is the smaller number of the two. `test` and `subject` go into the expectation.
+    Raises UsageFailure for bounds that make no sense, see `check_bounds`.
+    """
+    check_bounds(above, below)
+    expectation = Expectation(
+        test=test,
+        metric=metric.name,
+        unit="",
+        subject=subject,
+        above=above,
+        below=below,
+        outcome=Outcome.UNSUPPORTED,
+        reason="not-collected",
+        processes=min(_processes(numerator), _processes(denominator)),
+    )
+    rounds = [
+        samples_by_phase(side).get(STEP, {}).get(metric.name) for side in (numerator, denominator)
+    ]
+    if rounds[0] is None or rounds[1] is None:
+        side = numerator if rounds[0] is None else denominator
+        return replace(expectation, detail=_said(side[0], metric.name))
+    over, under = (_centre(side, metric, calibration) for side in rounds if side is not None)
+    expectation = replace(expectation, processes=min(over.processes, under.processes))
+    if not any(value for side in rounds for process in side or () for value in process):
+        return replace(
+            expectation, reason="both-zero", detail="both are 0, and zeros have no ratio"
+        )
+    if over.positive and under.positive and not metric.percentage:
+        return _logarithmic(expectation, over, under)
+    return _linear(expectation, over, under)
+
+
+def check_bounds(above: float | None, below: float | None) -> None:
+    """Raises UsageFailure unless there is a bound, each is above zero, and above < below."""
+    for name, bound in (("above", above), ("below", below)):
+        number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+        if bound is not None and not (number and math.isfinite(bound) and bound > 0):
+            raise UsageFailure(f"{name}={bound!r}: a ratio above zero is needed, such as 0.25")
+    if above is None and below is None:
+        raise UsageFailure("a bound is needed: above=, below=, or both, for example below=0.25")
+    if above is not None and below is not None and above >= below:
+        raise UsageFailure(
+            f"above={above:g}, below={below:g}: no ratio lies between; above has to be the smaller"
+        )
+
+
+def _limited(
+    first: Measurement,
+    metric: Metric,
+    written: object,
+    rounds: Rounds | None,
+    calibration: Calibration | None,
+) -> Expectation:
+    limit = parse_limit(written, metric)
+    expectation = Expectation(
+        test=first.test,
+        metric=metric.name,
+        unit=metric.unit,
+        subject=first.name,
+        above=limit.bound if limit.lower else None,
+        below=None if limit.lower else limit.bound,
+        outcome=Outcome.UNSUPPORTED,
+        reason="not-collected",
+    )
+    if rounds is None:
+        said = _said(first, metric.name)
+        return replace(expectation, detail=said or "it was not among the metrics measured")
+    centre = _centre(rounds, metric, calibration)
+    low, high = _interval(centre, metric)
+    expectation = replace(
+        expectation, measured=centre.value, low=low, high=high, processes=centre.processes
+    )
+    above, below = expectation.above, expectation.below
+    return _decided(
+        expectation,
+        holds=(below is None or high <= below) and (above is None or low >= above),
+        broken=(below is not None and low > below) or (above is not None and high < above),
+    )
+
+
+def _interval(centre: _Centre, metric: Metric) -> tuple[float, float]:
+    """The interval of a value, in the metric's unit; the value lies inside."""
+    margin = quantile(UNCHANGED_RATE, centre.degrees_of_freedom) * centre.error
+    value = centre.value
+    if centre.positive and not metric.percentage:
+        low, high = _exp(math.log(value) - margin), _exp(math.log(value) + margin)
+    else:
+        low, high = value - margin * centre.size, value + margin * centre.size
+    if value >= 0:
+        low = max(low, 0.0)
+    if metric.percentage:
+        high = min(high, 100.0)
+    if centre.whole:
+        low, high = math.ceil(low), math.floor(high)
+    # Rounding, and counters that read 100.1 %, must not put the value outside of its interval.
+    return float(min(low, value)), float(max(high, value))
+
+
+def _logarithmic(expectation: Expectation, over: _Centre, under: _Centre) -> Expectation:
+    distance = math.log(over.value) - math.log(under.value)
+    margin = _quantile(over, under) * math.hypot(over.error, under.error)
+    low, high = distance - margin, distance + margin
+    # Compared as logarithms, so that swapped sides with inverse bounds are judged alike.
+    above = -math.inf if expectation.above is None else math.log(expectation.above)
+    below = math.inf if expectation.below is None else math.log(expectation.below)
+    return _decided(
+        replace(expectation, measured=_exp(distance), low=_exp(low), high=_exp(high)),
+        holds=above <= low and high <= below,
+        broken=high < above or low > below,
+    )
+
+
+def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectation:
+    t = _quantile(over, under)
+    errors = over.absolute_error, under.absolute_error
+
+    def apart(bound: float) -> tuple[float, float]:
+        """The interval of num - bound den."""
+        distance = over.value - bound * under.value
+        margin = t * math.hypot(errors[0], bound * errors[1])
+        return distance - margin, distance + margin
+
+    holds, broken = True, False
+    if expectation.above is not None:
+        low, high = apart(expectation.above)
+        holds, broken = holds and low >= 0, broken or high < 0
+    if expectation.below is not None:
+        low, high = apart(expectation.below)
+        holds, broken = holds and high <= 0, broken or low > 0
+    if under.value:
+        ends = _fieller(over.value, under.value, t * errors[0], t * errors[1])
+        measured = over.value / under.value
+        expectation = replace(expectation, measured=measured if math.isfinite(measured) else None)
+        if ends is not None:
+            expectation = replace(expectation, low=ends[0], high=ends[1])
+    return _decided(expectation, holds=holds, broken=broken)
+
+
+def _fieller(
+    over: float, under: float, over_margin: float, under_margin: float
+) -> tuple[float, float] | None:
+    """All ratios r with |over - r under| <= hypot(over_margin, r under_margin); None: no end.
+
+    The roots of (under^2 - under_margin^2) r^2 - 2 over under r + over^2 - over_margin^2, in parts
+    of `under`.
+    """
+    centre, a, b = over / under, over_margin / under, under_margin / under
+    if abs(b) >= 1:
+        return None
+    lead = 1 - b**2
+    # The root of centre^2 - lead (centre^2 - a^2), without the difference of large numbers.
+    root = math.hypot(a * math.sqrt(lead), b * centre)
+    low, high = (centre - root) / lead, (centre + root) / lead
+    if not all(map(math.isfinite, (low, high))):
+        return None
+    # Measured values are not negative, so their ratio is not either.
+    return (max(low, 0.0) if over >= 0 and under > 0 else low), high
+
+
+def _decided(expectation: Expectation, *, holds: bool, broken: bool) -> Expectation:
+    if broken and expectation.processes < LEAST_TO_ALARM:
+        outcome, reason = Outcome.INCONCLUSIVE, "too-few-processes"
+    elif broken:
+        outcome, reason = Outcome.BROKEN, "beyond"
+    elif holds:
+        outcome, reason = Outcome.HOLDS, "within"
+    else:
+        outcome, reason = Outcome.INCONCLUSIVE, "unsure"
+    return replace(expectation, outcome=outcome, reason=reason)
+
+
+def _centre(rounds: Rounds, metric: Metric, calibration: Calibration | None) -> _Centre:
+    tolerance = tolerance_for(metric, None, calibration)
+    values = [median(process) for process in rounds]
+    # The processes that were measured are all there is: their own spread counts, beside the class's
+    scale = scales({metric.name: rounds}, {metric.name: tolerance}, None)[metric.name]
+    count = len(values)
+    return _Centre(
+        value=float(median(values)),
+        error=error_of_median(scale.spread, count),
+        size=1.0 if tolerance.points else abs(fmean(values)),
+        degrees_of_freedom=scale.degrees_of_freedom,
+        processes=count,
+        positive=min(values) > 0,
+        whole=metric.metric_class is MetricClass.DETERMINISTIC
+        and all(float(value).is_integer() for value in (*values, median(values))),
+    )
+
+
+def _quantile(over: _Centre, under: _Centre) -> float:
+    degrees = min(over.degrees_of_freedom, under.degrees_of_freedom)
+    return quantile(UNCHANGED_RATE, degrees)
+
+
+def _said(measurement: Measurement, metric: str) -> str:
+    """Why `metric` was not collected; "" when nobody had asked for it."""
+    return next((entry.reason for entry in measurement.unsupported if entry.metric == metric), "")
+
+
+def _processes(measurements: Sequence[Measurement]) -> int:
+    return len({measurement.process for measurement in measurements})
+
+
+def _exp(logarithm: float) -> float:
+    return math.exp(min(logarithm, _LARGEST_LOGARITHM))

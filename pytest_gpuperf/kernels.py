@@ -1,0 +1,379 @@
+"""What a GPU kernel's name says: which family of work it is, and a short name for people.
+
+Names are the demangled ones that CUPTI, Nsight and torch.profiler give. Most libraries document no
+naming scheme, so the rules below are read off real names: those recorded on an H200
+(tests/data/h200-kernels) and those in public traces and issues (tests/data/kernel-names.json, each
+with its source). A name that no rule knows is "other", never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+Family = Literal[
+    "convolution-forward",
+    "convolution-data-gradient",
+    "convolution-weight-gradient",
+    "gemm",
+    "attention",
+    "normalization",
+    "elementwise",
+    "layout",
+    "reduction",
+    "resampling",
+    "optimizer",
+    "copy",
+    "other",
+]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+"""All families. Softmax counts as a reduction, random numbers as elementwise, moving data between
+memory formats as layout, pooling and interpolation as resampling, the driver's copies and fills as
+copy, communication between GPUs as other."""
+
+LONGEST = 60
+"""Characters of the longest short name."""
+_COMFORTABLE = 44
+"""Template arguments are appended to a short name as long as it stays within this."""
+_HEAD = 2000
+"""Characters of a name that are read. ATen repeats its template arguments in the signature (5,050
+characters for one random fill); what tells kernels apart stands far before this. The bound makes
+the cost of any name constant, whatever the patterns do."""
+
+
+def _rule(pattern: str, family: Family) -> tuple[re.Pattern[str], Family]:
+    return re.compile(pattern, re.VERBOSE), family
+
+
+_RULES = (
+    # Memcpy DtoD (Device -> Device), Memset (Device), [CUDA memcpy HtoD] (nvprof and nsys)
+    _rule(r"^(Mem(cpy|set)\b|\[CUDA\ mem(cpy|set))", "copy"),
+    # ncclDevKernel_AllReduce_Sum_f32_RING_LL: before the reductions, it waits for other GPUs
+    _rule(r"nccl|[aA]ll_?[rR]educe", "other"),
+    # Inductor names the operations it fused, so its kernels are told by those names, and before any
+    # library's: triton_poi_fused__scaled_dot_product_... only prepares an attention's input.
+    _rule(r"^triton_tem_fused\w*attention", "attention"),
+    _rule(r"^triton_tem_fused\w*convolution_backward", "convolution-data-gradient"),
+    _rule(r"^triton_tem_fused\w*convolution", "convolution-forward"),
+    _rule(r"^triton_(tem|mm)_", "gemm"),
+    # triton_for_fused_0: torch._foreach_*, which is what optimizers are made of
+    _rule(r"^triton_for_", "optimizer"),
+    _rule(r"^triton_\w*(layer|group|batch|rms|instance)_norm", "normalization"),
+    _rule(r"^triton_(red|per|spl|mix)_", "reduction"),
+    _rule(
+        r"""^triton_poi_fused_((_to_copy|_unsafe_view|cat|clone|constant_pad_nd|copy|permute
+        |transpose|view|t)_)+\d+$""",
+        "layout",
+    ),
+    _rule(r"^triton_poi_", "elementwise"),
+    # cudnn_generated_fort_native_sdpa_sm90_flash_fprop_..., pytorch_flash::flash_fwd_kernel,
+    # fmha_cutlassF_f32_aligned_64x64_rf_sm80, cudnn::fusion::compute_dot_do_o_specialized
+    _rule(
+        r"""_sdpa(_|$)|flash_(fwd|bwd)|[Ff]lash_?[Aa]tt|fmha|AttentionKernel|AttentionBackwardKernel
+        |PagedKVCache|compute_dot_do_o|convert_dq_to_16bits""",
+        "attention",
+    ),
+    # at::native::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>. The plain foreach
+    # functors, too: nothing else of a training step launches them.
+    _rule(
+        r"multi_tensor_apply|[Aa]dam(W|_|Functor|Math|Kernel)|[Aa]dagrad|LAMBStage|sgd_|ApplyMoment",
+        "optimizer",
+    ),
+    # sm90_xmma_wgrad_indexed_implicit_gemm_..., cudnn::cnn::wgrad2d_grouped_direct_kernel,
+    # CUTLASS's Conv2dWgrad...; legacy volta_scudnn_..._stridedB_splitK_... splits a long sum
+    _rule(
+        r"[wW]grad|stridedB_splitK|conv_depthwise\w*(grad|backward)_weight",
+        "convolution-weight-gradient",
+    ),
+    # sm80_xmma_dgrad_implicit_gemm_..., convolveNd_dgrad_float_engine, cudnn::detail::dgrad_engine
+    _rule(
+        r"[dD]grad|stridedB|computeBOffsets|conv_depthwise\w*backward|col2(im|vol)",
+        "convolution-data-gradient",
+    ),
+    # sm80_xmma_fprop_implicit_gemm_..., implicit_convolveNd_sgemm, _5x_cudnn_volta_scudnn_...,
+    # volta_s884cudnn_..., cudnn::winograd_nonfused::winogradForwardData4x4, FFTs of a convolution:
+    # where only the algorithm is named, the direction cannot be known, and forward it is.
+    _rule(
+        r"""[fF]prop|(im|ex)plicit_convolve|convolveNd|scudnn|[hsi]\d{3,5}cudnn|[wW]inograd
+        |conv[23]d_(grouped|c1_k1)|conv_depthwise|first_layer_fwd|im2col|vol2col
+        |computeOffsetsKernel|fft[12]d_[rc]2[rc]""",
+        "convolution-forward",
+    ),
+    # cuBLAS's own transposition: before the matrix products, its parameters name cuBLAS
+    _rule(r"transpose_readWrite", "layout"),
+    # ampere_sgemm_128x64_tn, sm90_xmma_gemm_..., nvjet_sm90_tst_..., cutlass_80_tensorop_s1688gemm,
+    # internal::gemvx::kernel, cublasLt::splitKreduce_kernel, epilogue::impl::globalKernel<cublasLt>
+    _rule(r"[gG]emm|GEMM|gemv|nvjet|splitKreduce|cublas|[mM]atmul|fused_moe_kernel", "gemm"),
+    # Contiguous on both sides, so a cast and no other layout:
+    # unrolled_elementwise_kernel<direct_copy_kernel_cuda..., TrivialOffsetCalculator<...>>
+    _rule(r"vectorized_elementwise_kernel<[^,]{1,9},[^,]{0,80}_copy_kernel", "elementwise"),
+    _rule(
+        r"^void\ at::native::unrolled_elementwise_kernel<.*_copy_kernel.*\ Trivial", "elementwise"
+    ),
+    # cudnn::engines_precompiled::nchwToNhwcKernel, nhwcAddPaddingKernel, tensorTransformGeneric,
+    # elementwise_kernel<..., direct_copy_kernel_cuda...>, CatArrayBatchedCopy; TensorFlow's
+    # SwapDimension1And2InTensor3UsingTiles
+    _rule(
+        r"""nchwToNhwc|nhwcToNchw|PaddingKernel|tensorTransform|[cC]ubeTranspose|CatArray
+        |_copy_kernel(_cuda)?\(|_copy_kernel_cuda|SwapDimension|ShuffleInTensor
+        |(constant|reflection|replication)_pad|batched_transpose""",
+        "layout",
+    ),
+    # upsample_trilinear3d_out_frame, max_pool_forward_nchw, cudnn::ops::pooling_bw_kernel_max
+    _rule(
+        r"upsample_|interpolate|grid_sampler|max_?pool|avg_?pool|average_pool|pooling_[fb]w",
+        "resampling",
+    ),
+    # RowwiseMomentsCUDAKernel and the other kernels of ATen's GroupNorm and LayerNorm, also where
+    # only the function of an elementwise kernel says so (GroupNormKernelImplInternal); cuDNN's
+    # bn_fw_tr_1C11_kernel_NCHW
+    _rule(
+        r"""RowwiseMoments|Compute\w*FusedParams|ComputeInternalGradients|GammaBetaBackward
+        |([lL]ayer|[gG]roup|[bB]atch|[iI]nstance|RMS|rms)_?[nN]orm|bn_[fb]w_|LayerNorm|ln_[fb]wd""",
+        "normalization",
+    ),
+    # at::native::reduce_kernel<..., MeanOps>, softmax_warp_forward, cunn_SoftMaxBackwardSmem,
+    # cub::DeviceReduceKernel, TensorFlow's BiasGradNHWC_SharedAtomics
+    _rule(r"[rR]educe|reduction|[sS]oft_?[mM]ax|BiasGrad|WelfordOps|nll_loss_forward", "reduction"),
+    # at::native::vectorized_elementwise_kernel, distribution_..., cudnn's op_generic_tensor_kernel,
+    # scalePackedTensor_kernel; Eigen and TensorFlow's Mul_GPU_DT_FLOAT_DT_FLOAT_kernel
+    _rule(
+        r"""[eE]lementwise|distribution_|dropout|[rR]andom|op_(generic_)?tensor|Tensor(4|5)d_kernel
+        |PackedTensor_kernel|convertTensor|EigenMetaKernel|_GPU_DT_|BiasN[CH]|act_and_mul
+        |kernelPointwiseApply""",
+        "elementwise",
+    ),
+)
+"""What a name must contain, and its family; the first that fits decides."""
+
+_PAPER = (
+    ("KN1", "sm80_xmma_fprop_implicit"),
+    ("KN2", "sm90_xmma_fprop_implicit"),
+    ("KN3", "RowwiseMomentsCUDAKernel"),
+    ("KN4", "elementwise_kernel"),
+    ("KN5", "nhwcToNchwKernel"),
+    ("KN6", "implicit_convolveNd"),
+    ("KN7", "_5x_cudnn_volta_scudnn"),
+    ("KN8", "nhwcAddPaddingKernel"),
+)
+
+
+def family(name: str) -> Family:
+    """The family of the kernel of that name; "other" where no rule knows it."""
+    head = name[:_HEAD]
+    return next((found for pattern, found in _RULES if pattern.search(head)), "other")
+
+
+def paper_name(name: str) -> str | None:
+    """KN1 to KN8 of the ICPE 2026 paper on Med-DDPM (its table 2), or None.
+
+    The table gives beginnings of names, so the kernel's own name must begin like it:
+    `vectorized_elementwise_kernel` is not KN4.
+    """
+    own, _ = _parts(_plain(name))
+    own = own.rpartition("::")[2]
+    return next((short for short, prefix in _PAPER if own.startswith(prefix)), None)
+
+
+def short_name(name: str) -> str:
+    """A name of about 40 and at most 60 characters that people can tell kernels by.
+
+    It has the kernel's own name without namespaces, and what tells it from its siblings: the
+    function that an ATen kernel applies, data types and tile of a matrix product or convolution,
+    the plain template arguments of any other. Different kernels can share one.
+    """
+    head = _plain(name)
+    for shorten in (_xmma, _mangled, _templated):
+        short = shorten(head)
+        if short:
+            return _cut(short)
+    return _cut(head) or "(no name)"
+
+
+def _plain(name: str) -> str:
+    """What is read of a name, without anonymous namespaces, on one line of printable text."""
+    head = re.sub(r"(\(anonymous namespace\)|<unnamed>|\{anonymous\})::", "", name[:_HEAD])
+    return " ".join("".join(c if c.isprintable() else " " for c in head).split())
+
+
+def _cut(text: str) -> str:
+    """Cut in the middle: siblings of generated names differ in their ends."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 15]}...{text[-12:]}"
+
+
+def _parts(head: str) -> tuple[str, str]:
+    """The kernel's qualified name and its template arguments, by one pass over the brackets.
+
+    A space outside brackets ends a return type; a parenthesis outside of them begins the arguments.
+    """
+    depth = start = opened = closed = end = 0
+    for index, char in enumerate(head):
+        if depth == 0 and char == "(":
+            end = index
+            break
+        if depth == 0 and char == " ":
+            start, opened, closed = index + 1, 0, 0
+        elif depth == 0 and char == "<":
+            opened, depth = index, 1
+        elif char in "<({":
+            depth += 1
+        elif char in ">)}" and depth:
+            depth -= 1
+            closed = index
+    else:
+        end = len(head)
+    if not opened:
+        return head[start:end], ""
+    return head[start:opened], head[opened + 1 : closed if closed > opened else end]
+
+
+_DTYPES = {
+    "float": "f32", "double": "f64", "c10::BFloat16": "bf16", "__nv_bfloat16": "bf16",
+    "c10::Half": "f16", "__half": "f16", "unsigned int": "u32", "long": "i64", "int": "i32",
+    "true": "T", "false": "F",
+}  # fmt: skip
+_XMMA = re.compile(r"(sm\d+)_xmma_(depthwise_convolution_)?(fprop|dgrad|wgrad|gemm)_(\w+)")
+_XMMA_TYPE = re.compile(r"_(tf32|bf16|f16|f64|i8|e4m3|e5m2|f32)")
+# What else tells xmma kernels of one kind, type and tile apart.
+_XMMA_FLAGS = (
+    ("_indexed", "idx"), ("_wo_smem", "nosmem"), ("_strided", "strided"), ("_split_k", "splitk"),
+    ("segment_k_on", "segk"), ("t1r1s1", "1x1x1"),
+)  # fmt: skip
+
+
+def _xmma(head: str) -> str:
+    """sm90_xmma_wgrad tf32 128x128x32, of cuDNN's and cuBLAS's kernels; "" for others."""
+    found = _XMMA.match(head)
+    if not found:
+        return ""
+    arch, depthwise, kind, rest = found.groups()
+    rest = f"_{rest}"
+    # f32f32_tf32f32_f32 computes in tf32: the narrower type, wherever it stands
+    types = _XMMA_TYPE.findall(rest.replace("f32f32_tf32", "f32_tf32", 1))
+    dtype = next(
+        (t for t in ("tf32", "bf16", "f16", "i8", "e4m3", "e5m2", "f64") if t in types), "f32"
+    )
+    layout = re.search(r"_([nt][nt])_[nt]_|_(nchw)_tile", rest)
+    tile = re.search(r"tilesize([\dx]+)", rest)
+    words = [f"{arch}_xmma_{'dw_' if depthwise else ''}{kind}", dtype]
+    words += [next(filter(None, layout.groups()))] if layout else []
+    words += [tile[1]] if tile else []
+    return " ".join(words + [short for text, short in _XMMA_FLAGS if text in rest])
+
+
+def _mangled(head: str) -> str:
+    """The first telling identifiers of a name that nobody demangled; "" for others."""
+    if not head.startswith("_Z"):
+        return ""
+    names: list[str] = []
+    position = 2
+    while len(names) < 2 and (found := _LENGTH.search(head, position)):
+        position = found.end() + int(found[1])
+        word = head[found.end() : position]
+        if word not in _NAMESPACES and not word.startswith("_GLOBAL_"):
+            names.append(word)
+    return " ".join(names)
+
+
+_LENGTH = re.compile(r"(?<!\d)(?<!L[ijlmb])(\d{1,3})(?=[A-Za-z_])")
+_NAMESPACES = {
+    "at", "native", "cuda", "cutlass", "cudnn", "cutlass_cudnn", "conv", "gemm", "kernel",
+}  # fmt: skip
+
+# Functions that only carry the one that matters.
+_CARRIERS = {
+    "gpu_kernel_impl", "gpu_kernel_impl_nocast", "ReduceOp", "func_wrapper_t", "TensorListMetadata",
+    "TensorListScalarListMetadata", "FusedOptimizerTensorListMetadata", "ADAM_MODE", "OpaqueType",
+    "normal_and_transform", "uniform_and_transform", "gpu_index_kernel",
+}  # fmt: skip
+_FUNCTION = re.compile(
+    r"at::native::(?:\w+::)*(\w+)(?!\w|::)"
+    r"|\b(\w+Functor|(?<=std::)(?:multiplies|plus|minus|divides))\b"
+)
+_WEAR = re.compile(
+    r"^launch_|^(CUDA)?Functor_?|(_cuda)?_kernel(_impl|_cuda)*$|_?[Ff]unctor(?=\w?$|[A-Z])"
+    r"|_functor$|_impl$|KernelImplInternal$|(?<=\w)Ops$"
+)
+_LAMBDA = re.compile(r"lambda\(([\w:, ]+)\)")
+
+
+def _templated(head: str) -> str:
+    """The kernel's own name with its function or template arguments; "" if it has no name."""
+    if family(head) == "copy":
+        return head
+    qualified, arguments = _parts(head)
+    own = qualified.rpartition("::")[2]
+    if own in ("Kernel", "Kernel2") and arguments:  # cutlass::Kernel2<cutlass_80_...>
+        own, arguments = arguments.partition("<")[0].rpartition("::")[2], ""
+    elif own.lower() in ("kernel", "device_kernel") and "::" in qualified:
+        inner = re.search(r"(GemmUniversal|FlashAtt\w+|\w+(?=::Kernel_traits))", arguments)
+        own = " ".join(qualified.split("::")[-2:-1] + ([inner[1]] if inner else []))
+    own = _own(own)
+    functions = _functions(arguments) if own.endswith(_ATEN) else []
+    if functions:
+        plain = re.match(r"(\d+), (\d+),", arguments) if own == "reduce_kernel" else None
+        size = [f"{plain[1]}x{plain[2]}"] if plain else []
+        own = re.sub(r"_kernel$", "", own)
+        return " ".join([own, *size, *functions])
+    direction = re.search(r"implicit_gemm::([fdw]\w+?)(_indexed)?::", arguments)
+    for word in [direction[1]] if direction else _values(arguments):
+        if len(own) + 1 + len(word) > _COMFORTABLE:
+            break
+        own = f"{own} {word}"
+    return own
+
+
+# Kernels that are nothing without the function they apply.
+_ATEN = ("elementwise_kernel", "reduce_kernel", "apply_kernel", "distribution_kernel")
+
+
+def _own(own: str) -> str:
+    """A name that is its own, without what all its siblings have."""
+    own = re.sub(r"^_5x_cudnn_|^cudnn_(generated_fort_native|infer|train)_|_fused(?=_)", "", own)
+    own = re.sub(r"_knob_\d+|_cga[\dx]+|_v1$", "", own)
+    own = re.sub(r"^(cutlass(?:_\d+)?)_tensorop_", r"\1_", own)
+    return own.replace("distribution_elementwise_grid_stride", "distribution")
+
+
+def _functions(arguments: str) -> list[str]:
+    """The functions that an ATen kernel applies, and on what: `AUnary Mul f32`, `sum bf16`."""
+    functions: list[str] = []
+    own_type: list[str] = []
+    last = 0
+    for found in _FUNCTION.finditer(arguments):
+        word = found[1] or found[2]
+        if word in _CARRIERS or word[:6] in ("Tensor", "Opaque") or word.endswith("Cast"):
+            continue
+        if functions and "(" in arguments[last : found.start()].replace("operator()", ""):
+            break  # past the function, at its parameters
+        word = _WEAR.sub("", word).strip("_")
+        last = found.end()
+        types = re.match(r"<([\w:, ]+)", arguments[last : last + 80])
+        own_type = own_type or (_values(types[1])[:1] if types else [])
+        functions += [word] if word else []
+        if len(functions) == 2:
+            break
+    # lambda(float, float): how many values it takes tells backward functions from forward ones.
+    # lambda(int) takes an index.
+    taken = _LAMBDA.search(arguments)
+    values = _values(taken[1])[:1] if taken and "ReduceOp" not in arguments else []
+    if not values or (own_type and values == ["i32"]):
+        values = [re.sub(r"x\d+$", "", word) for word in own_type]
+    return functions + values if functions else []
+
+
+def _values(arguments: str) -> list[str]:
+    """The plain arguments before the first that is a type of its own, repeats counted: f32x3."""
+    words: list[list[str | int]] = []
+    for argument in re.split(r", ", arguments):
+        # (cudnnKernelDataType_t)0; nsys writes all values like that, nvprof int=4
+        plain = re.sub(r"^(\([\w:]+\)|\w+=)(?=\d)", "", argument.strip())
+        opaque = re.search(r"OpaqueType<(\d+)u?>$", plain)
+        word = f"{opaque[1]}B" if opaque else _DTYPES.get(plain, plain if plain.isdigit() else "")
+        if not word:
+            break
+        if words and words[-1][0] == word and not word[0].isdigit():
+            words[-1][1] = int(words[-1][1]) + 1
+        else:
+            words.append([word, 1])
+    return [f"{word}x{count}" if int(count) > 1 else str(word) for word, count in words]

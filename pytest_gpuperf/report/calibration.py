@@ -1,0 +1,129 @@
+"""What `gpuperf calibrate` prints: spreads, scales and false alarms of one suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.calibration import Finding
+from pytest_gpuperf.judge.calibration import Estimate
+from pytest_gpuperf.report import numbers, table
+from pytest_gpuperf.report.line import Line
+
+ENOUGH_PROCESSES, ENOUGH_ALLOCATIONS = 20, 3
+"""What a sound estimate needs."""
+_HEADINGS = ("class", "rounds", "processes", "allocations", "GPUs", "default", "scale")
+_INDENT = "  "
+_NOTHING = "-"
+
+
+def lines(found: Finding, width: int) -> list[Line]:
+    """One finding as lines of at most `width` characters.
+
+    Where the columns do not fit, each class becomes stacked lines.
+    """
+    counted = found.calibration
+    device = found.device
+    heading = [
+        f"{found.suite} on {device.name} ({device.arch}): {_count(counted.processes, 'process')},",
+        f"{_count(counted.allocations, 'allocation')} (a GPU on a day),",
+        _count(counted.units, "GPU"),
+    ]
+    return [
+        *(Line(text, "heading") for text in table.wrapped(heading, width, "")),
+        *map(Line, _table([_cells(k.value, e) for k, e in found.estimates.items()], width)),
+        *_false_alarms(found, width),
+        *_notes(found, width),
+    ]
+
+
+def share(number: float | None) -> str:
+    """A spread: "1.23 ppm", "120 ppm", "0.12 %"; "-" where it is not known."""
+    if number is None:
+        return _NOTHING
+    if number < 5e-5:
+        return numbers.moved(number).removeprefix("+")
+    # Up to 0.1 %, so that a scale of 0.014 % is not read as 0.01 %.
+    if number < 9.995e-4:
+        return f"{number * 1e6:.3g} ppm"
+    return f"{number * 100:.3g} %"
+
+
+def _cells(name: str, estimate: Estimate) -> tuple[str, ...]:
+    spread = estimate.spread
+    return (
+        name,
+        share(spread.rounds),
+        share(spread.processes),
+        share(spread.allocations),
+        share(spread.units),
+        share(estimate.default),
+        share(estimate.scale),
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
+    widths = [max(len(row[i]) for row in [_HEADINGS, *rows]) for i in range(len(_HEADINGS))]
+    if len(_INDENT) + sum(widths) + 2 * (len(widths) - 1) <= width:
+        return [_aligned(row, widths) for row in [_HEADINGS, *rows]]
+    return [text for row in rows for text in _stacked(row, width)]
+
+
+def _stacked(row: tuple[str, ...], width: int) -> list[str]:
+    name, *cells, default, scale = row
+    parts = [f"{heading} {cell}," for heading, cell in zip(_HEADINGS[1:-2], cells, strict=True)]
+    return [
+        *table.wrapped([f"{name}:", f"scale {scale} (default {default})"], width, _INDENT),
+        *table.wrapped([*parts[:-1], parts[-1].removesuffix(",")], width, _INDENT * 2),
+    ]
+
+
+def _aligned(row: tuple[str, ...], widths: Sequence[int]) -> str:
+    name, *cells = row
+    padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+    return _INDENT + "  ".join([name.ljust(widths[0]), *padded])
+
+
+def _false_alarms(found: Finding, width: int) -> list[Line]:
+    nights = found.nights
+    if nights.at_most is None:
+        text = "false alarms: not measured, since no test has 6 processes or more"
+        return [Line(part, "doubtful") for part in table.wrapped([text], width, "")]
+    text = (
+        f"false alarms: {nights.false_alarms} of {_count(nights.nights, 'night')} "
+        f"(at most {nights.at_most * 100:.1f} % with 95 % confidence)"
+    )
+    if nights.undecided:
+        text += f"; {nights.undecided} stayed inconclusive"
+    tone = "bad" if nights.false_alarms else "doubtful" if nights.undecided else "good"
+    return [Line(part, tone) for part in table.wrapped([text], width, "")]
+
+
+def _notes(found: Finding, width: int) -> list[Line]:
+    counted = found.calibration
+    notes = [f"warning: {text}" for text in found.warnings]
+    notes += [
+        f"note: {kind.value}: days differ more than processes: more processes on one day do not "
+        "help; the judge uses the error between allocations"
+        for kind, estimate in found.estimates.items()
+        if estimate.days_dominate
+    ]
+    if found.apart:
+        notes.append(
+            f"note: {_count(len(found.apart), 'process')} more than 5 SD from the others of the "
+            "same allocation, and counted all the same"
+        )
+    if counted.processes < ENOUGH_PROCESSES or counted.allocations < ENOUGH_ALLOCATIONS:
+        notes.append(
+            f"note: {_count(counted.processes, 'process')} of "
+            f"{_count(counted.allocations, 'allocation')}: a sound estimate needs "
+            f"{ENOUGH_PROCESSES} processes or more, of {ENOUGH_ALLOCATIONS} allocations or more "
+            "(other GPUs, other days)"
+        )
+    return [Line(part, "doubtful") for text in notes for part in table.wrapped([text], width, "")]
+
+
+def _count(number: int, noun: str) -> str:
+    """A number with its noun: "1 process", "2 processes"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"

@@ -1,0 +1,57 @@
+"""What a test's place and markers say about its measurements, checked, without pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge.limit import parse_limit
+from pytest_gpuperf.judge.tolerance import parse
+from pytest_gpuperf.metrics import catalogue
+
+
+@dataclass(frozen=True)
+class TestTraits:
+    """What a test's place and markers say about its measurements."""
+
+    __test__ = False
+
+    nodeid: str
+    suite: str
+    configuration: str = ""
+    metrics: str | None = None
+    tolerance: Mapping[str, str] = field(default_factory=dict)
+    rounds: int | None = None
+    limit: Mapping[str, object] = field(default_factory=dict)
+    """As written, by metric; `judge/limit.py` reads it."""
+
+
+def checked(options: Mapping[str, object]) -> dict[str, object]:
+    """The keywords of the marker gpuperf, as those of TestTraits. Raises UsageFailure."""
+    known = ("metrics", "tolerance", "rounds", "limit")
+    for key in options:
+        if key not in known:
+            raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
+    metric_set = options.get("metrics")
+    if metric_set is not None and metric_set not in tuple(catalogue().sets):
+        sets = ", ".join(catalogue().sets)
+        raise UsageFailure(f"metrics={metric_set!r}: no such set; known are {sets}")
+    rounds = options.get("rounds")
+    if rounds is not None and (type(rounds) is not int or rounds < 1):
+        raise UsageFailure(f"rounds={rounds!r}: a whole number from 1 on is needed")
+    tolerance = options.get("tolerance", {})
+    if not isinstance(tolerance, Mapping):
+        raise UsageFailure(f'tolerance={tolerance!r}: write a mapping, {{"cycles": "1%"}}')
+    for name, written in tolerance.items():
+        if name not in catalogue().metrics:
+            raise UsageFailure(f'tolerance for "{name}": no such metric (docs/metrics.md)')
+        parse(written, catalogue().metrics[name])
+    limit = options.get("limit", {})
+    if not isinstance(limit, Mapping):
+        raise UsageFailure(f'limit={limit!r}: write a mapping, {{"duration": "250ms"}}')
+    for name, written in limit.items():
+        if name not in catalogue().metrics:
+            raise UsageFailure(f'limit for "{name}": no such metric (docs/metrics.md)')
+        parse_limit(written, catalogue().metrics[name])
+    return dict(options)

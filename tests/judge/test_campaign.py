@@ -1,0 +1,150 @@
+"""The judge on identical code, as it was really measured: an A/A campaign on H200s.
+
+`tests/data/h200-campaign` holds 21 fresh processes of the four Med-DDPM configurations, on nine
+GPUs of three machines that were started apart, one file per GPU. docs/statistics.md has the command
+that recorded them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import baselines, runs
+from pytest_gpuperf.calibration import findings
+from pytest_gpuperf.judge.looks import settled
+from pytest_gpuperf.judge.nights import folds, strangers
+from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, Calibration, Measurement, Outcome, Verdict
+
+FILES = sorted((Path(__file__).parents[1] / "data" / "h200-campaign").glob("*.json.xz"))
+CONFIGURATIONS = ("baseline", "tf32", "channels_last", "tf32_channels_last")
+each_configuration = pytest.mark.parametrize("configuration", CONFIGURATIONS)
+with_and_without_calibration = pytest.mark.parametrize("calibrated", [False, True])
+
+
+@cache
+def measured(configuration: str) -> tuple[Measurement, ...]:
+    """All processes of one configuration."""
+    every = [m for file in FILES for m in runs.load(file).measurements]
+    return tuple(m for m in every if m.configuration == configuration)
+
+
+@cache
+def calibration() -> Calibration:
+    """What the campaign says of the noise."""
+    (found,) = findings([runs.load(file) for file in FILES], "2026-11-21")
+    return found.calibration
+
+
+def verdicts_on(
+    new: Sequence[Measurement], baseline: Sequence[Measurement], *, calibrated: bool = False
+) -> tuple[Verdict, ...]:
+    """What is said of `new` had `baseline` been accepted."""
+    entry = baselines.entry_of(baseline, recorded="")
+    known = Reference(
+        entry.samples,
+        units=entry.units,
+        days=entry.days,
+        calibration=calibration() if calibrated else None,
+    )
+    return judge(new, known, catalogue().metrics, {})
+
+
+def more_of(metric: str, share: float, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The same measurements with so much more of a metric."""
+    return [
+        replace(
+            measurement,
+            samples=tuple(
+                replace(s, values=tuple((1 + share) * v for v in s.values))
+                if s.metric == metric
+                else s
+                for s in measurement.samples
+            ),
+        )
+        for measurement in measurements
+    ]
+
+
+def outcome(verdicts: Sequence[Verdict], metric: str) -> Outcome:
+    """The outcome of one metric of the whole step."""
+    return next(v.outcome for v in verdicts if (v.phase, v.metric) == (STEP, metric))
+
+
+@each_configuration
+def test_the_campaign_is_as_large_as_was_asked_for(configuration: str) -> None:
+    found = measured(configuration)
+    assert len({m.process for m in found}) == 21
+    assert len({m.fingerprint.device.identity for m in found}) == 9
+    assert {m.fingerprint.device.name for m in found} == {"NVIDIA H200"}
+
+
+@each_configuration
+@with_and_without_calibration
+def test_identical_code_is_unchanged_in_every_night(configuration: str, calibrated: bool) -> None:
+    processes = measured(configuration)
+    nights = 0
+    for baseline, held_out in (*folds(processes), *strangers(processes)):
+        for process in held_out:
+            verdicts = verdicts_on([process], baseline, calibrated=calibrated)
+            gated = [v for v in verdicts if v.outcome is not Outcome.REPORTED]
+            assert {v.metric for v in gated} == {"cycles", "instructions", "step_time"}
+            assert settled(gated)
+            assert {v.outcome for v in gated} == {Outcome.UNCHANGED}
+            nights += 1
+    assert nights >= 3 * 16 + 21
+
+
+def test_no_night_of_the_campaign_alarms() -> None:
+    found = calibration()
+    assert (found.nights, found.false_alarms) == (84, 0)
+
+
+@each_configuration
+@with_and_without_calibration
+def test_a_fiftieth_of_a_percent_of_instructions_is_detectable(
+    configuration: str, calibrated: bool
+) -> None:
+    baseline, held_out = next(folds(measured(configuration)))
+    for process in held_out:
+        verdicts = verdicts_on([process], baseline, calibrated=calibrated)
+        (found,) = (v for v in verdicts if (v.phase, v.metric) == (STEP, "instructions"))
+        assert found.detectable is not None
+        assert found.detectable <= 2e-4
+
+
+@each_configuration
+@pytest.mark.parametrize("share", [0.0005, -0.0005, 0.005])
+def test_a_twentieth_of_a_percent_of_instructions_is_found_in_every_set_of_three(
+    configuration: str, share: float
+) -> None:
+    for baseline, held_out in folds(measured(configuration)):
+        for first in range(len(held_out) - 2):
+            three = more_of("instructions", share, held_out[first : first + 3])
+            found = outcome(verdicts_on(three, baseline), "instructions")
+            assert found is (Outcome.REGRESSED if share > 0 else Outcome.IMPROVED)
+            alone = outcome(verdicts_on(three[:1], baseline), "instructions")
+            assert alone is Outcome.INCONCLUSIVE
+
+
+@each_configuration
+@pytest.mark.parametrize("share", [0.01, -0.01])
+def test_a_percent_of_cycles_is_found_on_a_gpu_that_the_baseline_has(
+    configuration: str, share: float
+) -> None:
+    (five,) = (
+        [m for m in measured(configuration) if m.fingerprint.device.identity == unit]
+        for unit in {m.fingerprint.device.identity for m in measured(configuration)}
+        if sum(m.fingerprint.device.identity == unit for m in measured(configuration)) == 5
+    )
+    for left_out in range(5):
+        order = five[left_out:] + five[:left_out]
+        three = more_of("cycles", share, order[:3])
+        found = outcome(verdicts_on(three, order[3:]), "cycles")
+        assert found is (Outcome.REGRESSED if share > 0 else Outcome.IMPROVED)

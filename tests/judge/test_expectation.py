@@ -1,0 +1,433 @@
+"""Limits and ratios: how they are written, the interval, and the outcome around each bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge.expectation import check_bounds, limits, ratio
+from pytest_gpuperf.judge.limit import parse_limit
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import Calibration, Expectation, Measurement, Outcome, Spread
+from tests.examples import measurement, processes
+
+METRICS = catalogue().metrics
+INCONCLUSIVE, HOLDS, BROKEN = Outcome.INCONCLUSIVE, Outcome.HOLDS, Outcome.BROKEN
+
+T_20 = float(stats.t.isf(0.0025, 20))
+"""For one process: the class's scale alone, which counts for 20 degrees of freedom."""
+
+
+def of(metric: str, *medians: float) -> list[Measurement]:
+    """Measurements of one metric, one process per value."""
+    return processes(metric, [[value] for value in medians])
+
+
+def limit(metric: str, written: object, *medians: float) -> Expectation:
+    """What comes of one limit."""
+    (expectation,) = limits(of(metric, *medians), {metric: written}, METRICS)
+    return expectation
+
+
+def quotient(
+    metric: str,
+    over: Sequence[float],
+    under: Sequence[float],
+    above: float | None = None,
+    below: float | None = None,
+) -> Expectation:
+    """What comes of one ratio."""
+    return ratio(METRICS[metric], of(metric, *over), of(metric, *under), above=above, below=below)
+
+
+@pytest.mark.parametrize(
+    ("metric", "written", "bound"),
+    [
+        ("duration", "250ms", 250e6),
+        ("duration", "1.5 s", 1.5e9),
+        ("duration", "80us", 80e3),
+        ("duration", "7ns", 7.0),
+        ("step_time", "250ms", 250.0),
+        ("step_time", "2s", 2000.0),
+        ("peak_memory", "6GiB", 6 * 2.0**30),
+        ("peak_memory", "6GB", 6e9),
+        ("peak_memory", "512KiB", 2.0**19),
+        ("dram_bytes", "1TiB", 2.0**40),
+        ("saved_bytes", "0B", 0.0),
+        ("cycles", "450M", 450e6),
+        ("cycles", "2.5G", 2.5e9),
+        ("instructions", "1T", 1e12),
+        ("operators", "3506", 3506.0),
+        ("operators", 3506, 3506.0),
+        ("flops", "260 GFLOP", 260e9),
+        ("flops", "260G", 260e9),
+        ("sm_throughput", "30%", 30.0),
+        ("ipc", "1.5", 1.5),
+        ("ipc", 1.5, 1.5),
+    ],
+)
+def test_limits_as_people_write_them(metric: str, written: object, bound: float) -> None:
+    parsed = parse_limit(written, METRICS[metric])
+    assert parsed.bound == pytest.approx(bound)
+    assert not parsed.lower
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_limit_is_a_lower_bound_only_for_what_is_better_when_higher(metric: str) -> None:
+    example = {"%": "30%", "ns": "1ms", "ms": "1ms", "bytes": "1B"}.get(METRICS[metric].unit, "1")
+    lower = parse_limit(example, METRICS[metric]).lower
+    assert lower == (metric in ("tensor_utilization", "l1_hit_rate", "l2_hit_rate"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "written", "example"),
+    [
+        ("duration", "250", '"250ms"'),
+        ("duration", 250, '"250ms"'),
+        ("duration", "250MiB", '"250ms"'),
+        ("peak_memory", "6", '"6GiB"'),
+        ("peak_memory", "6Gib", '"6GiB"'),
+        ("cycles", "450ms", '"450M"'),
+        ("cycles", "450m", '"450M"'),
+        ("cycles", "-1", '"450M"'),
+        ("cycles", -1, '"450M"'),
+        ("cycles", "nan", '"450M"'),
+        ("cycles", math.nan, '"450M"'),
+        ("cycles", math.inf, '"450M"'),
+        ("cycles", "1e400", '"450M"'),
+        ("cycles", True, '"450M"'),
+        ("cycles", None, '"450M"'),
+        ("cycles", "", '"450M"'),
+        ("flops", "1 FLOPS", '"260G"'),
+        ("sm_throughput", "30", '"30%"'),
+        ("sm_throughput", "30pt", '"30%"'),
+        ("ipc", "1.5M", '"1.5"'),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused_with_an_example(
+    metric: str, written: object, example: str
+) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        parse_limit(written, METRICS[metric])
+    text = str(caught.value)
+    assert text.startswith(f"limit {written!r} for {metric}: ")
+    assert example in text
+
+
+# s0 of cycles is 0.1 %: a single process is sure to T_20 * 0.1 % = 0.32 %.
+@pytest.mark.parametrize(
+    ("share", "medians", "outcome", "reason"),
+    [
+        (0.9, 1, HOLDS, "within"),
+        (0.9965, 1, HOLDS, "within"),
+        (0.9975, 1, INCONCLUSIVE, "unsure"),
+        (1.0025, 1, INCONCLUSIVE, "unsure"),
+        (1.0035, 1, INCONCLUSIVE, "too-few-processes"),
+        (2.0, 2, INCONCLUSIVE, "too-few-processes"),
+        (2.0, 3, BROKEN, "beyond"),
+        (1.0035, 3, BROKEN, "beyond"),
+        (1.001, 3, INCONCLUSIVE, "unsure"),
+        (0.9975, 3, HOLDS, "within"),
+    ],
+)
+def test_around_an_upper_limit(share: float, medians: int, outcome: Outcome, reason: str) -> None:
+    found = limit("cycles", "450M", *[share * 450e6] * medians)
+    assert (found.outcome, found.reason) == (outcome, reason)
+    assert (found.below, found.above, found.processes) == (450e6, None, medians)
+    assert found.unit == "cycles"
+
+
+# s0 of a percentage is 0.15 points: a single process is sure to 0.47 points.
+@pytest.mark.parametrize(
+    ("value", "medians", "outcome"),
+    [
+        (30.5, 1, HOLDS),
+        (30.4, 1, INCONCLUSIVE),
+        (29.6, 1, INCONCLUSIVE),
+        (29.0, 1, INCONCLUSIVE),
+        (29.0, 3, BROKEN),
+    ],
+)
+def test_around_a_lower_limit(value: float, medians: int, outcome: Outcome) -> None:
+    found = limit("l2_hit_rate", "30%", *[value] * medians)
+    assert found.outcome is outcome
+    assert (found.above, found.below) == (30.0, None)
+
+
+def test_the_interval_of_three_processes_by_hand() -> None:
+    found = limit("cycles", "450M", 400.5e6, 401.5e6, 401e6)
+    logs = [math.log(value) for value in (400.5e6, 401e6, 401.5e6)]
+    mean = sum(logs) / 3
+    squares = sum((value - mean) ** 2 for value in logs)
+    # 20 degrees of freedom at 0.1 %, beside 2 that were seen; never less than what was seen
+    spread = math.sqrt(max((20 * 1e-6 + squares) / 22, squares / 2))
+    margin = stats.t.isf(0.0025, 22) * spread * 1.16 / math.sqrt(3)
+    assert found.measured == 401e6
+    assert found.low == pytest.approx(401e6 * math.exp(-margin))
+    assert found.high == pytest.approx(401e6 * math.exp(margin))
+
+
+def test_what_the_processes_differ_by_widens_the_interval() -> None:
+    assert limit("cycles", "450M", 400e6, 401e6, 402e6).outcome is HOLDS
+    assert limit("cycles", "450M", 360e6, 400e6, 440e6).outcome is INCONCLUSIVE
+
+
+def test_a_calibration_replaces_the_scale_of_the_class() -> None:
+    spread = Spread(rounds=0.01, processes=0.01, allocations=None, units=None)
+    noisy = Calibration("2026-01-01", 20, 1, 1, 1, 0, {"cycle": spread})
+    (found,) = limits(of("cycles", 440e6), {"cycles": "450M"}, METRICS, noisy)
+    assert found.outcome is INCONCLUSIVE
+    assert found.high == pytest.approx(440e6 * math.exp(T_20 * 0.01))
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "outcome"),
+    [("3506", 3506, HOLDS), ("3505", 3506, INCONCLUSIVE), ("0", 0, HOLDS), ("0", 1, INCONCLUSIVE)],
+)
+def test_a_count_that_never_varies_is_a_whole_number(
+    written: str, value: float, outcome: Outcome
+) -> None:
+    found = limit("operators", written, value)
+    assert (found.low, found.measured, found.high) == (value, value, value)
+    assert found.outcome is outcome
+
+
+def test_one_copy_where_none_is_allowed_is_broken() -> None:
+    assert limit("layout_copies", "0", 1, 1, 1).outcome is BROKEN
+    assert limit("layout_copies", "0", 0, 0, 0).outcome is HOLDS
+
+
+def test_a_metric_that_was_not_measured_is_unsupported() -> None:
+    measured = measurement({"cycles": [1.0]}, unsupported={"duration": "no such counter"})
+    found = limits([measured], {"duration": "1s", "l2_hit_rate": "3%"}, METRICS)
+    assert [entry.outcome for entry in found] == [Outcome.UNSUPPORTED] * 2
+    assert {entry.reason for entry in found} == {"not-collected"}
+    assert found[0].detail == "no such counter"
+    assert found[1].detail == "it was not among the metrics measured"
+
+
+def test_only_the_whole_step_has_limits() -> None:
+    measured = measurement({"cycles": [1e6]}, phases={"backward": {"cycles": [9e9]}})
+    (found,) = limits([measured], {"cycles": "2M"}, METRICS)
+    assert found.measured == 1e6
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "says"),
+    [
+        (None, None, "a bound is needed"),
+        (0.0, None, "above=0.0: a ratio above zero"),
+        (None, -1.0, "below=-1.0: a ratio above zero"),
+        (None, math.inf, "below=inf: a ratio above zero"),
+        (math.nan, None, "above=nan: a ratio above zero"),
+        (None, True, "below=True: a ratio above zero"),
+        (None, "0.25", "below='0.25': a ratio above zero"),
+        (1.0, 1.0, "above=1, below=1: no ratio lies between"),
+        (2.0, 1.0, "above=2, below=1: no ratio lies between"),
+    ],
+)
+def test_bounds_that_make_no_sense_are_refused(
+    above: float | None, below: float | None, says: str
+) -> None:
+    with pytest.raises(UsageFailure, match=says.replace(".", r"\.")):
+        check_bounds(above, below)
+    with pytest.raises(UsageFailure):
+        quotient("cycles", [1.0], [1.0], above, below)
+
+
+# Both sides have an error of 0.1 %, so the ratio of single processes is sure to 0.45 %.
+@pytest.mark.parametrize(
+    ("share", "count", "outcome", "reason"),
+    [
+        (0.9, 1, HOLDS, "within"),
+        (0.995, 1, HOLDS, "within"),
+        (0.996, 1, INCONCLUSIVE, "unsure"),
+        (1.004, 1, INCONCLUSIVE, "unsure"),
+        (1.006, 1, INCONCLUSIVE, "too-few-processes"),
+        (1.006, 3, BROKEN, "beyond"),
+        (0.998, 3, INCONCLUSIVE, "unsure"),
+    ],
+)
+def test_around_both_bounds_of_a_ratio(
+    share: float, count: int, outcome: Outcome, reason: str
+) -> None:
+    under = [400e6] * count
+    over = [0.25 * share * 400e6] * count
+    found = quotient("cycles", over, under, below=0.25)
+    assert (found.outcome, found.reason) == (outcome, reason)
+    mirrored = quotient("cycles", under, over, above=4.0)
+    assert (mirrored.outcome, mirrored.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"), [(0.9, BROKEN), (0.97, INCONCLUSIVE), (1.0, HOLDS), (1.1, BROKEN)]
+)
+def test_between_two_bounds(value: float, outcome: Outcome) -> None:
+    over = [value * 400e6] * 3
+    assert quotient("cycles", over, [400e6] * 3, above=0.97, below=1.03).outcome is outcome
+
+
+def test_it_takes_three_processes_on_both_sides() -> None:
+    found = quotient("cycles", [2e6] * 5, [1e6] * 2, below=1.5)
+    assert (found.outcome, found.reason) == (INCONCLUSIVE, "too-few-processes")
+    assert found.processes == 2
+
+
+def test_the_interval_of_a_ratio_by_hand() -> None:
+    found = quotient("cycles", [100e6], [400e6], below=0.35)
+    margin = T_20 * math.hypot(1e-3, 1e-3)
+    assert found.measured == pytest.approx(0.25)
+    assert found.low == pytest.approx(0.25 * math.exp(-margin))
+    assert found.high == pytest.approx(0.25 * math.exp(margin))
+    assert found.unit == ""
+
+
+def test_a_ratio_of_percentages_by_hand() -> None:
+    # 23.08 - 1.5 * 0.86 = 21.79 points, sure to T_20 * 0.15 * sqrt(1 + 1.5^2) = 0.85
+    found = quotient("tensor_utilization", [23.08], [0.86], above=1.5)
+    assert found.outcome is HOLDS
+    assert found.measured == pytest.approx(23.08 / 0.86)
+    # At the ends of the interval, the distance is what the error explains.
+    assert found.low is not None
+    assert found.high is not None
+    for end in (found.low, found.high):
+        margin = T_20 * 0.15 * math.hypot(1, end)
+        assert abs(23.08 - end * 0.86) == pytest.approx(margin)
+
+
+def test_a_denominator_of_zero_needs_no_division() -> None:
+    found = quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, above=1.5)
+    assert found.outcome is HOLDS
+    assert (found.measured, found.low, found.high) == (None, None, None)
+    assert quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, below=1.5).outcome is BROKEN
+    assert quotient("tensor_utilization", [9.98], [0.0], below=1.5).outcome is INCONCLUSIVE
+
+
+def test_copies_where_there_were_none() -> None:
+    assert quotient("layout_copies", [39] * 3, [0] * 3, above=2.0).outcome is HOLDS
+    found = quotient("layout_copies", [0], [39], below=0.5)
+    assert found.outcome is HOLDS
+    assert (found.low, found.measured, found.high) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("metric", ["layout_copies", "tensor_utilization"])
+def test_zeros_have_no_ratio(metric: str) -> None:
+    found = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
+    assert (found.outcome, found.reason) == (Outcome.UNSUPPORTED, "both-zero")
+
+
+def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:
+    lacking = [measurement({"ipc": [1.0]}, unsupported={"cycles": "not permitted"})]
+    for sides in ((lacking, of("cycles", 1.0)), (of("cycles", 1.0), lacking)):
+        found = ratio(METRICS["cycles"], *sides, below=0.5)
+        assert (found.outcome, found.reason) == (Outcome.UNSUPPORTED, "not-collected")
+        assert found.detail == "not permitted"
+
+
+counts = st.floats(1e-3, 1e15)
+relative = st.sampled_from(["cycles", "instructions", "ipc", "duration", "peak_memory"])
+percentages = st.floats(0.0, 100.0)
+bounds = st.floats(1e-3, 1e3)
+several = st.lists(counts, min_size=1, max_size=9)
+zero_or_more = st.lists(st.just(0.0) | counts, min_size=1, max_size=5)
+
+
+@given(relative, zero_or_more)
+def test_an_interval_contains_what_was_measured(metric: str, medians: list[float]) -> None:
+    example = {"ns": "1s", "bytes": "1GiB"}.get(METRICS[metric].unit, "1")
+    found = limit(metric, example, *medians)
+    assert found.low is not None
+    assert found.measured is not None
+    assert found.high is not None
+    assert 0 <= found.low <= found.measured <= found.high < math.inf
+
+
+@given(st.lists(percentages, min_size=1, max_size=9))
+def test_an_interval_of_a_percentage_is_one_too(medians: list[float]) -> None:
+    found = limit("l2_hit_rate", "30%", *medians)
+    assert found.low is not None
+    assert found.measured is not None
+    assert found.high is not None
+    assert 0 <= found.low <= found.measured <= found.high <= 100
+
+
+@given(relative, zero_or_more, zero_or_more, bounds)
+def test_a_ratios_interval_contains_what_was_measured(
+    metric: str, over: list[float], under: list[float], bound: float
+) -> None:
+    found = quotient(metric, over, under, below=bound)
+    if found.measured is not None and found.low is not None and found.high is not None:
+        nearly = 1e-9 * found.measured
+        assert found.low <= found.measured + nearly
+        assert found.measured - nearly <= found.high
+
+
+@given(relative, several, several, bounds, st.floats(1e-6, 1e6))
+def test_the_unit_of_both_sides_does_not_matter(
+    metric: str, over: list[float], under: list[float], bound: float, unit: float
+) -> None:
+    found = quotient(metric, over, under, below=bound)
+    scaled = quotient(
+        metric, [unit * value for value in over], [unit * value for value in under], below=bound
+    )
+    assert scaled.measured == pytest.approx(found.measured, rel=1e-6)
+    assert found.low is not None
+    assert found.high is not None
+    assume(not near(bound, found.low) and not near(bound, found.high))
+    assert (scaled.outcome, scaled.reason) == (found.outcome, found.reason)
+
+
+@given(relative | st.just("tensor_utilization"), st.data(), bounds)
+def test_swapped_sides_mirror_the_bounds(metric: str, data: st.DataObject, bound: float) -> None:
+    values = st.lists(
+        percentages if METRICS[metric].percentage else st.just(0.0) | counts,
+        min_size=1,
+        max_size=5,
+    )
+    over, under = data.draw(values), data.draw(values)
+    found = quotient(metric, over, under, below=bound)
+    for end in (found.low, found.high):
+        assume(end is None or not near(bound, end))
+    mirrored = quotient(metric, under, over, above=1 / bound)
+    assert (mirrored.outcome, mirrored.reason) == (found.outcome, found.reason)
+
+
+@given(relative | st.just("tensor_utilization"), st.data(), bounds, bounds)
+def test_two_bounds_are_both_of_them(
+    metric: str, data: st.DataObject, one: float, other: float
+) -> None:
+    assume(one != other)
+    values = st.lists(percentages if METRICS[metric].percentage else counts, min_size=3, max_size=5)
+    over, under = data.draw(values), data.draw(values)
+    above, below = min(one, other), max(one, other)
+    both = quotient(metric, over, under, above, below)
+    apart = {
+        quotient(metric, over, under, above, None).outcome,
+        quotient(metric, over, under, None, below).outcome,
+    }
+    assert (both.outcome is HOLDS) == (apart == {HOLDS})
+    assert (both.outcome is BROKEN) == (BROKEN in apart)
+
+
+def near(one: float, other: float) -> bool:
+    """Equal but for rounding."""
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
+
+
+def test_test_and_subject_are_handed_on() -> None:
+    found = ratio(
+        METRICS["cycles"],
+        of("cycles", 1e6),
+        of("cycles", 2e6),
+        below=0.9,
+        test="a.py::test",
+        subject="tf32 / baseline",
+    )
+    assert (found.test, found.subject) == ("a.py::test", "tf32 / baseline")
+    assert found.verified

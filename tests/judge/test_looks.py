@@ -1,0 +1,106 @@
+"""When to look again, and when a test is settled."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.looks import ALARMING, LEAST_TO_ALARM, LOOKS, next_look, settled
+from pytest_gpuperf.model import Expectation, Outcome, Verdict
+from tests.examples import verdict
+
+FAILING = (Outcome.REGRESSED, Outcome.BROKEN)
+OPEN = Outcome.INCONCLUSIVE
+DECIDED = tuple(outcome for outcome in Outcome if outcome not in (*FAILING, OPEN))
+
+outcomes = st.lists(st.sampled_from(Outcome), max_size=5)
+
+
+def verdicts(*found: Outcome) -> list[Verdict | Expectation]:
+    """One verdict per outcome."""
+    return [verdict(outcome=outcome) for outcome in found]
+
+
+def expectation(outcome: Outcome) -> Expectation:
+    """An expectation that ended so."""
+    return Expectation("t", "duration", "", "a / b", 2.0, None, outcome, "within")
+
+
+def test_the_looks_are_those_of_the_statistics() -> None:
+    assert LOOKS == (1, 3, 5, 9)
+    assert LEAST_TO_ALARM == 3
+    assert ALARMING == 3
+
+
+@pytest.mark.parametrize("outcome", DECIDED)
+def test_what_is_decided_is_settled(outcome: Outcome) -> None:
+    assert settled(verdicts(outcome))
+    assert settled([expectation(outcome)])
+
+
+@pytest.mark.parametrize("outcome", FAILING)
+def test_a_test_that_fails_is_settled_whatever_is_open(outcome: Outcome) -> None:
+    assert settled(verdicts(outcome))
+    assert settled(verdicts(OPEN, outcome, OPEN))
+
+
+@pytest.mark.parametrize("outcome", DECIDED)
+def test_one_that_is_open_keeps_the_test_open(outcome: Outcome) -> None:
+    assert not settled(verdicts(OPEN))
+    assert not settled(verdicts(outcome, OPEN))
+
+
+def test_verdicts_and_expectations_are_settled_together() -> None:
+    assert not settled([*verdicts(Outcome.UNCHANGED), expectation(OPEN)])
+    assert not settled([*verdicts(OPEN), expectation(Outcome.HOLDS)])
+    assert settled([*verdicts(OPEN), expectation(Outcome.BROKEN)])
+    assert settled([*verdicts(Outcome.REGRESSED), expectation(OPEN)])
+
+
+def test_nothing_is_settled() -> None:
+    assert settled([])
+    assert next_look([], 1) is None
+
+
+@pytest.mark.parametrize(
+    ("processes", "following"),
+    [(1, 3), (2, 3), (3, 5), (4, 5), (5, 9), (6, 9), (8, 9), (9, None), (10, None), (20, None)],
+)
+def test_the_next_look_is_the_next_larger_one(processes: int, following: int | None) -> None:
+    assert next_look(verdicts(OPEN), processes) == following
+
+
+@pytest.mark.parametrize(
+    ("most", "following"),
+    [(0, None), (1, None), (2, None), (3, 3), (4, 3), (5, 3), (9, 3), (100, 3)],
+)
+def test_no_look_needs_more_processes_than_there_may_be(most: int, following: int | None) -> None:
+    assert next_look(verdicts(OPEN), 1, most) == following
+
+
+@given(outcomes, st.integers(1, 12), st.integers(0, 12))
+def test_a_look_follows_only_what_is_not_settled(
+    found: list[Outcome], processes: int, most: int
+) -> None:
+    following = next_look(verdicts(*found), processes, most)
+    if following is None:
+        larger = [look for look in (1, 3, 5, 9) if processes < look <= most]
+        assert settled(verdicts(*found)) or not larger
+    else:
+        assert not settled(verdicts(*found))
+        assert processes < following <= most
+
+
+@given(outcomes)
+def test_the_order_of_verdicts_does_not_matter(found: list[Outcome]) -> None:
+    assert settled(verdicts(*found)) == settled(verdicts(*reversed(found)))
+
+
+def test_looks_end() -> None:
+    processes: int | None = 1
+    seen = []
+    while processes is not None:
+        seen.append(processes)
+        processes = next_look(verdicts(OPEN), processes)
+    assert seen == [1, 3, 5, 9]

@@ -1,0 +1,110 @@
+"""Kernel tables to compare: made by hand, or of steps that were recorded on an H200."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from pytest_gpuperf import files
+from pytest_gpuperf.judge.blame import Naming
+from pytest_gpuperf.model import KernelTable, Launch
+
+_DATA = Path(__file__).parent / "data"
+_FAMILIES = (
+    ("Mem(cpy|set)", "copy"),
+    ("wgrad", "convolution-weight-gradient"),
+    ("dgrad", "convolution-data-gradient"),
+    ("fprop|conv", "convolution-forward"),
+    ("gemm", "gemm"),
+    ("multi_tensor|adam", "optimizer"),
+    ("Moments|norm|Gradients|GroupNorm", "normalization"),
+    ("nchw|nhwc|direct_copy|layout", "layout"),
+    ("reduce", "reduction"),
+    ("elementwise|add|silu", "elementwise"),
+)
+
+
+def _family(name: str) -> str:
+    return next((family for pattern, family in _FAMILIES if re.search(pattern, name)), "other")
+
+
+def _short(name: str) -> str:
+    text = (
+        name.replace("void ", "").replace("at::native::", "").replace("(anonymous namespace)", "")
+    )
+    return re.sub(r"_implicit_gemm|_execute.*|<.*|\(.*", "", text).strip(":")[:60]
+
+
+NAMING = Naming(_family, _short)
+"""Enough of a naming for these tables; the package's own is tested by itself."""
+
+Row = tuple[str, float] | tuple[str, float, float]
+"""A kernel's name, perhaps with a shape ("conv@8": 8 blocks), its microseconds, and perhaps its
+instructions."""
+
+
+def table(*rows: Row, idle: float = 0.0) -> KernelTable:
+    """A table of these launches, in this order; `idle` in microseconds.
+
+    Where rows have instructions, cycles are as at 2 GHz.
+    """
+    names = tuple(dict.fromkeys(row[0].partition("@")[0] for row in rows))
+    counted = any(len(row) > 2 for row in rows)
+    return KernelTable(
+        names=names,
+        metrics=("cycles", "instructions") if counted else (),
+        launches=tuple(
+            Launch(
+                name=names.index(row[0].partition("@")[0]),
+                kind="kernel",
+                grid=(int(row[0].partition("@")[2] or 1), 1, 1),
+                block=(128, 1, 1),
+                duration=1000 * row[1],
+                values=(2000 * row[1], row[2]) if len(row) > 2 else (),
+            )
+            for row in rows
+        ),
+        idle=1000 * idle,
+    )
+
+
+@cache
+def traced(name: str) -> KernelTable:
+    """A step of tests/data/h200-kernels: names, shapes and durations, without counters."""
+    data = json.loads(lzma.decompress((_DATA / "h200-kernels" / f"{name}.json.xz").read_bytes()))
+    launches, idle, end = [], 0.0, 0.0
+    for index, kind, grid, block, start, duration, _ in data["launches"]:
+        blocks, threads = (tuple(grid), tuple(block)) if grid else (None, None)
+        launches.append(Launch(index, kind, blocks, threads, 1000 * duration))
+        idle += max(start - end, 0.0)
+        end = max(end, start + duration)
+    return KernelTable(tuple(data["names"]), (), tuple(launches), 1000 * idle)
+
+
+@cache
+def counted(name: str) -> KernelTable:
+    """A step of tests/data/h200-tables: as the collector made it, with counters."""
+    text = lzma.decompress((_DATA / "h200-tables" / f"{name}.json.xz").read_bytes()).decode()
+    return files.adapter(KernelTable).validate_json(text)
+
+
+def with_launches(found: KernelTable, launches: Iterable[Launch]) -> KernelTable:
+    """The same table with other launches."""
+    return replace(found, launches=tuple(launches))
+
+
+def slowed(found: KernelTable, positions: Sequence[int], factor: float) -> KernelTable:
+    """The same table with some launches taking `factor` times as long."""
+    chosen = set(positions)
+    return with_launches(
+        found,
+        (
+            replace(launch, duration=factor * launch.duration) if index in chosen else launch
+            for index, launch in enumerate(found.launches)
+        ),
+    )

@@ -1,0 +1,119 @@
+"""The claims about the configurations: consistent, and true of the runs recorded on an H200."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import arch, runs
+from pytest_gpuperf.judge.expectation import check_bounds, ratio
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import Expectation, Outcome
+from suites.meddpm.claims import CLAIMS, Claim
+from suites.meddpm.optimizations import OPTIMIZATIONS
+from tests.meddpm.test_recorded_runs import RUNS, replay
+
+ROOT = Path(__file__).resolve().parents[2]
+each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+
+
+def applies(claim: Claim, architecture: str) -> bool:
+    return any(arch.matches(pattern, architecture) for pattern in claim.architectures)
+
+
+def judged(claim: Claim, run: str) -> Expectation:
+    """A claim on the configurations of a committed run."""
+    measurements = runs.load(RUNS / run).measurements
+    over, under = (
+        [measurement for measurement in measurements if measurement.configuration == side]
+        for side in (claim.numerator, claim.denominator)
+    )
+    return ratio(
+        catalogue().metrics[claim.metric], over, under, above=claim.above, below=claim.below
+    )
+
+
+@each_claim
+def test_a_claim_names_what_exists(claim: Claim) -> None:
+    assert claim.metric in catalogue().metrics
+    assert claim.numerator in OPTIMIZATIONS
+    assert claim.denominator in OPTIMIZATIONS
+    assert claim.numerator != claim.denominator
+    check_bounds(claim.above, claim.below)
+    assert claim.summary
+    assert claim.source
+    assert claim.architectures
+    # A claim is verified only where it is made.
+    for architecture in claim.verified:
+        assert applies(claim, arch.validate(architecture))
+
+
+def test_no_two_claims_have_one_name() -> None:
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("name", [name for name in arch.ARCHITECTURES if name != arch.CPU])
+def test_every_gpu_has_a_claim_of_tf32_and_of_channels_last(name: str) -> None:
+    metrics = {(claim.numerator, claim.metric) for claim in CLAIMS if applies(claim, name)}
+    assert {("tf32", "cycles"), ("channels_last", "cycles")} <= metrics
+    assert ("tf32", "tensor_utilization") in metrics or name in ("sm70", "sm75")
+
+
+def test_a_cpu_has_no_claim() -> None:
+    assert not any(applies(claim, arch.CPU) for claim in CLAIMS)
+
+
+def test_only_what_somebody_has_seen_is_verified() -> None:
+    # The committed runs are of an H200, so nothing else is.
+    assert {name for claim in CLAIMS for name in claim.verified} == {"sm90"}
+
+
+@pytest.mark.parametrize("run", ["h200-meddpm.json", "h200-paper-set.json"])
+@pytest.mark.parametrize(
+    "claim", [claim for claim in CLAIMS if "sm90" in claim.verified], ids=lambda claim: claim.name
+)
+def test_what_is_verified_on_sm90_holds_on_the_recorded_runs(claim: Claim, run: str) -> None:
+    found = judged(claim, run)
+    if claim.metric == "tensor_utilization" and run == "h200-meddpm.json":
+        assert found.outcome is Outcome.UNSUPPORTED  # the set "core" does not have it
+    else:
+        assert found.outcome is Outcome.HOLDS, found
+
+
+def test_a_replay_of_the_recorded_run_judges_them(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    result = replay("h200-meddpm.json", "--gpuperf-report", str(report), "-k", "claim or step")
+    assert result.returncode == 0, result.stdout
+    found = runs.load(report).expectations
+    assert [entry.outcome for entry in found] == [Outcome.HOLDS] * 3
+    assert all(entry.verified for entry in found)
+    assert "expected of cycles: tf32 / baseline below 0.35: 0.1771 (" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["tf32_takes_fewer_cycles", "tf32_takes_fewer_instructions"])
+def test_tf32_that_was_switched_off_breaks_its_claims(name: str) -> None:
+    (claim,) = (claim for claim in CLAIMS if claim.name == name)
+    over = runs.load(RUNS / "h200-tf32-broken.json").measurements
+    (baseline,) = (
+        measurement
+        for measurement in runs.load(RUNS / "h200-meddpm.json").measurements
+        if measurement.configuration == "baseline"
+    )
+    # One process of the baseline was recorded beside it; three alike are enough to say so.
+    under = [replace(baseline, process=process) for process in ("p1", "p2", "p3")]
+    metric = catalogue().metrics[claim.metric]
+    assert ratio(metric, over, under, below=claim.below).outcome is Outcome.BROKEN
+
+
+def test_on_a_cpu_they_are_skipped_with_the_reason() -> None:
+    command = [sys.executable, "-m", "pytest", "--gpu-arch", "cpu", "suites/meddpm", "-rs"]
+    command += ["-k", "test_claim", "-p", "no:cacheprovider"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+    assert f"{len(CLAIMS)} skipped" in result.stdout
+    assert "only on sm80+; this device is cpu" in result.stdout
+    assert "expected of" not in result.stdout

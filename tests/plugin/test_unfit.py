@@ -1,0 +1,140 @@
+"""On a device that was throttled or shared nothing is judged: the test is skipped, and says why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.plugin.projects import STEP, Project
+from tests.scripted_nvml import Gpu, Library
+
+HOT = {"throttle_reasons": ["hardware thermal slowdown"], "sm_clock_mhz": 1200}
+CAPPED = {"throttle_reasons": ["software power cap"]}
+SHARED = {"other_processes": [4711]}
+COUNTED = """
+    from pathlib import Path
+
+    def step():
+        with Path("steps.txt").open("a") as log:
+            log.write("x")
+
+    def test_step(gpuperf):
+        gpuperf.measure(step)
+"""
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project with a test, on a scripted A100 that has no baseline."""
+    project.device()
+    project.tests(STEP)
+    return project
+
+
+def record(project: Project, after: dict[str, Any], *, factor: float = 1.0) -> None:
+    """Leaves the project a run instead of the device, after which it was in this state."""
+    result = project.run("--gpuperf-no-judge", "--gpuperf-run=run.json")
+    result.assert_outcomes(passed=1)
+    (project.root / "device.json").unlink()
+    file = project.root / "run.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    for measurement in data["measurements"]:
+        measurement["fingerprint"]["conditions"] = {"before": {}, "after": after}
+        for sample in measurement["samples"]:
+            sample["values"] = [factor * value for value in sample["values"]]
+    file.write_text(json.dumps(data), encoding="utf-8")
+
+
+# A recorded run
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (HOT, "throttled after: hardware thermal slowdown"),
+        (SHARED, "shared with 1 other process (pid 4711)"),
+        (
+            {**HOT, **SHARED},
+            "throttled after: hardware thermal slowdown; shared with 1 other process (pid 4711)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(
+    after: dict[str, Any], reason: str, factor: float, a100: Project
+) -> None:
+    a100.accept()
+    record(a100, after, factor=factor)
+    result = a100.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", "-rs")
+    assert result.ret == 0
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        [
+            "note: test_step was measured throttled*"
+            if "throttled" in reason
+            else "note: test_step was measured shared*",
+            f"SKIPPED*: gpuperf: nothing is judged, the device was {reason}",
+        ]
+    )
+    gated = [v for v in a100.saved("report.json").verdicts if v.outcome.value != "reported"]
+    assert {v.metric for v in gated} == {"cycles", "instructions", "step_time"}
+    assert {(v.outcome.value, v.reason, v.detail) for v in gated} == {
+        ("unfit", "device-unfit", reason)
+    }
+
+
+@pytest.mark.parametrize("after", [HOT, SHARED])
+def test_nothing_is_recorded_of_an_unfit_device(after: dict[str, Any], a100: Project) -> None:
+    record(a100, after)
+    result = a100.run("--gpuperf-replay=run.json", "--gpuperf-missing=record")
+    result.assert_outcomes(skipped=1)
+    assert not a100.has_baseline()
+    assert "baseline recorded" not in str(result.stdout)
+
+
+def test_at_its_power_cap_a_device_is_judged_and_that_is_noted(a100: Project) -> None:
+    a100.accept()
+    record(a100, CAPPED)
+    result = a100.run("--gpuperf-replay=run.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*cycles*unchanged", "note: test_step was measured throttled after: software power cap"]
+    )
+
+
+def test_at_its_power_cap_a_device_may_have_its_baseline_recorded(a100: Project) -> None:
+    record(a100, CAPPED)
+    a100.run("--gpuperf-replay=run.json", "--gpuperf-missing=record").assert_outcomes(passed=1)
+    assert a100.has_baseline()
+
+
+# A device
+
+
+@pytest.mark.parametrize(
+    ("bits", "steps", "skipped"), [(0x40, 2, True), (0x08, 2, True), (0x04, 1, False)]
+)
+def test_an_unfit_device_is_measured_twice_and_not_judged(
+    bits: int, steps: int, skipped: bool, a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a100.tests(COUNTED)
+    a100.accept()
+    (a100.root / "steps.txt").unlink()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu(reasons=bits)]))
+    a100.device(factors={"": {"cycles": 2}})
+    result = a100.run("--gpuperf-processes=1")
+    result.assert_outcomes(**({"skipped": 1} if skipped else {"failed": 1}))
+    assert (a100.root / "steps.txt").read_text(encoding="utf-8") == "x" * steps
+
+
+def test_an_unfit_device_gets_no_baseline(a100: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu(reasons=0x40)]))
+    a100.run("--gpuperf-missing=record").assert_outcomes(skipped=1)
+    assert not a100.has_baseline()
+    (verdict,) = (v for v in a100.saved().verdicts if v.metric == "cycles")
+    assert (verdict.outcome.value, verdict.reason) == ("unfit", "device-unfit")

@@ -1,0 +1,200 @@
+"""How expectations are printed: the line, the failing test's message, the summary, Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.model import Expectation, Outcome
+from pytest_gpuperf.report import expectations, messages
+from pytest_gpuperf.report.line import Line
+from pytest_gpuperf.report.markdown import markdown
+from pytest_gpuperf.report.summary import of_run, summary
+from tests.examples import H200, TEST, measurement, run, verdict
+
+RATIO = Expectation(
+    test="suites/meddpm/test_training.py::test_claim[tf32]",
+    metric="cycles",
+    unit="",
+    subject="tf32 / baseline",
+    above=None,
+    below=0.35,
+    outcome=Outcome.HOLDS,
+    reason="within",
+    measured=0.17719,
+    low=0.17651,
+    high=0.17788,
+    processes=3,
+)
+LIMIT = Expectation(
+    test=TEST,
+    metric="duration",
+    unit="ns",
+    subject="step",
+    above=None,
+    below=225e6,
+    outcome=Outcome.BROKEN,
+    reason="beyond",
+    measured=231e6,
+    low=230e6,
+    high=232e6,
+    processes=3,
+)
+UNVERIFIED = replace(RATIO, verified=False, detail="not yet verified on sm80")
+
+
+@pytest.mark.parametrize(
+    ("expectation", "text"),
+    [
+        (
+            RATIO,
+            "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds",
+        ),
+        (
+            UNVERIFIED,
+            "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds "
+            "(not yet verified on sm80)",
+        ),
+        (
+            replace(RATIO, above=0.97, below=1.03, outcome=Outcome.BROKEN),
+            "expected of cycles: tf32 / baseline above 0.97 and below 1.03: "
+            "0.1772 (0.1765 to 0.1779), broken",
+        ),
+        (
+            replace(RATIO, low=None, high=None),
+            "expected of cycles: tf32 / baseline below 0.35: 0.1772, holds",
+        ),
+        (
+            replace(RATIO, measured=None, low=None, high=None),
+            "expected of cycles: tf32 / baseline below 0.35: holds",
+        ),
+        (
+            LIMIT,
+            "expected of duration: test_training_step[tf32] below 225.00 ms: "
+            "231.00 ms (230.00 ms to 232.00 ms), broken",
+        ),
+        (
+            replace(LIMIT, subject="forward"),
+            "expected of duration: test_training_step[tf32], forward, below 225.00 ms: "
+            "231.00 ms (230.00 ms to 232.00 ms), broken",
+        ),
+        (
+            replace(
+                LIMIT,
+                outcome=Outcome.UNSUPPORTED,
+                measured=None,
+                low=None,
+                high=None,
+                detail="no such counter",
+            ),
+            "expected of duration: test_training_step[tf32] below 225.00 ms: "
+            "unsupported (no such counter)",
+        ),
+    ],
+)
+def test_an_expectation_on_one_line(expectation: Expectation, text: str) -> None:
+    assert expectations.line(expectation) == text
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+def test_lines_fit_and_lose_nothing(width: int) -> None:
+    lines = list(expectations.lines([UNVERIFIED, LIMIT], width))
+    assert all(len(line.text) <= width for line in lines)
+    joined = " ".join(line.text for line in lines)
+    assert "(not yet verified on sm80)" in joined
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tone"),
+    [
+        (Outcome.HOLDS, ""),
+        (Outcome.BROKEN, "bad"),
+        (Outcome.INCONCLUSIVE, "doubtful"),
+        (Outcome.UNSUPPORTED, "doubtful"),
+    ],
+)
+def test_the_tone_of_each_outcome(outcome: Outcome, tone: str) -> None:
+    (line,) = expectations.lines([replace(RATIO, outcome=outcome)], 200)
+    assert line.tone == tone
+
+
+def test_the_summary_has_them_after_the_tables() -> None:
+    judged = [([measurement()], [verdict(outcome=Outcome.UNCHANGED)])]
+    lines = summary(judged, 100, "suites/meddpm", "run.json", [RATIO, LIMIT])
+    texts = [line.text for line in lines]
+    assert texts[0].startswith("test_training_step[tf32] on NVIDIA H200")
+    assert texts.index(expectations.line(RATIO)) > max(
+        number for number, text in enumerate(texts) if "unchanged" in text
+    )
+    assert texts.index(expectations.line(RATIO)) < texts.index("run saved: run.json")
+    first = expectations.line(LIMIT)[:60]
+    assert [line.tone for line in lines if line.text.startswith(first)] == ["bad"]
+
+
+def test_a_saved_run_shows_them_too() -> None:
+    saved = replace(run([measurement()]), expectations=(RATIO,))
+    assert Line(expectations.line(RATIO)) in of_run(saved, 100)
+
+
+def test_markdown_has_a_table_of_them() -> None:
+    saved = replace(run([measurement()]), expectations=(UNVERIFIED, LIMIT))
+    text = markdown(saved)
+    assert "## Expected" in text
+    row = (
+        "| cycles | tf32 / baseline | below 0.35 | 0.1772 (0.1765 to 0.1779) "
+        "| holds (not yet verified on sm80) |"
+    )
+    assert row in text
+    assert "| duration | test\\_training\\_step\\[tf32\\] | below 225.00 ms | " in text
+    assert "## Expected" not in markdown(run([measurement()]))
+
+
+def test_a_broken_ratio_as_a_failure() -> None:
+    broken = replace(UNVERIFIED, below=0.1, outcome=Outcome.BROKEN, reason="beyond")
+    assert expectations.failure(broken, H200).splitlines() == [
+        "gpuperf: cycles of tf32 / baseline is not as expected on NVIDIA H200 (sm90)",
+        "  expected of cycles: tf32 / baseline below 0.1: 0.1772 (0.1765 to 0.1779), broken "
+        "(not yet verified on sm80)",
+        "  99.5 % interval, 3 processes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("unsure", "The noise hides whether it holds"),
+        ("too-few-processes", "one process in fifty is slow by itself"),
+    ],
+)
+def test_an_undecided_ratio_says_what_to_do(reason: str, says: str) -> None:
+    undecided = replace(RATIO, outcome=Outcome.INCONCLUSIVE, reason=reason, processes=1)
+    text = expectations.failure(undecided, H200)
+    assert "is inconclusive on NVIDIA H200 (sm90)" in text
+    assert "99.5 % interval, 1 process\n" in text
+    assert says in text
+    assert "--gpuperf-inconclusive warn" in text
+
+
+def test_a_broken_limit_alone_fails_a_test() -> None:
+    text = messages.failure(measurement(), [], [], "suites/meddpm", (), [LIMIT])
+    assert text.splitlines() == [
+        "gpuperf: test_training_step[tf32] is beyond a limit on NVIDIA H200 (sm90)",
+        "configuration: tf32",
+        f"  {expectations.line(LIMIT)}",
+        "  99.5 % interval, 3 processes",
+    ]
+
+
+def test_a_broken_limit_beside_a_regression() -> None:
+    worse = verdict()
+    text = messages.failure(measurement(), [worse], [worse], "suites/meddpm", (), [LIMIT])
+    assert text.startswith("gpuperf: test_training_step[tf32] regressed on")
+    assert expectations.line(LIMIT) in text
+
+
+def test_an_undecided_limit_says_what_to_do() -> None:
+    undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE, reason="unsure")
+    text = messages.failure(measurement(), [], [], "suites/meddpm", (), [undecided])
+    assert "is inconclusive on" in text
+    assert "--gpuperf-inconclusive warn" in text
