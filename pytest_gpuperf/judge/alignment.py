@@ -1,0 +1,204 @@
+"""Which launches of two steps are the same ones: an order-preserving alignment, and what is left.
+
+The alignment is a longest common subsequence, found exactly and bit-parallel: one row of the usual
+table is one integer, so that aligning n with m launches costs n additions of m bits, whatever the
+sequences look like. Methods that follow matches (Hunt and Szymanski, difflib) are quadratic where
+few kernels make up most launches, and those that follow differences (Myers) where all changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import isqrt
+from typing import TypeVar
+
+Key = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""What makes two launches the same kernel: name, grid and block (empty where there is none)."""
+
+Pair = tuple[int, int]
+"""A position in the measured sequence, and one in the baseline's."""
+
+NEAR = 1
+"""Gaps with no more matched launches between them are one place: algorithms differ in the helpers
+they launch before and after, and one of these may match. Without it, a quarter of what replaces
+convolutions between two recorded steps of an H200 would stand as removed here and added there."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What became of each launch; every position of both sequences is in exactly one place."""
+
+    matched: tuple[Pair, ...]
+    """The same kernel, in the same order."""
+    moved: tuple[Pair, ...]
+    """The same kernel, at another place of the sequence."""
+    replaced: tuple[Pair, ...]
+    """Another kernel of the same family at the same place: between the same matched neighbours, or
+    next to that."""
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
+
+
+def pair(
+    measured: Sequence[Key],
+    baseline: Sequence[Key],
+    durations: tuple[Sequence[float], Sequence[float]],
+    family: Callable[[str], str],
+) -> Pairing:
+    """Pairs the launches of two steps; `durations` are the times of both, in the same order.
+
+    First come kernels that are equal in the same order. Between two neighbours of those, what is
+    left is paired as replaced: by name (another shape), then by family (another algorithm), there
+    also with what is left in the next gap, one launch away; each in order. Where one side has more
+    of a kind, its longest are paired: an algorithm brings small helpers of its own. What then is
+    left on both sides and equal has moved. Exchanging the two sides exchanges the positions in each
+    pair, and nothing else.
+    """
+    # Where several alignments are longest, the choice must not depend on which side is which.
+    if (len(baseline), *baseline) < (len(measured), *measured):
+        matched = [(i, j) for j, i in common(baseline, measured)]
+    else:
+        matched = common(measured, baseline)
+    replaced: list[Pair] = []
+    places: list[tuple[list[int], list[int]]] = []
+    end = -1
+    for new, old, start in _gaps(matched, len(measured), len(baseline)):
+        pairs, new, old = _alike(
+            new, old, lambda i: measured[i][0], lambda j: baseline[j][0], durations
+        )
+        replaced += pairs
+        if not places or start - end > NEAR:
+            places.append(([], []))
+        places[-1][0].extend(new)
+        places[-1][1].extend(old)
+        end = start
+    added: list[int] = []
+    removed: list[int] = []
+    for new, old in places:
+        pairs, new, old = _alike(
+            new, old, lambda i: family(measured[i][0]), lambda j: family(baseline[j][0]), durations
+        )
+        replaced += pairs
+        added += new
+        removed += old
+    moved, added, removed = _alike(
+        added, removed, lambda i: measured[i], lambda j: baseline[j], durations
+    )
+    return Pairing(
+        tuple(matched), tuple(moved), tuple(sorted(replaced)), tuple(added), tuple(removed)
+    )
+
+
+def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
+    """A longest common subsequence of both, as ascending pairs of positions.
+
+    Time grows with len(one) * len(other) / 64, memory with its square root times len(other): every
+    so manieth row is kept, and those between are computed again on the way back.
+    """
+    shortest = min(len(one), len(other))
+    head = 0
+    while head < shortest and one[head] == other[head]:
+        head += 1
+    tail = 0
+    while tail < shortest - head and one[-1 - tail] == other[-1 - tail]:
+        tail += 1
+    middle = _common(one[head : len(one) - tail], other[head : len(other) - tail])
+    ends = range(tail, 0, -1)
+    return [
+        *((i, i) for i in range(head)),
+        *((head + i, head + j) for i, j in middle),
+        *((len(one) - back, len(other) - back) for back in ends),
+    ]
+
+
+def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
+    """The same for sequences without a common beginning or end."""
+    if not one or not other:
+        return []
+    places: dict[Hashable, int] = defaultdict(int)
+    for j, item in enumerate(other):
+        places[item] |= 1 << j
+    full = (1 << len(other)) - 1
+    stride = isqrt(len(one)) + 1
+    kept = [full]
+    for start in range(0, len(one), stride):
+        kept.append(_rows(one[start : start + stride], kept[-1], places, full)[-1])
+    found: list[Pair] = []
+    i, j = len(one), len(other)
+    for start in reversed(range(0, len(one), stride)):
+        rows = _rows(one[start : start + stride], kept[start // stride], places, full)
+        while i > start and j:
+            # Bit j - 1 of row i is 0 where other[j - 1] makes the subsequence longer. Where it is 0
+            # in row i and 1 above, one[i - 1] is what made it so: these two are a pair.
+            if rows[i - start] >> (j - 1) & 1:
+                j -= 1
+            elif rows[i - start - 1] >> (j - 1) & 1:
+                i -= 1
+                j -= 1
+                found.append((i, j))
+            else:
+                i -= 1
+    return found[::-1]
+
+
+def _rows(
+    items: Sequence[Hashable], row: int, places: Mapping[Hashable, int], full: int
+) -> list[int]:
+    """`row` and one more for each of `items` (Hyyrö 2004)."""
+    rows = [row]
+    for item in items:
+        hits = row & places.get(item, 0)
+        if hits:
+            row = (row + hits | row - hits) & full
+        rows.append(row)
+    return rows
+
+
+def _gaps(
+    matched: Sequence[Pair], new: int, old: int
+) -> Iterator[tuple[list[int], list[int], int]]:
+    """What is left over between matched neighbours, and how many are matched before that."""
+    before = (-1, -1)
+    for count, after in enumerate(chain(matched, [(new, old)])):
+        gap = list(range(before[0] + 1, after[0])), list(range(before[1] + 1, after[1]))
+        if gap[0] or gap[1]:
+            yield *gap, count
+        before = after
+
+
+def _alike(
+    new: Sequence[int],
+    old: Sequence[int],
+    of_new: Callable[[int], T],
+    of_old: Callable[[int], T],
+    durations: tuple[Sequence[float], Sequence[float]],
+) -> tuple[list[Pair], list[int], list[int]]:
+    """Launches of one kind paired in order, the longest first to find one; and what is left."""
+    kinds: dict[T, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for i in new:
+        kinds[of_new(i)][0].append(i)
+    for j in old:
+        kinds[of_old(j)][1].append(j)
+    pairs: list[Pair] = []
+    for of_kind in kinds.values():
+        count = min(map(len, of_kind))
+        longest = (
+            _longest(side, all_, count) for side, all_ in zip(of_kind, durations, strict=True)
+        )
+        pairs += zip(*longest, strict=True)
+    paired_new, paired_old = {i for i, _ in pairs}, {j for _, j in pairs}
+    return (
+        pairs,
+        [i for i in new if i not in paired_new],
+        [j for j in old if j not in paired_old],
+    )
+
+
+def _longest(places: Sequence[int], durations: Sequence[float], count: int) -> list[int]:
+    """The `count` longest of these launches, in order."""
+    return sorted(sorted(places, key=lambda place: (-durations[place], place))[:count])

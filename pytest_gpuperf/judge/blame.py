@@ -1,0 +1,298 @@
+"""Which kernels a change of a step's time comes from, and what speaks for the reason.
+
+Pure, and by design not a verdict: whether a test fails is decided on the whole step; this says
+where to look. Times are of traces without counters; a step's time is the sum over its launches and
+the time in which nothing ran. Where kernels overlap, the sum is longer than the step took.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from statistics import fmean
+
+from pytest_gpuperf.judge import significance
+from pytest_gpuperf.judge.alignment import Key, pair
+from pytest_gpuperf.judge.blamed import Blame, Cause, Counted, Entry, Family, Kind, Launched
+from pytest_gpuperf.judge.steps import CYCLES, INSTRUCTIONS, Step, step
+from pytest_gpuperf.model import KernelTable
+
+__all__ = ["Blame", "Cause", "Counted", "Entry", "Family", "Kind", "Launched", "Naming", "blame"]
+
+NEAR_ZERO = 1e-3
+"""A change of less than this share of the step's time has no shares: parts that cancel would be
+many times the whole. No verdict comes from so little (delta0 is 0.5 %)."""
+LEAST_SHARE = 5e-4
+"""Matched kernels that take less of the step are not asked: even doubled, one would not make a step
+fail. That leaves a quarter of the kernels, and with fewer questions each answer can be surer."""
+INSTRUCTIONS_MOVED = 5e-3
+"""From this relative change on, a kernel executes other code. Those of identical code vary by 0.2 %
+where they depend on data."""
+_MANY = 8
+"""Of fewer kernels nobody can say what most of them did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """What is known of kernels by their names."""
+
+    family: Callable[[str], str]
+    """convolution-forward, gemm, normalization, elementwise, layout, optimizer, copy, other, ..."""
+    short: Callable[[str], str]
+    """A name that fits in a line."""
+
+
+def blame(
+    measured: KernelTable | Sequence[KernelTable],
+    baseline: KernelTable | Sequence[KernelTable],
+    naming: Naming,
+) -> Blame:
+    """Blames kernels for the difference in time between `baseline` and `measured`.
+
+    Several tables of a side are executions of the same code, such as one per process: times are
+    their means, and their spread counts in the tests. With one on each side, what is known of small
+    kernels is the noise (`significance.py`).
+    """
+    new = step([measured] if isinstance(measured, KernelTable) else measured)
+    old = step([baseline] if isinstance(baseline, KernelTable) else baseline)
+    return _Comparison(new, old, naming).result()
+
+
+class _Comparison:
+    def __init__(self, new: Step, old: Step, naming: Naming) -> None:
+        self.new, self.old = new, old
+        self.family = cache(naming.family)
+        self.short = cache(naming.short)
+        self.names = tuple(dict.fromkeys(key[0] for key in (*new.keys, *old.keys)))
+        self.position = {name: index for index, name in enumerate(self.names)}
+        self.pairing = pair(new.keys, old.keys, (new.durations, old.durations), self.family)
+        self.before = math.fsum((*old.durations, fmean(old.idle)))
+        self.after = math.fsum((*new.durations, fmean(new.idle)))
+        change = self.after - self.before
+        self.whole = change if abs(change) > NEAR_ZERO * self.before else None
+
+    def result(self) -> Blame:
+        entries = [*self._matched(), *self._others(), self._gap()]
+        families = [self._family(name) for name in dict.fromkeys(map(self.family, self.names))]
+        entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
+        families.sort(key=lambda f: (-abs(f.change), -f.change, f.family))
+        found = self.pairing
+        return Blame(
+            before=self.before,
+            after=self.after,
+            change=self.after - self.before,
+            relative=_relative(self.before, self.after),
+            explained=self._share(math.fsum(e.change for e in entries if e.significant)),
+            shift=_shift(entries),
+            launched=Launched(
+                changed=self.new.keys != self.old.keys,
+                added=len(found.added),
+                removed=len(found.removed),
+                replaced=len(found.replaced),
+                moved=len(found.moved),
+            ),
+            entries=tuple(entries),
+            families=tuple(families),
+            names=self.names,
+            measured_tables=len(self.new.tables),
+            baseline_tables=len(self.old.tables),
+            odd_tables=self.new.odd + self.old.odd,
+        )
+
+    def _matched(self) -> Iterator[Entry]:
+        """One entry per kernel that is launched on both sides."""
+        kernels: dict[Key, tuple[list[int], list[int]]] = {}
+        for i, j in (*self.pairing.matched, *self.pairing.moved):
+            new, old = kernels.setdefault(self.new.keys[i], ([], []))
+            new.append(i)
+            old.append(j)
+        distances: dict[Key, significance.Distance] = {}
+        for key, (new, old) in kernels.items():
+            after = [math.fsum(table[i] for i in new) for table in self.new.tables]
+            before = [math.fsum(table[j] for j in old) for table in self.old.tables]
+            size = (fmean(before) + fmean(after)) / 2
+            if size >= LEAST_SHARE * (self.before + self.after) / 2:
+                spread = significance.assumed(size)
+                distances[key] = significance.distance(after, before, spread)
+        p_values = {key: distance.p_value for key, distance in distances.items()}
+        found = dict(zip(p_values, significance.found([*p_values.values()]), strict=True))
+        for key, (new, old) in kernels.items():
+            test, kind, cause = None, Kind.SAME, Cause.UNKNOWN
+            if key in distances:
+                test = distances[key].statistic, p_values[key]
+            if test is not None and found[key]:
+                kind = Kind.SLOWER if test[0] > 0 else Kind.FASTER
+                cause = _cause(self._counted(INSTRUCTIONS, new, old))
+            significant = kind is not Kind.SAME
+            yield self._entry(kind, key, key, new, old, cause, test=test, significant=significant)
+
+    def _others(self) -> Iterator[Entry]:
+        """One entry per kernel that was added, removed, or replaced by another."""
+        replaced: dict[tuple[Key, Key], tuple[list[int], list[int]]] = {}
+        for i, j in self.pairing.replaced:
+            new, old = replaced.setdefault((self.new.keys[i], self.old.keys[j]), ([], []))
+            new.append(i)
+            old.append(j)
+        for (key, former), (new, old) in replaced.items():
+            cause = Cause.SHAPE if key[0] == former[0] else Cause.ALGORITHM
+            yield self._entry(Kind.REPLACED, key, former, new, old, cause)
+        calls_before = Counter(name for name, _, _ in self.old.keys)
+        calls_after = Counter(name for name, _, _ in self.new.keys)
+        for key, places in _by_key(self.new.keys, self.pairing.added).items():
+            cause = Cause.MORE if calls_before[key[0]] else Cause.NEW
+            yield self._entry(Kind.ADDED, key, key, places, [], cause)
+        for key, places in _by_key(self.old.keys, self.pairing.removed).items():
+            cause = Cause.LESS if calls_after[key[0]] else Cause.GONE
+            yield self._entry(Kind.REMOVED, key, key, [], places, cause)
+
+    def _gap(self) -> Entry:
+        before, after = fmean(self.old.idle), fmean(self.new.idle)
+        test = significance.distance(
+            self.new.idle,
+            self.old.idle,
+            math.hypot(significance.GAP_SPREAD, significance.assumed((before + after) / 2)),
+        )
+        significant = test.p_value <= significance.FALSE_DISCOVERIES
+        cause = Cause.WAITED if after > before else Cause.WAITED_LESS
+        return Entry(
+            kind=Kind.GAP,
+            cause=cause if significant else Cause.UNKNOWN,
+            family="",
+            name=None,
+            replaces=None,
+            short="gaps between kernels",
+            formerly="",
+            grid=(),
+            block=(),
+            launches_before=0,
+            launches_after=0,
+            before=before,
+            after=after,
+            change=after - before,
+            share=self._share(after - before),
+            relative=_relative(before, after),
+            cycles=None,
+            instructions=None,
+            statistic=test.statistic,
+            p_value=test.p_value,
+            significant=significant,
+        )
+
+    def _entry(
+        self,
+        kind: Kind,
+        key: Key,
+        former: Key,
+        new: Sequence[int],
+        old: Sequence[int],
+        cause: Cause,
+        *,
+        test: tuple[float, float] | None = None,
+        significant: bool = True,
+    ) -> Entry:
+        before = math.fsum(self.old.durations[j] for j in old)
+        after = math.fsum(self.new.durations[i] for i in new)
+        replaced = kind is Kind.REPLACED
+        return Entry(
+            kind=kind,
+            cause=cause,
+            family=self.family(key[0]),
+            name=self.position[key[0]],
+            replaces=self.position[former[0]] if replaced else None,
+            short=self.short(key[0]),
+            formerly=self.short(former[0]) if replaced else "",
+            grid=key[1],
+            block=key[2],
+            launches_before=len(old),
+            launches_after=len(new),
+            before=before,
+            after=after,
+            change=after - before,
+            share=self._share(after - before),
+            relative=_relative(before, after),
+            cycles=self._counted(CYCLES, new, old),
+            instructions=self._counted(INSTRUCTIONS, new, old),
+            statistic=test[0] if test else None,
+            p_value=test[1] if test else None,
+            significant=significant,
+        )
+
+    def _family(self, family: str) -> Family:
+        new = [i for i, key in enumerate(self.new.keys) if self.family(key[0]) == family]
+        old = [j for j, key in enumerate(self.old.keys) if self.family(key[0]) == family]
+        before = math.fsum(self.old.durations[j] for j in old)
+        after = math.fsum(self.new.durations[i] for i in new)
+        return Family(
+            family=family,
+            launches_before=len(old),
+            launches_after=len(new),
+            before=before,
+            after=after,
+            change=after - before,
+            share=self._share(after - before),
+            relative=_relative(before, after),
+            cycles=self._counted(CYCLES, new, old),
+            instructions=self._counted(INSTRUCTIONS, new, old),
+        )
+
+    def _share(self, change: float) -> float | None:
+        return None if self.whole is None else change / self.whole
+
+    def _counted(self, metric: str, new: Sequence[int], old: Sequence[int]) -> Counted | None:
+        after = [self.new.counters[metric][i] for i in new]
+        before = [self.old.counters[metric][j] for j in old]
+        known_after = [value for value in after if value is not None]
+        known_before = [value for value in before if value is not None]
+        if len(known_after) < len(after) or len(known_before) < len(before):
+            return None
+        return Counted(math.fsum(known_before), math.fsum(known_after))
+
+
+def _cause(instructions: Counted | None) -> Cause:
+    """Why a matched kernel takes another time, as far as counters can tell.
+
+    Cycles follow the time whatever the reason, so that only instructions tell.
+    """
+    if instructions is None:
+        return Cause.UNKNOWN
+    moved = abs(instructions.after - instructions.before)
+    size = max(abs(instructions.before), abs(instructions.after))
+    return Cause.CODE if moved > INSTRUCTIONS_MOVED * size else Cause.MEMORY
+
+
+def _relative(before: float, after: float) -> float | None:
+    return after / before - 1 if before else None
+
+
+def _by_key(keys: Sequence[Key], places: Sequence[int]) -> dict[Key, list[int]]:
+    found: dict[Key, list[int]] = {}
+    for place in places:
+        found.setdefault(keys[place], []).append(place)
+    return found
+
+
+def _shift(entries: Sequence[Entry]) -> float | None:
+    """The relative change that most of the matched kernels' time shares, or None.
+
+    The median, weighted by time, where the quartiles are no further apart than it is from 0.
+    Kernels that take more than an eighth of the time are left out: one does not speak for others.
+    """
+    every = [
+        (e.relative, e.before)
+        for e in entries
+        if e.kind in (Kind.SLOWER, Kind.FASTER, Kind.SAME) and e.relative is not None
+    ]
+    most = math.fsum(before for _, before in every) / _MANY
+    matched = sorted(entry for entry in every if entry[1] <= most)
+    if len(matched) < _MANY:
+        return None
+    reached = list(accumulate(before for _, before in matched))
+    first, middle, third = (
+        matched[bisect_left(reached, share * reached[-1])][0] for share in (0.25, 0.5, 0.75)
+    )
+    return middle if third - first <= abs(middle) else None

@@ -1,0 +1,134 @@
+"""Which launches of two steps are the same ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.alignment import Key, Pairing, common, pair
+from pytest_gpuperf.judge.steps import keys
+from tests.kernel_steps import NAMING, traced
+
+sequences = st.text("abc", max_size=12)
+kernels = st.lists(st.sampled_from(["conv a", "conv b", "add a", "add b", "copy"]), max_size=14)
+
+
+def key(name: str) -> Key:
+    return (name, (1,), (1,))
+
+
+def paired(new: Sequence[str], old: Sequence[str], *, long: str = "") -> Pairing:
+    """The pairing of kernels whose family is their first word; those named `long` take longer."""
+    durations = ([1.0 + (name == long) for name in new], [1.0 + (name == long) for name in old])
+    return pair([*map(key, new)], [*map(key, old)], durations, lambda name: name.split()[0])
+
+
+def longest(one: str, other: str) -> int:
+    """The length of a longest common subsequence, by the textbook."""
+    above = [0] * (len(other) + 1)
+    for item in one:
+        row = [0]
+        for j, candidate in enumerate(other):
+            row.append(above[j] + 1 if item == candidate else max(above[j + 1], row[j]))
+        above = row
+    return above[-1]
+
+
+@given(sequences, sequences)
+def test_it_is_a_longest_common_subsequence(one: str, other: str) -> None:
+    found = common(one, other)
+    assert len(found) == longest(one, other)
+    assert all(one[i] == other[j] for i, j in found)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
+
+
+@given(kernels, kernels)
+def test_every_launch_is_in_exactly_one_place(new: list[str], old: list[str]) -> None:
+    found = paired(new, old)
+    pairs = [*found.matched, *found.moved, *found.replaced]
+    assert sorted([*(i for i, _ in pairs), *found.added]) == [*range(len(new))]
+    assert sorted([*(j for _, j in pairs), *found.removed]) == [*range(len(old))]
+    assert all(new[i] == old[j] for i, j in (*found.matched, *found.moved))
+    assert all(new[i].split()[0] == old[j].split()[0] for i, j in found.replaced)
+    assert not set(map(new.__getitem__, found.added)) & set(map(old.__getitem__, found.removed))
+
+
+@given(kernels, kernels)
+def test_exchanging_the_sides_exchanges_the_positions(new: list[str], old: list[str]) -> None:
+    here, there = paired(new, old), paired(old, new)
+    for one, other in (
+        (here.matched, there.matched),
+        (here.moved, there.moved),
+        (here.replaced, there.replaced),
+    ):
+        assert sorted(one) == sorted((i, j) for j, i in other)
+    assert (here.added, here.removed) == (there.removed, there.added)
+
+
+def test_runs_of_equal_kernels_match_in_order() -> None:
+    assert paired(["add a"] * 3, ["add a"] * 3).matched == ((0, 0), (1, 1), (2, 2))
+    assert paired(["add a"] * 2, ["add a"] * 3).removed == (2,)
+
+
+def test_another_kernel_between_the_same_neighbours_replaces() -> None:
+    found = paired(["copy", "conv b", "add a"], ["copy", "conv a", "add a"])
+    assert found.replaced == ((1, 1),)
+
+
+def test_another_family_between_the_same_neighbours_does_not() -> None:
+    found = paired(["copy", "gemm a", "add a"], ["copy", "conv a", "add a"])
+    assert (found.added, found.removed) == ((1,), (1,))
+
+
+def test_of_several_the_longest_replaces_and_its_helper_is_added() -> None:
+    found = paired(
+        ["copy", "conv helper", "conv b", "add a"], ["copy", "conv a", "add a"], long="conv b"
+    )
+    assert found.replaced == ((2, 1),)
+    assert found.added == (1,)
+
+
+def test_a_helper_that_happens_to_match_does_not_part_what_was_replaced() -> None:
+    new = ["add a", "fill", "conv b", "add b"]
+    assert paired(new, ["add a", "conv a", "fill", "add b"]).replaced == ((2, 1),)
+
+
+def test_far_apart_nothing_is_replaced() -> None:
+    found = paired(["conv b", "copy", "add a"], ["copy", "add a", "conv a"])
+    assert (found.added, found.removed, found.replaced) == ((0,), (2,), ())
+
+
+def test_an_equal_kernel_elsewhere_has_moved() -> None:
+    found = paired(["gemm", "copy", "add a"], ["copy", "add a", "gemm"])
+    assert found.moved == ((0, 2),)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [("adam-foreach-off", "tf32"), ("tf32", "baseline"), ("channels_last", "tf32")],
+)
+def test_steps_of_an_h200_are_aligned_well_under_a_second(new: str, old: str) -> None:
+    one, other = traced(new), traced(old)
+    durations = tuple([launch.duration for launch in t.launches] for t in (one, other))
+    a, b = keys(one), keys(other)
+    begin = process_time()
+    found = pair(a, b, (durations[0], durations[1]), NAMING.family)
+    assert process_time() - begin < 0.5
+    # At least what a multiset has in common cannot be more than what is matched or has moved.
+    shared = sum((Counter(a) & Counter(b)).values())
+    assert len(found.matched) + len(found.moved) <= shared
+    assert len(found.matched) > 0.6 * shared
+
+
+def test_the_worst_cases_take_no_longer() -> None:
+    begin = process_time()
+    assert len(common([0] * 3337 + [1], [2] + [0] * 1647)) == 1647
+    assert common([*range(3337)], [*range(4000, 5647)]) == []
+    assert len(common([*range(3337)], [*range(3336, -1, -1)])) == 1
+    assert process_time() - begin < 0.5

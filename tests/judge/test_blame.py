@@ -1,0 +1,427 @@
+"""Which kernels are blamed, and for what."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf import files
+from pytest_gpuperf.judge.blame import NEAR_ZERO, blame
+from pytest_gpuperf.judge.blamed import Blame, Cause, Entry, Kind
+from pytest_gpuperf.judge.steps import keys, step
+from pytest_gpuperf.model import KernelTable
+from tests.kernel_steps import NAMING, Row, counted, slowed, table, traced, with_launches
+
+MATCHED = (Kind.SLOWER, Kind.FASTER, Kind.SAME)
+STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
+
+names = st.sampled_from(["fprop a", "fprop b", "fprop a@8", "wgrad", "add", "add@4", "other"])
+rows = st.lists(st.tuples(names, st.floats(1, 1e4)), max_size=12)
+tables = st.builds(lambda found, idle: table(*found, idle=idle), rows, st.floats(0, 1e4))
+
+
+def of(measured: KernelTable, baseline: KernelTable) -> Blame:
+    return blame(measured, baseline, NAMING)
+
+
+def moved(found: Blame) -> list[Entry]:
+    """What is blamed."""
+    return [entry for entry in found.entries if entry.significant]
+
+
+def only(found: Blame) -> Entry:
+    (entry,) = moved(found)
+    return entry
+
+
+def by_kind(found: Blame) -> dict[Kind, float]:
+    """Milliseconds per kind."""
+    return {
+        kind: math.fsum(e.change for e in found.entries if e.kind is kind) / 1e6 for kind in Kind
+    }
+
+
+def positions(found: KernelTable, index: int) -> list[int]:
+    """All launches of the kernel that launch `index` is of."""
+    every = keys(found)
+    return [place for place, key in enumerate(every) if key == every[index]]
+
+
+def largest(found: KernelTable) -> list[int]:
+    """All launches of the kernel that takes most of the step."""
+    every = keys(found)
+    totals: Counter[object] = Counter()
+    for key, launch in zip(every, found.launches, strict=True):
+        totals[key] += int(launch.duration)
+    return positions(found, every.index(max(every, key=totals.__getitem__)))
+
+
+# By hand
+
+
+def test_identical_tables_blame_nothing() -> None:
+    found = of(table(*STEP, idle=50), table(*STEP, idle=50))
+    assert moved(found) == []
+    assert found.change == 0
+    assert found.explained is None
+    assert not found.launched.changed
+
+
+def test_one_slower_kernel() -> None:
+    slower = [*STEP]
+    slower[2] = ("wgrad", 2400.0)
+    found = of(table(*slower), table(*STEP))
+    entry = only(found)
+    assert found.entries[0] is entry
+    assert (entry.kind, entry.short, entry.family) == (
+        Kind.SLOWER,
+        "wgrad",
+        "convolution-weight-gradient",
+    )
+    assert entry.change == 400_000
+    assert entry.relative == pytest.approx(0.2)
+    assert entry.share == pytest.approx(1)
+    assert found.explained == pytest.approx(1)
+    assert found.families[0].family == "convolution-weight-gradient"
+    assert not found.launched.changed
+
+
+def test_launches_of_one_kernel_count_together() -> None:
+    entry = next(e for e in of(table(*STEP), table(*STEP)).entries if e.short == "add")
+    assert (entry.launches_before, entry.launches_after) == (2, 2)
+    assert entry.before == 610_000
+
+
+@pytest.mark.parametrize(
+    ("instructions", "cause"), [(5e6, Cause.MEMORY), (5.01e6, Cause.MEMORY), (5.5e6, Cause.CODE)]
+)
+def test_instructions_tell_other_code_from_memory(instructions: float, cause: Cause) -> None:
+    before: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 300.0, 5e6))
+    after: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 400.0, instructions))
+    entry = only(of(table(*after), table(*before)))
+    assert entry.cause is cause
+    assert entry.instructions is not None
+    assert entry.cycles is not None
+    assert (entry.instructions.before, entry.instructions.after) == (5e6, instructions)
+    assert (entry.cycles.before, entry.cycles.after) == (600_000, 800_000)
+
+
+def test_without_counters_the_cause_is_unknown() -> None:
+    entry = only(of(table(("add", 400.0)), table(("add", 300.0))))
+    assert (entry.cause, entry.cycles, entry.instructions) == (Cause.UNKNOWN, None, None)
+
+
+@pytest.mark.parametrize(
+    ("other", "cause"), [("fprop b", Cause.ALGORITHM), ("fprop@64", Cause.SHAPE)]
+)
+def test_another_kernel_in_a_places_stead_replaced_it(other: str, cause: Cause) -> None:
+    entry = only(found := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
+    assert (entry.kind, entry.cause, entry.change) == (Kind.REPLACED, cause, -200_000)
+    assert entry.name is not None
+    assert entry.replaces is not None
+    assert found.names[entry.replaces] == "fprop" == entry.formerly
+    assert found.names[entry.name] == other.split("@")[0]
+    assert found.launched.changed
+    assert found.launched.replaced == 1
+
+
+def test_an_added_launch_is_called_more_often_or_new() -> None:
+    again = of(table(*STEP, ("add", 305.0)), table(*STEP))
+    assert (only(again).kind, only(again).cause) == (Kind.ADDED, Cause.MORE)
+    assert (only(again).launches_before, only(again).launches_after) == (0, 1)
+    assert only(again).relative is None
+    new = of(table(*STEP, ("silu", 305.0)), table(*STEP))
+    assert (only(new).kind, only(new).cause) == (Kind.ADDED, Cause.NEW)
+    assert new.launched.added == 1
+
+
+def test_a_removed_launch_is_called_less_often_or_gone() -> None:
+    fewer = only(of(table(*STEP), table(*STEP, ("add", 305.0))))
+    assert (fewer.kind, fewer.cause, fewer.change) == (Kind.REMOVED, Cause.LESS, -305_000)
+    gone = only(of(table(*STEP), table(*STEP, ("silu", 305.0))))
+    assert (gone.kind, gone.cause, gone.relative) == (Kind.REMOVED, Cause.GONE, -1)
+
+
+def test_a_gap_competes_with_kernels() -> None:
+    found = of(table(*STEP, idle=900), table(*STEP, idle=100))
+    entry = only(found)
+    assert (entry.kind, entry.cause, entry.change) == (Kind.GAP, Cause.WAITED, 800_000)
+    assert entry.share == pytest.approx(1)
+    less = only(of(table(*STEP, idle=100), table(*STEP, idle=900)))
+    assert (less.kind, less.cause) == (Kind.GAP, Cause.WAITED_LESS)
+
+
+def test_another_order_is_another_sequence_and_no_change() -> None:
+    found = of(table(*STEP[1:], STEP[0]), table(*STEP))
+    assert moved(found) == []
+    assert (found.launched.changed, found.launched.moved) == (True, 1)
+
+
+def test_the_worst_comes_first_whatever_its_direction() -> None:
+    found = of(table(("add", 1300.0), ("wgrad", 900.0)), table(("add", 1000.0), ("wgrad", 2000.0)))
+    assert [(e.short, e.kind) for e in moved(found)] == [
+        ("wgrad", Kind.FASTER),
+        ("add", Kind.SLOWER),
+    ]
+
+
+def test_without_a_change_there_are_no_shares() -> None:
+    found = of(table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0)))
+    assert len(moved(found)) == 2
+    assert {e.share for e in found.entries} | {f.share for f in found.families} == {None}
+    assert found.explained is None
+
+
+def test_an_empty_step() -> None:
+    assert of(table(), table()).shift is None
+    assert only(of(table(("add", 5.0)), table())).cause is Cause.NEW
+
+
+def test_several_tables_see_what_one_cannot() -> None:
+    """2 % are within what one table may be off by; not where ten agree."""
+    rng = Random(1)
+
+    def noisy(factor: float) -> list[KernelTable]:
+        return [
+            table(
+                *((name, us * rng.gauss(1, 5e-4)) for name, us in STEP[:2]),
+                ("wgrad", 2000.0 * factor * rng.gauss(1, 5e-4)),
+            )
+            for _ in range(5)
+        ]
+
+    new, old = noisy(1.02), noisy(1)
+    assert moved(of(new[0], old[0])) == []
+    found = blame(new, old, NAMING)
+    assert only(found).short == "wgrad"
+    assert (found.measured_tables, found.baseline_tables) == (5, 5)
+
+
+def test_several_noisy_tables_blame_nothing() -> None:
+    new = [table(("wgrad", us)) for us in (2000.0, 2500.0, 3000.0)]
+    old = [table(("wgrad", us)) for us in (1900.0, 2400.0, 2800.0)]
+    assert moved(blame(new, old, NAMING)) == []
+
+
+def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
+    odd = table(STEP[0], ("silu", 1000.0), *STEP[1:4])
+    found = blame([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
+    assert found.odd_tables == 1
+    assert found.change == 0
+    assert moved(found) == []
+
+
+def test_times_are_means_over_the_tables() -> None:
+    one = step([table(("add", 100.0, 5.0)), table(("add", 300.0, 7.0))])
+    assert one.durations == (200_000,)
+    assert one.counters["instructions"] == (6.0,)
+
+
+def test_a_blame_is_kept_in_files() -> None:
+    found = of(table(*STEP, idle=900), table(*STEP[1:], ("silu", 3.0, 1.0)))
+    assert files.adapter(Blame).validate_json(files.to_json(found), strict=True) == found
+
+
+# Whatever the tables
+
+
+@given(tables, tables)
+def test_nothing_is_lost(measured: KernelTable, baseline: KernelTable) -> None:
+    found = of(measured, baseline)
+    tolerance = 1e-9 * (found.before + found.after)
+    for part in (math.fsum(e.change for e in found.entries), found.after - found.before):
+        assert part == pytest.approx(found.change, abs=tolerance)
+    families = math.fsum(f.change for f in found.families)
+    assert families + measured.idle - baseline.idle == pytest.approx(found.change, abs=tolerance)
+    assert sum(e.launches_after for e in found.entries) == len(measured.launches)
+    assert sum(e.launches_before for e in found.entries) == len(baseline.launches)
+
+
+@given(tables, tables)
+def test_shares_add_up_to_one_or_there_are_none(
+    measured: KernelTable, baseline: KernelTable
+) -> None:
+    found = of(measured, baseline)
+    shares = [e.share for e in found.entries if e.share is not None]
+    if abs(found.change) > NEAR_ZERO * found.before:
+        assert len(shares) == len(found.entries)
+        assert math.fsum(shares) == pytest.approx(1, abs=1e-6)
+    else:
+        assert shares == []
+
+
+@given(tables, tables)
+def test_exchanging_the_sides_negates_all_changes(
+    measured: KernelTable, baseline: KernelTable
+) -> None:
+    there, back = of(measured, baseline), of(baseline, measured)
+    assert back.change == -there.change
+    assert sorted(-e.change for e in back.entries) == sorted(e.change for e in there.entries)
+    other = {
+        Kind.SLOWER: Kind.FASTER,
+        Kind.FASTER: Kind.SLOWER,
+        Kind.ADDED: Kind.REMOVED,
+        Kind.REMOVED: Kind.ADDED,
+    }
+    assert Counter(other.get(e.kind, e.kind) for e in back.entries) == Counter(
+        e.kind for e in there.entries
+    )
+
+
+@given(tables, st.randoms(use_true_random=False))
+def test_exchanging_equal_launches_changes_nothing(one: KernelTable, random: Random) -> None:
+    every = keys(one)
+    order = list(range(len(every)))
+    for key in set(every):
+        places = [p for p, found in enumerate(every) if found == key]
+        shuffled = places[:]
+        random.shuffle(shuffled)
+        for place, source in zip(places, shuffled, strict=True):
+            order[place] = source
+    other = with_launches(one, (one.launches[p] for p in order))
+    found = of(other, one)
+    assert moved(found) == []
+    assert found.change == pytest.approx(0, abs=1e-6)
+
+
+@given(tables, tables)
+def test_the_numbering_of_names_is_of_no_matter(
+    measured: KernelTable, baseline: KernelTable
+) -> None:
+    last = len(measured.names) - 1
+    renumbered = replace(
+        measured,
+        names=measured.names[::-1],
+        launches=tuple(replace(e, name=last - e.name) for e in measured.launches),
+    )
+    assert of(renumbered, baseline) == of(measured, baseline)
+
+
+# Steps of an H200
+
+
+@pytest.mark.parametrize(
+    ("measured", "baseline"),
+    [
+        (counted("tf32-core-1"), counted("tf32-core")),
+        (traced("tf32"), counted("tf32-core")),
+        (counted("tf32-core"), traced("tf32")),
+    ],
+)
+def test_the_same_step_measured_again_blames_nothing(
+    measured: KernelTable, baseline: KernelTable
+) -> None:
+    found = of(measured, baseline)
+    assert moved(found) == []
+    assert not found.launched.changed
+
+
+def test_tf32_replaces_the_convolutions_of_the_baseline() -> None:
+    found = of(traced("tf32"), traced("baseline"))
+    assert found.change == pytest.approx(-1020e6, rel=0.01)
+    worst = found.entries[:8]
+    assert {e.kind for e in worst} == {Kind.REPLACED}
+    assert all(e.family.startswith("convolution-") for e in worst)
+    assert "sm90_xmma_wgrad" in worst[0].short
+    assert "sm80_xmma_wgrad" in worst[0].formerly
+    assert worst[0].cause is Cause.ALGORITHM
+    convolutions = [f for f in found.families if f.family.startswith("convolution-")]
+    assert math.fsum(f.share or 0 for f in convolutions) > 0.95
+    assert found.explained == pytest.approx(1, abs=0.01)
+
+
+def test_channels_last_adds_layout_copies_to_tf32() -> None:
+    found = of(traced("tf32_channels_last"), traced("tf32"))
+    assert found.families[0].family == "layout"
+    assert found.families[0].share is not None
+    assert found.families[0].share > 0.75
+    worst = found.entries[0]
+    assert (worst.kind, worst.cause, worst.family) == (Kind.ADDED, Cause.MORE, "layout")
+    layout = {
+        kind: math.fsum(e.change for e in found.entries if (e.kind, e.family) == (kind, "layout"))
+        for kind in Kind
+    }
+    assert layout[Kind.ADDED] > 40e6
+    assert layout[Kind.ADDED] == max(layout.values())
+
+
+def test_adam_without_foreach_launches_many_and_makes_the_gpu_wait() -> None:
+    begin = process_time()
+    found = of(traced("adam-foreach-off"), traced("tf32"))
+    assert process_time() - begin < 3  # with the import of scipy
+    assert found.entries[0].kind is Kind.GAP
+    assert found.entries[0].cause is Cause.WAITED
+    optimizer = next(f for f in found.families if f.family == "optimizer")
+    assert (optimizer.launches_after, optimizer.change < 0) == (0, True)
+    assert found.launched.added > 1600
+    added = [e for e in found.entries if e.kind is Kind.ADDED]
+    assert {e.family for e in added[:5]} == {"elementwise"}
+    assert by_kind(found)[Kind.ADDED] == pytest.approx(2.48, abs=0.3)
+
+
+def test_a_doubled_convolution_is_called_more_often() -> None:
+    one = traced("tf32")
+    place = max(range(len(one.launches)), key=lambda p: one.launches[p].duration)
+    launches = [*one.launches[: place + 1], *one.launches[place:]]
+    entry = only(of(with_launches(one, launches), one))
+    assert (entry.kind, entry.cause) == (Kind.ADDED, Cause.MORE)
+    assert entry.family == "convolution-weight-gradient"
+    assert entry.change == one.launches[place].duration
+
+
+def test_an_added_elementwise_kernel_is_new() -> None:
+    one = traced("tf32")
+    new = replace(one.launches[0], name=len(one.names), duration=900_000.0)
+    longer = replace(
+        one,
+        names=(*one.names, "elementwise_new"),
+        launches=(*one.launches[:800], new, *one.launches[800:]),
+    )
+    entry = only(of(longer, one))
+    assert (entry.kind, entry.cause, entry.short) == (Kind.ADDED, Cause.NEW, "elementwise_new")
+
+
+def test_one_kernel_5_percent_slower_is_found_among_all() -> None:
+    one = traced("tf32")
+    slower = largest(one)
+    entry = only(of(slowed(one, slower, 1.05), one))
+    assert (entry.kind, entry.launches_after) == (Kind.SLOWER, len(slower))
+    assert entry.relative == pytest.approx(0.05)
+    assert entry.share == pytest.approx(1)
+
+
+def test_it_is_found_in_a_second_measurement_too() -> None:
+    one, other = counted("tf32-core"), counted("tf32-core-1")
+    entry = only(of(slowed(other, largest(other), 1.05), one))
+    assert entry.short == "RowwiseMomentsCUDAKernel"
+    assert entry.cause is Cause.MEMORY
+
+
+def test_what_all_kernels_share_is_no_kernels_fault() -> None:
+    one = traced("tf32")
+    found = of(slowed(one, range(len(one.launches)), 1.015), one)
+    assert moved(found) == []
+    assert found.shift == pytest.approx(0.015)
+
+
+def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
+    others = [(f"add {number}", 300.0) for number in range(10)]
+    found = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
+    assert only(found).short == "wgrad"
+    assert found.shift == 0
+    assert of(table(("wgrad", 50.0)), table(("wgrad", 40.0))).shift is None
+
+
+def test_a_synchronisation_shows_as_a_gap() -> None:
+    one = traced("tf32")
+    entry = only(of(replace(one, idle=one.idle + 5e6), one))
+    assert (entry.kind, entry.cause) == (Kind.GAP, Cause.WAITED)
+    assert entry.change == pytest.approx(5e6)

@@ -1,0 +1,149 @@
+"""Which kernels a change comes from, as people read it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.blame import blame
+from pytest_gpuperf.model import KernelTable
+from pytest_gpuperf.report.blame import MOST, duration, lines, share
+from tests.kernel_steps import NAMING, counted, slowed, table, traced
+
+STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
+
+
+def text(measured: KernelTable, baseline: KernelTable, width: int = 80) -> list[str]:
+    return lines(blame(measured, baseline, NAMING), width)
+
+
+def test_a_replaced_kernel() -> None:
+    new = table(("fprop b@8", 1300.0), *STEP[1:])
+    assert text(new, table(*STEP)) == [
+        "kernels: +0.4 ms (+9.98 %) in a step, 100 % of it explained:",
+        "  +0.4 ms  100 %  fprop b  replaced fprop (another algorithm), 1 launch",
+    ]
+
+
+def test_another_shape() -> None:
+    new = table(("fprop@8", 1300.0), *STEP[1:])
+    assert text(new, table(*STEP))[1:] == [
+        "  +0.4 ms  100 %  fprop  launched in another shape, 1 launch"
+    ]
+
+
+def test_added_slower_and_a_gap() -> None:
+    new = table(*STEP[:4], ("adam", 800.0), ("silu", 100.0), idle=600)
+    assert text(new, table(*STEP, idle=100)) == [
+        "kernels: +0.9 ms (+21.90 %) in a step, 100 % of it explained:",
+        "  +0.5 ms  56 %  gaps between kernels  "
+        "0.10000 ms -> 0.60000 ms (the GPU waited)",
+        "  +0.3 ms  33 %  adam                  slower +60.00 %, 1 launch",
+        "  +0.1 ms  11 %  silu                  added (new), 1 launch",
+    ]  # fmt: skip
+
+
+def test_what_does_not_fit_in_a_line_is_told_in_two() -> None:
+    new = table(("fprop b", 1300.0), *STEP[1:])
+    assert text(new, table(*STEP), 44) == [
+        "kernels: +0.4 ms (+9.98 %) in a step, 100 %",
+        "of it explained:",
+        "  +0.4 ms  100 %  fprop b",
+        "      replaced fprop (another algorithm), 1",
+        "      launch",
+    ]
+
+
+def test_many_small_ones_of_a_family_are_summed_up() -> None:
+    small = [(f"add {number}", 10.0) for number in range(40)]
+    new = table(*STEP, *small, ("silu", 900.0))
+    assert text(new, table(*STEP))[1:] == [
+        "  +0.9 ms  69 %  silu         added (new), 1 launch",
+        "  +0.4 ms  31 %  elementwise  added: 40 kernels, 40 launches",
+    ]
+
+
+def test_shapes_of_one_kernel_are_one_line() -> None:
+    new = table(*STEP, *((f"add@{blocks}", 100.0) for blocks in range(2, 12)))
+    assert text(new, table(*STEP))[1:] == [
+        "  +1 ms  100 %  add  added (called more often), 10 launches"
+    ]
+
+
+def test_nothing_stands_out() -> None:
+    assert text(table(*STEP), table(*STEP)) == [
+        "kernels: 0 us (0 %) in a step; no kernel stands out from the noise"
+    ]
+
+
+def test_where_changes_cancel_no_share_is_claimed() -> None:
+    found = text(
+        table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0))
+    )
+    assert found == [
+        "kernels: 0 us (0 %) in a step; what moved:",
+        "  +0.3 ms  -  add    slower +30.00 %, 1 launch",
+        "  -0.3 ms  -  wgrad  faster -30.00 %, 1 launch",
+    ]
+
+
+def test_a_change_of_all_kernels_is_told_apart() -> None:
+    one = traced("tf32")
+    assert text(slowed(one, range(len(one.launches)), 1.015), one) == [
+        "kernels: +3.45 ms (+1.48 %) in a step; no kernel stands out from the noise",
+        "  most kernels moved by about +1.50 %: clocks, power or another GPU?",
+    ]
+
+
+def test_other_launches_in_some_executions_are_mentioned() -> None:
+    odd = table(*STEP, ("silu", 1.0))
+    found = lines(blame([table(*STEP), table(*STEP), odd], table(*STEP), NAMING), 80)
+    assert found[-1] == "  1 of 4 executions launched other kernels than the rest"
+
+
+def test_layout_copies_of_channels_last() -> None:
+    found = text(traced("tf32_channels_last"), traced("tf32"), 120)
+    assert found[0] == "kernels: +99.8 ms (+42.89 %) in a step, 100 % of it explained:"
+    assert "added (called more often)" in found[1]
+    assert found[-1].startswith("  and ")
+
+
+def test_instructions_corroborate() -> None:
+    new = table(("add", 400.0, 6e6), ("wgrad", 900.0, 1e6))
+    old = table(("add", 300.0, 5e6), ("wgrad", 900.0, 1e6))
+    assert text(new, old)[1].endswith("slower +33.33 % (other code), 1 launch")
+
+
+REAL = ("baseline", "tf32", "tf32_channels_last", "adam-foreach-off", "bf16")
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(20, 140))
+def test_at_most_twelve_lines_and_none_too_wide(measured: str, baseline: str, width: int) -> None:
+    found = text(traced(measured), traced(baseline), width)
+    assert 1 <= len(found) <= MOST
+    assert max(map(len, found)) <= width
+
+
+def test_fewer_lines_where_fewer_are_wanted() -> None:
+    found = blame(traced("tf32"), traced("baseline"), NAMING)
+    assert len(lines(found, 80, most=4)) <= 4
+
+
+def test_the_same_step_says_nothing() -> None:
+    assert len(text(counted("tf32-core-1"), counted("tf32-core"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "expected"),
+    [(0, "0 us"), (12_400_000, "+12.4 ms"), (-310, "-0.31 us"), (-99_000, "-99 us"),
+     (1_020_000_000, "+1020 ms"), (0.3, "0 us")],
+)  # fmt: skip
+def test_times(nanoseconds: float, expected: str) -> None:
+    assert duration(nanoseconds) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0.614, "61 %"), (-0.001, "0 %"), (None, "-")])
+def test_shares(value: float | None, expected: str) -> None:
+    assert share(value) == expected
