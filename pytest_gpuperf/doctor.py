@@ -55,16 +55,17 @@ def _gpu() -> list[Check]:
 
 
 def _nsight_compute() -> Check:
-    import shutil
+    from pytest_gpuperf.collect import ncu_command
 
-    path = shutil.which("ncu")
+    path = ncu_command.find()
     if path:
-        return Check("Nsight Compute", True, path)
+        version = ncu_command.version(path)
+        return Check("Nsight Compute", True, f"{path}, {version}" if version else str(path))
     return Check(
         "Nsight Compute",
         False,
-        "ncu is not on the PATH (the cupti collector does not need it)",
-        "Install Nsight Compute, or add its folder to the PATH",
+        "ncu was not found (the cupti collector does not need it)",
+        "Install Nsight Compute, or name it by --gpuperf-ncu PROGRAM",
         optional=True,
     )
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pytest_gpuperf import arch, baselines
-from pytest_gpuperf.collect.base import Phases, Plan, Work
+from pytest_gpuperf.collect.base import Phases, Plan, Work, no_reset
 from pytest_gpuperf.errors import (
     CountersUnavailable,
     GpuperfError,
+    MeasurementError,
     UsageFailure,
 )
 from pytest_gpuperf.judge import expectation
@@ -23,6 +24,7 @@ from pytest_gpuperf.measured import Comparison, Measured, NotMeasured, not_colle
 from pytest_gpuperf.measuring import Instrument, Subject
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import (
+    PAPER_WINDOW,
     STEP,
     Device,
     Expectation,
@@ -125,7 +127,7 @@ class GpuPerf:
             metrics=catalogue().hardware_set(subject.metric_set),
             rounds=traits.rounds or self._settings.rounds,
         )
-        work = Work(step, self._phases, reset) if reset else Work(step, self._phases)
+        work = Work(step, self._phases, reset or no_reset, traits.nodeid, name)
         try:
             measurements = self._instrument.measure(subject, work, plan)
         except CountersUnavailable as error:
@@ -139,6 +141,8 @@ class GpuPerf:
             kernels = self._instrument.kernels(work, plan)
             if kernels is not None:
                 judged = with_kernels(judged, kernels)
+        if self._settings.protocol == PAPER_WINDOW:
+            judged = self._with_window(judged, work)
         self._records.judged.append(judged)
         self._config.hook.pytest_gpuperf_judged(
             config=self._config, measurement=measurements[0], verdicts=judged.verdicts
@@ -215,6 +219,17 @@ class GpuPerf:
         if fails(found, self._settings):
             pytest.fail(expectations.failure(found, self.device), pytrace=False)
         return found
+
+    def _with_window(self, judged: Judged, work: Work) -> Judged:
+        """The same with the paper's window, or a note of why it could not be counted."""
+        try:
+            window = self._instrument.window(work)
+        except MeasurementError as error:
+            return replace(judged, notes=(*judged.notes, f"no paper window: {error}"))
+        first, *others = judged.measurements
+        if window is None:
+            return judged
+        return replace(judged, measurements=(replace(first, window=window), *others))
 
     def _wants_kernels(self, judged: Judged) -> bool:
         wanted = self._settings.kernels

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pytest_gpuperf import runs
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.model import Run
+from pytest_gpuperf.model import Measurement, Run
 
 GRACE = 3.0
 """Seconds between asking the processes to end (SIGTERM) and ending them (SIGKILL)."""
@@ -27,6 +27,7 @@ GRACE = 3.0
 PARENT = "GPUPERF_PARENT"
 """The environment variable that tells the child the process id of who started it."""
 
+_QUOTED_LINES = 20
 _TICK = 1.0
 _POLL = 0.02
 _OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
@@ -47,30 +48,42 @@ class Finished:
     timed_out: bool = False
     """Whether it was ended because the time limit had passed."""
 
+    def measurement(self, test: str, name: str) -> Measurement | None:
+        """The measurement of this name that the test made; None when it made none."""
+        measured = self.run.measurements if self.run else ()
+        return next((m for m in measured if (m.test, m.name) == (test, name)), None)
+
+    def last_lines(self) -> str:
+        """The end of the output, to be quoted where it says why something failed."""
+        return "\n".join(self.output.splitlines()[-_QUOTED_LINES:])
+
 
 def run_pytest(
     arguments: Sequence[str],
     *,
     folder: Path,
+    under: Sequence[str] = (),
     time_limit: float | None = None,
     environment: Mapping[str, str] | None = None,
     tick: Callable[[float], None] | None = None,
 ) -> Finished:
     """Runs `python -m pytest` with these arguments in `folder`, and waits for it.
 
-    It measures and judges nothing. `environment` is added to this process's own; variables that say
-    which test or which xdist worker this process is are left out. After `time_limit` seconds, and
-    on any exception while waiting (Ctrl-C is one), the child and all of its process group are
-    ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a second Ctrl-C cuts the grace short.
-    What the child left running when it ended by itself is ended too: it would be measured along
-    with the next process. `tick` is called with the seconds passed, at once and about every second.
+    It judges nothing. `under` is a command that starts it, a profiler's. `environment` is added to
+    this process's own; variables that say which test or which xdist worker this process is are left
+    out. After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child
+    and all of its process group are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
+    second Ctrl-C cuts the grace short. What the child left running when it ended by itself is ended
+    too: it would be measured along with the next process. `tick` is called with the seconds passed,
+    at once and about every second.
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
     with tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True) as temporary:
         saved, said = Path(temporary) / "run.json", Path(temporary) / "output"
         # Unbuffered, or what stdout says would come after all that stderr says.
-        command = [sys.executable, "-u", "-m", "pytest", *_with_ours(arguments, saved)]
+        python = [sys.executable, "-u", "-m", "pytest", *_with_ours(arguments, saved)]
+        command = [*under, *python]
         begun = time.monotonic()
         # A file in a pipe's place: a grandchild that keeps it open is not waited for.
         with said.open("wb") as output:
@@ -116,6 +129,8 @@ def _started(
             start_new_session=True,
         )
     except OSError as error:
+        if command[0] != sys.executable and folder.is_dir():
+            raise UsageFailure(f"{command[0]}: cannot be run ({error.strerror})") from error
         raise UsageFailure(
             f"{folder}: pytest cannot be started there ({error.strerror}). Name a folder that "
             "exists and may be entered"

@@ -166,7 +166,7 @@ def _settings(report: Report, step: Step, executions: int) -> dict[str, Scalar]:
     if report.rows[0].kind == "range":
         found["replay"] = "range"
     else:
-        found["kernels"] = step.launches
+        found |= {"replay": "kernel", "kernels": step.launches}
     if executions > 1:
         found["rounds"] = executions
     return found

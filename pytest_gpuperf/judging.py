@@ -5,9 +5,9 @@ Between the fixture, which speaks pytest, and the judge, which sees numbers only
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf import baselines, guard
 from pytest_gpuperf.errors import MeasurementError
@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.verdict import Reference, judge, withheld
 from pytest_gpuperf.ledger import RECORDABLE, Judged
 from pytest_gpuperf.measured import Comparison, Processes
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Device, Expectation, Measurement, Metric, Outcome, Verdict
+from pytest_gpuperf.model import Device, Expectation, Measurement, Metric, Outcome, Scalar, Verdict
 from pytest_gpuperf.report import messages
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ class Judging:
         """The session's own measurement, and as many of fresh processes as make `wanted`."""
         if len(measured) >= wanted:
             return measured
-        _release_memory()
         own = measured[0]
         return (own, *repeats.measurements(own.test, own.name, wanted - 1))
 
@@ -149,9 +148,27 @@ def find_reference(
             detail=f"the entry in {file} is of another workload: "
             + messages.differences(entry.workload, measurement.workload),
         )
+    before, now = _manner(entry.settings), _manner(measurement.fingerprint.settings)
+    if before != now and before and now:
+        return Reference(
+            None,
+            missing="other-collector",
+            detail=f"the entry in {file} was measured by {before}, this by {now}: they count "
+            "different things",
+        )
     return Reference(
         entry.samples, units=entry.units, days=entry.days, calibration=known.calibration
     )
+
+
+def _manner(settings: Mapping[str, Scalar]) -> str:
+    """How counters were read, as far as it decides what they mean; "" where nobody says.
+
+    ncu's kernel replay adds up kernels that ran one at a time, a range has the gaps between them.
+    """
+    replay = "kernel replay" if settings.get("replay") == "kernel" else "range replay"
+    collector = str(settings.get("collector", ""))
+    return f"{collector}, {replay}" if collector == "ncu" else collector
 
 
 def fails(verdict: Verdict | Expectation, settings: Settings) -> bool:
@@ -172,10 +189,3 @@ def fails(verdict: Verdict | Expectation, settings: Settings) -> bool:
 
 def _not_again(error: MeasurementError) -> str:
     return f"not looked at again: {error}"
-
-
-def _release_memory() -> None:
-    """Gives back what torch keeps of a GPU's memory: a fresh process needs it now."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

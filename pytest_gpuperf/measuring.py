@@ -13,7 +13,15 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_gpuperf import arch, clock, files, fingerprint, guard
-from pytest_gpuperf.collect.base import Collected, Collector, KernelCollector, Plan, Work
+from pytest_gpuperf.collect.base import (
+    Beginning,
+    Collected,
+    Collector,
+    KernelCollector,
+    Plan,
+    WindowCollector,
+    Work,
+)
 from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.metrics import catalogue
@@ -26,6 +34,7 @@ from pytest_gpuperf.model import (
     Measurement,
     Sample,
     Scalar,
+    Window,
 )
 
 PROCESS = uuid.uuid4().hex[:12]
@@ -52,11 +61,18 @@ class Instrument:
     """Measures with a collector, or looks measurements up in a recorded run."""
 
     def __init__(
-        self, source: Collector | RecordedRun, root: Path, parent: int | None = None
+        self,
+        source: Collector | RecordedRun,
+        root: Path,
+        parent: int | None = None,
+        *,
+        guarded: bool = True,
     ) -> None:
         self._source = source
         self._root = root
         self._parent = parent
+        self._guarded = guarded
+        """Not where this process only works for another, which guards the device meanwhile."""
 
     @property
     def device(self) -> Device:
@@ -94,12 +110,36 @@ class Instrument:
         with files.locked(f"device {self.device.identity}"):
             return source.kernels(work, plan.metrics)
 
+    def begin(self) -> None:
+        """A test begins: for what counts from there on."""
+        if isinstance(self._source, Beginning):
+            self._source.begin()
+
+    def check_window(self) -> None:
+        """Raises UsageFailure where the paper's window cannot be counted."""
+        if not isinstance(self._source, (WindowCollector, RecordedRun)):
+            raise UsageFailure(
+                "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
+                f"here is {self._source.name}: leave the flag out, or measure on a GPU"
+            )
+
+    def window(self, work: Work) -> Window | None:
+        """The paper's window; None for a recorded run, which has it where it was counted.
+
+        Raises MeasurementError where the fresh process that it takes fails.
+        """
+        source = self._source
+        if isinstance(source, RecordedRun) or not isinstance(source, WindowCollector):
+            return None
+        with files.locked(f"device {self.device.identity}"):
+            return source.window(work)
+
     def _measure(
         self, collector: Collector, subject: Subject, work: Work, plan: Plan
     ) -> Measurement:
         begun = clock.now()
         on_gpu = self.device.arch != arch.CPU
-        if on_gpu:
+        if on_gpu and self._guarded:
             # Two measurements at once on one GPU would measure each other.
             with files.locked(f"device {self.device.identity}"):
                 for _ in range(_ATTEMPTS):
@@ -133,6 +173,7 @@ class Instrument:
                 conditions=conditions,
                 measured=begun,
             ),
+            window=collected.window,
         )
 
     @cached_property

@@ -13,6 +13,9 @@ from enum import Enum
 STEP = "step"
 """The name under which the whole step is reported, beside the phases inside it."""
 
+PAPER_WINDOW = "paper-window"
+"""The name of the paper's protocol, and of the part of a process that it counts."""
+
 Scalar = str | int | float | bool
 
 _CHECKED = {"extra": "forbid", "allow_inf_nan": False}
@@ -108,6 +111,28 @@ class KernelTable:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """The paper's window: some of the first launches of a process, whatever they belong to.
+
+    The protocol of the ICPE '26 paper (arXiv 2606.19365): `ncu --launch-skip 10 --launch-count
+    100`. Its numbers are never compared with those of a whole step.
+    """
+
+    __pydantic_config__ = _CHECKED
+
+    skipped: int
+    """Launches before it, from the start of the process."""
+    counted: int
+    """Launches in it; fewer than were asked for where the process had no more."""
+    collector: str
+    """cupti or ncu."""
+    samples: tuple[Sample, ...]
+    """Over all its launches together, one value each; the phase is PAPER_WINDOW."""
+    kernels: KernelTable | None = None
+    """The launches by name, where the collector knows them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unsupported:
     """A metric that was asked for and does not exist here, with the reason."""
 
@@ -199,6 +224,8 @@ class Measurement:
     fingerprint: Fingerprint
     kernels: KernelTable | None = None
     """What the step launched, where that was collected."""
+    window: Window | None = None
+    """What the paper's protocol saw of it, where that was asked for."""
 
 
 class Outcome(str, Enum):

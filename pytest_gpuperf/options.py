@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-COLLECTORS = ("auto", "cupti", "cpu", "replay")
+COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
+PROTOCOLS = ("whole-step", "paper-window")
+NCU_REPLAYS = ("kernel", "range", "app-range")  # collect/ncu_command.py, imported where it runs
 METRIC_SETS = ("core", "paper")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
@@ -33,6 +35,13 @@ class Settings:
     arch_is_flag: bool
     """Whether the architecture was asked for on the command line, not in the ini file."""
     collector: str
+    ncu: Path | None
+    """The ncu to run; None for the one that is found."""
+    ncu_replay: str
+    ncu_clocks: str
+    ncu_caches: str
+    protocol: str
+    """Whether the paper's window is counted beside the whole step."""
     replay: Path | None
     metrics: str
     rounds: int
@@ -85,6 +94,37 @@ _OPTIONS = (
         "what obtains the counters; auto is cupti on a GPU and cpu without one",
         choices=COLLECTORS,
         default="auto",
+    ),
+    _Option(
+        "--gpuperf-ncu",
+        "for the collector ncu: the program; default: the one on the PATH, or the newest installed",
+        metavar="PROGRAM",
+    ),
+    _Option(
+        "--gpuperf-ncu-replay",
+        "for the collector ncu: what it repeats to count it: every kernel by itself, all calls of "
+        "the step, or the whole program",
+        choices=NCU_REPLAYS,
+        default="range",
+    ),
+    _Option(
+        "--gpuperf-ncu-clock-control",
+        "for the collector ncu: leave the clocks alone, or lock them to their base",
+        choices=("none", "base"),
+        default="none",
+    ),
+    _Option(
+        "--gpuperf-ncu-cache-control",
+        "for the collector ncu: leave the caches alone, or empty them before every replay",
+        choices=("none", "all"),
+        default="none",
+    ),
+    _Option(
+        "--gpuperf-protocol",
+        "whole-step counts the step; paper-window also counts, in a fresh process per test and "
+        "beside it, what the paper counts: 100 kernel launches after the first 10 of a process",
+        choices=PROTOCOLS,
+        default="whole-step",
     ),
     _Option("--gpuperf-replay", "judge a recorded run in place of a device", metavar="RUN"),
     _Option(
@@ -190,9 +230,13 @@ def documented() -> tuple[_Option, ...]:
 def read_settings(config: pytest.Config) -> Settings:
     """The settings of this invocation. Raises pytest.UsageError for a bad value."""
     get = _reader(config)
+
+    def chosen(flag: str) -> str:
+        return _chosen(get(flag), _option(flag).choices or (), flag)
+
     root = config.rootpath
     replay = get("--gpuperf-replay")
-    collector = _chosen(get("--gpuperf-collector"), COLLECTORS, "--gpuperf-collector")
+    collector = chosen("--gpuperf-collector")
     if replay and collector not in ("auto", "replay"):
         raise pytest.UsageError(
             f"--gpuperf-replay judges a recorded run, so --gpuperf-collector {collector} cannot "
@@ -214,14 +258,19 @@ def read_settings(config: pytest.Config) -> Settings:
         arch=get("--gpu-arch"),
         arch_is_flag=config.getoption("gpuperf_gpu_arch") is not None,
         collector=collector,
+        ncu=_path(config, "--gpuperf-ncu"),
+        ncu_replay=chosen("--gpuperf-ncu-replay"),
+        ncu_clocks=chosen("--gpuperf-ncu-clock-control"),
+        ncu_caches=chosen("--gpuperf-ncu-cache-control"),
+        protocol=chosen("--gpuperf-protocol"),
         replay=_path(config, "--gpuperf-replay"),
-        metrics=_chosen(get("--gpuperf-metrics"), METRIC_SETS, "--gpuperf-metrics"),
+        metrics=chosen("--gpuperf-metrics"),
         rounds=_positive(config, "--gpuperf-rounds"),
-        processes=int(_chosen(get("--gpuperf-processes"), PROCESSES, "--gpuperf-processes")),
+        processes=int(chosen("--gpuperf-processes")),
         time_limit=_positive(config, "--gpuperf-time-limit"),
-        kernels=_chosen(get("--gpuperf-kernels"), KERNELS, "--gpuperf-kernels"),
-        missing=_chosen(get("--gpuperf-missing"), MISSING, "--gpuperf-missing"),
-        inconclusive=_chosen(get("--gpuperf-inconclusive"), INCONCLUSIVE, "--gpuperf-inconclusive"),
+        kernels=chosen("--gpuperf-kernels"),
+        missing=chosen("--gpuperf-missing"),
+        inconclusive=chosen("--gpuperf-inconclusive"),
         require_counters=_switch(config, "--gpuperf-require-counters"),
         judge=not _switch(config, "--gpuperf-no-judge"),
         run=_path(config, "--gpuperf-run"),

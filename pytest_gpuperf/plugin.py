@@ -19,6 +19,7 @@ import pytest
 from pytest_gpuperf import hooks, options
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.errand import Errand
     from pytest_gpuperf.fixture import GpuPerf, Records
     from pytest_gpuperf.ledger import Ledger
     from pytest_gpuperf.measured import Measured
@@ -34,6 +35,7 @@ _REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
 _REPEATS: pytest.StashKey[Repeats] = pytest.StashKey()
 _ASKED_FOR: pytest.StashKey[str | None] = pytest.StashKey()
 _PARENT: pytest.StashKey[int | None] = pytest.StashKey()
+_ERRAND: pytest.StashKey[Errand | None] = pytest.StashKey()
 
 _MARKERS = (
     "gpu: needs a GPU; skipped, with the reason, where there is none",
@@ -61,7 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SETTINGS] = options.read_settings(config)
     if config.stash[_ASKED_FOR] is not None:
         # The session has asked for another look, and looks at kernels itself.
-        config.stash[_SETTINGS] = replace(config.stash[_SETTINGS], kernels="never")
+        config.stash[_SETTINGS] = replace(
+            config.stash[_SETTINGS], kernels="never", protocol="whole-step"
+        )
     if not _is_worker(config):
         config.pluginmanager.register(_Gatherer(config), "gpuperf-gatherer")
         # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
@@ -97,9 +101,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Says in a worker's tests what would have stopped a process without workers."""
+    """Says in a worker's tests what would have stopped a process without workers.
+
+    Comes before pytest's own, which sets fixtures up: what a process with an errand counts begins
+    here.
+    """
     if _REFUSAL in item.config.stash and _concerns_us(item):
         raise item.config.stash[_REFUSAL]
+    if item.config.stash[_ERRAND] is not None:
+        _instrument(item.config).begin()
 
 
 @pytest.fixture
@@ -213,6 +223,8 @@ def _prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
 def _instrument(config: pytest.Config) -> Instrument:
     """What measures in this process, found at its first use. Raises UsageFailure."""
     if _INSTRUMENT not in config.stash:
+        from pytest_gpuperf.collect.ncu_command import Control
+        from pytest_gpuperf.repeats import Errands
         from pytest_gpuperf.target import Wanted, instrument_for
 
         settings = config.stash[_SETTINGS]
@@ -221,10 +233,19 @@ def _instrument(config: pytest.Config) -> Instrument:
             offered = config.hook.pytest_gpuperf_collector(
                 config=config, arch=settings.arch, name=settings.collector
             )
-        wanted = Wanted(settings.arch, settings.collector, settings.replay)
-        config.stash[_INSTRUMENT] = instrument_for(
-            wanted, settings.root, offered, config.stash[_PARENT]
+        ncu = Control(settings.ncu, settings.ncu_replay, settings.ncu_clocks, settings.ncu_caches)
+        wanted = Wanted(settings.arch, settings.collector, settings.replay, ncu)
+        instrument = instrument_for(
+            wanted,
+            settings.root,
+            offered,
+            config.stash[_PARENT],
+            rerun=Errands(_invocation(config), settings.time_limit, _say(config)),
+            task=config.stash[_ERRAND],
         )
+        if settings.protocol == "paper-window":
+            instrument.check_window()
+        config.stash[_INSTRUMENT] = instrument
     return config.stash[_INSTRUMENT]
 
 
@@ -239,12 +260,14 @@ def _measured(config: pytest.Config) -> Measured:
 
 def _heed_the_parent(config: pytest.Config) -> None:
     """A process that `gpuperf record` or a test's next look started ends with who started it."""
-    config.stash[_PARENT] = config.stash[_ASKED_FOR] = None
+    config.stash[_PARENT] = config.stash[_ASKED_FOR] = config.stash[_ERRAND] = None
     if "GPUPERF_PARENT" in os.environ:
         from pytest_gpuperf import repeats
+        from pytest_gpuperf.collect import errand
 
         parent = repeats.follow_parent()
         config.stash[_ASKED_FOR] = repeats.asked_for()
+        config.stash[_ERRAND] = errand.asked_for()
         # `gpuperf record` waits too, and holds no device.
         config.stash[_PARENT] = parent if config.stash[_ASKED_FOR] is not None else None
 

@@ -1,28 +1,31 @@
-"""Measuring a test again, each time in a fresh interpreter.
+"""Running one test of a session again, alone in a fresh interpreter.
 
 One slow process says nothing: its memory layout, its clocks and its luck are its own. So the judge
 asks for more of them, and they are started here, from inside the session: the same command line, in
-the same folder, reduced to the one test.
+the same folder, reduced to the one test. So are processes with an errand (collect/errand.py).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf import fresh
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model import Measurement
 
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.errand import Errand
+
 _VARIABLE = "GPUPERF_REPEAT"
 """Names the test to a fresh process: JSON of its node id."""
 _PASSED, _FAILED = 0, 1
-_OUTPUT_LINES = 20
-"""So much of a failed process's output is quoted."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,63 @@ class Invocation:
     """The working directory that the arguments are relative to."""
     distributed: bool = False
     """pytest-xdist is there: a repeat must not start workers of its own."""
+
+    def alone(
+        self,
+        test: str,
+        *,
+        time_limit: float | None = None,
+        under: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> fresh.Finished:
+        """Runs the test with this node id, and no other, in a fresh process.
+
+        See `fresh.run_pytest`. This process keeps no device memory that it does not use.
+        """
+        _release_memory()
+        with tempfile.TemporaryDirectory(prefix="gpuperf-") as cache:
+            return fresh.run_pytest(
+                _arguments(self, cache),
+                folder=self.folder,
+                under=under,
+                time_limit=time_limit,
+                environment={**(environment or {}), _VARIABLE: json.dumps(test)},
+            )
+
+
+class Errands:
+    """Sends fresh processes on errands. A `collect.errand.Rerun`."""
+
+    def __init__(
+        self, invocation: Invocation, time_limit: float, say: Callable[[str], None]
+    ) -> None:
+        self._invocation = invocation
+        self._time_limit = time_limit
+        self._say = say
+
+    def __call__(
+        self,
+        test: str,
+        errand: Errand,
+        *,
+        under: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> fresh.Finished:
+        """Runs `test` alone, on this errand, started by the command `under`.
+
+        Raises MeasurementError when it takes longer than the time limit.
+        """
+        profiler = f" under {Path(under[0]).name}" if under else ""
+        self._say(f"running {test} in a fresh process{profiler}")
+        finished = self._invocation.alone(
+            test,
+            time_limit=self._time_limit,
+            under=under,
+            environment={**(environment or {}), **errand.environment()},
+        )
+        if finished.timed_out:
+            raise MeasurementError(_too_long(test, finished, profiler))
+        return finished
 
 
 class Repeats:
@@ -70,26 +130,16 @@ class Repeats:
         return named
 
     def _repeat(self, test: str) -> tuple[Measurement, ...]:
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as cache:
-            finished = fresh.run_pytest(
-                _arguments(self._invocation, cache),
-                folder=self._invocation.folder,
-                time_limit=self._time_limit,
-                environment={_VARIABLE: json.dumps(test)},
-            )
+        finished = self._invocation.alone(test, time_limit=self._time_limit)
         if finished.timed_out:
-            raise MeasurementError(
-                f"a fresh process of {test} was stopped after {finished.seconds:.0f} s, the time "
-                "limit: --gpuperf-time-limit SECONDS allows more"
-            )
+            raise MeasurementError(_too_long(test, finished))
         run = finished.run
         # A test that fails after it measured fails in the session as well, and says why there.
         if run is None or finished.code not in (_PASSED, _FAILED):
-            output = "\n".join(finished.output.splitlines()[-_OUTPUT_LINES:])
             raise MeasurementError(
                 f"a fresh process of {test} ended with pytest's exit code {finished.code}"
                 + ("" if run else " and measured nothing")
-                + f":\n{output}"
+                + f":\n{finished.last_lines()}"
             )
         return tuple(m for m in run.measurements if m.test == test)
 
@@ -117,9 +167,37 @@ def follow_parent() -> int | None:
     # PR_SET_PDEATHSIG of linux/prctl.h. A parent that was killed cannot end its children itself.
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
     parent = int(text)
-    if os.getppid() != parent:  # it ended before the line above
+    if parent not in _ancestors():  # it ended before the line above
         os._exit(1)
     return parent
+
+
+def _ancestors() -> list[int]:
+    """The processes that this one descends from, the nearest first: a profiler may be between."""
+    found, process = [], os.getppid()
+    while process > 0:  # the first of a container may be ours too
+        found.append(process)
+        try:
+            text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:  # it has ended while we looked
+            break
+        # "pid (name) state parent ...", and the name may hold anything.
+        process = int(text.rpartition(")")[2].split()[1])
+    return found
+
+
+def _too_long(test: str, finished: fresh.Finished, under: str = "") -> str:
+    return (
+        f"a fresh process of {test}{under} was stopped after {finished.seconds:.0f} s, the time "
+        "limit: --gpuperf-time-limit SECONDS allows more"
+    )
+
+
+def _release_memory() -> None:
+    """Gives back what torch keeps of a GPU's memory: a fresh process needs it now."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _arguments(invocation: Invocation, cache: str) -> list[str]:

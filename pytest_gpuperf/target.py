@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_gpuperf import arch
 from pytest_gpuperf.collect.base import Collector
+from pytest_gpuperf.collect.errand import WINDOW, Errand, Rerun, no_rerun
+from pytest_gpuperf.collect.ncu_command import Control
 from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measuring import Instrument
 from pytest_gpuperf.model import Device
+
+_ON_A_GPU = ("cupti", "ncu")
 
 
 @dataclass(frozen=True)
@@ -20,15 +24,24 @@ class Wanted:
     arch: str = "auto"
     collector: str = "auto"
     replay: Path | None = None
+    ncu: Control = field(default_factory=Control)
+    """How ncu is run, where that is the collector."""
 
 
 def instrument_for(
-    wanted: Wanted, root: Path, offered: Collector | None = None, parent: int | None = None
+    wanted: Wanted,
+    root: Path,
+    offered: Collector | None = None,
+    parent: int | None = None,
+    *,
+    rerun: Rerun = no_rerun,
+    task: Errand | None = None,
 ) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
 
     `offered` is a collector that a hook brought; `parent` the pid of a process that waits for this
-    one and may hold the device too. Raises UsageFailure, see `collector_for`.
+    one and may hold the device too; `rerun` runs a test again in a fresh process; `task` is what
+    such a process does in place of measuring. Raises UsageFailure, see `collector_for`.
     """
     if wanted.arch != "auto":
         arch.validate(wanted.arch)
@@ -36,10 +49,27 @@ def instrument_for(
         run = RecordedRun(wanted.replay)
         check_architecture(wanted.arch, run.device, wanted.replay)
         return Instrument(run, root)
-    return Instrument(collector_for(wanted, offered), root, parent)
+    collector = collector_for(wanted, offered, rerun=rerun)
+    if task is not None:
+        return Instrument(_sent(task, collector), root, parent, guarded=False)
+    return Instrument(collector, root, parent)
 
 
-def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector:
+def _sent(task: Errand, collector: Collector) -> Collector:
+    """What is in the collector's place in a process with an errand."""
+    if task.kind == WINDOW:
+        from pytest_gpuperf.collect.cupti.window import WindowCounter
+
+        return WindowCounter(collector.device(), task.name)
+    from pytest_gpuperf.collect.errand import Runner
+    from pytest_gpuperf.collect.marks import CudaMarks
+
+    return Runner(task, collector, CudaMarks())
+
+
+def collector_for(
+    wanted: Wanted, offered: Collector | None = None, *, rerun: Rerun = no_rerun
+) -> Collector:
     """The collector to measure with; `offered` comes from a hook and goes before the built-in ones.
 
     Raises UsageFailure when the device is not of the architecture that was asked for, or there is
@@ -48,19 +78,19 @@ def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector
     if offered is not None:
         check_architecture(wanted.arch, offered.device())
         return offered
-    if wanted.collector == "cupti" and wanted.arch == arch.CPU:
+    if wanted.collector in _ON_A_GPU and wanted.arch == arch.CPU:
         raise UsageFailure(
-            "--gpuperf-collector cupti reads a GPU's counters, and --gpu-arch cpu asks for counts "
-            "without one: leave one of them out"
+            f"--gpuperf-collector {wanted.collector} reads a GPU's counters, and --gpu-arch cpu "
+            "asks for counts without one: leave one of them out"
         )
     # A GPU in the machine does not keep anybody from asking for the portable counts.
     on_cpu = wanted.arch == arch.CPU or wanted.collector == "cpu"
     gpu = None if on_cpu else arch.detect_device()
-    if gpu is None and (wanted.collector == "cupti" or wanted.arch not in ("auto", arch.CPU)):
+    if gpu is None and (wanted.collector in _ON_A_GPU or wanted.arch not in ("auto", arch.CPU)):
         asked = (
             f"--gpu-arch {wanted.arch} asks for an {wanted.arch} GPU"
             if wanted.arch != "auto"
-            else "--gpuperf-collector cupti asks for a GPU"
+            else f"--gpuperf-collector {wanted.collector} asks for a GPU"
         )
         raise UsageFailure(f"{asked}, {_NO_GPU}")
     if gpu is None:
@@ -69,9 +99,13 @@ def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector
 
         return CpuCollector()
     check_architecture(wanted.arch, gpu)
+    if wanted.collector == "ncu":
+        from pytest_gpuperf.collect.ncu import NcuCollector
+
+        return NcuCollector(gpu, wanted.ncu, rerun)
     from pytest_gpuperf.collect.cupti.collector import CuptiCollector
 
-    return CuptiCollector(gpu)
+    return CuptiCollector(gpu, rerun=rerun)
 
 
 def check_architecture(wanted: str, device: Device, replay: Path | None = None) -> None:

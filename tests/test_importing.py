@@ -76,7 +76,7 @@ def test_a_rate_needs_the_counts_of_all_kernels(tmp_path: Path) -> None:
     measurement = imported(written(tmp_path, page(KERNEL, {**LONGER, "sm__cycles_active.sum": ""})))
     reasons = {found.metric: found.reason for found in measurement.unsupported}
     assert "smsp__inst_executed.sum and sm__cycles_active.sum" in reasons["ipc"]
-    assert reasons["active_cycles"] == "ncu has no value of it for 1 of 2 kernels"
+    assert reasons["active_cycles"] == "there is no value of it for 1 of 2 kernels"
     assert "ipc" not in values(measurement)
 
 
@@ -154,6 +154,7 @@ def test_where_it_comes_from() -> None:
     assert measurement.fingerprint.settings == {
         "collector": "ncu",
         "imported": "kernel-replay.csv",
+        "replay": "kernel",
         "kernels": 4,
     }
 

@@ -74,9 +74,21 @@ def test_nobody_waits_for_a_process_that_a_user_started() -> None:
 
 
 def test_a_child_whose_parent_is_gone_already_ends_without_a_word() -> None:
-    # Its parent is another process than the one that started it, which has ended meanwhile.
-    child = said(**{fresh.PARENT: str(os.getppid())})
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    child = said(**{fresh.PARENT: str(ended.pid)})
     assert (child.returncode, child.stdout, child.stderr) == (1, "", "")
+
+
+def test_a_profiler_may_stand_between_a_child_and_its_parent() -> None:
+    profiler = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYING!r}])"
+    child = subprocess.run(
+        [sys.executable, "-c", profiler],
+        env={**os.environ, fresh.PARENT: str(os.getpid())},
+        capture_output=True,
+        text=True,
+    )
+    assert (child.returncode, child.stdout, child.stderr) == (0, f"{os.getpid()} False\n", "")
 
 
 STARTING = """

@@ -16,6 +16,7 @@ from pytest_gpuperf.model import (
     Sample,
     Scalar,
     Unsupported,
+    Window,
 )
 
 
@@ -92,7 +93,7 @@ class PhaseNames:
         """Nothing to note."""
 
 
-def _no_reset() -> None:
+def no_reset() -> None:
     """For a step whose every repetition does the same work anyway."""
 
 
@@ -102,7 +103,11 @@ class Work:
 
     step: Callable[[], object]
     phases: Phases
-    reset: Callable[[], object] = _no_reset
+    reset: Callable[[], object] = no_reset
+    test: str = ""
+    """The node id of the test that it is of, for collectors that run the test elsewhere."""
+    name: str = STEP
+    """The measurement's name within its test."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,8 @@ class Collected:
     unsupported: tuple[Unsupported, ...] = ()
     settings: dict[str, Scalar] | None = None
     """How the collector measured: passes per round, cost in seconds, ..."""
+    window: Window | None = None
+    """What was counted of the paper's window, where that was the errand."""
 
 
 class Collector(Protocol):
@@ -158,6 +165,24 @@ class KernelCollector(Protocol):
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """Runs the step for it. What could not be counted is said in the table's `mismatch`."""
+        ...
+
+
+@runtime_checkable
+class Beginning(Protocol):
+    """A collector that counts from a test's beginning on, its set-up included."""
+
+    def begin(self) -> None:
+        """The test begins. Raises CountersUnavailable."""
+        ...
+
+
+@runtime_checkable
+class WindowCollector(Protocol):
+    """A collector that can also count the paper's window."""
+
+    def window(self, work: Work) -> Window:
+        """Runs the test again, in a fresh process. Raises MeasurementError."""
         ...
 
 

@@ -10,15 +10,18 @@ import importlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.collect import ncu_csv, ncu_errors
+from pytest_gpuperf.collect import ncu_command, ncu_csv, ncu_errors
 from pytest_gpuperf.collect.ncu_csv import Line, Table
 from pytest_gpuperf.errors import BadFile, UsageFailure
 
 _TIME_LIMIT_SECONDS = 600
+_INSTALLED = Path("/opt/nvidia/nsight-compute")
+_EXTRAS = Path("extras/python")
 _REMEDY = (
     "See that the file is complete and that this Nsight Compute is not older than the one that "
     "wrote it"
@@ -30,13 +33,14 @@ WORKLOAD = "gpuperf workload"
 def load(file: Path, ncu: Path | None, counters: Collection[str]) -> Table:
     """The table of the report in `file`; of its metrics those named in `counters`, at least.
 
-    `ncu` is the executable to open it with; without one, the module is tried, then an `ncu` on the
-    PATH. Raises BadFile for a report that does not open, and UsageFailure where nothing here opens
+    `ncu` is the executable to open it with; the module that lies beside it goes before it, since
+    its numbers are not rounded. Without one, any such module is tried, then an `ncu` on the PATH.
+    Raises BadFile for a report that does not open, and UsageFailure where nothing here opens
     such files, or the executable does not run.
     """
     if not file.is_file():
         raise UsageFailure(f"{file}: no such file")
-    module = None if ncu else _module()
+    module = _module_of(ncu) if ncu else _module()
     if module is not None:
         return _by_module(file, module, counters)
     executable = str(ncu) if ncu else shutil.which("ncu")
@@ -56,6 +60,22 @@ def _module() -> Any | None:
         return importlib.import_module("ncu_report")
     except Exception:  # its native part may be of another Python, or miss a library
         return None
+
+
+def _module_of(ncu: Path) -> Any | None:
+    """The module that belongs to this executable, or None where it does not lie beside it."""
+    home = ncu.resolve().parent
+    if any(part.startswith("cuda") for part in home.parts):
+        # The toolkit's ncu only starts the one that is installed for itself.
+        home = max(_INSTALLED.glob("*"), key=ncu_command.numbers, default=home)
+    folder = home / _EXTRAS
+    if not (folder / "ncu_report.py").is_file():
+        return None
+    sys.path.insert(0, str(folder))
+    try:
+        return _module()
+    finally:
+        sys.path.remove(str(folder))
 
 
 def _by_executable(file: Path, executable: str) -> Table:

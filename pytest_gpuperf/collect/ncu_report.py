@@ -14,14 +14,13 @@ from pathlib import Path
 from pytest_gpuperf import arch as architectures
 from pytest_gpuperf.collect import ncu_csv, ncu_native, ncu_units
 from pytest_gpuperf.collect.ncu_csv import REMEDY, Line, Table
+from pytest_gpuperf.collect.totals import WARPS_ACTIVE
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.metrics import catalogue
 
 NATIVE = ".ncu-rep"
 """The suffix of ncu's own format; any other file is read as CSV."""
 
-WARPS_ACTIVE = "sm__warps_active.sum"
-"""Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
 _EXTRA = {WARPS_ACTIVE: "warps"}
 """Counts that rates of a whole step are made of, with the unit they are wanted in."""
 

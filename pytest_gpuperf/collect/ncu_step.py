@@ -1,21 +1,18 @@
-"""The numbers of a whole step, from those of the kernels that ncu profiled one by one.
-
-Counts add up. A rate does not: it is recomputed where the report has both its counts, and left out
-where not. An average over kernels would weigh a kernel of 3 us like one of 3 ms.
-"""
+"""The numbers of a whole step, from those of the kernels that ncu profiled one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_gpuperf.collect.ncu_report import WARPS_ACTIVE, Report, Row
+from pytest_gpuperf.collect.ncu_report import Report, Row
+from pytest_gpuperf.collect.totals import total
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, KernelTable, Launch, Sample, Unsupported
 
-_RATES = {"ipc": ("instructions", "active_cycles"), "active_warps": (WARPS_ACTIVE, "active_cycles")}
-"""Numerator and denominator: names of the catalogue, or NVIDIA's of `Row.counts`."""
+PHASE = "gpuperf phase "
+"""Begins the names of NVTX ranges around the phases of a step."""
 _TIME = "duration"
 
 
@@ -46,7 +43,7 @@ def step_of(report: Report, executions: int = 1) -> Step:
     parts = [rows[at : at + share] for at in range(0, len(rows), share)]
     samples, unsupported = [], []
     for metric in report.metrics:
-        found = [_value(metric, part) for part in parts]
+        found = [total(metric, [{**row.values, **row.counts} for row in part]) for part in parts]
         values = [value for value in found if isinstance(value, float)]
         reasons = [reason for reason in found if isinstance(reason, str)]
         if reasons:
@@ -60,7 +57,27 @@ def step_of(report: Report, executions: int = 1) -> Step:
             f"{report.file}: has no metric that is known here for a whole step. Profile with "
             f"ncu --metrics {wanted}"
         )
-    return Step(tuple(samples), tuple(unsupported), _table(report, parts[-1]), share)
+    return Step(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
+
+
+def phases_of(report: Report) -> tuple[Sample, ...]:
+    """The step's phases, from the NVTX ranges around its kernels; none where there are none.
+
+    A metric that a phase cannot have is left out; the step's own entry says why.
+    """
+    phases: dict[str, list[Row]] = {}
+    for row in report.rows:
+        for name in row.nvtx:
+            _, mark, phase = name.rpartition(PHASE)
+            if mark:
+                phases.setdefault(phase, []).append(row)
+    samples = []
+    for phase, rows in phases.items():
+        for metric in report.metrics:
+            value = total(metric, [{**row.values, **row.counts} for row in rows])
+            if not isinstance(value, str):
+                samples.append(Sample(phase, metric, (value,)))
+    return tuple(samples)
 
 
 def repeats(table: KernelTable) -> int:
@@ -105,37 +122,8 @@ def _check(report: Report, executions: int) -> None:
             )
 
 
-def _value(metric: str, rows: Sequence[Row]) -> float | str:
-    """The metric's value for these rows together, or why it has none."""
-    missing = sum(metric not in row.values for row in rows)
-    if len(rows) == 1 and not missing:
-        return rows[0].values[metric]
-    if metric in _RATES:
-        over, under = (_sum(name, rows) for name in _RATES[metric])
-        if over is not None and under:
-            return over / under
-        needed = " and ".join(_hardware(name) for name in _RATES[metric])
-        return f"a rate: of several kernels it takes {needed}, which the report does not have"
-    if not catalogue().metrics[metric].additive:
-        return "a rate of single kernels, and the report has no counts to compute the step's from"
-    if missing:
-        return f"ncu has no value of it for {missing} of {len(rows)} kernels"
-    return float(sum(row.values[metric] for row in rows))
-
-
-def _sum(name: str, rows: Sequence[Row]) -> float | None:
-    """The sum of a count, by the catalogue's name or NVIDIA's; None where a row lacks it."""
-    found = [row.values.get(name, row.counts.get(name)) for row in rows]
-    values = [value for value in found if value is not None]
-    return sum(values) if len(values) == len(rows) else None
-
-
-def _hardware(name: str) -> str:
-    metric = catalogue().metrics.get(name)
-    return name if metric is None else metric.hardware["default"]
-
-
-def _table(report: Report, rows: Sequence[Row]) -> KernelTable | None:
+def table(report: Report, rows: Sequence[Row]) -> KernelTable | None:
+    """The launches that these rows are; None for ranges, and where one has no duration."""
     if any(row.kind == "range" or _TIME not in row.values for row in rows):
         return None
     names = tuple(dict.fromkeys(row.name for row in rows))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Measurement, Verdict
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.report import numbers, window
 from pytest_gpuperf.report.line import Line
 
 _FIRST = "baseline"
@@ -45,12 +45,26 @@ def configurations(
             else:
                 cells.append(numbers.value(centre([sample.values]), metric.unit))
         rows.append([metric.name, *cells])
+    rows += _windows([m for m, _ in named])
     table_rows = [["", *columns], *rows]
     widths = [max(len(row[i]) for row in table_rows) for i in range(len(columns) + 1)]
     title = "configurations, relative to the first"
     if max(2 * len(columns) + sum(widths), len(title)) > width:
         return []
     return [Line(title, "heading"), *(Line(_aligned(row, widths)) for row in table_rows)]
+
+
+def _windows(measurements: Sequence[Measurement]) -> list[list[str]]:
+    """Rows of the paper's window, where each configuration has one."""
+    found = [window.values(measurement) for measurement in measurements]
+    rows = []
+    for name in window.SHOWN:
+        if all(values.get(name) for values in found):
+            base, *others = (values[name] for values in found)
+            unit = catalogue().metrics[name].unit
+            relative = [f"x{other / base:.3g}" for other in others]
+            rows.append([f"{name}, paper window", numbers.value(base, unit), *relative])
+    return rows
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

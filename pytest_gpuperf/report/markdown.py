@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from pytest_gpuperf.model import STEP, Measurement, Run, Verdict
-from pytest_gpuperf.report import expectations, table
+from pytest_gpuperf.report import expectations, table, window
 
 
 def markdown(run: Run) -> str:
@@ -29,6 +29,8 @@ def markdown(run: Run) -> str:
         parts += ["| --- | ---: | ---: | ---: | ---: | ---: | --- |"]
         parts += [_row(verdict) for verdict in rows] or ["| not judged | | | | | | |"]
         parts.append("")
+        if measurement.window:
+            parts += [_cell(window.line(measurement)), ""]
     if run.expectations:
         parts += ["## Expected", ""]
         parts += ["| metric | of | expected | measured | outcome |"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import expectations, messages, table
+from pytest_gpuperf.report import expectations, messages, table, window
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
 
@@ -85,6 +85,8 @@ def _measurement(
     yield from map(Line, heading)
     for block, verdict in zip(blocks, rows, strict=True):
         yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
+    if first.window:
+        yield from map(Line, table.wrapped([window.line(first)], width, "  "))
 
 
 def _looks(

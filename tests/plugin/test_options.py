@@ -166,7 +166,10 @@ def test_a_bad_flag_is_a_usage_error(arguments: list[str], says: str, project: P
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("gpuperf_collector = nvprof", "gpuperf_collector = nvprof: choose from auto, cupti, cpu"),
+        (
+            "gpuperf_collector = nvprof",
+            "gpuperf_collector = nvprof: choose from auto, cupti, ncu, cpu",
+        ),
         ("gpuperf_metrics = all", "gpuperf_metrics = all: choose from core, paper"),
         ("gpuperf_missing = ignore", "gpuperf_missing = ignore: choose from fail, warn, record"),
         ("gpuperf_inconclusive = pass", "gpuperf_inconclusive = pass: choose from fail, warn"),

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_gpuperf.collect.base import Collected, PhaseNames, Plan, Work, samples_of
+from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
 from pytest_gpuperf.collect.cupti import driver, library
 from pytest_gpuperf.collect.cupti.kernels import table
 from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
 from pytest_gpuperf.collect.cupti.session import RangeSession, Values
 from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.collect.errand import WINDOW, Errand, Rerun, no_rerun
+from pytest_gpuperf.collect.execution import (
+    Series,
+    Stopwatch,
+    garbage_kept,
+    prepare,
+    times,
+    warm_up,
+)
 from pytest_gpuperf.collect.trace import trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.model import STEP, Device, KernelTable, Metric, Scalar, Unsupported
+from pytest_gpuperf.model import STEP, Device, KernelTable, Metric, Scalar, Unsupported, Window
 
 _MORE_LAUNCHES = 64
 """Room for launches that the trace did not have: they are to be counted, and then reported."""
-
-Series = dict[tuple[str, str], list[float]]
-"""(phase, metric name) -> one value per round or repetition."""
 
 
 class CuptiCollector:
@@ -34,7 +37,8 @@ class CuptiCollector:
     the same execution. Where counters cannot be read, the times are returned all the same and every
     hardware metric is listed as unsupported, with the reason and the remedy.
 
-    `device` is what `arch.detect_device` finds, if not given. The rest is for tests.
+    `device` is what `arch.detect_device` finds, if not given. `rerun` runs a test again in a fresh
+    process, which the paper's window takes. The rest is for tests.
     """
 
     name = "cupti"
@@ -44,11 +48,13 @@ class CuptiCollector:
         self,
         device: Device | None = None,
         *,
+        rerun: Rerun = no_rerun,
         timer: DeviceTimer | None = None,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
     ) -> None:
         self._device = device
+        self._rerun = rerun
         self._timer = timer or CudaTimer()
         self._load_cupti = load_cupti
         self._load_driver = load_driver
@@ -85,12 +91,11 @@ class CuptiCollector:
         where they end in `_s`. Raises MeasurementError for phases that change from one execution to
         the next and for counters that CUPTI loses; what the step raises comes out unchanged.
         """
-        watch = _Stopwatch()
-        phases = self._warm_up(work, plan)
+        watch = Stopwatch()
+        phases = warm_up(work, plan, self._timer)
         warmup_s = watch.lap()
-        # Garbage that is collected within a measured step would be counted and timed.
-        with _garbage_kept():
-            series = self._time(work, plan)
+        with garbage_kept():
+            series = times(work, plan, self._timer)
             times_s = watch.lap()
             counted = self._count(work, plan, phase_ranges(phases))
             counters_s = watch.lap()
@@ -115,14 +120,28 @@ class CuptiCollector:
         Runs the step once in a trace and once per pass. Where counters cannot be read, the table
         has names and times, and `mismatch` the reason. Raises what the step raises.
         """
-        self._prepare(work)
-        with _garbage_kept():
+        prepare(work, self._timer)
+        with garbage_kept():
             traced = trace(work.step, self._timer.synchronize)
             try:
                 chosen, counted = self._count_launches(work, metrics, len(traced.counted))
             except (CountersUnavailable, MeasurementError) as error:
                 return replace(table(traced, (), self.device().arch, ()), mismatch=str(error))
         return table(traced, chosen, self.device().arch, counted)
+
+    def window(self, work: Work) -> Window:
+        """The paper's window, for the core metrics, counted by a fresh process itself.
+
+        Raises MeasurementError where that process fails.
+        """
+        finished = self._rerun(work.test, Errand(WINDOW, work.name))
+        counted = finished.measurement(work.test, work.name)
+        if counted is None or counted.window is None:
+            raise MeasurementError(
+                "the process that was to count the paper's window ended with pytest's exit code "
+                f"{finished.code}:\n{finished.last_lines()}"
+            )
+        return counted.window
 
     def _count_launches(
         self, work: Work, metrics: Sequence[Metric], launches: int
@@ -143,42 +162,9 @@ class CuptiCollector:
         ) as session:
             if not session.metrics:
                 return [], []
-            counted = session.launches(whole, prepare=lambda: self._prepare(work))
+            counted = session.launches(whole, prepare=lambda: prepare(work, self._timer))
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
         return chosen, counted
-
-    def _prepare(self, work: Work) -> None:
-        # Cycles that the last execution left can hold device memory. They are in the youngest
-        # generation, which takes far less time than the heap of an imported torch.
-        gc.collect(0)
-        work.reset()
-        self._timer.synchronize()
-
-    def _warm_up(self, work: Work, plan: Plan) -> tuple[str, ...]:
-        """The phases of the step, in order."""
-        heard: list[tuple[str, ...]] = []
-        for _ in range(max(plan.warmup, 1)):
-            self._prepare(work)
-            listener = PhaseNames()
-            with work.phases.heard_by(listener):
-                work.step()
-            self._timer.synchronize()
-            heard.append(tuple(listener.names))
-            if heard[-1] != heard[0]:
-                raise MeasurementError(
-                    "the phases of the step change from one execution to the next: "
-                    f"first {list(heard[0])}, then {list(heard[-1])}"
-                )
-        return heard[0]
-
-    def _time(self, work: Work, plan: Plan) -> Series:
-        series: Series = {}
-        for _ in range(plan.repetitions):
-            self._prepare(work)
-            device_ms, wall_ms = self._timer.timed(work.step)
-            series.setdefault((STEP, "step_time"), []).append(device_ms)
-            series.setdefault((STEP, "wall_time"), []).append(wall_ms)
-        return series
 
     def _count(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> _Counted:
         if not plan.metrics or plan.rounds < 1:
@@ -234,14 +220,14 @@ class CuptiCollector:
             self._timer.synchronize()
             marker.finish()
 
-        def prepare() -> None:
-            self._prepare(work)
+        def reset() -> None:
+            prepare(work, self._timer)
 
-        step = session.round([STEP], whole, prepare=prepare)
+        step = session.round([STEP], whole, prepare=reset)
         if not ranges:
             return step, {}
         names = [entry.name for entry in ranges]
-        return step, session.round(names, in_phases, prepare=prepare, undefined=True)
+        return step, session.round(names, in_phases, prepare=reset, undefined=True)
 
 
 @dataclass(frozen=True)
@@ -282,30 +268,3 @@ def _series(
 
 def _unsupported(metrics: Sequence[Metric], absent: dict[str, str]) -> tuple[Unsupported, ...]:
     return tuple(Unsupported(m.name, absent[m.name]) for m in metrics if m.name in absent)
-
-
-@contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """Collects garbage once, and switches the automatic collection off inside the block."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-class _Stopwatch:
-    """Seconds since the last lap, and in total, to the millisecond."""
-
-    def __init__(self) -> None:
-        self._begun = self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        before, self._last = self._last, time.perf_counter()
-        return round(self._last - before, 3)
-
-    def total(self) -> float:
-        return round(self._last - self._begun, 3)

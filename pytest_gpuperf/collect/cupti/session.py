@@ -136,9 +136,24 @@ class RangeSession:
         MeasurementError for launches that were dropped.
         """
         self._all_passes(run, prepare)
-        found = self._decoded("the launches")
-        # CUPTI names automatic ranges by their number, and does not promise an order.
-        return [values for _, values in sorted(found, key=lambda entry: int(entry[0]))]
+        return self._by_number(self._decoded("the launches"))
+
+    def begin(self) -> None:
+        """Begins the only pass over whatever is launched from now on, with automatic ranges.
+
+        Raises MeasurementError for metrics that need more than one pass.
+        """
+        if self.passes != 1:
+            raise MeasurementError(f"{self.passes} passes are needed, and a process starts once")
+        self._configure()
+        self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
+        self._started = True
+
+    def end(self) -> list[dict[str, float]]:
+        """Ends it: the values of the first `max_ranges` launches since `begin`, in order."""
+        self._started = False
+        self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+        return self._by_number(self._decoded("the launches", dropping=True))
 
     def _all_passes(self, run: Callable[[], object], prepare: Callable[[], object] | None) -> None:
         self._configure()
@@ -271,12 +286,17 @@ class RangeSession:
             self._started = False
             self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
 
-    def _decoded(self, what: str) -> list[tuple[str, dict[str, float]]]:
-        """The name and the values of every range of the round."""
+    @staticmethod
+    def _by_number(found: list[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
+        # CUPTI names automatic ranges by their number, and does not promise an order.
+        return [values for _, values in sorted(found, key=lambda entry: int(entry[0]))]
+
+    def _decoded(self, what: str, *, dropping: bool = False) -> list[tuple[str, dict[str, float]]]:
+        """The name and the values of every range of the round; `dropping` allows for more."""
         dropped = self._cupti.call(
             abi.RangeDecodeData, pRangeProfilerObject=self._profiler
         ).numOfRangeDropped
-        if dropped:
+        if dropped and not dropping:
             raise MeasurementError(
                 f"CUPTI dropped {dropped} of {what}: the session was opened for {self._max_ranges}"
             )

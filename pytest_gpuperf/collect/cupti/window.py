@@ -1,0 +1,111 @@
+"""The paper's window, counted from inside the process that it is about.
+
+`ncu --launch-skip 10 --launch-count 100` numbers the launches from the start of a process. So a
+fresh process opens the profiler before the test does anything, and closes it after the first
+execution of its step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from pytest_gpuperf.collect import paper
+from pytest_gpuperf.collect.base import Collected, Plan, Work
+from pytest_gpuperf.collect.cupti import driver, library
+from pytest_gpuperf.collect.cupti.session import RangeSession
+from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import Device, Metric
+
+_ROOM = 4096
+"""Launches that are counted at most. What comes after the window has room as well: nobody says what
+CUPTI does to the launches of a pass that it has no room for."""
+
+
+class WindowCounter:
+    """In a collector's place, in a fresh process: counts the first launches of a test.
+
+    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes.
+    """
+
+    name = "cupti (window)"
+    torch_device = "cuda"
+
+    def __init__(
+        self,
+        device: Device,
+        measurement: str,
+        *,
+        timer: DeviceTimer | None = None,
+        load_cupti: Callable[[], library.Cupti] = library.load,
+        load_driver: Callable[[], driver.Driver] = driver.load,
+    ) -> None:
+        self._device = device
+        self._measurement = measurement
+        self._timer = timer or CudaTimer()
+        self._load_cupti = load_cupti
+        self._load_driver = load_driver
+        self._metrics: tuple[Metric, ...] = ()
+        self._session: RangeSession | None = None
+
+    def device(self) -> Device:
+        """The GPU that is counted on."""
+        return self._device
+
+    def software(self) -> dict[str, str]:
+        """Nothing: the process that waits says it."""
+        return {}
+
+    def begin(self) -> None:
+        """Starts to count. Raises CountersUnavailable where that cannot be."""
+        # The profiler wants a CUDA context, and waiting makes one without launching anything.
+        self._timer.synchronize()
+        core = catalogue().hardware_set("core")
+        self._metrics = tuple(m for m in core if m.hardware_name(self._device.arch))
+        session = RangeSession(
+            tuple(m.hardware_name(self._device.arch) or "" for m in self._metrics),
+            _ROOM,
+            automatic=True,
+            cupti=self._load_cupti(),
+            cuda=self._load_driver(),
+        )
+        session.__enter__()
+        if not session.metrics:
+            session.close()
+            reasons = "; ".join(dict.fromkeys(entry.reason for entry in session.unsupported))
+            raise CountersUnavailable(f"no counter can be read: {reasons}", "See `gpuperf doctor`")
+        self._session = session
+        try:
+            session.begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def collect(self, work: Work, plan: Plan) -> Collected:  # noqa: ARG002 -- once, whatever the plan
+        """Executes the step once and brings back the window."""
+        if work.name != self._measurement:
+            return Collected(())
+        if self._session is None:
+            raise MeasurementError("the window was not begun before the test")
+        try:
+            work.step()
+            self._timer.synchronize()
+            counted = self._session.end()
+        finally:
+            self.close()
+        return Collected((), window=paper.window(self._named(counted), "cupti"))
+
+    def close(self) -> None:
+        """Stops counting, whatever came of it."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _named(self, counted: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+        named = {m.hardware_name(self._device.arch): m.name for m in self._metrics}
+        return [
+            {named[hw]: value for hw, value in launch.items() if math.isfinite(value)}
+            for launch in counted
+        ]

@@ -1,0 +1,89 @@
+"""Executing a step on a GPU: warm-up, unprofiled repetitions for the times, a stopwatch."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pytest_gpuperf.collect.base import PhaseNames, Plan, Work
+from pytest_gpuperf.collect.cupti.timing import DeviceTimer
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.model import STEP
+
+Series = dict[tuple[str, str], list[float]]
+"""(phase, metric name) -> one value per round or repetition."""
+
+
+def prepare(work: Work, timer: DeviceTimer) -> None:
+    """Puts the step's state back, and waits until the device has done so."""
+    # Cycles that the last execution left can hold device memory. They are in the youngest
+    # generation, which takes far less time than the heap of an imported torch.
+    gc.collect(0)
+    work.reset()
+    timer.synchronize()
+
+
+def warm_up(work: Work, plan: Plan, timer: DeviceTimer) -> tuple[str, ...]:
+    """Executes the step `plan.warmup` times, at least once; returns its phases, in order.
+
+    Raises MeasurementError for phases that change from one execution to the next.
+    """
+    heard: list[tuple[str, ...]] = []
+    for _ in range(max(plan.warmup, 1)):
+        prepare(work, timer)
+        listener = PhaseNames()
+        with work.phases.heard_by(listener):
+            work.step()
+        timer.synchronize()
+        heard.append(tuple(listener.names))
+        if heard[-1] != heard[0]:
+            raise MeasurementError(
+                "the phases of the step change from one execution to the next: "
+                f"first {list(heard[0])}, then {list(heard[-1])}"
+            )
+    return heard[0]
+
+
+def times(work: Work, plan: Plan, timer: DeviceTimer) -> Series:
+    """Device and wall-clock times of `plan.repetitions` executions, in ms."""
+    series: Series = {}
+    for _ in range(plan.repetitions):
+        prepare(work, timer)
+        device_ms, wall_ms = timer.timed(work.step)
+        series.setdefault((STEP, "step_time"), []).append(device_ms)
+        series.setdefault((STEP, "wall_time"), []).append(wall_ms)
+    return series
+
+
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Collects garbage once, and switches the automatic collection off inside the block.
+
+    What is collected within a measured step would be counted and timed.
+    """
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Stopwatch:
+    """Seconds since the last lap, and in total, to the millisecond."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        before, self._last = self._last, time.perf_counter()
+        return round(self._last - before, 3)
+
+    def total(self) -> float:
+        """Seconds from the beginning to the last lap."""
+        return round(self._last - self._begun, 3)

@@ -1,0 +1,189 @@
+"""The ncu collector: counters from a fresh process of the test under Nsight Compute.
+
+The times are taken here, from unprofiled repetitions. For the counters the test runs again in a
+child of ncu, which profiles what lies between cudaProfilerStart and cudaProfilerStop there: one
+execution of the step.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_gpuperf.collect import errand, ncu_command, ncu_errors, ncu_report, ncu_step, paper
+from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
+from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.collect.errand import Errand, Rerun
+from pytest_gpuperf.collect.execution import Stopwatch, garbage_kept, times, warm_up
+from pytest_gpuperf.collect.ncu_command import Control
+from pytest_gpuperf.collect.ncu_report import Report
+from pytest_gpuperf.collect.totals import WARPS_ACTIVE
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UsageFailure
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import (
+    Device,
+    KernelTable,
+    Metric,
+    Sample,
+    Scalar,
+    Unsupported,
+    Window,
+)
+
+
+@dataclass(frozen=True)
+class _Profiled:
+    samples: tuple[Sample, ...]
+    unsupported: tuple[Unsupported, ...]
+    kernels: KernelTable | None
+
+
+class NcuCollector:
+    """Counts a step on `device` with the ncu that `control` names.
+
+    `rerun` runs the test again under a command. The counters are of one execution, whatever the
+    plan's rounds: ncu takes minutes where CUPTI takes seconds. Under kernel replay they are sums
+    over kernels that ran one at a time, and phases are told apart; a range is counted as a whole.
+    """
+
+    name = "ncu"
+    torch_device = "cuda"
+
+    def __init__(
+        self, device: Device, control: Control, rerun: Rerun, *, timer: DeviceTimer | None = None
+    ) -> None:
+        self._device = device
+        self._control = control
+        self._rerun = rerun
+        self._timer = timer or CudaTimer()
+        self._kernels: dict[tuple[str, str], KernelTable] = {}
+
+    def device(self) -> Device:
+        """The GPU that is measured."""
+        return self._device
+
+    def software(self) -> dict[str, str]:
+        """The versions of the driver and of ncu, as far as they can be found."""
+        from pytest_gpuperf import nvml
+
+        with nvml.session() as session:
+            driver = session.text("nvmlSystemGetDriverVersion") if session else ""
+        found = self._control.program or ncu_command.find()
+        ncu = ncu_command.version(found) if found else ""
+        return {name: version for name, version in (("driver", driver), ("ncu", ncu)) if version}
+
+    def collect(self, work: Work, plan: Plan) -> Collected:
+        """Runs the step for its times here, and once under ncu for its counters.
+
+        Where counters cannot be read at all, the times are returned and every hardware metric is
+        unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
+        """
+        watch = Stopwatch()
+        warm_up(work, plan, self._timer)
+        warmup_s = watch.lap()
+        with garbage_kept():
+            series = times(work, plan, self._timer)
+        times_s = watch.lap()
+        try:
+            profiled = self._profile(work, plan.metrics)
+        except CountersUnavailable as error:
+            reason = str(error)
+            unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
+            profiled = _Profiled((), unsupported, None)
+        settings: dict[str, Scalar] = {
+            "replay": self._control.replay,
+            "clock_control": self._control.clocks,
+            "cache_control": self._control.caches,
+            "rounds": 1,
+            "repetitions": plan.repetitions,
+            "warmup": max(plan.warmup, 1),
+            "warmup_s": warmup_s,
+            "times_s": times_s,
+            "counters_s": watch.lap(),
+            "cost_s": watch.total(),
+        }
+        return Collected((*samples_of(series), *profiled.samples), profiled.unsupported, settings)
+
+    def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
+        """What the step launches, with the counters of every launch, by kernel replay.
+
+        That which `collect` has already counted so is not counted again.
+        """
+        known = self._kernels.get((work.test, work.name))
+        if known is None:
+            try:
+                known = self._profile(work, metrics, replay=ncu_command.KERNEL).kernels
+            except (CountersUnavailable, MeasurementError) as error:
+                return KernelTable((), (), (), 0.0, mismatch=str(error))
+        return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
+
+    def window(self, work: Work) -> Window:
+        """The paper's window, by the paper's command. Raises MeasurementError."""
+        metrics = catalogue().hardware_set("paper")
+        try:
+            executable = ncu_command.program(self._control)
+            with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
+                file = Path(folder) / "window.ncu-rep"
+                asked = self._hardware(metrics)
+                command = ncu_command.of_window(executable, self._control, asked, file)
+                report = self._report(work, Errand(errand.FIRST, work.name), command, file)
+        except CountersUnavailable as error:
+            raise MeasurementError(str(error)) from error
+        rows = [{**row.values, **row.counts} for row in report.rows]
+        return paper.window_of(rows, self.name, ncu_step.table(report, report.rows))
+
+    def _profile(self, work: Work, metrics: Sequence[Metric], *, replay: str = "") -> _Profiled:
+        """One execution under ncu: what was counted, by phase."""
+        arch = self._device.arch
+        executable = ncu_command.program(self._control)
+        with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
+            file = Path(folder) / "step.ncu-rep"
+            command = ncu_command.of_step(
+                executable, self._control, self._hardware(metrics), file, replay=replay
+            )
+            report = self._report(work, Errand(errand.PROFILED, work.name), command, file)
+        try:
+            step = ncu_step.step_of(report)
+        except UsageFailure as error:
+            raise MeasurementError(str(error)) from error
+        if step.kernels is not None:
+            self._kernels[work.test, work.name] = step.kernels
+        wanted = {metric.name for metric in metrics}
+        refused = {entry.metric: entry.reason for entry in step.unsupported}
+        for metric in metrics:
+            if metric.hardware_name(arch) is None:
+                refused[metric.name] = f"does not exist on {arch}"
+            elif metric.name not in report.metrics:
+                refused[metric.name] = f"ncu has no {metric.hardware_name(arch)} on this GPU"
+        found = (*step.samples, *ncu_step.phases_of(report))
+        return _Profiled(
+            tuple(sample for sample in found if sample.metric in wanted),
+            tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
+            step.kernels,
+        )
+
+    def _hardware(self, metrics: Sequence[Metric]) -> list[str]:
+        """NVIDIA's names of the metrics, and of what rates over several kernels are made of."""
+        wanted = [*metrics, *catalogue().hardware_set("core")]
+        found = [metric.hardware_name(self._device.arch) for metric in wanted]
+        return list(dict.fromkeys([*filter(None, found), WARPS_ACTIVE]))
+
+    def _report(self, work: Work, task: Errand, command: Sequence[str], file: Path) -> Report:
+        """What ncu wrote into `file`. Raises CountersUnavailable or MeasurementError."""
+        # ncu keeps a lock file in the temporary folder, which another user may own.
+        environment = {"TMPDIR": str(file.parent)}
+        finished = self._rerun(work.test, task, under=command, environment=environment)
+        if not file.exists():
+            raise ncu_errors.failure(finished.output, finished.code).error()
+        if task.kind == errand.PROFILED and finished.measurement(work.test, work.name) is None:
+            raise MeasurementError(
+                f"the test {work.test} failed under ncu before it was measured:\n"
+                f"{finished.last_lines()}"
+            )
+        try:
+            return ncu_report.read(file, Path(command[0]))
+        except UsageFailure as error:
+            known = ncu_errors.recognized(finished.output)
+            raise (known.error() if known else MeasurementError(str(error))) from error

@@ -1,0 +1,115 @@
+"""The command line of ncu (Nsight Compute), and where to find the program."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_gpuperf.collect import paper
+from pytest_gpuperf.errors import CountersUnavailable
+
+KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
+"""How ncu repeats what it counts: each kernel, all calls of the step, or the whole program."""
+
+_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+_TIME_LIMIT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Control:
+    """How ncu is run."""
+
+    program: Path | None = None
+    """The executable; None for the one that `find` finds."""
+    replay: str = RANGE
+    clocks: str = "none"
+    """Whether ncu locks the GPU to its base clocks ("base") or leaves them alone ("none")."""
+    caches: str = "none"
+    """Whether it empties the caches before every replay ("all") or not ("none")."""
+
+
+def find() -> Path | None:
+    """The ncu on the PATH, or of the newest Nsight Compute where NVIDIA installs it; or None."""
+    on_path = shutil.which("ncu")
+    if on_path:
+        return Path(on_path)
+    found = [file for place in _PLACES for file in Path("/").glob(place[1:])]
+    return max(found, key=numbers, default=None)
+
+
+def program(control: Control) -> Path:
+    """The executable to run. Raises CountersUnavailable where there is none."""
+    found = control.program or find()
+    if found is None:
+        raise CountersUnavailable(
+            "ncu (Nsight Compute) was not found on the PATH or where NVIDIA installs it",
+            "Install it, or name it: --gpuperf-ncu PROGRAM. The collector cupti does not need it",
+        )
+    return found
+
+
+def version(executable: Path) -> str:
+    """What `ncu --version` says: "2025.3.1.0"; "" where it cannot be run."""
+    try:
+        done = subprocess.run(
+            [str(executable), "--version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIME_LIMIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"Version ([\d.]+)", done.stdout.decode("utf-8", "replace"))
+    return found[1].rstrip(".") if found else ""
+
+
+def of_step(
+    executable: Path, control: Control, metrics: Sequence[str], report: Path, *, replay: str = ""
+) -> list[str]:
+    """The command that profiles what its program marks by cudaProfilerStart and -Stop.
+
+    `metrics` are NVIDIA's names; `replay` goes before that of `control`.
+    """
+    replay = replay or control.replay
+    # A range is what lies between the two calls: there the option is refused.
+    marked = ["--profile-from-start", "off", "--nvtx"] if replay == KERNEL else []
+    return [
+        *_begun(executable, control, report),
+        *("--replay-mode", replay, *marked),
+        *("--metrics", ",".join(metrics)),
+    ]
+
+
+def of_window(
+    executable: Path, control: Control, metrics: Sequence[str], report: Path
+) -> list[str]:
+    """The paper's command: 100 kernels after the first 10 of the process, the full set.
+
+    The process is ended after them.
+    """
+    return [
+        *_begun(executable, control, report),
+        *("--replay-mode", KERNEL, "--set", "full", "--metrics", ",".join(metrics)),
+        *("--launch-skip", str(paper.SKIPPED), "--launch-count", str(paper.COUNTED)),
+        *("--kill", "yes"),
+    ]
+
+
+def _begun(executable: Path, control: Control, report: Path) -> list[str]:
+    return [
+        *(str(executable), "--target-processes", "all"),
+        *("--clock-control", control.clocks, "--cache-control", control.caches),
+        # A test that fails after it measured fails in the session as well, and says why there.
+        *("--check-exit-code", "no"),
+        *("--force-overwrite", "--export", str(report)),
+    ]
+
+
+def numbers(path: Path) -> list[int]:
+    """The numbers in a path: versions, by which the newest is found."""
+    return [int(number) for number in re.findall(r"\d+", str(path))]

@@ -1,0 +1,41 @@
+"""The paper's window beside the whole step: what it saw, and how little of the step that is."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, Measurement
+from pytest_gpuperf.report import numbers
+
+SHOWN = ("cycles", "instructions")
+"""What the paper compares configurations by (section 6.1). Both add up, and so have shares."""
+
+
+def values(measurement: Measurement) -> dict[str, float]:
+    """What was counted in the window, by metric; {} where it was not counted."""
+    window = measurement.window
+    return {s.metric: s.values[0] for s in window.samples} if window else {}
+
+
+def line(measurement: Measurement) -> str:
+    """One sentence on the window of a measurement; "" where it was not counted."""
+    window = measurement.window
+    if window is None:
+        return ""
+    last = window.skipped + window.counted
+    step = {s.metric: centre([s.values]) for s in measurement.samples if s.phase == STEP}
+    parts = []
+    for name, value in values(measurement).items():
+        if name in SHOWN:
+            part = f"{name} {numbers.value(value, catalogue().metrics[name].unit)}"
+            if step.get(name):
+                part += f", {_percent(value / step[name])} of the step's"
+            parts.append(part)
+    return (
+        f"paper window, launches {window.skipped + 1} to {last} of a process ({window.collector}): "
+        + "; ".join(parts)
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"

@@ -1,0 +1,143 @@
+"""The paper's window, counted by the process that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.collect.base import Beginning, Phases, Plan, Work
+from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+from pytest_gpuperf.collect.cupti.window import WindowCounter
+from pytest_gpuperf.collect.errand import WINDOW, Errand
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.fresh import Finished
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import PAPER_WINDOW, Measurement, Sample, Window
+from tests.cupti.fake import Fake, FakeTimer
+from tests.examples import H200, measurement, run
+
+PLAN = Plan(catalogue().hardware_set("core"))
+TEST = "tests/test_a.py::test_step"
+
+
+def counter(fake: Fake, timer: FakeTimer) -> WindowCounter:
+    """What stands in the collector's place, over the scripted CUPTI."""
+    return WindowCounter(
+        H200, "step", timer=timer, load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda
+    )
+
+
+def work(step: Callable[[], object], name: str = "step") -> Work:
+    """A step of a test."""
+    return Work(step, Phases(), test=TEST, name=name)
+
+
+def launching(fake: Fake, *amounts: float) -> Callable[[], None]:
+    """Launches kernels of these amounts of work."""
+
+    def run() -> None:
+        for amount in amounts:
+            fake.work(amount)
+
+    return run
+
+
+def test_it_counts_from_the_beginning_of_the_test(fake: Fake, timer: FakeTimer) -> None:
+    window = counter(fake, timer)
+    assert isinstance(window, Beginning)
+    window.begin()
+    launching(fake, *range(1, 9))()  # what fixtures launch counts as well
+    executed: list[str] = []
+
+    def step() -> None:
+        executed.append(".")
+        launching(fake, 9, 10, 11, 12, 13)()
+
+    found = window.collect(work(step), PLAN).window
+    assert found is not None
+    assert (found.skipped, found.counted, found.collector) == (10, 3, "cupti")
+    values = {sample.metric: sample.values for sample in found.samples}
+    assert values["cycles"] == (11 + 12 + 13,)  # the first metric counts the work
+    assert values["instructions"] == (3 * (11 + 12 + 13),)
+    assert {sample.phase for sample in found.samples} == {PAPER_WINDOW}
+    assert len(executed) == 1
+    assert fake.alive == 0
+
+
+def test_another_measurement_of_the_test_is_passed_over(fake: Fake, timer: FakeTimer) -> None:
+    window = counter(fake, timer)
+    window.begin()
+    executed: list[str] = []
+    found = window.collect(work(lambda: executed.append("."), "sampling"), PLAN)
+    assert (found.window, executed) == (None, [])
+    window.close()
+    assert fake.alive == 0
+
+
+def test_a_process_that_launches_too_little_has_no_window(fake: Fake, timer: FakeTimer) -> None:
+    window = counter(fake, timer)
+    window.begin()
+    with pytest.raises(MeasurementError, match="no more than the 10 kernels before"):
+        window.collect(work(launching(fake, *[1.0] * 10)), PLAN)
+    assert fake.alive == 0
+
+
+def test_a_step_that_raises_leaves_nothing_open(fake: Fake, timer: FakeTimer) -> None:
+    def broken() -> None:
+        raise RuntimeError("out of memory")
+
+    window = counter(fake, timer)
+    window.begin()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        window.collect(work(broken), PLAN)
+    assert fake.alive == 0
+
+
+def test_metrics_that_take_several_passes_cannot_be_counted_so(
+    fake: Fake, timer: FakeTimer
+) -> None:
+    fake.set("passes", 2)
+    with pytest.raises(MeasurementError, match="2 passes are needed"):
+        counter(fake, timer).begin()
+    assert fake.alive == 0
+
+
+def test_a_machine_without_counters_says_so(fake: Fake, timer: FakeTimer) -> None:
+    fake.fail("cuptiRangeProfilerEnable", 35)
+    with pytest.raises(CountersUnavailable):
+        counter(fake, timer).begin()
+    assert fake.alive == 0
+
+
+# The process that asks for it
+
+
+def asking(fake: Fake, timer: FakeTimer, made: Measurement | None) -> CuptiCollector:
+    """A collector whose fresh process makes this measurement."""
+
+    def rerun(test: str, errand: Errand, **_: object) -> Finished:
+        assert (test, errand) == (TEST, Errand(WINDOW, "step"))
+        return Finished(run([made]) if made else None, 3, "no GPU today", 1.0)
+
+    return CuptiCollector(
+        H200,
+        rerun=rerun,
+        timer=timer,
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
+    )
+
+
+def test_the_window_is_brought_back(fake: Fake, timer: FakeTimer) -> None:
+    window = Window(10, 100, "cupti", (Sample(PAPER_WINDOW, "cycles", (5.0,)),))
+    made = replace(measurement(test=TEST), window=window)
+    assert asking(fake, timer, made).window(work(lambda: None)) == window
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_process_that_fails_is_quoted(measured: bool, fake: Fake, timer: FakeTimer) -> None:
+    made = measurement(test=TEST) if measured else None
+    with pytest.raises(MeasurementError, match="exit code 3:\nno GPU today"):
+        asking(fake, timer, made).window(work(lambda: None))

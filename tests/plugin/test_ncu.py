@@ -1,0 +1,250 @@
+"""Fresh processes with an errand: under ncu, and for the paper's window."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from pytest_gpuperf import runs
+from pytest_gpuperf.model import PAPER_WINDOW, STEP
+from tests.collect import stand_in_ncu
+from tests.collect.ncu_pages import KERNEL, LONGER, RANGE, page
+from tests.plugin.projects import Project
+
+CONFTEST = """
+from pathlib import Path
+
+from pytest_gpuperf import arch
+from pytest_gpuperf.collect import marks, ncu
+from pytest_gpuperf.model import Device
+
+H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "scripted")
+LOG = Path(__file__).parent / "log"
+
+
+def note(text):
+    with LOG.open("a") as log:
+        log.write(text + "\\n")
+
+
+class Timer:
+    def synchronize(self):
+        pass
+
+    def timed(self, run):
+        run()
+        return 5.0, 7.0
+
+
+class Marks:
+    def begin(self):
+        note("start")
+
+    def end(self):
+        note("stop")
+
+    def enter(self, phase):
+        note("enter " + phase)
+
+    def leave(self, phase):
+        note("leave " + phase)
+
+
+arch.detect_device = lambda: H200
+ncu.CudaTimer = Timer
+marks.CudaMarks = Marks
+"""
+"""An H200 as far as the plugin sees, which times and marks without CUDA."""
+
+COUNTING = """
+from pytest_gpuperf.collect.base import Collected
+from pytest_gpuperf.collect.cupti import collector, window
+from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.model import PAPER_WINDOW, Sample, Window
+
+
+def nothing():
+    raise CountersUnavailable("there is no GPU here", "Buy one")
+
+
+class Counter(window.WindowCounter):
+    def begin(self):
+        note("begin")
+
+    def collect(self, work, plan):
+        work.step()
+        cycles = Sample(PAPER_WINDOW, "cycles", (7.0,))
+        return Collected((), window=Window(10, 1, "cupti", (cycles,)))
+
+
+collector.CudaTimer = Timer
+collector.CuptiCollector.__init__.__kwdefaults__["load_cupti"] = nothing
+window.WindowCounter = Counter
+"""
+"""Counts windows without CUPTI."""
+
+STEPS = """
+from conftest import note
+
+def test_of_others():
+    note("others")
+
+def test_step(gpuperf):
+    def step():
+        with gpuperf.phase("forward"):
+            note("step")
+    gpuperf.measure(step, reset=lambda: note("reset"))
+"""
+FLAGS = ("--gpuperf-collector=ncu", "--gpuperf-ncu=./ncu", "--gpuperf-no-judge")
+
+
+@pytest.fixture
+def ncu(project: Project) -> Project:
+    """A project on an H200 with a stand-in for ncu."""
+    project.pytester.makeconftest(CONFTEST)
+    project.tests(STEPS)
+    program = project.root / "ncu"
+    shutil.copy(stand_in_ncu.__file__, program)
+    text = program.read_text(encoding="utf-8").replace("/usr/bin/env python3", sys.executable)
+    program.write_text(text, encoding="utf-8")
+    program.chmod(0o755)
+    return project
+
+
+def gives(project: Project, page: str = "", says: str = "") -> None:
+    """Prepares ncu's report, or what it says in place of one."""
+    text = json.dumps({"page": page, "says": says, "code": 1})
+    (project.root / "ncu.json").write_text(text, encoding="utf-8")
+
+
+def log(project: Project) -> list[str]:
+    """What the steps of all processes did, in order."""
+    return (project.root / "log").read_text(encoding="utf-8").splitlines()
+
+
+def test_counters_come_from_a_child_of_ncu_that_runs_this_test_alone(ncu: Project) -> None:
+    gives(ncu, page(RANGE))
+    result = ncu.run_apart(*FLAGS, "--gpuperf-run=run.json")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        ["gpuperf: running test_steps.py::test_step in a fresh process*ncu"]
+    )
+    (measured,) = runs.load(ncu.root / "run.json").measurements
+    found = {sample.metric: sample.values for sample in measured.samples}
+    assert (found["cycles"], found["step_time"]) == ((50_000.0,), (5.0,) * 3)
+    settings = measured.fingerprint.settings
+    assert (settings["collector"], settings["replay"]) == ("ncu", "range")
+    here = log(ncu)
+    assert here.count("others") == 1
+    child = here[here.index("start") - 5 :]
+    assert child == [
+        *("reset", "step", "reset", "step"),  # warm-up
+        *("reset", "start", "enter forward", "step", "leave forward", "stop"),
+    ]
+
+
+def test_the_papers_window_stands_beside_the_step(ncu: Project) -> None:
+    gives(ncu, page(KERNEL, LONGER))
+    flags = (*FLAGS, "--gpuperf-ncu-replay=kernel", "--gpuperf-protocol=paper-window")
+    reports = ("--gpuperf-run=run.json", "--gpuperf-report=report.md")
+    result = ncu.run_apart(*flags, *reports)
+    result.assert_outcomes(passed=2)
+    said = (
+        "paper window, launches 11 to 12 of a process (ncu): cycles 55000, 100 % of the "
+        "step's; instructions 9.2000 M, 100 % of the step's"
+    )
+    result.stdout.fnmatch_lines([f"  {said}"])
+    assert said in (ncu.root / "report.md").read_text(encoding="utf-8")
+    (measured,) = runs.load(ncu.root / "run.json").measurements
+    assert measured.window is not None
+    assert {sample.phase for sample in measured.window.samples} == {PAPER_WINDOW}
+    assert {sample.phase for sample in measured.samples} == {STEP}
+    lines = (ncu.root / "calls.json").read_text(encoding="utf-8").splitlines()
+    calls = [json.loads(line)["options"] for line in lines]
+    assert [("--launch-skip" in call, "--profile-from-start" in call) for call in calls] == [
+        *((False, True), (True, False)),
+    ]
+    # Watched from its start, the process executes the step once, and nothing before it.
+    assert log(ncu)[-1:] == ["step"]
+    assert log(ncu)[-2] == "stop"
+
+
+def test_a_window_that_fails_is_a_note(ncu: Project) -> None:
+    gives(ncu, page(RANGE))
+    (ncu.root / "conftest.py").write_text(
+        CONFTEST + "\nfrom pytest_gpuperf.collect.ncu import NcuCollector\n"
+        "def broken(self, work):\n"
+        "    from pytest_gpuperf.errors import MeasurementError\n"
+        "    raise MeasurementError('the cat sat on the GPU')\n"
+        "NcuCollector.window = broken\n",
+        encoding="utf-8",
+    )
+    result = ncu.run_apart(*FLAGS, "--gpuperf-protocol=paper-window")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["note: no paper window: the cat sat on the GPU"])
+
+
+def test_what_ncu_says_fails_the_test(ncu: Project) -> None:
+    gives(ncu, says="==WARNING== No kernels were profiled.")
+    result = ncu.run_apart(*FLAGS)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*MeasurementError: no kernel was profiled. *"])
+
+
+def test_a_baseline_of_another_collector_is_not_compared_with(ncu: Project) -> None:
+    gives(ncu, page(RANGE))
+    flags = ("--gpuperf-collector=ncu", "--gpuperf-ncu=./ncu")
+    ncu.run_apart(*flags, "--gpuperf-missing=record").assert_outcomes(passed=2)
+    # A range counts what the range of another replay counts.
+    ncu.run_apart(
+        *flags, "--gpuperf-ncu-replay=app-range", "--gpuperf-processes=1"
+    ).assert_outcomes(passed=2)
+    gives(ncu, page(KERNEL))
+    result = ncu.run_apart(*flags, "--gpuperf-ncu-replay=kernel")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*was measured by ncu, range replay, this by ncu, kernel replay: they count*"]
+    )
+
+
+def test_a_process_counts_its_own_window_from_before_the_fixtures(ncu: Project) -> None:
+    (ncu.root / "conftest.py").write_text(CONFTEST + COUNTING, encoding="utf-8")
+    ncu.tests(
+        """
+        import pytest
+        from conftest import note
+
+        @pytest.fixture
+        def model():
+            note("model")
+
+        def test_step(model, gpuperf):
+            gpuperf.measure(lambda: note("step"))
+        """
+    )
+    result = ncu.run_apart(
+        *("--gpuperf-protocol=paper-window", "--gpuperf-no-judge", "--gpuperf-run=run.json")
+    )
+    result.assert_outcomes(passed=1)
+    (measured,) = runs.load(ncu.root / "run.json").measurements
+    assert measured.window is not None
+    assert measured.window.samples[0].values == (7.0,)
+    # The session's own process first, then the fresh one.
+    assert log(ncu) == ["model", *["step"] * 5, "begin", "model", "step"]
+
+
+def test_a_window_needs_a_gpu(project: Project) -> None:
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    result = project.run_apart("--gpuperf-protocol=paper-window", "--gpu-arch=cpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "the collector here is cpu" in result.stderr.str()
+
+
+def test_ncu_needs_a_gpu(project: Project) -> None:
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    result = project.run_apart("--gpuperf-collector=ncu", "--gpu-arch=cpu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--gpuperf-collector ncu reads a GPU's counters" in result.stderr.str()
