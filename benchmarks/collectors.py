@@ -1,68 +1,205 @@
-"""What measuring costs: each configuration's collection time against its bound, on this machine.
+"""Our collectors against Nsight Compute, for the same metrics of the same step on one machine.
 
-    python benchmarks/collectors.py RUN [RUN ...]
+    python -m benchmarks.collectors --out DIR [-- PYTEST-ARGS]
+    python -m benchmarks.collectors --from DIR
 
-reads run files of `pytest suites/meddpm` and prints, per configuration, the step time, the
-executions, what the collection took, and the bound of the design:
-
-    cost <= 1.25 x (counter passes + warm-up) x step time + 2 s
-
-The unprofiled repetitions that give the times are part of the cost, not of the bound. Exits with 1
-when a configuration is over it.
+measures one test three times, with the paper's 17 metrics: by CUPTI (the step, and every kernel),
+by ncu's range replay, and by ncu's kernel replay. Keeps the run files in DIR, and prints what each
+took and what it found. Costs are those of counting alone, warm and without any start-up: for ncu,
+from cudaProfilerStart to cudaProfilerStop in the process that it profiles. Exits with 1 when ours
+take more than their share of ncu's time, or counts differ by more than they may.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf import runs
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.model import STEP, Measurement
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, KernelTable, Measurement
+from pytest_gpuperf.report import numbers
 
-FACTOR, CONSTANT_S = 1.25, 2.0
-HEADINGS = ("configuration", "step ms", "passes", "warm-up", "times", "cost s", "bound s", "ratio")
+DEFAULT = ("suites/meddpm", "-k", "test_training_step and tf32 and not channels_last")
+COMMON = ("--gpuperf-metrics=paper", "--gpuperf-rounds=1", "--gpuperf-no-judge", "-q")
+OURS, RANGE, KERNEL = "cupti", "ncu-range", "ncu-kernel"
+HOW = {
+    OURS: ("--gpuperf-collector=cupti", "--gpuperf-kernels=always"),
+    RANGE: ("--gpuperf-collector=ncu", "--gpuperf-ncu-replay=range", "--gpuperf-kernels=never"),
+    KERNEL: ("--gpuperf-collector=ncu", "--gpuperf-ncu-replay=kernel", "--gpuperf-kernels=always"),
+}
+"""Run files, by name, and the flags that make them."""
+
+LEAST_RATIOS = {"the whole step": 15.0, "every kernel": 20.0}
+"""How many times ours ncu's time has to be."""
+AGREEING = ("cycles", "tensor_utilization", "l2_hit_rate", "dram_bytes")
+WITHIN = 0.02
+"""How far the step's values may be apart, as a share of ncu's."""
+KERNEL_WITHIN, KERNEL_SHARE = 1e-3, 0.99
+"""How far a kernel's instructions may be apart, and the share of all that has to be within."""
 
 
-def row(measurement: Measurement) -> tuple[str, ...] | None:
-    """One line of the table; None for a measurement without counter passes."""
-    settings = measurement.fingerprint.settings
-    if not settings.get("counter_passes"):
-        return None
-    (time,) = (s for s in measurement.samples if (s.phase, s.metric) == (STEP, "step_time"))
-    step_s = centre([time.values]) / 1e3
-    passes, warmup = float(settings["counter_passes"]), float(settings["warmup"])
-    bound_s = FACTOR * (passes + warmup) * step_s + CONSTANT_S
-    cost_s = float(settings["cost_s"])
-    return (
-        measurement.configuration or measurement.test,
-        f"{step_s * 1e3:.1f}",
-        f"{passes:.0f}",
-        f"{warmup:.0f}",
-        f"{settings['repetitions']}",
-        f"{cost_s:.2f}",
-        f"{bound_s:.2f}",
-        f"{cost_s / bound_s:.2f}",
-    )
+@dataclass(frozen=True)
+class Row:
+    """One line of the tables: a number of ours, and ncu's."""
+
+    what: str
+    ours: str
+    ncu: str
+    ratio: float
+    wanted: str = ""
+    good: bool = True
+
+
+def measure(folder: Path, arguments: Sequence[str]) -> None:
+    """Makes the three runs. Raises CalledProcessError when one of them fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, flags in HOW.items():
+        file = folder / f"{name}.json.xz"
+        print(f"{name} ...", flush=True)
+        command = [sys.executable, "-m", "pytest", *arguments, *COMMON, *flags]
+        subprocess.run([*command, f"--gpuperf-run={file}"], check=True)
+
+
+def loaded(folder: Path) -> dict[str, Measurement]:
+    """The measurement of each run. Raises UsageFailure and BadFile."""
+    return {name: runs.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
+
+
+def costs(found: dict[str, Measurement]) -> Iterator[Row]:
+    """Seconds of counting, ours and ncu's."""
+    for what, ours, ncu in (
+        ("the whole step", _seconds(found[OURS], "counters_s"), found[RANGE]),
+        ("every kernel", _seconds(found[OURS], "kernels_s"), found[KERNEL]),
+    ):
+        theirs = _seconds(ncu, "profiled_s")
+        ratio, least = theirs / ours, LEAST_RATIOS[what]
+        yield Row(
+            what, f"{ours:.1f} s", f"{theirs:.1f} s", ratio, f"at least {least:g}", ratio >= least
+        )
+
+
+def values(found: dict[str, Measurement]) -> Iterator[Row]:
+    """The whole step, counted as one range by both."""
+    ours, theirs = _step(found[OURS]), _step(found[RANGE])
+    for name, metric in catalogue().metrics.items():
+        if name in ours and name in theirs and metric.hardware:
+            ratio = ours[name] / theirs[name] if theirs[name] else math.nan
+            wanted = f"within {WITHIN:.0%}" if name in AGREEING else ""
+            yield Row(
+                name,
+                numbers.value(ours[name], metric.unit),
+                numbers.value(theirs[name], metric.unit),
+                ratio,
+                wanted,
+                not wanted or abs(ratio - 1) <= WITHIN,
+            )
+
+
+def kernels(found: dict[str, Measurement]) -> Iterator[Row]:
+    """Kernel by kernel, in the order of their launch."""
+    ours, theirs = found[OURS].kernels, found[KERNEL].kernels
+    if ours is None or theirs is None:
+        return
+    for name in ("instructions", "active_cycles", "cycles", "dram_bytes"):
+        one, other = _counts(ours, name), _counts(theirs, name)
+        if not one or len(one) != len(other):
+            yield Row(f"{name}, kernels", str(len(one)), str(len(other)), math.nan, "", False)
+            continue
+        near = math.fsum(a for a, b in zip(one, other, strict=True) if _near(a, b))
+        share = near / math.fsum(one)
+        wanted = f"at least {KERNEL_SHARE:.0%}" if name == "instructions" else ""
+        unit = catalogue().metrics[name].unit
+        yield Row(
+            f"{name}, sum over {len(one)} kernels",
+            numbers.value(math.fsum(one), unit),
+            numbers.value(math.fsum(other), unit),
+            math.fsum(one) / math.fsum(other),
+        )
+        if name == "instructions":
+            yield Row(
+                f"{name} of kernels within {KERNEL_WITHIN:.1%} of ncu's",
+                f"{share:.2%}",
+                "",
+                share,
+                wanted,
+                share >= KERNEL_SHARE,
+            )
+
+
+def markdown(folder: Path) -> str:
+    """All of it, as a table of the documentation."""
+    found = loaded(folder)
+    lines = ["| | ours | ncu | ratio | wanted |", "| --- | ---: | ---: | ---: | --- |"]
+    for row in costs(found):
+        cells = (row.what, row.ours, row.ncu, f"1/{row.ratio:.1f}", row.wanted)
+        lines.append("| " + " | ".join(cells) + " |")
+    for row in (*values(found), *kernels(found)):
+        cells = (row.what, row.ours, row.ncu, f"{row.ratio:.4f}", row.wanted)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the table; 1 when a configuration costs more than its bound, 4 for a bad run file."""
+    """Measures and prints; see the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="measure, and keep the runs here")
+    parser.add_argument("--from", type=Path, dest="folder", metavar="DIR", help="runs made before")
+    parser.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
     options = parser.parse_args(arguments)
+    folder = options.out or options.folder
+    if folder is None:
+        parser.error("--out DIR or --from DIR is needed")
     try:
-        measurements = [m for file in options.runs for m in runs.load(file).measurements]
+        if options.out:
+            measure(folder, options.pytest_args or DEFAULT)
+        found = loaded(folder)
+    except subprocess.CalledProcessError as error:
+        print(f"a measurement failed (exit code {error.returncode})", file=sys.stderr)
+        return 1
     except GpuperfError as error:
         print(error, file=sys.stderr)
         return 4
-    rows = [found for measurement in measurements if (found := row(measurement))]
-    widths = [max(len(r[i]) for r in [HEADINGS, *rows]) for i in range(len(HEADINGS))]
-    for line in [HEADINGS, *rows]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
-    return int(any(float(r[-1]) > 1 for r in rows))
+    every = [*costs(found), *values(found), *kernels(found)]
+    wide = [max(len(cell) for cell in column) for column in zip(*map(_cells, every), strict=True)]
+    for row in every:
+        what, *cells = _cells(row)
+        padded = [cell.rjust(width) for cell, width in zip(cells, wide[1:], strict=True)]
+        print("  ".join([what.ljust(wide[0]), *padded]).rstrip())
+    return int(not all(row.good for row in every))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    verdict = "" if row.good else "  NOT REACHED"
+    return row.what, row.ours, row.ncu, f"{row.ratio:.4f}", row.wanted + verdict
+
+
+def _seconds(measurement: Measurement, key: str) -> float:
+    return float(measurement.fingerprint.settings[key])
+
+
+def _step(measurement: Measurement) -> dict[str, float]:
+    return {s.metric: centre([s.values]) for s in measurement.samples if s.phase == STEP}
+
+
+def _counts(table: KernelTable, metric: str) -> list[float]:
+    """The metric of every kernel that was counted."""
+    if metric not in table.metrics:
+        return []
+    at = table.metrics.index(metric)
+    found = (launch.values[at] for launch in table.launches if launch.values)
+    return [value for value in found if value is not None]
+
+
+def _near(one: float, other: float) -> bool:
+    return abs(one - other) <= KERNEL_WITHIN * one
 
 
 if __name__ == "__main__":

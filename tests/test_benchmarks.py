@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import collectors
+from benchmarks import costs
 
 RUN = Path(__file__).resolve().parents[1] / "docs" / "runs" / "h200-meddpm.json"
 
@@ -14,7 +14,7 @@ RUN = Path(__file__).resolve().parents[1] / "docs" / "runs" / "h200-meddpm.json"
 def test_every_configuration_of_the_recorded_run_is_within_its_bound(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert collectors.main([str(RUN)]) == 0
+    assert costs.main([str(RUN)]) == 0
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split()[0] == "configuration"
     assert len(rows) == 4
@@ -22,5 +22,5 @@ def test_every_configuration_of_the_recorded_run_is_within_its_bound(
 
 
 def test_a_bad_run_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert collectors.main([str(tmp_path / "none.json")]) == 4
+    assert costs.main([str(tmp_path / "none.json")]) == 4
     assert "none.json" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
@@ -20,6 +21,9 @@ from pytest_gpuperf.model import Device
 
 VARIABLE = "GPUPERF_ERRAND"
 """The environment variable that tells a process its errand."""
+
+PROFILED_S = "profiled_s"
+"""The setting that has the seconds between the marks."""
 
 PROFILED = "profiled"
 """Run the step once between marks, for the profiler that this process runs under."""
@@ -111,23 +115,28 @@ class Runner:
         return {}
 
     def collect(self, work: Work, plan: Plan) -> Collected:
-        """Executes the step: warmed up and marked, or once as it comes."""
-        if work.name == self._errand.name:
-            if self._errand.kind == FIRST:
-                work.step()
-            else:
-                self._marked(work, plan)
-        return Collected(())
+        """Executes the step: warmed up and marked, or once as it comes.
 
-    def _marked(self, work: Work, plan: Plan) -> None:
+        The settings say how long it took between the marks: with a profiler, the profiling.
+        """
+        if work.name != self._errand.name:
+            return Collected(())
+        if self._errand.kind == FIRST:
+            work.step()
+            return Collected(())
+        return Collected((), settings={PROFILED_S: self._marked(work, plan)})
+
+    def _marked(self, work: Work, plan: Plan) -> float:
         for _ in range(max(plan.warmup, 1)):
             work.reset()
             work.step()
         work.reset()
+        before = time.perf_counter()
         self._marks.begin()
         with work.phases.heard_by(self._marks):
             work.step()
         self._marks.end()
+        return round(time.perf_counter() - before, 3)
 
 
 def asked_for() -> Errand | None:

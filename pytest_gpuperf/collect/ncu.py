@@ -8,8 +8,8 @@ execution of the step.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_gpuperf.collect import errand, ncu_command, ncu_errors, ncu_report, ncu_step, paper
@@ -37,7 +37,9 @@ from pytest_gpuperf.model import (
 class _Profiled:
     samples: tuple[Sample, ...]
     unsupported: tuple[Unsupported, ...]
-    kernels: KernelTable | None
+    kernels: KernelTable | None = None
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    """How long ncu took for it, in the process that it profiled."""
 
 
 class NcuCollector:
@@ -91,7 +93,7 @@ class NcuCollector:
         except CountersUnavailable as error:
             reason = str(error)
             unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
-            profiled = _Profiled((), unsupported, None)
+            profiled = _Profiled((), unsupported)
         settings: dict[str, Scalar] = {
             "replay": self._control.replay,
             "clock_control": self._control.clocks,
@@ -103,6 +105,7 @@ class NcuCollector:
             "times_s": times_s,
             "counters_s": watch.lap(),
             "cost_s": watch.total(),
+            **profiled.settings,
         }
         return Collected((*samples_of(series), *profiled.samples), profiled.unsupported, settings)
 
@@ -128,7 +131,7 @@ class NcuCollector:
                 file = Path(folder) / "window.ncu-rep"
                 asked = self._hardware(metrics)
                 command = ncu_command.of_window(executable, self._control, asked, file)
-                report = self._report(work, Errand(errand.FIRST, work.name), command, file)
+                report, _ = self._report(work, Errand(errand.FIRST, work.name), command, file)
         except CountersUnavailable as error:
             raise MeasurementError(str(error)) from error
         rows = [{**row.values, **row.counts} for row in report.rows]
@@ -143,7 +146,7 @@ class NcuCollector:
             command = ncu_command.of_step(
                 executable, self._control, self._hardware(metrics), file, replay=replay
             )
-            report = self._report(work, Errand(errand.PROFILED, work.name), command, file)
+            report, child = self._report(work, Errand(errand.PROFILED, work.name), command, file)
         try:
             step = ncu_step.step_of(report)
         except UsageFailure as error:
@@ -162,6 +165,7 @@ class NcuCollector:
             tuple(sample for sample in found if sample.metric in wanted),
             tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
             step.kernels,
+            {key: value for key, value in child.items() if key == errand.PROFILED_S},
         )
 
     def _hardware(self, metrics: Sequence[Metric]) -> list[str]:
@@ -170,20 +174,27 @@ class NcuCollector:
         found = [metric.hardware_name(self._device.arch) for metric in wanted]
         return list(dict.fromkeys([*filter(None, found), WARPS_ACTIVE]))
 
-    def _report(self, work: Work, task: Errand, command: Sequence[str], file: Path) -> Report:
-        """What ncu wrote into `file`. Raises CountersUnavailable or MeasurementError."""
+    def _report(
+        self, work: Work, task: Errand, command: Sequence[str], file: Path
+    ) -> tuple[Report, Mapping[str, Scalar]]:
+        """What ncu wrote into `file`, and the settings of the child's measurement.
+
+        Raises CountersUnavailable or MeasurementError.
+        """
         # ncu keeps a lock file in the temporary folder, which another user may own.
         environment = {"TMPDIR": str(file.parent)}
         finished = self._rerun(work.test, task, under=command, environment=environment)
         if not file.exists():
             raise ncu_errors.failure(finished.output, finished.code).error()
-        if task.kind == errand.PROFILED and finished.measurement(work.test, work.name) is None:
+        measured = finished.measurement(work.test, work.name)
+        if task.kind == errand.PROFILED and measured is None:
             raise MeasurementError(
                 f"the test {work.test} failed under ncu before it was measured:\n"
                 f"{finished.last_lines()}"
             )
         try:
-            return ncu_report.read(file, Path(command[0]))
+            settings = measured.fingerprint.settings if measured else {}
+            return ncu_report.read(file, Path(command[0])), settings
         except UsageFailure as error:
             known = ncu_errors.recognized(finished.output)
             raise (known.error() if known else MeasurementError(str(error))) from error

@@ -1,0 +1,110 @@
+"""Our collectors against ncu: the table, made of what both counted of one step on one H200."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import collectors
+from benchmarks.collectors import KERNEL, OURS, RANGE
+from pytest_gpuperf import files, runs
+from pytest_gpuperf.collect import ncu_report, ncu_step
+from pytest_gpuperf.model import KernelTable, Measurement, Scalar
+from tests.examples import H200, measurement, run
+
+DATA = Path(__file__).parent / "data" / "ncu" / "tf32-step"
+
+
+def report(name: str, folder: Path) -> ncu_step.Step:
+    """What ncu said of the step."""
+    file = folder / f"{name}.csv"
+    file.write_bytes(lzma.decompress((DATA / f"{name}.csv.xz").read_bytes()))
+    return ncu_step.step_of(ncu_report.read(file))
+
+
+def table(launches: int) -> KernelTable:
+    """What we counted, as far as kernel replay came."""
+    text = lzma.decompress((DATA / "kernels.json.xz").read_bytes()).decode()
+    found = files.adapter(KernelTable).validate_json(text)
+    counted = [launch for launch in found.launches if launch.values]
+    return replace(found, launches=tuple(counted[:launches]))
+
+
+def made(values: Mapping[str, float], **settings: Scalar) -> Measurement:
+    """A measurement of the step with these values, measured so."""
+    found = measurement({name: [value] for name, value in values.items()}, device=H200)
+    fingerprint = replace(found.fingerprint, settings=settings)
+    return replace(found, fingerprint=fingerprint)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The three runs of the benchmark."""
+    ranged, kernels = report("range-replay", tmp_path), report("kernel-replay", tmp_path)
+    values = {sample.metric: sample.values[0] for sample in ranged.samples}
+    ours = json.loads((DATA / "step.json").read_text(encoding="utf-8"))
+    found = {
+        OURS: replace(
+            made({k: v for k, v in ours.items() if k in values}, counters_s=2.7, kernels_s=21.4),
+            kernels=table(1117),
+        ),
+        RANGE: made(values, profiled_s=64.5),
+        KERNEL: replace(made({}, profiled_s=436.0), kernels=kernels.kernels),
+    }
+    for name, one in found.items():
+        runs.save(run([one]), tmp_path / f"{name}.json.xz")
+    return tmp_path
+
+
+def test_what_was_reached_and_what_was_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # ncu's range begins and ends on the host, which is 5 % of this step.
+    assert collectors.main(["--from", str(folder)]) == 1
+    rows = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert rows["the whole step"].split() == [
+        *(["the", "whole", "step", "2.7", "s", "64.5", "s", "23.8889", "at", "least", "15"]),
+    ]
+    assert "NOT REACHED" not in rows["every kernel"]
+    assert {what for what, row in rows.items() if "NOT REACHED" in row} == {"cycles"}
+    near = rows["instructions of kernels within 0.1% of ncu's"]
+    assert float(re.findall(r"([\d.]+)%", near)[1]) > 99.9
+
+
+def test_a_cost_beyond_its_share_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / f"{KERNEL}.json.xz"
+    (slow,) = runs.load(file).measurements
+    settings = {**slow.fingerprint.settings, "profiled_s": 400.0}
+    fingerprint = replace(slow.fingerprint, settings=settings)
+    runs.save(run([replace(slow, fingerprint=fingerprint)]), file)
+    assert collectors.main(["--from", str(folder)]) == 1
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "every kernel" in line]
+    assert row.endswith("at least 20  NOT REACHED")
+
+
+def test_another_number_of_kernels_is_not_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / f"{OURS}.json.xz"
+    (ours,) = runs.load(file).measurements
+    runs.save(run([replace(ours, kernels=table(1000))]), file)
+    assert collectors.main(["--from", str(folder)]) == 1
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "nan" in line]
+    assert {tuple(row[2:]) for row in rows} == {("1000", "1117", "nan", "NOT", "REACHED")}
+
+
+def test_the_documentation_has_the_same_rows(folder: Path) -> None:
+    lines = collectors.markdown(folder).splitlines()
+    assert lines[2] == "| the whole step | 2.7 s | 64.5 s | 1/23.9 | at least 15 |"
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_missing_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert collectors.main(["--from", str(tmp_path)]) == 4
+    assert "cupti.json.xz: no such run file" in capsys.readouterr().err
