@@ -1,4 +1,4 @@
-"""The `gpuperf` command: doctor, record, update-baseline."""
+"""The `gpuperf` command: doctor, record, update-baseline, compare, calibrate, import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import __version__, importing, recording
+from pytest_gpuperf import __version__, comparing, importing, recording
 from pytest_gpuperf.errors import GpuperfError
 
 if TYPE_CHECKING:
@@ -101,6 +101,16 @@ def _parser() -> argparse.ArgumentParser:
         help="default: baselines",
     )
     update.set_defaults(act=_update)
+
+    compare = commands.add_parser(
+        "compare",
+        help="two runs, or two configurations of one, metric by metric and kernel by kernel",
+        usage="gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
+        "                       [--format text|markdown|json]\n"
+        "       gpuperf compare RUN --config A --config B [--test PATTERN] ...",
+    )
+    comparing.add_arguments(compare)
+    compare.set_defaults(act=comparing.act)
 
     calibrate = commands.add_parser(
         "calibrate",

@@ -413,7 +413,7 @@ def test_it_runs_as_a_module() -> None:
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == cli.OK
     said = capsys.readouterr().out
-    for command in ("doctor", "record", "update-baseline"):
+    for command in ("doctor", "record", "update-baseline", "compare"):
         assert command in said
 
 

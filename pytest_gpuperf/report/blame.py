@@ -45,8 +45,8 @@ def lines(blame: Blame, width: int, most: int = MOST) -> list[str]:
     """At most `most` lines of at most `width` characters, the worst first."""
     found = rows([entry for entry in blame.entries if entry.significant])
     head = table.wrapped([_heading(blame, bool(found))], width, "")
-    notes = [line for note in _notes(blame) for line in table.wrapped([note], width, _INDENT)]
-    room = most - len(head) - len(notes)
+    below = [line for note in notes(blame) for line in table.wrapped([note], width, _INDENT)]
+    room = most - len(head) - len(below)
     blocks = laid_out(found, width)
     shown = _fitting([len(block) for block in blocks], room)
     more: list[str] = []
@@ -56,7 +56,7 @@ def lines(blame: Blame, width: int, most: int = MOST) -> list[str]:
         rest = found[shown:]
         total = duration(fsum(row.change for row in rest))
         more = table.wrapped([f"and {len(rest)} smaller: {total}"], width, _INDENT)[:1]
-    return [*head, *(line for block in blocks[:shown] for line in block), *more, *notes][:most]
+    return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
 
 
 def rows(entries: Sequence[Entry], small: float = _SMALL) -> list[Row]:
@@ -109,6 +109,22 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{round(100 * value) + 0:d} %"
 
 
+def notes(blame: Blame) -> list[str]:
+    """What holds for many kernels, or for the tables that were compared, as sentences."""
+    found = []
+    if blame.shift is not None and abs(blame.shift) >= _SHIFT:
+        found.append(
+            f"most kernels moved by about {numbers.moved(blame.shift)}: "
+            "clocks, power or another GPU?"
+        )
+    if blame.odd_tables:
+        found.append(
+            f"{blame.odd_tables} of {blame.measured_tables + blame.baseline_tables} executions "
+            "launched other kernels than the rest"
+        )
+    return found
+
+
 def _heading(blame: Blame, anything: bool) -> str:
     relative = "" if blame.relative is None else f" ({numbers.moved(blame.relative)})"
     moved = f"kernels: {duration(blame.change)}{relative} in a step"
@@ -118,21 +134,6 @@ def _heading(blame: Blame, anything: bool) -> str:
     if blame.explained is None or not 0 <= blame.explained <= _SENSIBLE:
         return f"{moved}; what moved:"
     return f"{moved}, {share(blame.explained)} of it explained:"
-
-
-def _notes(blame: Blame) -> list[str]:
-    notes = []
-    if blame.shift is not None and abs(blame.shift) >= _SHIFT:
-        notes.append(
-            f"most kernels moved by about {numbers.moved(blame.shift)}: "
-            "clocks, power or another GPU?"
-        )
-    if blame.odd_tables:
-        notes.append(
-            f"{blame.odd_tables} of {blame.measured_tables + blame.baseline_tables} executions "
-            "launched other kernels than the rest"
-        )
-    return notes
 
 
 def _row(entries: Sequence[Entry]) -> Row:

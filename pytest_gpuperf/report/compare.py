@@ -1,150 +1,78 @@
-"""Two measurements side by side: what they are, metric by metric, kernel by kernel."""
+"""A comparison as text: what it is of, metric by metric, kernel by kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from pytest_gpuperf.judge.blame import Naming, blame
 from pytest_gpuperf.judge.blamed import Blame
-from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Measurement
-from pytest_gpuperf.report import messages, numbers, table
-from pytest_gpuperf.report.blame import Row, duration, rows, share
+from pytest_gpuperf.judge.compared import Comparison, Pair
+from pytest_gpuperf.model import STEP
+from pytest_gpuperf.report import compared, table
 from pytest_gpuperf.report.line import Line
 
 _INDENT = "  "
 _GAP = "  "
-_NOTHING = "-"
-_METRICS = ("metric", "a", "b", "change")
-_KERNELS = ("kernel", "a", "b", "change", "share", "")
 
 
-def lines(
-    a: Measurement, b: Measurement, naming: Naming, *, kernels: int = 10, width: int = 80
-) -> list[Line]:
-    """The text of a comparison of `a` with `b`, at most `width` wide.
+def lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
+    """The text of a comparison, at most `width` wide.
 
-    Changes are those from `a` to `b`, of the medians over the rounds of one process each: what is
-    shown here is no verdict. Of the kernels, the `kernels` whose times changed most.
+    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
     """
     found: list[Line] = []
-    for label, measurement in (("a", a), ("b", b)):
-        title = f"{label}: {_described(measurement)}"
-        found += [Line(text, "heading") for text in table.wrapped([title], width, "")]
-    for text in _differences(a, b):
-        found += [Line(part, "doubtful") for part in table.wrapped([text], width, "")]
-    found += _fitted(_METRICS, [*_metrics(a, b)], width, left=(0,))
-    return found + _kernels(a, b, naming, kernels, width)
+    for label, source in (("a", comparison.a), ("b", comparison.b)):
+        found += _wrapped(f"{label}: {compared.source(source)}", width, "heading")
+    shared = compared.shared_notes(comparison, kernels=kernels > 0)
+    for note in shared:
+        found += _wrapped(note, width, "doubtful")
+    for pair in comparison.pairs:
+        found += [Line(""), *_pair(pair, shared, kernels, width)]
+    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
+        if alone:
+            found += [Line(""), Line(f"only in {label}:", "heading")]
+        for entry in alone:
+            found += _wrapped(compared.unpaired(entry), width, "doubtful", _INDENT)
+    return found
 
 
-def _described(measurement: Measurement) -> str:
-    """Which measurement it is: its test, configuration, device, code and time."""
-    device = measurement.fingerprint.device
-    parts = [
-        messages.subject(measurement).rstrip(","),
-        measurement.configuration,
-        f"{device.name} ({device.arch})",
-        measurement.fingerprint.revision,
-        measurement.fingerprint.measured,
-    ]
-    return ", ".join(part for part in parts if part)
+def _pair(pair: Pair, shared: Sequence[str], kernels: int, width: int) -> list[Line]:
+    found = _wrapped(compared.title(pair), width, "heading")
+    for note in compared.notes(pair, kernels=kernels > 0):
+        if note not in shared:
+            found += _wrapped(note, width, "doubtful")
+    found += _metrics(pair, width)
+    return found + _kernels(pair.blame, pair, kernels, width) if pair.blame and kernels else found
 
 
-def _differences(a: Measurement, b: Measurement) -> Iterator[str]:
-    """What differs between the two beside the numbers, and may be why those differ."""
-    for what, one, other in (
-        ("workload", a.workload, b.workload),
-        ("software", a.fingerprint.software, b.fingerprint.software),
-        ("settings", a.fingerprint.settings, b.fingerprint.settings),
-    ):
-        keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-        if keys:
-            moved = "; ".join(
-                f"{key} {one.get(key, 'unset')} -> {other.get(key, 'unset')}" for key in keys
-            )
-            yield f"{what} differs: {moved}"
-    if a.fingerprint.device.identity != b.fingerprint.device.identity:
-        yield "measured on two GPUs: cycles of one name differ by some per cent between them"
+def _metrics(pair: Pair, width: int) -> list[Line]:
+    """The metrics of the step, then those of each phase under its name."""
+    headings = compared.metric_headings(pair)
+    cells: list[tuple[str, ...]] = []
+    for phase, rows in compared.metric_cells(pair).items():
+        if phase == STEP:
+            cells += rows
+        else:
+            cells += [(phase,), *((_INDENT + name, *others) for name, *others in rows)]
+    # Where not all fits in columns, the interval is the first thing to be left out.
+    fewer = len(compared.METRICS)
+    without = [row[:fewer] for row in cells]
+    if _fits(headings, cells, width) or not _fits(headings[:fewer], without, width):
+        return _fitted(headings, cells, width, left=(0,))
+    return _fitted(headings[:fewer], without, width, left=(0,))
 
 
-def _metrics(a: Measurement, b: Measurement) -> Iterator[tuple[str, ...]]:
-    """A row per metric and phase that either has; the step's first."""
-    first, second = ({(s.phase, s.metric): s.values for s in m.samples if s.values} for m in (a, b))
-    known = catalogue().metrics
-    for phase, name in sorted({**first, **second}, key=lambda key: key[0] != STEP):
-        metric = known.get(name)
-        unit = metric.unit if metric else ""
-        one, other = (
-            centre([side[phase, name]]) if (phase, name) in side else None
-            for side in (first, second)
-        )
-        change = _NOTHING
-        if one is not None and other is not None:
-            if metric is not None and metric.percentage:
-                change = numbers.moved(other - one, points=True)
-            elif one:
-                change = numbers.moved((other - one) / abs(one))
-            elif other:
-                change = "from 0"
-            else:
-                change = numbers.moved(0.0)
-        label = name if phase == STEP else f"{name} ({phase})"
-        yield label, numbers.value(one, unit), numbers.value(other, unit), change
+def _kernels(blame: Blame, pair: Pair, most: int, width: int) -> list[Line]:
+    said = compared.kernels(blame, pair, most)
+    found = _wrapped(said.title, width, "heading")
+    found += _fitted(compared.KERNELS, said.cells, width, left=(0, 5))
+    found += _wrapped(said.rest, width, "", _INDENT)
+    for note in said.notes:
+        found += _wrapped(note, width, "doubtful")
+    return found
 
 
-def _kernels(a: Measurement, b: Measurement, naming: Naming, most: int, width: int) -> list[Line]:
-    missing = [label for label, m in (("a", a), ("b", b)) if m.kernels is None]
-    if a.kernels is None or b.kernels is None:
-        text = f"no kernels to compare: {' and '.join(missing)} were measured without them"
-        if len(missing) == 1:
-            text = f"no kernels to compare: {missing[0]} was measured without them"
-        return [Line(part) for part in table.wrapped([text], width, "")]
-    found = blame(b.kernels, a.kernels, naming)
-    every = rows(found.entries, small=0.0)
-    shown = [row for row in every if row.change][:most]
-    title = _kernel_title(found)
-    result = [Line(part, "heading") for part in table.wrapped([title], width, "")]
-    result += _fitted(_KERNELS, [_cells(row) for row in shown], width, left=(0, 5))
-    rest = len(every) - len(shown)
-    if rest:
-        moved = duration(found.change - sum(row.change for row in shown))
-        result += [
-            Line(part) for part in table.wrapped([f"and {rest} more: {moved}"], width, _INDENT)
-        ]
-    for label, kernels in (("a", a.kernels), ("b", b.kernels)):
-        if kernels.mismatch:
-            text = f"{label} has no counters by kernel: {kernels.mismatch}"
-            result += [Line(p, "doubtful") for p in table.wrapped([text], width, "")]
-    return result
-
-
-def _kernel_title(found: Blame) -> str:
-    before, after = (numbers.value(value, "ns") for value in (found.before, found.after))
-    launched = found.launched
-    counts = ", ".join(
-        f"{count:,} {what}"
-        for what, count in (
-            ("added", launched.added),
-            ("removed", launched.removed),
-            ("replaced", launched.replaced),
-            ("moved", launched.moved),
-        )
-        if count
-    )
-    sequence = f"launches: {counts}" if launched.changed else "the same launches"
-    return f"kernels and gaps: {before} -> {after} ({duration(found.change)}); {sequence}"
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        row.what,
-        numbers.value(row.before, "ns") if row.before else _NOTHING,
-        numbers.value(row.after, "ns") if row.after else _NOTHING,
-        duration(row.change),
-        share(row.share),
-        row.how,
-    )
+def _wrapped(text: str, width: int, tone: str, indent: str = "") -> list[Line]:
+    return [Line(part, tone) for part in table.wrapped([text], width, indent)]
 
 
 def _fitted(
@@ -152,31 +80,44 @@ def _fitted(
 ) -> list[Line]:
     """A table where it fits; else each row as its first cell, and the others wrapped below it.
 
-    A last column without a heading may be wrapped below its row before that.
+    A last column without a heading may be wrapped below its row before that. A row of one cell
+    stands above those that belong to it.
     """
     if not cells:
         return []
-    wide = [max(len(row[i]) for row in [headings, *cells]) for i in range(len(headings))]
-    if len(_INDENT) + sum(wide) + len(_GAP) * (len(wide) - 1) <= width:
+    wide = _widths(headings, cells)
+    if _fits(headings, cells, width):
         return [
-            Line(_aligned(row, wide, left), "" if number else "heading")
+            Line(_aligned(row, wide, left), "heading" if not number or len(row) == 1 else "")
             for number, row in enumerate([headings, *cells])
         ]
     below = not headings[-1]
     columns = len(headings) - below
-    if below and len(_INDENT) + sum(wide[:-1]) + len(_GAP) * (columns - 1) <= width:
+    if below and _fits(headings[:-1], [row[:-1] for row in cells], width):
         found = [Line(_aligned(headings[:-1], wide, left), "heading")]
         for row in cells:
             found.append(Line(_aligned(row[:-1], wide, left)))
-            found += [Line(part) for part in table.wrapped([row[-1]], width, _INDENT * 3)]
+            found += _wrapped(row[-1], width, "", _INDENT * 3)
         return found
     found = []
     for row in cells:
-        found += [Line(part) for part in table.wrapped([f"{row[0]}:"], width, _INDENT)]
-        named = [f"{headings[i]} {row[i]}" for i in range(1, columns)]
-        text = ", ".join([*named, *row[columns:]])
-        found += [Line(part) for part in table.wrapped([text], width, _INDENT * 2)]
+        name = row[0].lstrip()
+        indent = _INDENT + " " * (len(row[0]) - len(name))
+        found += _wrapped(f"{name}:", width, "" if row[1:] else "heading", indent)
+        named = [f"{headings[i]} {row[i]}" for i in range(1, columns) if row[i:] and row[i] != "-"]
+        found += _wrapped(", ".join([*named, *row[columns:]]), width, "", indent + _INDENT)
     return found
+
+
+def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(len(row[i]) for row in [headings, *cells] if len(row) > i) for i in range(len(headings))
+    ]
+
+
+def _fits(headings: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> bool:
+    wide = _widths(headings, cells)
+    return len(_INDENT) + sum(wide) + len(_GAP) * (len(wide) - 1) <= width
 
 
 def _aligned(row: Sequence[str], wide: Sequence[int], left: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ def markdown(run: Run) -> str:
 
     Everything from outside is escaped.
     """
-    parts = ["# gpuperf", "", f"{_cell(run.created)}, `{_code(run.command)}`", ""]
+    parts = ["# gpuperf", "", f"{cell(run.created)}, `{code(run.command)}`", ""]
     # Several processes of one test were judged together.
     first_of: dict[tuple[str, str], Measurement] = {}
     for measurement in run.measurements:
@@ -22,37 +22,40 @@ def markdown(run: Run) -> str:
     for key, measurement in first_of.items():
         device = measurement.fingerprint.device
         rows = [v for v in run.verdicts if (v.test, v.name) == key and v.phase == STEP]
-        name = "" if measurement.name == STEP else f", {_cell(measurement.name)}"
-        parts += [f"## {_cell(measurement.test)}{name}", ""]
-        parts += [f"{_cell(device.name)} ({_cell(device.arch)})", ""]
+        name = "" if measurement.name == STEP else f", {cell(measurement.name)}"
+        parts += [f"## {cell(measurement.test)}{name}", ""]
+        parts += [f"{cell(device.name)} ({cell(device.arch)})", ""]
         parts += ["| " + " | ".join(table.HEADINGS) + " |"]
         parts += ["| --- | ---: | ---: | ---: | ---: | ---: | --- |"]
         parts += [_row(verdict) for verdict in rows] or ["| not judged | | | | | | |"]
         parts.append("")
         if measurement.window:
-            parts += [_cell(window.line(measurement)), ""]
+            parts += [cell(window.line(measurement)), ""]
     if run.expectations:
         parts += ["## Expected", ""]
         parts += ["| metric | of | expected | measured | outcome |"]
         parts += ["| --- | --- | --- | ---: | --- |"]
-        parts += [_cells(expectations.row(expectation)) for expectation in run.expectations]
+        parts += [row(expectations.row(expectation)) for expectation in run.expectations]
         parts.append("")
     return "\n".join(parts)
 
 
 def _row(verdict: Verdict) -> str:
-    return _cells(table.cells(verdict))
+    return row(table.cells(verdict))
 
 
-def _cells(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(map(_cell, cells)) + " |"
+def row(cells: Iterable[str]) -> str:
+    """A row of a table, its cells escaped."""
+    return "| " + " | ".join(map(cell, cells)) + " |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """`text` as it stands, in one line: nothing in it is Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", _one_line(text))
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
+    """`text` in one line, to stand between backticks."""
     return _one_line(text).replace("`", "'")
 
 

@@ -1,4 +1,4 @@
-"""Two measurements side by side."""
+"""A comparison as text."""
 
 from __future__ import annotations
 
@@ -8,41 +8,171 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model import KernelTable, Measurement
+from pytest_gpuperf.judge.compared import Comparison
+from pytest_gpuperf.model import Device, KernelTable, Measurement
 from pytest_gpuperf.report.compare import lines
-from tests.examples import OTHER_H200, measurement
-from tests.kernel_steps import NAMING, table, traced
+from tests.comparisons import ALONE, compared
+from tests.examples import A100, H200, OTHER_H200, measurement, processes
+from tests.kernel_steps import counted, table, traced
 
 A = measurement({"cycles": [437e6, 438e6, 439e6], "tensor_utilization": [30.0]})
-B = measurement(
-    {"cycles": [600e6, 601e6, 602e6], "tensor_utilization": [22.0]}, configuration="other"
-)
+B = measurement({"cycles": [600e6, 601e6, 602e6], "tensor_utilization": [22.0]})
 STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0))
+THREE = processes("cycles", [[437.8e6], [438e6], [438.2e6]])
+FIVE = processes("cycles", [[441.6e6], [441.8e6], [442e6], [442.2e6], [442.4e6]])
 
 
 def with_kernels(found: Measurement, kernels: KernelTable) -> Measurement:
     return replace(found, kernels=kernels)
 
 
+def shown(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[str]:
+    return [line.text for line in lines(comparison, kernels=kernels, width=width)]
+
+
 def text(a: Measurement, b: Measurement, *, kernels: int = 10, width: int = 80) -> list[str]:
-    return [line.text for line in lines(a, b, NAMING, kernels=kernels, width=width)]
+    return shown(compared(([a], [b])), kernels=kernels, width=width)
 
 
 def test_metric_by_metric() -> None:
     assert text(A, B) == [
-        "a: test_training_step[tf32], tf32, NVIDIA H200 (sm90), 0123456789ab",
-        "b: test_training_step[tf32], other, NVIDIA H200 (sm90), 0123456789ab",
+        "a: old.json, NVIDIA H200 (sm90), 0123456789ab",
+        "b: new.json, NVIDIA H200 (sm90), 0123456789ab",
+        "no kernels to compare: a and b were measured without them",
+        "",
+        "test_training_step[tf32] (1 process each)",
         "  metric                     a         b    change",
         "  cycles              438.00 M  601.00 M  +37.21 %",
         "  tensor_utilization   30.00 %   22.00 %  -8.00 pt",
+    ]
+
+
+def test_processes_of_both_sides_and_how_sure_the_change_is() -> None:
+    found = shown(compared((THREE, FIVE)), kernels=0)
+    assert found[3:] == [
+        "test_training_step[tf32] (3 and 5 processes)",
+        "  metric         a         b   change   99.5 % interval",
+        "  cycles  438.00 M  442.00 M  +0.91 %  +0.67 to +1.15 %",
+    ]
+
+
+def test_without_an_interval_where_a_side_has_too_few_processes() -> None:
+    assert "99.5" not in " ".join(shown(compared((THREE, FIVE[:2]))))
+
+
+def test_an_interval_that_does_not_fit_is_left_out_of_the_table() -> None:
+    comparison = compared((THREE, FIVE))
+    assert "  cycles  438.00 M  442.00 M  +0.91 %" in shown(comparison, width=45)
+    assert shown(comparison, kernels=0, width=30)[-3:] == [
+        "    a 438.00 M, b 442.00 M,",
+        "    change +0.91 %, 99.5 %",
+        "    interval +0.67 to +1.15 %",
+    ]
+
+
+def test_an_interval_with_two_units() -> None:
+    old = processes("instructions", [[1e9], [1e9], [1e9]])
+    new = processes("instructions", [[0.99999e9], [0.99999e9], [0.99999e9]])
+    assert shown(compared((old, new)), kernels=0)[-1].endswith("-10 ppm  -0.01 % to +42.6 ppm")
+    far = processes("instructions", [[1.00003e9], [1.00003e9], [1.00003e9]])
+    assert shown(compared((old, far)), kernels=0)[-1].endswith("+30 ppm  -22.6 ppm to +0.01 %")
+
+
+def test_phases_stand_under_their_names() -> None:
+    one = measurement({"cycles": [5e6]}, phases={"forward": {"cycles": [2e6]}})
+    other = measurement({"cycles": [0.0]}, phases={"backward": {"cycles": [3e6]}})
+    assert text(one, other, kernels=0)[4:] == [
+        "  metric           a         b     change",
+        "  cycles    5.0000 M         0  -100.00 %",
+        "  forward",
+        "    cycles  2.0000 M         -          -",
+        "  backward",
+        "    cycles         -  3.0000 M          -",
+    ]
+    assert any(line.endswith("from 0") for line in text(other, one))
+    assert text(one, other, kernels=0, width=35)[-6:] == [
+        "  forward:",
+        "    cycles:",
+        "      a 2.0000 M",
+        "  backward:",
+        "    cycles:",
+        "      b 3.0000 M",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "title"),
+    [
+        (
+            measurement(),
+            measurement(test="x.py::test_a[bf16]", configuration="bf16"),
+            "test_training_step[tf32] -> test_a[bf16]",
+        ),
+        (
+            measurement(configuration="other"),
+            measurement(),
+            "test_training_step[tf32], configuration other -> test_training_step[tf32]",
+        ),
+        (
+            measurement(name="sampling"),
+            measurement(name="sampling"),
+            "test_training_step[tf32], sampling",
+        ),
+    ],
+)
+def test_the_title_has_what_the_sides_differ_by(a: Measurement, b: Measurement, title: str) -> None:
+    assert f"{title} (1 process each)" in text(a, b, width=200)
+
+
+def test_what_all_pairs_share_is_said_once_and_the_rest_with_its_pair() -> None:
+    other = measurement(software={"torch": "2.13.0"})
+    smaller = replace(other, workload={"size": 64})
+    found = shown(compared(([A], [other]), ([A], [smaller])))
+    assert found[2:4] == [
+        "software differs: torch 2.12.0 -> 2.13.0",
         "no kernels to compare: a and b were measured without them",
     ]
+    assert found.count(found[2]) == 1
+    assert found.index("workload differs: size 128 -> 64") > found.index("")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "note"),
+    [
+        (H200, OTHER_H200, "measured on other GPUs of one name: cycles differ by some per cent"),
+        (A100, H200, "a is of NVIDIA A100-SXM4-40GB (sm80), b of NVIDIA H200 (sm90): what changes"),
+        (
+            replace(H200, arch="cpu", name="portable"),
+            replace(OTHER_H200, arch="cpu", name="portable"),
+            "measured on two machines: times are their own, counts are the same everywhere",
+        ),
+    ],
+)
+def test_devices_that_differ_are_said(a: Device, b: Device, note: str) -> None:
+    one, other = (
+        replace(A, fingerprint=replace(A.fingerprint, device=device)) for device in (a, b)
+    )
+    assert note in " ".join(text(one, other, width=200))
+
+
+def test_measurements_without_a_partner_are_listed() -> None:
+    comparison = compared(([A], [B]), only_a=[ALONE], only_b=[replace(ALONE, name="one")])
+    assert shown(comparison)[-5:] == [
+        "only in a:",
+        "  suites/meddpm/test_sampling.py::test_sampling_step (3 processes)",
+        "",
+        "only in b:",
+        "  suites/meddpm/test_sampling.py::test_sampling_step, one (3 processes)",
+    ]
+
+
+# Kernels
 
 
 def test_kernel_by_kernel() -> None:
     new = table(("fprop b", 1300.0), *STEP[1:], ("silu", 50.0), idle=10)
     found = text(with_kernels(A, table(*STEP, idle=10)), with_kernels(B, new), width=120)
-    assert found[5:] == [
+    assert found[7:] == [
         "kernels and gaps: 3.2100 ms -> 3.6600 ms (+0.45 ms); launches: 1 added, 1 replaced",
         "  kernel            a            b   change  share",
         "  fprop b  0.90000 ms    1.3000 ms  +0.4 ms   89 %  "
@@ -52,16 +182,43 @@ def test_kernel_by_kernel() -> None:
     ]
 
 
+def test_the_times_of_a_gap_are_told_once() -> None:
+    found = text(
+        with_kernels(A, table(*STEP, idle=10)), with_kernels(B, table(*STEP, idle=500)), width=120
+    )
+    assert (
+        "  gaps between kernels  0.010000 ms  0.50000 ms  +0.49 ms  100 %  (the GPU waited)"
+        in found
+    )
+
+
 def test_only_so_many_kernels_and_the_rest_as_a_sum() -> None:
     new = table(("fprop b", 1300.0), *STEP[1:], ("silu", 50.0))
     found = text(with_kernels(A, table(*STEP)), with_kernels(B, new), kernels=1)
     assert found[-1] == "  and 4 more: +50 us"
 
 
+def test_no_kernels_where_none_are_wanted() -> None:
+    found = text(with_kernels(A, table(*STEP)), with_kernels(B, table(*STEP)), kernels=0)
+    assert "kernels" not in " ".join(found + text(A, B, kernels=0))
+
+
 def test_one_without_kernels() -> None:
-    assert text(with_kernels(A, table(*STEP)), B)[-1] == (
-        "no kernels to compare: b was measured without them"
+    assert "no kernels to compare: b was measured without them" in text(
+        with_kernels(A, table(*STEP)), B
     )
+
+
+def test_kernels_of_several_processes() -> None:
+    old = [with_kernels(one, table(*STEP)) for one in THREE]
+    slower = table(("fprop", 990.0), *STEP[1:])
+    new = [*(with_kernels(one, slower) for one in FIVE[:4]), FIVE[4]]
+    found = shown(compared((old, new)), width=120)
+    assert (
+        "kernels and gaps: 3.2000 ms -> 3.2900 ms (+90 us, means of 3 and 4 executions); "
+        "the same launches" in found
+    )
+    assert found[-1] == "kernels of b are of 4 of 5 processes"
 
 
 def test_equal_measurements() -> None:
@@ -72,32 +229,20 @@ def test_equal_measurements() -> None:
     assert found[-1] == "  and 4 more: 0 us"
 
 
-def test_metrics_of_one_side_and_phases() -> None:
-    phases = measurement({"cycles": [5e6]}, phases={"forward": {"cycles": [2e6]}})
-    other = measurement({"cycles": [0.0], "mystery": [3.0]})
-    found = text(phases, other)
-    assert "  cycles            5.0000 M       0  -100.00 %" in found
-    assert any(line.startswith("  cycles (forward)") and line.endswith("-") for line in found)
-    assert any(line.startswith("  mystery") for line in found)
-    assert any(line.endswith("from 0") for line in text(other, phases))
-
-
-def test_what_differs_beside_the_numbers_is_said() -> None:
-    other = measurement(
-        workload={"size": 64}, software={"torch": "2.13.0", "cuda": "13.1"}, device=OTHER_H200
-    )
-    found = " ".join(text(A, other))
-    assert "workload differs: size 128 -> 64" in found
-    assert "software differs: torch 2.12.0 -> 2.13.0; cuda unset -> 13.1" in found
-    assert "measured on two GPUs" in found
-    assert "differ" not in " ".join(text(A, B))
-
-
 def test_counters_that_did_not_fit_are_mentioned() -> None:
     bad = replace(table(*STEP), mismatch="the step launches its kernels in another order")
     assert text(with_kernels(A, bad), with_kernels(B, table(*STEP)))[-1] == (
         "a has no counters by kernel: the step launches its kernels in another order"
     )
+
+
+def test_what_most_kernels_did_is_said() -> None:
+    old, new = counted("tf32-core"), counted("tf32-core-1")
+    slower = replace(
+        new, launches=tuple(replace(one, duration=1.03 * one.duration) for one in new.launches)
+    )
+    found = text(with_kernels(A, old), with_kernels(B, slower))
+    assert any(line.startswith("most kernels moved by about +") for line in found)
 
 
 REAL = ("baseline", "tf32", "tf32_channels_last")
@@ -106,16 +251,17 @@ REAL = ("baseline", "tf32", "tf32_channels_last")
 @settings(deadline=None, max_examples=25)
 @given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(24, 140))
 def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
-    found = text(with_kernels(A, traced(one)), with_kernels(B, traced(other)), width=width)
+    old = [with_kernels(measured, traced(one)) for measured in THREE]
+    new = [with_kernels(measured, traced(other)) for measured in FIVE]
+    found = shown(compared((old, new), ([A], [B]), only_b=[ALONE]), width=width)
     assert max(map(len, found)) <= width
 
 
-@pytest.mark.parametrize("kernels", [0, 3])
-def test_a_real_step_against_another(kernels: int) -> None:
+def test_a_real_step_against_another() -> None:
     found = text(
         with_kernels(A, traced("tf32")),
         with_kernels(B, traced("tf32_channels_last")),
-        kernels=kernels,
+        kernels=3,
         width=200,
     )
-    assert sum("launches" in line and line.startswith("  ") for line in found) == kernels
+    assert sum("launches" in line and line.startswith("  ") for line in found) == 3

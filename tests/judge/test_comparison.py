@@ -1,0 +1,224 @@
+"""One measurement of two runs side by side: the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.compared import Change, Devices, Differing, Pair
+from pytest_gpuperf.judge.comparison import pair
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import Device, Measurement
+from tests.examples import A100, H200, OTHER_H200, measurement, processes
+from tests.kernel_steps import NAMING, table
+
+SURE = ([437.8e6], [438e6], [438.2e6])
+NOISY = ([400e6], [438e6], [480e6])
+
+
+def compared(a: Sequence[Measurement], b: Sequence[Measurement]) -> Pair:
+    return pair(a, b, catalogue().metrics, NAMING)
+
+
+def only(a: Sequence[Measurement], b: Sequence[Measurement]) -> Change:
+    (change,) = compared(a, b).metrics
+    return change
+
+
+def on(device: Device, measurements: Sequence[Measurement]) -> list[Measurement]:
+    return [
+        replace(one, fingerprint=replace(one.fingerprint, device=device)) for one in measurements
+    ]
+
+
+# Changes
+
+
+def test_the_centre_over_processes_of_the_centres_over_rounds() -> None:
+    a = processes("cycles", [[1.0, 90.0, 100.0], [100.0], [500.0, 500.0]])
+    found = only(a, processes("cycles", [[110.0]]))
+    assert (found.a, found.b) == (100.0, 110.0)
+    assert found.change == pytest.approx(0.1)
+
+
+def test_what_one_process_measured_twice_are_more_rounds_of_it() -> None:
+    twice = [measurement({"cycles": [1.0]}), measurement({"cycles": [3.0, 5.0]})]
+    found = compared(twice, twice)
+    assert found.a.processes == 1
+    assert found.metrics[0].a == 3.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "a", "b", "change", "points"),
+    [
+        ("cycles", 200.0, 150.0, -0.25, False),
+        ("tensor_utilization", 30.0, 22.0, -8.0, True),
+        ("layout_copies", 0.0, 0.0, 0.0, False),
+        ("layout_copies", 0.0, 39.0, None, False),
+    ],
+)
+def test_a_change_is_a_share_or_points(
+    metric: str, a: float, b: float, change: float | None, points: bool
+) -> None:
+    found = only([measurement({metric: [a]})], [measurement({metric: [b]})])
+    assert (found.change, found.points) == (change, points)
+    assert found.unit == catalogue().metrics[metric].unit
+
+
+def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
+    a = [measurement({"ipc": [1.0]}, phases={"forward": {"cycles": [2.0]}})]
+    found = compared(a, [measurement({"cycles": [5.0]})]).metrics
+    assert [(c.phase, c.metric, c.a, c.b, c.change) for c in found] == [
+        ("step", "ipc", 1.0, None, None),
+        ("step", "cycles", None, 5.0, None),
+        ("forward", "cycles", 2.0, None, None),
+    ]
+
+
+# Intervals
+
+
+def test_three_processes_of_each_side_make_an_interval() -> None:
+    found = only(processes("cycles", SURE), processes("cycles", [[2 * v for v in r] for r in SURE]))
+    assert found.low is not None
+    assert found.high is not None
+    assert 0.99 < found.low < 1.0 < found.high < 1.01
+
+
+@pytest.mark.parametrize(("a", "b"), [(2, 3), (3, 2), (1, 1)])
+def test_fewer_make_none(a: int, b: int) -> None:
+    found = only(processes("cycles", SURE[:a]), processes("cycles", SURE[:b]))
+    assert found.change == pytest.approx(0, abs=0.01)
+    assert (found.low, found.high) == (None, None)
+
+
+def width(found: Change) -> float:
+    assert found.low is not None
+    assert found.high is not None
+    return found.high - found.low
+
+
+def test_the_noisier_side_decides_how_wide_it_is() -> None:
+    sure, noisy = processes("cycles", SURE), processes("cycles", NOISY)
+    assert width(only(sure, sure)) < 0.01
+    assert width(only(sure, noisy)) == pytest.approx(width(only(noisy, sure)), rel=0.2)
+    assert width(only(sure, noisy)) > 0.1
+
+
+def test_between_gpus_of_one_name_it_is_wider() -> None:
+    one, other = processes("cycles", SURE), on(OTHER_H200, processes("cycles", SURE))
+    assert width(only(one, other)) > 3 * width(only(one, one))
+
+
+def test_between_devices_of_two_names_there_is_none() -> None:
+    found = only(on(A100, processes("cycles", SURE)), processes("cycles", SURE))
+    assert (found.change, found.low, found.high) == (0.0, None, None)
+
+
+def test_where_everything_is_zero_there_is_none() -> None:
+    zeros = processes("layout_copies", [[0.0]] * 3)
+    found = only(zeros, zeros)
+    assert (found.change, found.low, found.high) == (0.0, None, None)
+
+
+def test_processes_that_lack_a_metric_do_not_count_for_it() -> None:
+    a = [*processes("cycles", SURE[:2]), measurement({"ipc": [1.0]}, process="p3")]
+    found = compared(a, processes("cycles", SURE))
+    assert found.a.processes == 3
+    assert found.metrics[0].low is None
+
+
+values = st.lists(st.floats(1e-3, 1e12), min_size=3, max_size=6)
+
+
+@given(values, values)
+def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> None:
+    """Where no process is set aside, and the centre is what the judge's is."""
+    centred = sorted(a)[len(a) // 2]
+    found = only(
+        processes("cycles", [[centred]] * 3), processes("cycles", [[value] for value in b])
+    )
+    assert found.low is not None
+    assert found.high is not None
+    assert found.change is not None
+    slack = 1e-9 * (1 + abs(found.change))
+    assert found.low - slack <= found.change <= found.high + slack
+
+
+# What else differs
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "devices"),
+    [
+        (H200, H200, Devices.SAME),
+        (H200, OTHER_H200, Devices.OTHER),
+        (A100, H200, Devices.KINDS),
+        (replace(H200, identity=""), replace(H200, identity=""), Devices.SAME),
+    ],
+)
+def test_devices(a: Device, b: Device, devices: Devices) -> None:
+    found = compared(on(a, [measurement()]), on(b, [measurement()]))
+    assert found.devices is devices
+    assert (found.a.device, found.a.arch, found.a.gpus) == (a.name, a.arch, (a.identity,))
+
+
+def test_a_side_on_two_gpus_is_not_the_same_as_one_of_them() -> None:
+    both = [*on(H200, [measurement()]), *on(OTHER_H200, [measurement(process="p2")])]
+    assert compared(both, on(H200, [measurement()])).devices is Devices.OTHER
+    assert compared(both, both).devices is Devices.SAME
+
+
+def test_workload_software_and_settings() -> None:
+    a = [measurement(settings={"rounds": 5, "cost_s": 20.5, "passes": 1})]
+    b = [
+        measurement(
+            workload={"size": 64},
+            software={"torch": "2.13.0", "cuda": "13.1"},
+            settings={"rounds": 3, "cost_s": 4.5, "passes": 1},
+        )
+    ]
+    assert compared(a, b).differing == (
+        Differing("workload", "size", "128", "64"),
+        Differing("software", "torch", "2.12.0", "2.13.0"),
+        Differing("software", "cuda", None, "13.1"),
+        Differing("settings", "rounds", "5", "3"),
+    )
+    assert compared(a, a).differing == ()
+
+
+def test_all_processes_of_a_side_have_a_say() -> None:
+    a = [measurement(software={"torch": t}, process=t) for t in ("2.12.0", "2.13.0")]
+    assert compared(a, a[::-1]).differing == ()
+    assert compared(a, a[:1]).differing == (
+        Differing("software", "torch", "2.12.0, 2.13.0", "2.12.0"),
+    )
+
+
+# Kernels
+
+
+def test_kernels_of_all_processes_that_have_them() -> None:
+    a = [replace(m, kernels=table(("add", 100.0))) for m in processes("cycles", SURE)]
+    b = [replace(m, kernels=table(("add", 200.0))) for m in processes("cycles", SURE)]
+    found = compared(a, [*b[:2], replace(b[2], kernels=None)])
+    assert (found.a.tables, found.b.tables) == (3, 2)
+    assert found.blame is not None
+    assert (found.blame.baseline_tables, found.blame.measured_tables) == (3, 2)
+    assert (found.blame.before, found.blame.after) == (100e3, 200e3)
+
+
+def test_no_blame_without_kernels_or_where_nobody_asks() -> None:
+    one = [replace(measurement(), kernels=table(("add", 100.0)))]
+    assert compared(one, [measurement()]).blame is None
+    assert pair(one, one, catalogue().metrics, None).blame is None
+
+
+def test_mismatches_are_kept() -> None:
+    bad = replace(table(("add", 1.0)), mismatch="other launches")
+    one = [replace(m, kernels=bad) for m in processes("cycles", SURE)]
+    assert compared(one, one).a.mismatches == ("other launches",)
