@@ -90,7 +90,8 @@ class Launch:
     duration: float
     """Nanoseconds on the GPU, from a trace without counters."""
     values: tuple[float | None, ...] = ()
-    """Per metric of the table; empty for copies and fills, which are not counted."""
+    """Per metric of the table, None where it has none; empty for copies and fills, which are not
+    counted."""
 
 
 @dataclass(frozen=True, slots=True)

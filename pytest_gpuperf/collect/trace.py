@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_KINDS = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "fill"}
+KERNEL, GRAPH = "kernel", "graph"
+COUNTED = (KERNEL, GRAPH)
+"""The kinds that counters see."""
+_KINDS = {"kernel": KERNEL, "gpu_memcpy": "copy", "gpu_memset": "fill"}
 """The trace's categories (Kineto's names of activity types) and ours."""
+_LAUNCHING = ("cuda_runtime", "cuda_driver")
+"""The categories of the host's calls; a call and what it launches share a correlation id."""
 _MICROSECOND = 1000.0
 
 
@@ -31,6 +36,8 @@ class Traced:
     """Nanoseconds since the first entry."""
     duration: float
     """Nanoseconds."""
+    launched: float | None = None
+    """When the host launched it, in nanoseconds as `start`; None where the trace does not say."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,17 @@ class Trace:
     @property
     def counted(self) -> tuple[int, ...]:
         """Positions of the entries that counters see: kernels and graphs."""
-        return tuple(i for i, entry in enumerate(self.entries) if entry.kind in ("kernel", "graph"))
+        return tuple(i for i, entry in enumerate(self.entries) if entry.kind in COUNTED)
+
+    @property
+    def graphs(self) -> tuple[int, ...]:
+        """Positions of the graphs in the order in which the host launched them."""
+        found = [
+            (entry.launched or 0.0, position)
+            for position, entry in enumerate(self.entries)
+            if entry.kind == GRAPH
+        ]
+        return tuple(position for _, position in sorted(found))
 
     @property
     def idle(self) -> float:
@@ -78,13 +95,17 @@ def parse(events: Iterable[Mapping[str, Any]]) -> Trace:
         if str(event.get("name", "")).startswith("cudaGraphLaunch")
         and "correlation" in event.get("args", {})
     }
+    calls: dict[int, float] = {}
+    for event in events:
+        if event.get("cat") in _LAUNCHING and "correlation" in event.get("args", {}):
+            calls.setdefault(event["args"]["correlation"], float(event["ts"]))
     on_gpu = sorted((e for e in events if e.get("cat") in _KINDS), key=lambda e: float(e["ts"]))
     origin = float(on_gpu[0]["ts"]) if on_gpu else 0.0
     launched: dict[int, list[Traced]] = {}
     order: list[Traced | int] = []
     for event in on_gpu:
-        entry = _traced(event, origin)
         correlation = event.get("args", {}).get("correlation")
+        entry = _traced(event, origin, calls.get(correlation))
         if correlation in graphs:
             if correlation not in launched:
                 order.append(correlation)
@@ -94,7 +115,7 @@ def parse(events: Iterable[Mapping[str, Any]]) -> Trace:
     return Trace(tuple(_graph(launched[item]) if isinstance(item, int) else item for item in order))
 
 
-def _traced(event: Mapping[str, Any], origin: float) -> Traced:
+def _traced(event: Mapping[str, Any], origin: float, launched: float | None) -> Traced:
     arguments = event.get("args", {})
     return Traced(
         name=str(event["name"]),
@@ -103,16 +124,17 @@ def _traced(event: Mapping[str, Any], origin: float) -> Traced:
         block=_three(arguments.get("block")),
         start=(float(event["ts"]) - origin) * _MICROSECOND,
         duration=float(event["dur"]) * _MICROSECOND,
+        launched=None if launched is None else (launched - origin) * _MICROSECOND,
     )
 
 
 def _graph(parts: list[Traced]) -> Traced:
     """All that one graph launched, as one: its time from the first start to the last end."""
-    kernels = sum(part.kind == "kernel" for part in parts)
+    kernels = sum(part.kind == KERNEL for part in parts)
     start = min(part.start for part in parts)
     end = max(part.start + part.duration for part in parts)
     name = f"CUDA graph of {kernels} kernel{'s' if kernels != 1 else ''}"
-    return Traced(name, "graph", None, None, start, end - start)
+    return Traced(name, GRAPH, None, None, start, end - start, parts[0].launched)
 
 
 def _three(numbers: object) -> tuple[int, int, int] | None:

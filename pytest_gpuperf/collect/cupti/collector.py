@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
-from pytest_gpuperf.collect.cupti import driver, library
-from pytest_gpuperf.collect.cupti.kernels import table
+from pytest_gpuperf.collect.cupti import driver, graphs, kernels, library
 from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
 from pytest_gpuperf.collect.cupti.session import RangeSession, Values
 from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
@@ -21,7 +20,7 @@ from pytest_gpuperf.collect.execution import (
     times,
     warm_up,
 )
-from pytest_gpuperf.collect.trace import trace
+from pytest_gpuperf.collect.trace import Trace, trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.model import STEP, Device, KernelTable, Metric, Scalar, Unsupported, Window
 
@@ -117,17 +116,17 @@ class CuptiCollector:
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch.
 
-        Runs the step once in a trace and once per pass. Where counters cannot be read, the table
-        has names and times, and `mismatch` the reason. Raises what the step raises.
+        Of a step that launches CUDA graphs, with those of every graph (`graphs.py`). Runs the step
+        once in a trace and once per pass. Where counters cannot be read, the table has names and
+        times, and `mismatch` the reason. Raises what the step raises.
         """
         prepare(work, self._timer)
         with garbage_kept():
             traced = trace(work.step, self._timer.synchronize)
             try:
-                chosen, counted = self._count_launches(work, metrics, len(traced.counted))
+                return self._counted(work, metrics, traced)
             except (CountersUnavailable, MeasurementError) as error:
-                return replace(table(traced, (), self.device().arch, ()), mismatch=str(error))
-        return table(traced, chosen, self.device().arch, counted)
+                return kernels.uncounted(traced, str(error))
 
     def window(self, work: Work) -> Window:
         """The paper's window, for the core metrics, counted by a fresh process itself.
@@ -143,28 +142,33 @@ class CuptiCollector:
             )
         return counted.window
 
-    def _count_launches(
-        self, work: Work, metrics: Sequence[Metric], launches: int
-    ) -> tuple[list[Metric], list[dict[str, float]]]:
+    def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         arch = self.device().arch
         named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(arch))}
+        replayed = len(traced.graphs)
+        synchronize = self._timer.synchronize
 
         def whole() -> None:
             work.step()
-            self._timer.synchronize()
+            synchronize()
+
+        def reset() -> None:
+            prepare(work, self._timer)
 
         with RangeSession(
             tuple(named.values()),
-            launches + _MORE_LAUNCHES,
-            automatic=True,
+            len(graphs.range_names(replayed)) if replayed else len(traced.counted) + _MORE_LAUNCHES,
+            automatic=not replayed,
             cupti=self._load_cupti(),
             cuda=self._load_driver(),
         ) as session:
             if not session.metrics:
-                return [], []
-            counted = session.launches(whole, prepare=lambda: prepare(work, self._timer))
+                return kernels.uncounted(traced, "none of the metrics can be counted here")
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-        return chosen, counted
+            if replayed:
+                values = graphs.counted(session, work.step, synchronize, replayed, prepare=reset)
+                return graphs.table(traced, chosen, arch, values)
+            return kernels.table(traced, chosen, arch, session.launches(whole, prepare=reset))
 
     def _count(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> _Counted:
         if not plan.metrics or plan.rounds < 1:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pytest_gpuperf.collect.trace import Trace
+from pytest_gpuperf.collect.trace import COUNTED, Trace
 from pytest_gpuperf.model import KernelTable, Launch, Metric
 
 DURATION = "duration"
@@ -32,25 +33,42 @@ def table(
     than none.
     """
     mismatch = _mismatch(trace, metrics, arch, counted)
+    if mismatch:
+        return uncounted(trace, mismatch)
+    return assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
+
+
+def uncounted(trace: Trace, mismatch: str) -> KernelTable:
+    """The table of a step whose kernels could not be counted, with the reason."""
+    return replace(assembled(trace, (), "", {}), mismatch=mismatch)
+
+
+def assembled(
+    trace: Trace,
+    metrics: Sequence[Metric],
+    arch: str,
+    counted: Mapping[int, Mapping[str, float]],
+) -> KernelTable:
+    """The table of a trace, whose entries at some positions were counted; others have no values."""
     names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
-    position = {name: index for index, name in enumerate(names)}
-    by_entry = {} if mismatch else dict(zip(trace.counted, counted, strict=True))
+    index = {name: number for number, name in enumerate(names)}
     return KernelTable(
         names=names,
-        metrics=() if mismatch else tuple(metric.name for metric in metrics),
+        metrics=tuple(metric.name for metric in metrics),
         launches=tuple(
             Launch(
-                name=position[entry.name],
+                name=index[entry.name],
                 kind=entry.kind,
                 grid=entry.grid,
                 block=entry.block,
                 duration=entry.duration,
-                values=_values(metrics, arch, by_entry[index]) if index in by_entry else (),
+                values=_values(metrics, arch, counted.get(position, {}))
+                if entry.kind in COUNTED
+                else (),
             )
-            for index, entry in enumerate(trace.entries)
+            for position, entry in enumerate(trace.entries)
         ),
         idle=trace.idle,
-        mismatch=mismatch,
     )
 
 
