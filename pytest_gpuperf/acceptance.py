@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_gpuperf import baselines, files, objections
+from pytest_gpuperf import arch, baselines, files, kernel_files, objections
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.model import STEP, Device, Measurement
+from pytest_gpuperf.model import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.objections import Objection
 from pytest_gpuperf.report import messages
 
@@ -59,11 +59,23 @@ class Proposal:
     """How the new entry stands against that anchor."""
     objections: tuple[Objection, ...]
     notes: tuple[str, ...]
+    table: KernelTable | None
+    """What the step launched, where a process has it; kept beside the entry's file."""
 
     @property
     def test(self) -> str:
         """The node id of the test."""
         return self.measurements[0].test
+
+    @property
+    def name(self) -> str:
+        """The name of the measurement within its test."""
+        return self.measurements[0].name
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is written of it: the baseline file, and that of the kernel tables."""
+        return (self.file, kernel_files.path_beside(self.file)) if self.table else (self.file,)
 
     @property
     def refused(self) -> bool:
@@ -104,19 +116,22 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         # In one order, so that two who accept into the same files do not wait for each other.
         for file in sorted(by_file):
             locks.enter_context(files.locked(str(file.resolve())))
-        changed = {}
+        contents: dict[Path, bytes | None] = {}
         for file, group in by_file.items():
-            first, request = group[0].measurements[0], group[0].request
-            known = _known(first, request)
+            before = known = _known(group[0].measurements[0], group[0].request)
+            accepted = []
             for proposal in group:
                 for now in _proposed(proposal.measurements, known, proposal.request):
                     known = baselines.with_entry(
-                        known, now.test, now.measurements[0].name, now.entry, now.acceptance
+                        known, now.test, now.name, now.entry, now.acceptance
                     )
-                    done.append(now)
-            changed[file] = known
+                    accepted.append(now)
+            if accepted:
+                contents[file] = baselines.to_text(known).encode()
+                contents |= _kernels(before, known, accepted)
+                done += accepted
         _check(done)
-        _write({proposal.file: changed[proposal.file] for proposal in done})
+        _write(contents)
     return tuple(done)
 
 
@@ -131,17 +146,46 @@ def _check(found: Sequence[Proposal]) -> None:
         raise Refused(f"refused, nothing was written:{listed}")
 
 
-def _write(changed: Mapping[Path, baselines.BaselineFile]) -> None:
-    """Writes all files; when one cannot be written, those before it are as they were."""
+def _kernels(
+    before: baselines.BaselineFile, after: baselines.BaselineFile, accepted: Sequence[Proposal]
+) -> dict[Path, bytes | None]:
+    """The file of the kernel tables and what it is to hold: the tables that the entries name.
+
+    None for no file, as without tables; nothing where it stays as it is. Raises UsageFailure and
+    BadFile for tables of other entries that cannot be read: they are not overwritten.
+    """
+    new = {(p.test, p.name): p.table for p in accepted if p.table is not None}
+    if not new and before.kernels == after.kernels:
+        return {}
+    file, device, suite = accepted[0].file, accepted[0].device, after.suite
+    old = kernel_files.load_for(file, device, suite)
+    tables: dict[str, dict[str, KernelTable]] = {}
+    for (test, name), listed in after.kernels.items():
+        table = new.get((test, name)) or (old.tests.get(test, {}).get(name) if old else None)
+        if table is not None and kernel_files.digest(table) == listed.digest:
+            tables.setdefault(test, {})[name] = table
+    content = kernel_files.content(tables, device, suite) if tables else None
+    return {kernel_files.path_beside(file): content}
+
+
+def _write(contents: Mapping[Path, bytes | None]) -> None:
+    """Writes all files, and removes those without content.
+
+    When one cannot be written, those before it are as they were.
+    """
     with ExitStack() as undo:
-        for file, content in changed.items():
-            before = file.read_text(encoding="utf-8") if file.exists() else None
-            baselines.save(content, file)
-            if before is None:
-                undo.callback(file.unlink)
-            else:
-                undo.callback(files.write_atomically, file, before)
+        for file, content in contents.items():
+            before = file.read_bytes() if file.exists() else None
+            _put(file, content)
+            undo.callback(_put, file, before)
         undo.pop_all()
+
+
+def _put(file: Path, content: bytes | None) -> None:
+    if content is not None:
+        files.write_atomically(file, content)
+    else:
+        files.remove(file)
 
 
 def _known(first: Measurement, request: Request) -> baselines.BaselineFile:
@@ -169,8 +213,13 @@ def _proposed(
     if old is not None and request.only_new:
         return []
     new = baselines.entry_of(group, request.created[:10])
+    table = kernel_files.chosen(group)
+    if table is not None:
+        new = replace(new, kernels=kernel_files.listed(table))
     against = list(objections.about_measurements(group))
     notes = list(objections.notes(group, new))
+    if table is None and device.arch != arch.CPU:
+        notes.append(objections.without_kernels(group, old))
     forced = []
     since: tuple[Drift, ...] = ()
     anchor = baselines.anchor_of(old) if old else None
@@ -208,6 +257,7 @@ def _proposed(
             since=since,
             objections=tuple(against),
             notes=tuple(notes),
+            table=table,
         )
     ]
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge import tolerance
-from pytest_gpuperf.model import Calibration, MetricClass
+from pytest_gpuperf.model import Calibration, Device, MetricClass
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines import BaselineFile, Processes
+    from pytest_gpuperf.kernel_files import KernelFile
 
 Problem = tuple[str, str]
 """The path of an entry, and what is wrong with it."""
@@ -21,10 +22,25 @@ def check(baselines: BaselineFile, file: Path, remedy: str) -> None:
     """Raises BadFile for the first entry of `file` that cannot be true; `remedy` ends its message.
 
     Every metric is known; every process has values; a GPU and a day per process, where they are
-    given; tolerances can be read; a calibration has spreads of known classes, none negative.
+    given; kernels that are listed were launched; tolerances can be read; a calibration has spreads
+    of known classes, none negative.
     """
     for where, problem in _problems(baselines):
         raise BadFile(file, where, problem, remedy)
+
+
+def check_place(
+    found: BaselineFile | KernelFile, device: Device, suite: str, file: Path, remedy: str
+) -> None:
+    """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
+    for entry, inside, wanted in (
+        ("arch", found.arch, device.arch),
+        ("device", found.device, device.name),
+        ("suite", found.suite, suite),
+    ):
+        if inside != wanted:
+            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
+            raise BadFile(file, entry, problem, remedy)
 
 
 def _problems(baselines: BaselineFile) -> Iterator[Problem]:
@@ -37,6 +53,9 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
             for phase, series in entry.samples.items():
                 inside = f"{where}/samples/{phase}"
                 yield from _samples(series, inside, entry.units, entry.days)
+            for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
+                if row[-1] < 1:
+                    yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
             if entry.anchor:
                 anchor, inside = entry.anchor, f"{where}/anchor/samples"
                 yield from _samples(anchor.samples, inside, anchor.units, anchor.days)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpuperf import arch, baseline_checks, files
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.verdict import samples_by_phase
+from pytest_gpuperf.kernel_files import KernelList
 from pytest_gpuperf.model import STEP, Calibration, Device, Measurement, MetricClass, Scalar
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Entry:
     """The day of each process, UTC, in the same order."""
     anchor: Anchor | None = None
     """The first accepted samples, which later ones are held against; None: these are the first."""
+    kernels: KernelList | None = None
+    """What the step launched; the whole table is beside this file (`kernel_files.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,16 @@ class BaselineFile:
     accepted: tuple[Acceptance, ...]
     """Last, and never left out: a file that was cut short does not have it."""
 
+    @property
+    def kernels(self) -> dict[tuple[str, str], KernelList]:
+        """What the entries say of their kernel tables, by test and name, where they have one."""
+        return {
+            (test, name): entry.kernels
+            for test, entries in self.tests.items()
+            for name, entry in entries.items()
+            if entry.kernels is not None
+        }
+
 
 def path_for(folder: Path, device: Device, suite: str) -> Path:
     """Where the baselines of `suite` on `device` are kept."""
@@ -151,29 +164,27 @@ def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
     file = path_for(folder, device, suite)
     found = load(file)
     if found is not None:
-        for entry, inside, wanted in (
-            ("arch", found.arch, device.arch),
-            ("device", found.device, device.name),
-            ("suite", found.suite, suite),
-        ):
-            if inside != wanted:
-                problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
-                raise BadFile(file, entry, problem, _REMEDY)
+        baseline_checks.check_place(found, device, suite, file, _REMEDY)
     return found
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
     """Writes the file atomically. Call under `files.locked` when it was loaded to be changed."""
+    files.write_atomically(file, to_text(baselines))
+
+
+def to_text(baselines: BaselineFile) -> str:
+    """What the file of these baselines holds."""
     import yaml
 
-    text = yaml.dump(
+    text: str = yaml.dump(
         files.to_plain(baselines),
         Dumper=_dumper(),
         sort_keys=False,
         allow_unicode=True,
         width=sys.maxsize,  # a process stays on its line however many rounds it has
     )
-    files.write_atomically(file, _HEADER + text)
+    return _HEADER + text
 
 
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:

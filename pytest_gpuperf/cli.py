@@ -216,7 +216,7 @@ def _accepted(
         print("the baselines were changed in the meantime; what was really replaced:")
         for now in written:
             print("\n".join(shown.lines(now)))
-    for file in dict.fromkeys(proposal.file for proposal in written):
+    for file in dict.fromkeys(file for proposal in written for file in proposal.files):
         print(f"written: {file}")
     return OK
 

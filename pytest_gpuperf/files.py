@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +24,44 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
+
+COMPRESSED = ".xz"
+"""A file whose name ends so is compressed: campaigns and kernel tables are kept for long."""
+
+
+def read_json(file: Path, remedy: str) -> object:
+    """What the JSON in `file` says; `remedy` ends the message of what cannot be trusted.
+
+    Raises FileNotFoundError, UsageFailure for a file that cannot be read, and BadFile.
+    """
+    try:
+        content = file.read_bytes()
+        text = (lzma.decompress(content) if file.suffix == COMPRESSED else content).decode()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    except lzma.LZMAError as error:
+        raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
+    except UnicodeDecodeError as error:
+        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", remedy) from None
+    try:
+        return json.loads(text, object_pairs_hook=_without_twins)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise BadFile(file, where, f"not JSON: {error.msg}", remedy) from None
+    except (ValueError, RecursionError) as error:
+        raise BadFile(file, "", f"cannot be read: {error}", remedy) from None
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The mapping of these pairs. Raises ValueError for a key that is there twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f'the key "{key}" is there twice')
+        found[key] = value
+    return found
 
 
 def validate(data: object, expected: type[T], file: Path, schema: int, remedy: str) -> T:
@@ -104,6 +143,11 @@ def to_json(value: object) -> str:
     return adapter(type(value)).dump_json(value).decode()
 
 
+def packed(text: str, file: Path) -> bytes:
+    """`text` as `file` holds it: compressed for a name in .xz."""
+    return lzma.compress(text.encode()) if file.suffix == COMPRESSED else text.encode()
+
+
 def write_atomically(file: Path, content: str | bytes) -> None:
     """Replaces `file` by `content` in one step: a reader sees the old content or the new, whole.
 
@@ -113,6 +157,14 @@ def write_atomically(file: Path, content: str | bytes) -> None:
         _replace(file, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def remove(file: Path) -> None:
+    """Removes `file` if it is there. Raises UsageFailure where it cannot be removed."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be removed ({error.strerror})") from error
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pytest_gpuperf.judge.blamed import Blame
+
 STEP = "step"
 """The name under which the whole step is reported, beside the phases inside it."""
 
@@ -244,6 +246,8 @@ class Outcome(str, Enum):
     """Not gated: shown for its value."""
     HOLDS = "holds"
     """An expectation (a ratio, a limit) that was shown to be met."""
+    KERNELS_CHANGED = "kernels-changed"
+    """The step launches other kernels than the baseline's, or in another order. Fails nothing."""
     BROKEN = "broken"
     """An expectation that was shown not to be met."""
 
@@ -313,6 +317,17 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelBlame:
+    """Which kernels the change of one measurement's time comes from."""
+
+    __pydantic_config__ = _CHECKED
+
+    test: str
+    name: str
+    blame: Blame
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """How much one class of metrics varies on identical code: standard deviations.
 
@@ -364,6 +379,7 @@ class Run:
     measurements: tuple[Measurement, ...]
     verdicts: tuple[Verdict, ...] = ()
     expectations: tuple[Expectation, ...] = ()
+    blames: tuple[KernelBlame, ...] = ()
 
 
 @dataclass(frozen=True)

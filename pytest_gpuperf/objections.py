@@ -62,6 +62,17 @@ def notes(measurements: Sequence[Measurement], entry: Entry) -> tuple[str, ...]:
     return tuple(found)
 
 
+def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:
+    """What it means that no process has a kernel table for the new entry."""
+    dropped = f"; that of {old.recorded} is dropped" if old and old.kernels else ""
+    mismatch = next((m.kernels.mismatch for m in measurements if m.kernels), "")
+    reason = f" ({mismatch})" if mismatch else ""
+    return (
+        f"no kernel table{reason}{dropped}: a regression of it will not name kernels; record with "
+        "gpuperf record, or with --gpuperf-kernels always"
+    )
+
+
 @dataclass(frozen=True)
 class Creep:
     """How a new entry stands against the anchor, and what follows from that."""

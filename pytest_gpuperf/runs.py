@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import lzma
 import os
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-from pytest_gpuperf import clock, files
+from pytest_gpuperf import clock, files, kernel_files
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model import Measurement, Run
 
 SCHEMA = 1
 FOLDER = Path(".gpuperf") / "runs"
-COMPRESSED = ".xz"
-"""A run file whose name ends so is compressed: campaigns are kept for long."""
 _REMEDY = "Measure again, or use another run; nothing was changed"
 
 
@@ -42,48 +38,21 @@ def save(run: Run, file: Path) -> None:
     """Writes `run` as JSON, indented so that a diff is readable; compressed for a name in .xz."""
     text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
     with files.locked(str(file.resolve())):
-        if file.suffix == COMPRESSED:
-            files.write_atomically(file, lzma.compress(text.encode()))
-        else:
-            files.write_atomically(file, text)
+        files.write_atomically(file, files.packed(text, file))
 
 
 def load(file: Path) -> Run:
     """The run in `file`. Raises BadFile or UsageFailure; the file is never changed."""
     try:
-        content = file.read_bytes()
-        text = (lzma.decompress(content) if file.suffix == COMPRESSED else content).decode()
+        data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
-    except OSError as error:
-        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
-    except lzma.LZMAError as error:
-        raise BadFile(file, "", f"not compressed by xz: {error}", _REMEDY) from None
-    except UnicodeDecodeError as error:
-        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
-    try:
-        data = json.loads(text, object_pairs_hook=_without_twins)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise BadFile(file, where, f"not JSON: {error.msg}", _REMEDY) from None
-    except (ValueError, RecursionError) as error:
-        raise BadFile(file, "", f"cannot be read: {error}", _REMEDY) from None
     run = files.validate(data, Run, file, SCHEMA, _REMEDY)
-    _check_samples(run, file)
+    _check(run, file)
     return run
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The mapping of these pairs. Raises ValueError for a key that is there twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f'the key "{key}" is there twice')
-        found[key] = value
-    return found
-
-
-def _check_samples(run: Run, file: Path) -> None:
+def _check(run: Run, file: Path) -> None:
     """What the types cannot say: metrics are known, sampled once per phase, and have values."""
     from pytest_gpuperf.metrics import catalogue
 
@@ -106,6 +75,9 @@ def _check_samples(run: Run, file: Path) -> None:
                 where = f"measurements/{number}/unsupported/{index}/metric"
                 problem = f"no such metric in the catalogue: {unsupported.metric}"
                 raise BadFile(file, where, problem, _REMEDY)
+        table = measurement.kernels
+        for where, problem in kernel_files.problems(table) if table else ():
+            raise BadFile(file, f"measurements/{number}/kernels/{where}", problem, _REMEDY)
 
 
 def merged(runs: Sequence[Run], command: str) -> Run:

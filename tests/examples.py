@@ -11,6 +11,7 @@ from pytest_gpuperf.model import (
     Conditions,
     Device,
     Fingerprint,
+    KernelTable,
     Measurement,
     Outcome,
     Run,
@@ -77,6 +78,7 @@ def measurement(
     software: Mapping[str, str] | None = None,
     settings: Mapping[str, Scalar] | None = None,
     conditions: Conditions | None = None,
+    kernels: KernelTable | None = None,
 ) -> Measurement:
     """A measurement whose whole step has these rounds per metric."""
     samples = samples_of({"cycles": [437_000_000.0]} if series is None else series)
@@ -98,6 +100,7 @@ def measurement(
             revision="0123456789ab",
             conditions=conditions,
         ),
+        kernels=kernels,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pytest_gpuperf import baselines, runs
+from pytest_gpuperf import baselines, kernel_files, runs
+from pytest_gpuperf.judge import blamed
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import (
     Calibration,
@@ -12,6 +13,9 @@ from pytest_gpuperf.model import (
     Device,
     Expectation,
     Fingerprint,
+    KernelBlame,
+    KernelTable,
+    Launch,
     Measurement,
     MetricClass,
     Outcome,
@@ -94,6 +98,24 @@ samples = st.lists(
     max_size=4,
     unique_by=lambda sample: (sample.phase, sample.metric),
 ).map(tuple)
+threes = st.none() | st.tuples(*[st.integers(1, 2**31)] * 3)
+times = st.floats(0, 1e12)
+
+
+@st.composite
+def _tables(draw: st.DrawFn) -> KernelTable:
+    """Tables whose launches are of their names, and have a value per metric or none."""
+    names = draw(st.lists(texts, min_size=1, max_size=3).map(tuple))
+    counted = draw(st.lists(metrics, max_size=2, unique=True).map(tuple))
+    values = st.just(()) | st.tuples(*[st.none() | numbers] * len(counted))
+    position = st.integers(0, len(names) - 1)
+    launches = st.builds(Launch, position, texts, threes, threes, times, values)
+    return KernelTable(
+        names, counted, draw(st.lists(launches, max_size=4).map(tuple)), draw(times), draw(texts)
+    )
+
+
+tables = _tables()
 measurements = st.builds(
     Measurement,
     *[texts] * 5,
@@ -101,6 +123,7 @@ measurements = st.builds(
     samples,
     st.lists(st.builds(Unsupported, metrics, texts), max_size=2).map(tuple),
     fingerprints,
+    st.none() | tables,
 )
 verdicts = st.builds(
     Verdict,
@@ -125,6 +148,46 @@ expectations = st.builds(
     st.booleans(),
     texts,
 )
+_changes = st.none() | numbers
+_counted = st.none() | st.builds(blamed.Counted, numbers, numbers)
+_shapes = st.lists(st.integers(1, 2**31), max_size=3).map(tuple)
+_launches = st.integers(0, 5000)
+blames = st.builds(
+    blamed.Blame,
+    *[numbers] * 3,
+    *[_changes] * 3,
+    st.builds(blamed.Launched, st.booleans(), *[_launches] * 4),
+    st.lists(
+        st.builds(
+            blamed.Entry,
+            *(st.sampled_from(blamed.Kind), st.sampled_from(blamed.Cause)),
+            texts,
+            *[st.none() | whole] * 2,
+            *[texts] * 2,
+            *[_shapes] * 2,
+            *[_launches] * 2,
+            *[numbers] * 3,
+            *[_changes] * 2,
+            *[_counted] * 2,
+            *[_changes] * 2,
+            st.booleans(),
+        ),
+        max_size=3,
+    ).map(tuple),
+    st.lists(
+        st.builds(
+            blamed.Family,
+            texts,
+            *[_launches] * 2,
+            *[numbers] * 3,
+            *[_changes] * 2,
+            *[_counted] * 2,
+        ),
+        max_size=2,
+    ).map(tuple),
+    st.lists(texts, max_size=3).map(tuple),
+    *[st.integers(0, 9)] * 3,
+)
 run_files = st.builds(
     Run,
     st.just(runs.SCHEMA),
@@ -133,6 +196,7 @@ run_files = st.builds(
     st.lists(measurements, max_size=3).map(tuple),
     st.lists(verdicts, max_size=3).map(tuple),
     st.lists(expectations, max_size=2).map(tuple),
+    st.lists(st.builds(KernelBlame, texts, texts, blames), max_size=2).map(tuple),
 )
 
 
@@ -167,6 +231,7 @@ def _entries(count: int) -> st.SearchStrategy[baselines.Entry]:
         _per_process(count),
         _per_process(count),
         st.none() | processes.flatmap(_anchors),
+        st.none() | tables.map(kernel_files.listed),
     )
 
 

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import acceptance, baselines, runs
+from pytest_gpuperf import acceptance, arch, baselines, kernel_files, runs
 from pytest_gpuperf.acceptance import NEW_ANCHOR, Request
 from pytest_gpuperf.baselines import BaselineFile, Change
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model import STEP, Conditions, Measurement, Reading
+from pytest_gpuperf.model import STEP, Conditions, KernelTable, Measurement, Reading
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
+from tests.kernel_steps import table
 
 CREATED = "2026-03-01T23:59:59Z"
 
@@ -430,6 +431,111 @@ def test_only_new_measurements_are_proposed_when_asked_for(tmp_path: Path) -> No
     assert acceptance.proposals(both, asked) == []
 
 
+# Kernels
+
+ONE = table(("conv", 900.0), ("add", 20.0))
+OTHER = table(("conv", 950.0), ("add", 20.0), ("add", 20.0))
+BESIDE = Path("sm90/nvidia-h200/meddpm.kernels.json.xz")
+
+
+def tables(folder: Path) -> dict[str, KernelTable]:
+    """The kernel tables that are kept on an H200, by test."""
+    found = kernel_files.load_for(folder / BESIDE.with_name("meddpm.yaml"), H200, "meddpm")
+    return {test: tables[STEP] for test, tables in found.tests.items()} if found else {}
+
+
+def test_the_table_of_the_first_process_that_has_one_is_kept(tmp_path: Path) -> None:
+    known = accepted(
+        tmp_path,
+        [
+            measurement(process="p1"),
+            measurement(process="p2", kernels=ONE),
+            measurement(process="p3", kernels=OTHER),
+        ],
+    )
+    assert entry(known).kernels == kernel_files.listed(ONE)
+    assert tables(tmp_path) == {TEST: ONE}
+
+
+def test_without_kernels_there_is_no_second_file(tmp_path: Path) -> None:
+    assert entry(accepted(tmp_path, five())).kernels is None
+    assert not (tmp_path / BESIDE).exists()
+
+
+def test_the_table_is_replaced_with_its_entry_and_others_stay(tmp_path: Path) -> None:
+    measured = [measurement(test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
+    accepted(tmp_path, measured)
+    known = accepted(tmp_path, [measurement(test="b.py::test", kernels=OTHER)])
+    assert tables(tmp_path) == {"a.py::test": ONE, "b.py::test": OTHER}
+    assert known.tests["b.py::test"][STEP].kernels == kernel_files.listed(OTHER)
+
+
+def test_a_table_goes_with_its_entry_when_the_new_one_has_none(tmp_path: Path) -> None:
+    measured = [measurement(test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
+    accepted(tmp_path, measured)
+    asked = request(tmp_path, created="2026-03-08T00:00:00Z")
+    for test, left in (("a.py::test", {"b.py::test": ONE}), ("b.py::test", {})):
+        (proposal,) = acceptance.proposals([measurement(test=test)], asked)
+        assert proposal.notes[0] == (
+            "no kernel table; that of 2026-03-01 is dropped: a regression of it will not name "
+            "kernels; record with gpuperf record, or with --gpuperf-kernels always"
+        )
+        assert proposal.files == (proposal.file,)
+        acceptance.accept([proposal])
+        assert loaded(proposal.file).tests[test][STEP].kernels is None
+        assert tables(tmp_path) == left
+    assert not (tmp_path / BESIDE).exists()
+
+
+def test_it_is_said_why_a_table_was_not_taken(tmp_path: Path) -> None:
+    bad = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
+    (proposal,) = acceptance.proposals([measurement(kernels=bad)], request(tmp_path))
+    assert proposal.notes[0].startswith(
+        "no kernel table (the trace has 3 kernels and the counters 4): a regression"
+    )
+
+
+def test_where_there_are_no_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
+    measured = measurement(device=arch.portable_device())
+    (proposal,) = acceptance.proposals([measured], request(tmp_path))
+    assert proposal.notes == ()
+
+
+def test_a_missing_file_comes_back_with_the_next_acceptance(tmp_path: Path) -> None:
+    for _ in range(2):
+        accepted(tmp_path, [measurement(kernels=ONE)])
+        assert tables(tmp_path) == {TEST: ONE}
+        (tmp_path / BESIDE).unlink()
+
+
+def test_tables_that_no_entry_names_are_left_out(tmp_path: Path) -> None:
+    accepted(tmp_path, [measurement(kernels=ONE), measurement(test="b.py::test", kernels=ONE)])
+    # As after a merge that took this file from one side, and the other from the other.
+    odd = {TEST: {STEP: ONE}, "b.py::test": {STEP: OTHER}, "gone.py::test": {STEP: ONE}}
+    (tmp_path / BESIDE).write_bytes(kernel_files.content(odd, H200, "meddpm"))
+    accepted(tmp_path, [measurement(test="c.py::test", kernels=ONE)])
+    assert tables(tmp_path) == {TEST: ONE, "c.py::test": ONE}
+
+
+@pytest.mark.parametrize("kernels", [ONE, None])
+def test_damaged_tables_are_not_overwritten(tmp_path: Path, kernels: KernelTable | None) -> None:
+    accepted(tmp_path, [measurement(kernels=ONE)])
+    yaml = baselines.path_for(tmp_path, H200, "meddpm")
+    before = yaml.read_bytes()
+    (tmp_path / BESIDE).write_bytes(b"damaged")
+    proposals = acceptance.proposals([measurement(kernels=kernels)], request(tmp_path))
+    message = refusal(lambda _: acceptance.accept(proposals), tmp_path / BESIDE, BadFile)
+    assert "not compressed by xz" in message
+    assert yaml.read_bytes() == before
+
+
+def test_damaged_tables_that_are_not_concerned_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / BESIDE).parent.mkdir(parents=True)
+    (tmp_path / BESIDE).write_bytes(b"damaged")
+    assert entry(accepted(tmp_path, [measurement()])).kernels is None
+    assert (tmp_path / BESIDE).read_bytes() == b"damaged"
+
+
 # All or nothing
 
 
@@ -469,15 +575,18 @@ def test_a_file_is_written_once_for_all_its_proposals(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("kernels", [ONE, OTHER, None], ids=["same", "others", "none"])
 def test_when_one_file_cannot_be_written_the_others_are_as_they_were(
-    tmp_path: Path, there: bool
+    tmp_path: Path, there: bool, kernels: KernelTable | None
 ) -> None:
     first = baselines.path_for(tmp_path, H200, "meddpm")
-    before = accepted(tmp_path, [measurement(device=H200)]) if there else None
+    if there:
+        accepted(tmp_path, [measurement(device=H200, kernels=ONE)])
+    before = {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")}
     (tmp_path / "sm80").symlink_to(tmp_path / "nowhere")
-    measured = [measurement({"cycles": [7.0]}, device=H200), measurement(device=A100)]
+    measured = [measurement({"cycles": [7.0]}, kernels=kernels), measurement(device=A100)]
     shown = acceptance.proposals(measured, request(tmp_path))
     with pytest.raises(UsageFailure, match="cannot be written"):
         acceptance.accept(shown)
     assert shown[0].file == first
-    assert baselines.load(first) == before
+    assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before

@@ -58,6 +58,12 @@ def test_what_is_right_is_read(file: Path) -> None:
         ((*HERE, "days"), ["2026-03-01"], (*HERE, "samples/step/cycles"), "days has 1"),
         ((*HERE, "units"), ["a"] * 3, (*HERE, "samples/step/cycles"), "units has 3"),
         (ANCHOR, [[1], [2]], ANCHOR, "2 processes, and units has 3"),
+        (
+            (*HERE, "kernels"),
+            {"digest": "", "launches": [["gemm", "nvjet", 1], ["gemm", "sgemm", 0]]},
+            (*HERE, "kernels", "launches", "1"),
+            "0 launches",
+        ),
         ((*HERE, "anchor", "days"), ["2026-03-01"] * 2, ANCHOR, "3 processes, and days has 2"),
         ((*ANCHOR, 1), [], ANCHOR, "a process without values"),
         (ANCHOR, [], ANCHOR, "a process without values"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf import baselines, files
 from pytest_gpuperf.baselines import Acceptance, BaselineFile, Change, Entry
 from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.kernel_files import KernelList
 from pytest_gpuperf.model import Scalar
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without
@@ -187,6 +188,24 @@ def test_line_breaks_are_escaped_and_not_folded(file: Path, character: str) -> N
         sum("reason: " in line and "two" in line for line in text_of(known, file).split("\n")) == 1
     )
     assert baselines.load(file) == known
+
+
+def test_each_kernel_has_a_line_of_its_own(file: Path) -> None:
+    kernels = KernelList(
+        "1234567890123456", (("gemm", "sm90_xmma_gemm tf32 nt", 24), ("layout", "yes: #1", 1))
+    )
+    known = replace(BASELINES, tests={TEST: {"step": replace(ENTRY, kernels=kernels)}})
+    text = text_of(known, file)
+    assert text.count("[gemm, sm90_xmma_gemm tf32 nt, 24]\n") == 1
+    assert "digest: '1234567890123456'\n" in text
+    assert baselines.load(file) == known
+
+
+def test_what_has_no_kernels_says_so_and_need_not(file: Path) -> None:
+    text = text_of(BASELINES, file)
+    file.write_text(re.sub(r"\n +kernels: null", "", text, count=1), encoding="utf-8")
+    assert "kernels" not in file.read_text(encoding="utf-8")
+    assert baselines.load(file) == BASELINES
 
 
 def test_keys_keep_their_order(file: Path) -> None:

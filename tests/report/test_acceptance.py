@@ -15,15 +15,17 @@ from pytest_gpuperf.acceptance import Proposal, Request
 from pytest_gpuperf.model import Measurement
 from pytest_gpuperf.report import acceptance as shown
 from tests.examples import H200, OTHER_H200, measurement
+from tests.kernel_steps import table
 
 
 def five(day: str = "2026-03-01", **series: float) -> list[Measurement]:
-    """Five processes on two GPUs."""
+    """Five processes on two GPUs, of which the first knows its kernels."""
     return [
         measurement(
             {name: [value] for name, value in series.items()},
             process=f"{day}/{number}",
             device=OTHER_H200 if number == 4 else H200,
+            kernels=None if number else table(("conv", 900.0)),
         )
         for number in range(5)
     ]
