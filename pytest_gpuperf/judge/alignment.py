@@ -55,9 +55,9 @@ def pair(
     First come kernels that are equal in the same order. Between two neighbours of those, what is
     left is paired as replaced: by name (another shape), then by family (another algorithm), there
     also with what is left in the next gap, one launch away; each in order. Where one side has more
-    of a kind, its longest are paired: an algorithm brings small helpers of its own. What then is
-    left on both sides and equal has moved. Exchanging the two sides exchanges the positions in each
-    pair, and nothing else.
+    of a kind, its longest are paired: an algorithm brings small helpers of its own. What is equal
+    has moved, one launch or, when nothing else is left to be paired, any number of them. Exchanging
+    the two sides exchanges the positions in each pair, and nothing else.
     """
     # Where several alignments are longest, the choice must not depend on which side is which.
     if (len(baseline), *baseline) < (len(measured), *measured):
@@ -77,20 +77,28 @@ def pair(
         places[-1][0].extend(new)
         places[-1][1].extend(old)
         end = start
+    moved: list[Pair] = []
     added: list[int] = []
     removed: list[int] = []
     for new, old in places:
+        # Two neighbours that changed places: neither replaces itself.
+        equal, new, old = _alike(new, old, lambda i: measured[i], lambda j: baseline[j], durations)
+        moved += equal
         pairs, new, old = _alike(
             new, old, lambda i: family(measured[i][0]), lambda j: family(baseline[j][0]), durations
         )
         replaced += pairs
         added += new
         removed += old
-    moved, added, removed = _alike(
+    equal, added, removed = _alike(
         added, removed, lambda i: measured[i], lambda j: baseline[j], durations
     )
     return Pairing(
-        tuple(matched), tuple(moved), tuple(sorted(replaced)), tuple(added), tuple(removed)
+        tuple(matched),
+        tuple(sorted(moved + equal)),
+        tuple(sorted(replaced)),
+        tuple(added),
+        tuple(removed),
     )
 
 

@@ -56,6 +56,7 @@ def test_every_launch_is_in_exactly_one_place(new: list[str], old: list[str]) ->
     assert sorted([*(j for _, j in pairs), *found.removed]) == [*range(len(old))]
     assert all(new[i] == old[j] for i, j in (*found.matched, *found.moved))
     assert all(new[i].split()[0] == old[j].split()[0] for i, j in found.replaced)
+    assert all(new[i] != old[j] for i, j in found.replaced)
     assert not set(map(new.__getitem__, found.added)) & set(map(old.__getitem__, found.removed))
 
 
@@ -107,6 +108,11 @@ def test_far_apart_nothing_is_replaced() -> None:
 def test_an_equal_kernel_elsewhere_has_moved() -> None:
     found = paired(["gemm", "copy", "add a"], ["copy", "add a", "gemm"])
     assert found.moved == ((0, 2),)
+
+
+def test_neighbours_that_changed_places_have_moved_and_replace_nothing() -> None:
+    found = paired(["copy", "conv a", "conv b"], ["copy", "conv b", "conv a"])
+    assert (len(found.moved), found.replaced) == (1, ())
 
 
 @pytest.mark.parametrize(
