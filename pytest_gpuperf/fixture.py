@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pytest_gpuperf import arch, baselines
+from pytest_gpuperf import arch, baselines, blaming
 from pytest_gpuperf.collect.base import Phases, Plan, Work, no_reset
 from pytest_gpuperf.errors import (
     CountersUnavailable,
@@ -19,7 +19,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judging import Judging, fails
-from pytest_gpuperf.ledger import Judged
+from pytest_gpuperf.ledger import RECORDABLE, Judged
 from pytest_gpuperf.measured import Comparison, Measured, NotMeasured, not_collected
 from pytest_gpuperf.measuring import Instrument, Subject
 from pytest_gpuperf.metrics import catalogue
@@ -141,6 +141,7 @@ class GpuPerf:
             kernels = self._instrument.kernels(work, plan)
             if kernels is not None:
                 judged = with_kernels(judged, kernels)
+        judged = blaming.blamed(judged, self._settings, self.device)
         if self._settings.protocol == PAPER_WINDOW:
             judged = self._with_window(judged, work)
         self._records.judged.append(judged)
@@ -156,7 +157,13 @@ class GpuPerf:
         if failing or limits:
             pytest.fail(
                 messages.failure(
-                    measurements[0], judged.verdicts, failing, self._command(), judged.notes, limits
+                    measurements[0],
+                    judged.verdicts,
+                    failing,
+                    self._command(),
+                    judged.notes,
+                    limits,
+                    judged.blame,
                 ),
                 pytrace=False,
             )
@@ -234,7 +241,11 @@ class GpuPerf:
     def _wants_kernels(self, judged: Judged) -> bool:
         wanted = self._settings.kernels
         regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in judged.verdicts)
-        return wanted == "always" or (wanted == "on-regression" and regressed)
+        # The baseline that is recorded of this run has them, or its regressions would name none.
+        recorded = self._settings.missing == "record" and any(
+            verdict.reason in RECORDABLE for verdict in judged.verdicts
+        )
+        return wanted == "always" or (wanted == "on-regression" and (regressed or recorded))
 
     def _command(self) -> str:
         return shlex.join(selection(self._config.invocation_params.args))

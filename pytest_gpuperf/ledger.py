@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf import acceptance, clock, files, runs
-from pytest_gpuperf.model import Expectation, Measurement, Outcome, Run, Verdict
+from pytest_gpuperf.judge.blamed import Blame
+from pytest_gpuperf.model import Expectation, KernelBlame, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import messages, table
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
@@ -36,6 +37,8 @@ class Judged:
     notes: tuple[str, ...] = ()
     """What went wrong on the way, as sentences."""
     expectations: tuple[Expectation, ...] = ()
+    blame: Blame | None = None
+    """Which kernels a change comes from, where they are known now and in the baseline."""
 
 
 def to_text(judged: Judged) -> str:
@@ -78,6 +81,11 @@ class Ledger:
             measurements=tuple(m for judged in self._judged for m in judged.measurements),
             verdicts=tuple(v for judged in self._judged for v in judged.verdicts),
             expectations=tuple(e for judged in self._judged for e in judged.expectations),
+            blames=tuple(
+                KernelBlame(judged.measurements[0].test, judged.measurements[0].name, judged.blame)
+                for judged in self._judged
+                if judged.blame
+            ),
         )
         if settings.replay is None:
             file = settings.run or runs.new_file(settings.root)
@@ -98,7 +106,8 @@ class Ledger:
         expected = [expectation for entry in self._judged for expectation in entry.expectations]
         side_by_side = configurations(judged, width)
         lines = summary(judged, width, command, self._run, expected)
-        lines += [Line(text) for note in self._notes for text in table.wrapped([note], width, "")]
+        for note in dict.fromkeys(self._notes):
+            lines += [Line(text) for text in table.wrapped([note], width, "")]
         for refusal in dict.fromkeys(self.refusals):
             for text in f"refused: {refusal}".splitlines():
                 lines += [Line(part, "bad") for part in table.wrapped([text], width, "")]

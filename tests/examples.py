@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_gpuperf import runs
 from pytest_gpuperf.model import (
@@ -11,6 +13,7 @@ from pytest_gpuperf.model import (
     Conditions,
     Device,
     Fingerprint,
+    KernelBlame,
     KernelTable,
     Measurement,
     Outcome,
@@ -112,7 +115,11 @@ def processes(metric: str, rounds: Sequence[Sequence[float]]) -> list[Measuremen
     ]
 
 
-def run(measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()) -> Run:
+def run(
+    measurements: Sequence[Measurement],
+    verdicts: Sequence[Verdict] = (),
+    blames: Sequence[KernelBlame] = (),
+) -> Run:
     """A run of these measurements."""
     return Run(
         schema=runs.SCHEMA,
@@ -120,7 +127,24 @@ def run(measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()) -
         command="suites/meddpm",
         measurements=tuple(measurements),
         verdicts=tuple(verdicts),
+        blames=tuple(blames),
     )
+
+
+def kernels_changed(detail: str = "2 added", **changes: Any) -> Verdict:
+    """The verdict on kernels of which two were added."""
+    found = verdict(
+        "kernels",
+        Outcome.KERNELS_CHANGED,
+        unit="launches",
+        reason="other-kernels",
+        baseline=1647.0,
+        measured=1649.0,
+        change=None,
+        tolerance=None,
+        detail=detail,
+    )
+    return replace(found, **changes)
 
 
 def verdict(

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf import baselines, files, runs
 from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.judge.blame import Blame, blame
 from pytest_gpuperf.ledger import Judged, Ledger, to_text
-from pytest_gpuperf.model import Measurement, Outcome, Verdict
+from pytest_gpuperf.model import KernelBlame, Measurement, Outcome, Verdict
 from pytest_gpuperf.options import Settings
 from pytest_gpuperf.report.line import Line
 from tests import strategies
 from tests.corruption import refusal
 from tests.examples import H200, TEST, default_settings, measurement, verdict
+from tests.kernel_steps import NAMING, table
 
 COMMAND = "suites/meddpm"
 PASSED = Judged((measurement(),), (verdict(outcome=Outcome.UNCHANGED, reason="within-tolerance"),))
@@ -55,11 +57,12 @@ def texts(lines: list[Line]) -> list[str]:
 @given(
     measurements=st.lists(strategies.measurements, max_size=2),
     verdicts=st.lists(strategies.verdicts, max_size=2),
+    blamed=st.none() | strategies.blames,
 )
 def test_what_a_worker_sends_arrives_the_same(
-    measurements: list[Measurement], verdicts: list[Verdict]
+    measurements: list[Measurement], verdicts: list[Verdict], blamed: Blame | None
 ) -> None:
-    judged = Judged(tuple(measurements), tuple(verdicts))
+    judged = Judged(tuple(measurements), tuple(verdicts), blame=blamed)
     text = to_text(judged)
     assert "\n" not in text
     assert files.adapter(Judged).validate_json(text) == judged
@@ -103,6 +106,24 @@ def test_without_measurements_nothing_is_written(settings: Settings) -> None:
 def test_a_run_that_cannot_be_saved_is_a_usage_failure(settings: Settings) -> None:
     with pytest.raises(UsageFailure, match="cannot be written"):
         ledger_of(PASSED).save(replace(settings, run=settings.root), COMMAND)
+
+
+def test_a_run_says_which_kernels_a_change_comes_from(settings: Settings) -> None:
+    found = blame(table(("conv", 900.0)), table(("conv", 300.0)), NAMING)
+    blamed = replace(PASSED, blame=found)
+    ledger = ledger_of(MISSING, blamed)
+    ledger.save(replace(settings, reports=(settings.root / "x.json",)), COMMAND)
+    for file in (runs.newest(settings.root), settings.root / "x.json"):
+        assert runs.load(file).blames == (KernelBlame(TEST, "step", found),)
+
+
+def test_a_run_of_an_earlier_version_blames_nothing(settings: Settings) -> None:
+    ledger_of(PASSED).save(settings, COMMAND)
+    file = runs.newest(settings.root)
+    data = json.loads(file.read_text())
+    del data["blames"]
+    file.write_text(json.dumps(data))
+    assert runs.load(file).blames == ()
 
 
 # Reports
@@ -178,6 +199,12 @@ def test_what_went_wrong_while_judging_is_a_note_of_one_line() -> None:
         "note: another",
     ]
     assert not any("Traceback" in line for line in lines)
+
+
+def test_a_note_of_several_tests_is_said_once() -> None:
+    noted = replace(PASSED, notes=("no kernel can be named: x.kernels.json.xz: no such file",))
+    lines = texts(ledger_of(noted, noted).summary(200, COMMAND))
+    assert sum(line.startswith("note: no kernel") for line in lines) == 1
 
 
 def test_refusals_are_said_once_and_in_full(settings: Settings) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from pytest_gpuperf.model import STEP, Measurement, Run, Verdict
+from pytest_gpuperf.judge.blamed import Blame
+from pytest_gpuperf.model import STEP, Measurement, Outcome, Run, Verdict
+from pytest_gpuperf.report import blame as kernels
 from pytest_gpuperf.report import expectations, table, window
+
+_WIDTH = 96
+"""Of the kernels' lines, which are not wrapped by who shows them."""
 
 
 def markdown(run: Run) -> str:
@@ -31,6 +36,7 @@ def markdown(run: Run) -> str:
         parts.append("")
         if measurement.window:
             parts += [cell(window.line(measurement)), ""]
+        parts += _kernels(rows, [b.blame for b in run.blames if (b.test, b.name) == key])
     if run.expectations:
         parts += ["## Expected", ""]
         parts += ["| metric | of | expected | measured | outcome |"]
@@ -38,6 +44,15 @@ def markdown(run: Run) -> str:
         parts += [row(expectations.row(expectation)) for expectation in run.expectations]
         parts.append("")
     return "\n".join(parts)
+
+
+def _kernels(rows: Iterable[Verdict], blames: Iterable[Blame]) -> Iterator[str]:
+    """How the kernels changed, and which of them the change in time comes from."""
+    for verdict in rows:
+        if verdict.outcome is Outcome.KERNELS_CHANGED:
+            yield from (f"Kernels: {cell(verdict.detail)}", "")
+    for blame in blames:
+        yield from ("```", *map(code, kernels.lines(blame, _WIDTH)), "```", "")
 
 
 def _row(verdict: Verdict) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.judge.looks import LEAST_TO_ALARM
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Scalar, Verdict
+from pytest_gpuperf.report import blame as kernels
 from pytest_gpuperf.report import expectations, numbers, table
 
 _WIDTH = 96
@@ -20,11 +22,13 @@ def failure(
     command: str,
     notes: Sequence[str] = (),
     limits: Sequence[Expectation] = (),
+    blame: Blame | None = None,
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 
-    `command` is what pytest was started with, for the commands that make a baseline; `notes` what
-    went wrong on the way; `limits` those that fail the test, too.
+    Kernels that changed come first: they explain the rest. `command` is what pytest was started
+    with, for the commands that make a baseline; `notes` what went wrong on the way; `limits` those
+    that fail the test, too; `blame` the kernels that the change comes from.
     """
     device = measurement.fingerprint.device
     entries: list[Verdict | Expectation] = [*failing, *limits]
@@ -33,15 +37,18 @@ def failure(
     parts = [f"gpuperf: {subject(measurement)} {_SAYS[worst]} on {device.name} ({device.arch})"]
     if measurement.configuration:
         parts.append(f"configuration: {measurement.configuration}")
-    if failing:
-        parts += table.lines([table.cells(verdict) for verdict in failing], _WIDTH)
+    rows = [v for v in verdicts if v.outcome is Outcome.KERNELS_CHANGED] + [*failing]
+    if rows:
+        parts += table.lines([table.cells(verdict) for verdict in rows], _WIDTH)
         parts += _intervals(failing)
     for limit in limits:
         parts += expectations.failing(limit)
-    parts += dict.fromkeys(f"  {v.detail}" for v in failing if v.detail)
+    parts += dict.fromkeys(f"  {v.detail}" for v in rows if v.detail)
     parts += [f"  {note}" for note in notes]
     if worst is Outcome.REGRESSED:
         parts += _phases(verdicts, failing)
+    parts += kernels.lines(blame, _WIDTH) if blame else []
+    if worst is Outcome.REGRESSED:
         parts.append('If the change is intended: gpuperf update-baseline --reason "..."')
     if worst is Outcome.NO_BASELINE:
         parts.append("Make a baseline on this device:")
@@ -87,7 +94,7 @@ def _intervals(failing: Sequence[Verdict]) -> list[str]:
         for v in failing
         if v.low is not None and v.high is not None
     ]
-    processes = max(v.processes for v in failing)
+    processes = max((v.processes for v in failing), default=1)
     counted = f"{processes} process{'es' if processes > 1 else ''}"
     return [f"  99.5 % interval, {counted}: {', '.join(known)}"] if known else []
 

@@ -17,6 +17,7 @@ _TONES = {
     Outcome.NO_BASELINE: "doubtful",
     Outcome.INCONCLUSIVE: "doubtful",
     Outcome.UNSUPPORTED: "doubtful",
+    Outcome.KERNELS_CHANGED: "doubtful",
     Outcome.IMPROVED: "good",
 }
 
@@ -95,10 +96,10 @@ def _looks(
     """How many processes it took, where it took more than one."""
     several: dict[int, list[str]] = {}
     for measurements, verdicts in judged:
-        if verdicts and verdicts[0].processes > 1:
-            several.setdefault(verdicts[0].processes, []).append(
-                messages.subject(measurements[0]).removesuffix(",")
-            )
+        count = max((verdict.processes for verdict in verdicts), default=1)
+        if count > 1:
+            subject = messages.subject(measurements[0]).removesuffix(",")
+            several.setdefault(count, []).append(subject)
     if several:
         took = [f"{count} for {', '.join(several[count])}" for count in sorted(several)]
         others = len(judged) - sum(map(len, several.values()))
@@ -115,6 +116,12 @@ def _notes(
             conditions = measurement.fingerprint.conditions
             for complaint in guard.complaints(conditions) if conditions else ():
                 text = f"note: {messages.subject(measurement)} was measured {complaint}"
+                yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
+    for measurements, verdicts in judged:
+        for verdict in verdicts:
+            if verdict.outcome is Outcome.KERNELS_CHANGED:
+                subject = messages.subject(measurements[0]).removesuffix(",")
+                text = f"note: kernels of {subject}: {verdict.detail}"
                 yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
     wider = dict.fromkeys(
         verdict.metric

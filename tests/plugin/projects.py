@@ -82,22 +82,34 @@ class Project:
         assert measured.ret == 0
         assert self.update("accepted.json") == 0
 
-    def accept_processes(self, *cycles: float) -> None:
+    def accept_processes(self, *cycles: float, kernels: bool = False) -> None:
         """Measures, and makes a baseline of it that has a process for each factor of the cycles."""
-        assert self.run("--gpuperf-no-judge", "--gpuperf-run=accepted.json").ret == 0
-        file = self.root / "accepted.json"
+        self.measure_processes("accepted.json", *cycles, kernels=kernels)
+        assert self.update("accepted.json") == 0
+
+    def measure_processes(self, name: str, *cycles: float, kernels: bool = False) -> None:
+        """Measures, and makes a run of it that has a process for each factor of the cycles.
+
+        `kernels`: the first of them has a kernel table.
+        """
+        when = "always" if kernels else "never"
+        measured = self.run(
+            "--gpuperf-no-judge", f"--gpuperf-run={name}", f"--gpuperf-kernels={when}"
+        )
+        assert measured.ret == 0
+        file = self.root / name
         data = json.loads(file.read_text(encoding="utf-8"))
-        measured = data["measurements"]
+        once = data["measurements"]
         data["measurements"] = []
         for number, factor in enumerate(cycles):
-            for measurement in copy.deepcopy(measured):
+            for measurement in copy.deepcopy(once):
                 measurement["process"] = f"p{number}"
+                measurement["kernels"] = None if number else measurement["kernels"]
                 for sample in measurement["samples"]:
                     if sample["metric"] == "cycles":
                         sample["values"] = [factor * value for value in sample["values"]]
                 data["measurements"].append(measurement)
         file.write_text(json.dumps(data), encoding="utf-8")
-        assert self.update("accepted.json") == 0
 
     def update(self, *names: str) -> int:
         """Accepts runs as the baseline."""

@@ -43,6 +43,8 @@ A100: dict[str, Any] = {
     "factors": {},  # {"part of a test's id": {"cycles": 5}, "": {"cycles/backward": 9}}
     "unsupported": {},  # {"cycles": "the reason"}
     "unavailable": "",  # why no counter can be read at all
+    "kernels": [],  # [["conv", 900, 5e6]]: name, microseconds, instructions; else one did it all
+    "mismatch": "",  # why kernels are not counted
     "torch": False,  # whether fresh processes may import it
     "processes": [],  # [{"cycles": 2}, {}]: factors of the first process, the second, ...
 }
@@ -113,13 +115,29 @@ class ScriptedCollector:
         )
 
     def kernels(self, work: Work, metrics: tuple[Metric, ...]) -> KernelTable:
-        """One launch, which did all of the step."""
+        """The launches of the script, or one, which did all of the step."""
         work.reset()
         work.step()
+        if self._script["kernels"]:
+            return self._scripted_kernels(metrics)
         counters = self._script["counters"]
         values = tuple(float(counters[metric.name]) for metric in metrics)
         launch = Launch(0, "kernel", (1, 1, 1), (32, 1, 1), float(counters["duration"]), values)
         return KernelTable(("step_kernel",), tuple(m.name for m in metrics), (launch,), 0.0)
+
+    def _scripted_kernels(self, metrics: tuple[Metric, ...]) -> KernelTable:
+        mismatch = self._script["mismatch"]
+        names = tuple(dict.fromkeys(name for name, _, _ in self._script["kernels"]))
+        launches = []
+        for name, microseconds, instructions in self._script["kernels"]:
+            counted = {"cycles": 2000.0 * microseconds, "instructions": float(instructions)}
+            values = () if mismatch else tuple(counted.get(metric.name) for metric in metrics)
+            shape = ((8, 1, 1), (128, 1, 1))
+            launches.append(
+                Launch(names.index(name), "kernel", *shape, 1000.0 * microseconds, values)
+            )
+        counted_metrics = () if mismatch else tuple(metric.name for metric in metrics)
+        return KernelTable(names, counted_metrics, tuple(launches), 0.0, mismatch)
 
     def _factors(self) -> dict[str, float]:
         test = os.environ["PYTEST_CURRENT_TEST"]

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model import Device, Outcome
+from pytest_gpuperf.judge.blame import blame
+from pytest_gpuperf.model import Device, KernelBlame, Outcome
 from pytest_gpuperf.report.markdown import markdown
-from tests.examples import H200, measurement, processes, run, verdict
+from tests.examples import H200, TEST, kernels_changed, measurement, processes, run, verdict
+from tests.kernel_steps import NAMING, table
 
 SPECIAL = r"\`*_[]<>|#&~$"
 
@@ -61,6 +63,45 @@ def test_several_processes_that_were_judged_together_have_one_table() -> None:
 def test_phases_are_left_out() -> None:
     text = markdown(run([measurement()], [verdict(), verdict("duration", phase="forward")]))
     assert "duration" not in text
+
+
+def test_kernels_have_a_section_under_their_test() -> None:
+    step = (("conv", 900.0), ("add", 300.0))
+    found = blame(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    text = markdown(
+        run(
+            [measurement(), measurement(name="sampling")],
+            [kernels_changed(), verdict(), verdict(name="sampling")],
+            [KernelBlame(TEST, "step", found)],
+        )
+    )
+    first, second = text.split("## ")[1:]
+    assert first.splitlines()[4:] == [
+        "| metric | baseline | measured | change | tolerance | detects | verdict |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        "| kernels | 1647 | 1649 | - | - | - | kernels-changed |",
+        "| cycles | 437.00 M | 448.00 M | +2.52 % | 0.5 % | - | regressed |",
+        "",
+        "Kernels: 2 added",
+        "",
+        "```",
+        "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
+        "  +1.2 ms  100 %  silu  added (new), 2 launches",
+        "```",
+        "",
+    ]
+    assert "```" not in second
+
+
+@given(st.text(max_size=80) | st.sampled_from(["```", "~~~\n# x", "a\n```\n# heading"]))
+def test_no_kernel_ends_its_section(name: str) -> None:
+    found = blame(table(("conv", 900.0), ("silu", 600.0)), table(("conv", 900.0)), NAMING)
+    entries = tuple(replace(e, short=name, formerly=name) for e in found.entries)
+    hostile_blame = KernelBlame(TEST, "step", replace(found, entries=entries))
+    lines = markdown(run([measurement()], [verdict()], [hostile_blame])).split("\n")
+    assert [line for line in lines if "`" in line][1:] == ["```", "```"]
+    assert lines[-2:] == ["```", ""]
+    assert sum(line.startswith("#") for line in lines) == 2
 
 
 def test_what_was_not_judged_says_so() -> None:

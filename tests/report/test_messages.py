@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.judge.blame import blame
 from pytest_gpuperf.model import Outcome, Scalar, Verdict
 from pytest_gpuperf.report import messages
-from tests.examples import measurement, verdict
+from tests.examples import kernels_changed, measurement, verdict
+from tests.kernel_steps import NAMING, table
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
 NO_BASELINE = verdict(
@@ -42,6 +44,29 @@ def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> Non
             'If the change is intended: gpuperf update-baseline --reason "..."',
         ]
     )
+
+
+def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
+    step = (("conv", 900.0), ("add", 300.0))
+    found = blame(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    # The judge's order; only what fails the test is a row, besides.
+    verdicts = [kernels_changed(), verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
+    text = messages.failure(measurement(), verdicts, verdicts[1:2], COMMAND, blame=found)
+    assert text.splitlines()[2:] == [
+        "  metric   baseline  measured   change  tolerance  detects  verdict",
+        "  kernels      1647      1649        -          -        -  kernels-changed",
+        "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %        -  regressed",
+        "  2 added",
+        "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
+        "  +1.2 ms  100 %  silu  added (new), 2 launches",
+        'If the change is intended: gpuperf update-baseline --reason "..."',
+    ]
+
+
+def test_why_no_kernel_is_named_is_one_line() -> None:
+    note = "no kernel can be named: x.kernels.json.xz: no such file. Restore it from git"
+    text = messages.failure(measurement(), [verdict()], [verdict()], COMMAND, [note])
+    assert text.splitlines()[-2] == f"  {note}"
 
 
 def test_without_a_configuration_none_is_named() -> None:

@@ -14,7 +14,7 @@ from pytest_gpuperf.model import Conditions, Measurement, Outcome, Reading, Verd
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
 from pytest_gpuperf.report.summary import summary
-from tests.examples import A100, TEST, measurement, verdict
+from tests.examples import A100, TEST, kernels_changed, measurement, verdict
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
 Judged = tuple[Sequence[Measurement], Sequence[Verdict]]
@@ -71,7 +71,14 @@ SEVERAL: Judged = (
     [measurement(process=f"p{number}") for number in range(3)],
     [replace(verdict(outcome=Outcome.UNCHANGED), processes=3)],
 )
-ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED, SEVERAL)
+CHANGED: Judged = (
+    [measurement(process=f"p{number}", name="sampling") for number in range(3)],
+    [
+        kernels_changed("12 added, 3 removed, 4 replaced"),
+        replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
+    ],
+)
+ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED, SEVERAL, CHANGED)
 
 
 def texts(lines: Sequence[Line]) -> list[str]:
@@ -274,6 +281,30 @@ def test_a_command_that_does_not_fit_goes_on_after_a_backslash() -> None:
     first, second = re.sub(r" \\\n +", " ", text).splitlines()
     assert first.strip() == f"gpuperf record --processes 5 -- {COMMAND}"
     assert second.strip() == 'gpuperf update-baseline --reason "first baseline"'
+
+
+def test_other_kernels_come_first_and_are_counted_below() -> None:
+    lines = summary([CHANGED], 100, COMMAND, "")
+    assert [line.text for line in lines[2:]] == [
+        "  kernels      1647      1649        -          -        -  kernels-changed",
+        "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %        -  unchanged",
+        "processes: 3 for test_training_step[tf32], sampling",
+        "note: kernels of test_training_step[tf32], sampling: 12 added, 3 removed, 4 replaced",
+    ]
+    assert [line.tone for line in lines[2:]] == ["doubtful", "", "", "doubtful"]
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (80, ["  kernels      1647      1649        -          -        -  kernels-changed"]),
+        (50, ["  kernels: kernels-changed", "    1647 -> 1649"]),
+    ],
+)
+def test_other_kernels_read_well_at_any_width(width: int, expected: list[str]) -> None:
+    text = texts(summary([CHANGED], width, COMMAND, ""))
+    start = text.index(expected[0])
+    assert text[start : start + len(expected)] == expected
 
 
 # Widths

@@ -1,0 +1,111 @@
+"""Which kernels a judged measurement's change comes from: its kernel table against the baseline's.
+
+Between the fixture, which speaks pytest, and the judge, which sees tables only. It adds to what was
+judged and never keeps a verdict from being reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf import baselines, kernel_files, kernels
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.judge.blame import Naming, blame
+from pytest_gpuperf.judge.blamed import Blame
+from pytest_gpuperf.judging import find_reference
+from pytest_gpuperf.ledger import Judged
+from pytest_gpuperf.model import STEP, Device, KernelTable, Measurement, Outcome, Verdict
+from pytest_gpuperf.report import messages
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.options import Settings
+
+METRIC = "kernels"
+"""What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
+_UNIT = "launches"
+
+
+def blamed(judged: Judged, settings: Settings, device: Device) -> Judged:
+    """The same, with the kernels that the change comes from, where a process has a kernel table.
+
+    Where other kernels were launched than the baseline's, the verdict that says so comes first. A
+    regression of which no kernel can be named gets a note that says why, and what to do.
+    """
+    measured = _tables(judged.measurements)
+    outcomes = {verdict.outcome for verdict in judged.verdicts}
+    if not (measured and outcomes) or Outcome.UNFIT in outcomes:
+        return judged
+    try:
+        known = _baseline(judged.measurements[0], settings, device)
+    except UsageFailure as error:
+        if Outcome.REGRESSED not in outcomes:
+            return judged
+        note = f"no kernel can be named: {_shortened(error, settings.root)}"
+        return replace(judged, notes=(*judged.notes, note))
+    if known is None:
+        return judged
+    found = blame(measured, known, Naming(kernels.family, kernels.short_name))
+    notes = judged.notes
+    if measured[0].mismatch and Outcome.REGRESSED in outcomes:
+        notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")
+    verdicts = (*_changed(judged.measurements[0], found), *judged.verdicts)
+    return replace(judged, verdicts=verdicts, notes=notes, blame=found)
+
+
+def _tables(measurements: Sequence[Measurement]) -> list[KernelTable]:
+    """The tables of these processes; those without counters only where no other is there."""
+    tables = [m.kernels for m in measurements if m.kernels is not None]
+    return [table for table in tables if not table.mismatch] or tables
+
+
+def _baseline(measurement: Measurement, settings: Settings, device: Device) -> KernelTable | None:
+    """The table of the baseline that applies; None without such a baseline.
+
+    Raises UsageFailure when the baseline has no table, or one that cannot be trusted.
+    """
+    file = baselines.path_for(settings.baselines, device, measurement.suite)
+    known = baselines.load_for(settings.baselines, device, measurement.suite)
+    if known is None or find_reference(known, measurement, "").samples is None:
+        return None
+    test, name = measurement.test, measurement.name
+    expected = known.tests[test][name].kernels
+    return kernel_files.table_of(file, device, measurement.suite, test, name, expected)
+
+
+def _shortened(error: UsageFailure, root: Path) -> str:
+    """What went wrong, in one line, with the file as one would type it in the root directory."""
+    if isinstance(error, BadFile):
+        file = Path(messages.short(error.file, root))
+        error = BadFile(file, error.entry, error.problem, error.remedy)
+    return " ".join(str(error).split())
+
+
+def _changed(first: Measurement, found: Blame) -> tuple[Verdict, ...]:
+    """The verdict on the sequence of kernels, where it is another than the baseline's."""
+    launched = found.launched
+    if not launched.changed:
+        return ()
+    said = {
+        "added": launched.added,
+        "removed": launched.removed,
+        "replaced": launched.replaced,
+        "moved": launched.moved,
+    }
+    only_moved = not (launched.added or launched.removed or launched.replaced)
+    return (
+        Verdict(
+            test=first.test,
+            name=first.name,
+            phase=STEP,
+            metric=METRIC,
+            unit=_UNIT,
+            outcome=Outcome.KERNELS_CHANGED,
+            reason="other-order" if only_moved else "other-kernels",
+            baseline=float(sum(family.launches_before for family in found.families)),
+            measured=float(sum(family.launches_after for family in found.families)),
+            detail=", ".join(f"{count} {what}" for what, count in said.items() if count),
+        ),
+    )

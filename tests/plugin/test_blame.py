@@ -1,0 +1,375 @@
+"""Which kernels a regression comes from: in the message, the run, the reports, and why none is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.judge.blamed import Blame, Kind
+from pytest_gpuperf.model import Outcome, Verdict
+from pytest_gpuperf.report.blame import MOST
+from tests.plugin.projects import BASELINE, STEP, Project
+
+CONV = [
+    "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x32",
+    900,
+    5e6,
+]
+ADD = ["ampere_sgemm_128x64_tn", 400, 2e6]
+ADAM = ["multi_tensor_apply_kernel", 300, 1e6]
+SOFTMAX = ["softmax_warp_forward", 200, 3e5]
+BEFORE = [CONV, ADD, CONV, ADAM]
+SLOWER = [CONV, [ADD[0], 800, 2e6], CONV, ADAM]
+OTHER_CODE = [CONV, [ADD[0], 800, 4e6], CONV, ADAM]
+MORE = [CONV, ADD, SOFTMAX, CONV, SOFTMAX, ADAM]
+MOVED = [CONV, ADD, ADAM, CONV]
+
+SLOW = {"": {"cycles": 2}}
+TABLES = BASELINE / "test_steps.kernels.json.xz"
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project with one test, on a scripted A100 with a baseline that knows its kernels."""
+    project.device(kernels=BEFORE)
+    project.tests(STEP)
+    project.accept_processes(*[1.0] * 5, kernels=True)
+    return project
+
+
+def replayed(
+    project: Project, kernels: list[Any], *arguments: str, cycles: float = 2.0, **script: Any
+) -> pytest.RunResult:
+    """Judges three processes in which the kernels were these and the cycles so many times more."""
+    project.device(kernels=kernels, **script)
+    project.measure_processes("run.json", *[cycles] * 3, kernels=True)
+    return project.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", *arguments)
+
+
+def blames(project: Project, name: str | None = "report.json") -> list[Blame]:
+    """Those of a run or report."""
+    return [named.blame for named in project.saved(name).blames]
+
+
+def verdicts(project: Project, name: str | None = "report.json") -> list[Verdict]:
+    """Those of a run or report, in their order."""
+    return list(project.saved(name).verdicts)
+
+
+def message(result: pytest.RunResult) -> list[str]:
+    """What the failing test says."""
+    lines = str(result.stdout).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("gpuperf: test_step"))
+    end = next(i for i, line in enumerate(lines) if line.startswith("If the change is intended"))
+    return lines[start : end + 1]
+
+
+# Naming kernels
+
+
+def test_a_regression_names_its_kernels(a100: Project) -> None:
+    a100.device(kernels=SLOWER, factors=SLOW)
+    result = a100.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = message(result)
+    assert said[-3:] == [
+        "kernels: +0.4 ms (+16.00 %) in a step, 100 % of it explained:",
+        "  +0.4 ms  100 %  ampere_sgemm_128x64_tn  slower x2 (memory, cache or clocks), 1 launch",
+        'If the change is intended: gpuperf update-baseline --reason "..."',
+    ]
+    (found,) = blames(a100, None)
+    assert [entry.kind for entry in found.entries if entry.significant] == [Kind.SLOWER]
+    assert not any(v.outcome is Outcome.KERNELS_CHANGED for v in verdicts(a100, None))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "says"),
+    [
+        (SLOWER, "slower x2 (memory, cache or clocks), 1 launch"),
+        (OTHER_CODE, "slower x2 (other code), 1 launch"),
+        (MORE, "added (new), 2 launches"),
+        (BEFORE, "no kernel stands out from the noise"),
+    ],
+)
+def test_a_replayed_run_is_blamed_by_its_own_kernels(
+    a100: Project, kernels: list[Any], says: str
+) -> None:
+    result = replayed(a100, kernels)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert message(result)[-2].endswith(says)
+    assert len(blames(a100)) == 1
+
+
+def test_no_more_than_twelve_lines_are_said_of_them(a100: Project) -> None:
+    many = [[f"gemm_{number}", 200, 1e6] for number in range(18)]
+    result = replayed(a100, [*BEFORE, *many])
+    said = message(result)
+    start = next(i for i, line in enumerate(said) if line.startswith("kernels: "))
+    assert len(said[start:-1]) == MOST
+    assert " smaller: +" in said[-2]
+    # The run has them all.
+    assert sum(entry.kind is Kind.ADDED for entry in blames(a100)[0].entries) == 18
+
+
+def test_what_did_not_regress_is_compared_when_its_kernels_are_there(a100: Project) -> None:
+    a100.device(kernels=SLOWER)
+    result = a100.run("--gpuperf-kernels=always", "--gpuperf-run=run.json")
+    assert result.ret == 0
+    assert len(blames(a100, "run.json")) == 1
+    result.stdout.no_fnmatch_line("kernels: *")
+
+
+@pytest.mark.parametrize("arguments", [("--gpuperf-kernels=never",), ("--gpuperf-no-judge",)])
+def test_nothing_is_compared_when_it_was_not_asked_for(
+    a100: Project, arguments: tuple[str, ...]
+) -> None:
+    a100.device(kernels=SLOWER, factors=SLOW)
+    a100.run("--gpuperf-processes=3", *arguments)
+    assert blames(a100, None) == []
+
+
+def test_kernels_that_were_not_counted_are_named_all_the_same(a100: Project) -> None:
+    result = replayed(a100, SLOWER, mismatch="counters may not be read here")
+    said = message(result)
+    assert said[-2].endswith("ampere_sgemm_128x64_tn  slower x2, 1 launch")
+    assert "  kernels were not counted, which would say more: counters may not be read here" in said
+
+
+def test_an_unfit_device_blames_nothing(a100: Project) -> None:
+    a100.device(kernels=MORE)
+    a100.measure_processes("run.json", *[2.0] * 3, kernels=True)
+    file = a100.root / "run.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    hot = {"throttle_reasons": ["hardware thermal slowdown"]}
+    for measurement in data["measurements"]:
+        measurement["fingerprint"]["conditions"] = {"before": {}, "after": hot}
+    file.write_text(json.dumps(data), encoding="utf-8")
+    a100.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json").assert_outcomes(skipped=1)
+    assert blames(a100) == []
+    assert {v.outcome for v in verdicts(a100)} <= {Outcome.UNFIT, Outcome.REPORTED}
+
+
+# Another sequence
+
+
+@pytest.mark.parametrize(
+    ("kernels", "reason", "detail", "launches"),
+    [
+        (MORE, "other-kernels", "2 added", (4, 6)),
+        ([CONV, ADD, ADAM], "other-kernels", "1 removed", (4, 3)),
+        (MOVED, "other-order", "1 moved", (4, 4)),
+    ],
+)
+def test_another_sequence_is_reported_first(
+    a100: Project, kernels: list[Any], reason: str, detail: str, launches: tuple[int, int]
+) -> None:
+    result = replayed(a100, kernels, "--gpuperf-report=report.md")
+    first, *others = verdicts(a100)
+    assert (first.outcome, first.metric, first.phase) == (
+        Outcome.KERNELS_CHANGED,
+        "kernels",
+        "step",
+    )
+    assert (first.reason, first.detail) == (reason, detail)
+    assert (first.baseline, first.measured) == launches
+    assert Outcome.KERNELS_CHANGED not in {verdict.outcome for verdict in others}
+    said = message(result)
+    assert said[2].split() == ["kernels", *map(str, launches), "-", "-", "-", "kernels-changed"]
+    assert said[3].split()[0] == "cycles"
+    assert f"  {detail}" in said
+    result.stdout.fnmatch_lines(
+        [
+            "test_step on NVIDIA A100*",
+            "*metric *",
+            "*kernels *kernels-changed",
+            f"note: kernels of test_step: {detail}",
+        ]
+    )
+    report = (a100.root / "report.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in report if line.startswith("| ")]
+    assert rows[2].startswith("| kernels | ")
+    assert rows[2].endswith("| kernels-changed |")
+    assert f"Kernels: {detail}" in report
+    assert any(line.startswith("kernels: ") for line in report)
+
+
+def test_another_sequence_fails_no_test(a100: Project) -> None:
+    a100.device(kernels=MORE)
+    result = a100.run("--gpuperf-kernels=always")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*kernels *kernels-changed", "note: kernels of test_step: 2 added"]
+    )
+    result.stdout.no_fnmatch_line("processes: *")
+
+
+def test_the_hook_sees_it(a100: Project) -> None:
+    a100.device(kernels=MORE)
+    a100.tests(
+        """
+        def test_step(gpuperf, request):
+            class Seen:
+                def pytest_gpuperf_judged(self, verdicts):
+                    assert [v.metric for v in verdicts][:2] == ["kernels", "cycles"]
+                    print("seen")
+            request.config.pluginmanager.register(Seen())
+            gpuperf.measure(lambda: None)
+        """
+    )
+    result = a100.run("--gpuperf-kernels=always", "-s")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*seen*"])
+
+
+# Why none is named
+
+
+def foreign(file: Path) -> None:
+    """Puts the tables of another suite in the file's place."""
+    file.write_bytes((file.parent / "other.kernels.json.xz").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda file: file.unlink(), "no such file. Restore it from git"),
+        (lambda file: file.write_bytes(b"damaged"), "not compressed by xz: *. Restore it from git"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-9]), "not compressed by xz: *Restore"),
+        (foreign, 'suite: "other", in a file that lies where those of "test_steps" belong. Resto'),
+    ],
+    ids=["missing", "damaged", "cut short", "foreign"],
+)
+def test_bad_tables_stop_no_verdict(
+    a100: Project, harm: Callable[[Path], object], reason: str
+) -> None:
+    a100.pytester.makepyfile(**{"other/test_other": STEP})
+    a100.accept("other", "--gpuperf-kernels=always")
+    harm(a100.root / TABLES)
+    result = replayed(a100, MORE, "test_steps.py")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step regressed on*",
+            f"  no kernel can be named: {TABLES}: *{reason}*",
+            "If the change is intended: *",
+            f"note: no kernel can be named: {TABLES}: *",
+        ]
+    )
+    assert verdicts(a100)[0].metric == "cycles"
+    assert blames(a100) == []
+
+
+def test_another_table_than_the_accepted_one_is_not_compared(a100: Project) -> None:
+    before = (a100.root / TABLES).read_bytes()
+    a100.device(kernels=SLOWER)
+    a100.accept_processes(*[1.0] * 5, kernels=True)
+    (a100.root / TABLES).write_bytes(before)
+    result = replayed(a100, MORE)
+    result.stdout.fnmatch_lines(
+        ["  no kernel can be named: *test_step/step: not the table that was accepted: *"]
+    )
+    assert blames(a100) == []
+
+
+def test_a_baseline_without_kernels_says_how_to_get_them(a100: Project) -> None:
+    # As those of earlier versions, which do not mention kernels.
+    a100.accept_processes(*[1.0] * 5)
+    assert not (a100.root / TABLES).exists()
+    file = a100.root / BASELINE / "test_steps.yaml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("      kernels: null\n", ""), encoding="utf-8")
+    assert "kernels" not in a100.baseline_text()
+    result = replayed(a100, SLOWER)
+    result.stdout.fnmatch_lines(
+        [
+            f"  no kernel can be named: {file.relative_to(a100.root)}: "
+            "tests/test_steps.py::test_step/step: the entry has no kernels. Accept a run of "
+            "gpuperf record, which counts them"
+        ]
+    )
+
+
+def test_nothing_is_said_of_kernels_where_nothing_regressed(a100: Project) -> None:
+    (a100.root / TABLES).unlink()
+    a100.device(kernels=MORE)
+    result = a100.run("--gpuperf-kernels=always")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*no kernel can be named*")
+
+
+def test_several_tests_say_it_in_one_note(project: Project) -> None:
+    project.device(kernels=BEFORE)
+    project.tests(STEP + STEP.replace("test_step", "test_other"))
+    project.accept_processes(*[1.0] * 5, kernels=True)
+    (project.root / TABLES).unlink()
+    result = replayed(project, SLOWER)
+    result.assert_outcomes(failed=2)
+    lines = str(result.stdout).splitlines()
+    assert sum(line.startswith("note: no kernel can be named") for line in lines) == 1
+
+
+# What the baseline keeps
+
+
+def test_kernels_are_kept_for_review(a100: Project) -> None:
+    assert (
+        "        launches:\n"
+        "        - [convolution-forward, sm80_xmma_fprop tf32 nchw 128x128x32, 2]\n"
+        "        - [gemm, ampere_sgemm_128x64_tn, 1]\n"
+        "        - [optimizer, multi_tensor_apply_kernel, 1]\n"
+    ) in a100.baseline_text()
+
+
+def test_the_file_of_the_tables_is_named_when_it_is_written(a100: Project) -> None:
+    a100.measure_processes("run.json", *[1.0] * 5, kernels=True)
+    result = a100.gpuperf("update-baseline", "run.json", "--reason=x", "--yes", "--force")
+    result.stdout.fnmatch_lines([f"written: {BASELINE}/test_steps.yaml", f"written: {TABLES}"])
+
+
+def test_a_recorded_missing_baseline_has_kernels(project: Project) -> None:
+    project.device(kernels=BEFORE)
+    project.tests(STEP)
+    assert project.run("--gpuperf-missing=record").ret == 0
+    assert (project.root / TABLES).exists()
+    project.run_files()[0].unlink()
+    result = replayed(project, SLOWER)
+    assert message(result)[-2].endswith("slower x2 (memory, cache or clocks), 1 launch")
+    # What is there is not recorded, so nothing is counted for it.
+    project.device(kernels=MORE)
+    assert project.run("--gpuperf-missing=record", "--gpuperf-run=again.json").ret == 0
+    assert project.saved("again.json").measurements[0].kernels is None
+
+
+def test_kernels_that_nobody_wants_are_not_recorded(project: Project) -> None:
+    project.device(kernels=BEFORE)
+    project.tests(STEP)
+    assert project.run("--gpuperf-missing=record", "--gpuperf-kernels=never").ret == 0
+    assert project.has_baseline()
+    assert not (project.root / TABLES).exists()
+
+
+# With pytest-xdist
+
+
+@pytest.mark.parametrize("mode", ["-n0", "-n2"])
+def test_kernels_travel_from_the_workers(project: Project, mode: str) -> None:
+    project.device(kernels=BEFORE)
+    project.tests(STEP + STEP.replace("test_step", "test_other"))
+    recorded = project.run_apart(mode, "--gpuperf-missing=record")
+    assert recorded.ret == 0
+    project.run_files()[0].unlink()
+    project.device(kernels=MORE, factors=SLOW)
+    result = project.run_apart(mode, "--gpuperf-report=report.json")
+    result.assert_outcomes(failed=2)
+    assert str(result.stdout).count("added (new), 2 launches") == 2
+    saved = project.saved("report.json")
+    assert sorted(named.test for named in saved.blames) == [
+        "test_steps.py::test_other",
+        "test_steps.py::test_step",
+    ]
+    assert [v.metric for v in saved.verdicts].count("kernels") == 2
+    assert project.saved() == saved
