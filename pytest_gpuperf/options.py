@@ -285,6 +285,7 @@ _ABOUT_THE_RUN = (
     "--gpuperf-report",
     "--gpuperf-missing",
     "--gpuperf-inconclusive",
+    "--gpuperf-kernels",  # `gpuperf record` counts them in its first process
 )
 
 

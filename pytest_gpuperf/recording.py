@@ -33,6 +33,7 @@ INTERRUPTED = 130
 _TESTS_FAILED = 1
 _PROCESSES = 5
 _COMMAND = ["gpuperf", "record"]
+_COUNT_KERNELS = "--gpuperf-kernels=always"
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class _Recording:
         self._order, self._file, self._begun = order, file, begun
         self._kept = begun
         self._done = _processes(begun) if begun else 0
+        self._without_kernels = not begun or all(m.kernels is None for m in begun.measurements)
         self._took: list[float] = []
         self._line = LiveLine()
 
@@ -181,7 +183,7 @@ class _Recording:
             if self._took:
                 self._rest(name)
             finished = fresh.run_pytest(
-                ["-q", *self._order.pytest_args],
+                [*self._kernels(), "-q", *self._order.pytest_args],
                 folder=Path.cwd(),
                 tick=self._line.counting(name),
             )
@@ -195,6 +197,14 @@ class _Recording:
             if code > _TESTS_FAILED or not finished.run:
                 return worst or _TESTS_FAILED
         return worst
+
+    def _kernels(self) -> list[str]:
+        """Has the first process count kernels: one table of them is what a baseline keeps.
+
+        Before the arguments of the order, whose own flag then wins.
+        """
+        first = not self._took
+        return [_COUNT_KERNELS] if first and self._without_kernels else []
 
     def _keep(self, measured: Run, code: int) -> None:
         if self._begun:

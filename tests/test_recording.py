@@ -178,6 +178,54 @@ def test_a_file_that_exists_is_not_written_over(
     assert file.read_text(encoding="utf-8") == content
 
 
+# Kernels
+
+
+def with_kernels(project: Project, name: str = "run.json") -> list[bool]:
+    """Which processes of a run have a kernel table."""
+    return [m.kernels is not None for m in project.saved(name).measurements]
+
+
+def test_the_first_process_counts_kernels_and_no_other(a100: Project) -> None:
+    assert record("--processes", "3", "--run", "run.json") == cli.OK
+    assert with_kernels(a100) == [True, False, False]
+    assert a100.saved("run.json").command == "gpuperf record --processes 3 --"
+    # One table is what the baseline keeps.
+    assert a100.update("run.json") == 0
+    assert "kernels:" in a100.baseline_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tables"),
+    [
+        (["--gpuperf-kernels=never"], [False, False]),
+        (["--gpuperf-kernels", "always"], [True, True]),
+        (["--gpuperf-kernels=on-regression", "--", "test_steps.py"], [False, False]),
+    ],
+    ids=["never", "always", "on a regression"],
+)
+def test_who_says_when_kernels_are_counted_is_heeded(
+    arguments: list[str], tables: list[bool], a100: Project
+) -> None:
+    assert record("--processes", "2", "--run", "run.json", "--", *arguments) == cli.OK
+    assert with_kernels(a100) == tables
+
+
+def test_going_on_counts_kernels_where_none_were_counted(a100: Project) -> None:
+    saved(a100, recorded(1, of=3))  # as by an earlier version
+    assert record("--continue", "run.json") == cli.OK
+    assert with_kernels(a100) == [False, True, False]
+    assert record("--continue", "run.json", "--processes", "4") == cli.OK
+    assert with_kernels(a100) == [False, True, False, False]
+
+
+def test_without_a_gpu_nobody_is_asked_for_kernels(project: Project) -> None:
+    project.tests(STEP)
+    arguments = ["--processes", "2", "--run", "run.json", "--", "--gpu-arch=cpu"]
+    assert record(*arguments) == cli.OK
+    assert with_kernels(project) == [False, False]
+
+
 # Processes that fail
 
 

@@ -201,6 +201,7 @@ def test_a_bad_architecture_in_the_ini_file_is_a_usage_error_where_it_is_needed(
         (["--gpuperf-run=a.json", "suites"], ["suites"]),
         (["--gpuperf-missing=warn", "-k", "tf32"], ["-k", "tf32"]),
         (["--gpuperf-report=a.md", "--gpuperf-report", "b.md", "x"], ["x"]),
+        (["--gpuperf-kernels", "on-regression", "x", "--gpuperf-kernels=always"], ["x"]),
     ],
 )
 def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline(
