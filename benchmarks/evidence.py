@@ -12,7 +12,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from pytest_gpuperf import baselines, calibration, runs
+from pytest_gpuperf import baselines, calibration, files, kernels, runs
+from pytest_gpuperf.judge import significance
+from pytest_gpuperf.judge.blame import Naming, blame
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
 from pytest_gpuperf.judge.looks import ALARMING
 from pytest_gpuperf.judge.scale import scales
@@ -20,7 +22,8 @@ from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.units import Units
 from pytest_gpuperf.judge.verdict import ALARM_RATE
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Measurement, Outcome
+from pytest_gpuperf.model import STEP, KernelTable, Measurement, Outcome
+from pytest_gpuperf.report import blame as blamed_text
 from pytest_gpuperf.report import calibration as shown
 from pytest_gpuperf.report import numbers
 
@@ -132,6 +135,38 @@ def seeds(files: Sequence[Path]) -> str:
             f"| {file.name.split('.')[0]} | {run.measurements[0].configuration} | "
             f"{gated[0].processes} | {changes} | {verdict} |"
         )
+    return "\n".join(rows) + "\n"
+
+
+def blamed(measured: Path, baseline: Path) -> str:
+    """What a failing test says of the kernels in these two recorded tables."""
+    new, old = (
+        files.adapter(KernelTable).validate_json(json.dumps(files.read_json(file, "")), strict=True)
+        for file in (measured, baseline)
+    )
+    found = blame(new, old, Naming(kernels.family, kernels.short_name))
+    return "```\n" + "\n".join(blamed_text.lines(found, 80)) + "\n```\n"
+
+
+def kernel_spreads() -> str:
+    """The spread that is assumed of a kernel, and the slowdowns that are found then."""
+    rows = [
+        "| time in the step | assumed spread | found, of one kernel | found, of 100 |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
+    for nanoseconds in (2e3, 1e4, 5e4, 1e6, 1e7):
+        spread = significance.assumed(nanoseconds)
+        degrees = significance.distance([1.0], [1.0], spread).degrees_of_freedom
+        least = [
+            quantile(significance.FALSE_DISCOVERIES / (2 * asked), degrees) * spread * math.sqrt(2)
+            for asked in (1, 100)
+        ]
+        cells = [
+            f"{nanoseconds / 1e3:,.0f} us",
+            f"{spread:.2%}",
+            *(f"{math.expm1(x):.1%}" for x in least),
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
