@@ -1,0 +1,39 @@
+"""A training step that a CPU does in a fraction of a second: all kinds of layers, few of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from suites.meddpm.data import Volumes, load
+from suites.meddpm.model import GaussianDiffusion3D, UNet3D
+from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.step import TrainingStep
+
+
+def network() -> GaussianDiffusion3D:
+    """Two levels, attention at the lower one; always of the same weights."""
+    torch.manual_seed(11)
+    return GaussianDiffusion3D(
+        UNet3D(3, 1, model_channels=32, channel_multipliers=(1, 2), attention_factors=(2,))
+    )
+
+
+@cache
+def volumes() -> Volumes:
+    """The phantom, on 8 x 8 x 8 voxels."""
+    with TemporaryDirectory() as folder:
+        return load("synthetic", 8, Path(folder))
+
+
+@contextmanager
+def training_step(configuration: str) -> Iterator[TrainingStep]:
+    """A step under one of the configurations."""
+    diffusion, optimization = network(), OPTIMIZATIONS[configuration]
+    with optimization.applied(diffusion):
+        yield TrainingStep(diffusion, volumes(), optimization, lambda _: nullcontext(), "cpu")
