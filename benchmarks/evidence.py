@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks import losses, suspects
+from benchmarks.suspects import NONE, Result
 from pytest_gpuperf import baselines, calibration, files, kernels, runs
 from pytest_gpuperf.judge import significance
 from pytest_gpuperf.judge.blame import Naming, blame
@@ -24,8 +26,8 @@ from pytest_gpuperf.judge.verdict import ALARM_RATE
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, KernelTable, Measurement, Outcome
 from pytest_gpuperf.report import blame as blamed_text
-from pytest_gpuperf.report import calibration as shown
 from pytest_gpuperf.report import numbers
+from pytest_gpuperf.report import calibration as shown
 
 _SHAPES = ("N", "H", "O")
 _ROWS = (
@@ -168,6 +170,42 @@ def kernel_spreads() -> str:
         ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
+
+
+def causes(folder: Path) -> str:
+    """What blame names for each of the ten losses, from the kernel tables in `folder`."""
+    recorded = suspects.load(folder)
+    found = suspects.results(recorded)
+    rows = [
+        "| loss | configuration | step | named | what became of it | place |",
+        "| --- | --- | ---: | --- | --- | ---: |",
+        *(_cause(result) for result in found),
+    ]
+    ten = [result for result in found if result.name != NONE]
+    counted = f"{len(ten) - len(suspects.missed(ten))} of {len(ten)} found"
+    where = [str(recorded.about[name]) for name in ("device", "measured") if name in recorded.about]
+    software = [f"{n} {recorded.about[n]}" for n in ("torch", "cudnn") if n in recorded.about]
+    return "\n".join([*rows, "", ", ".join([counted, *where, *software]) + "."]) + "\n"
+
+
+def _cause(result: Result) -> str:
+    """A row: the guilty kernel, or else the one whose time changed most."""
+    summary = next((loss.summary for loss in losses.CAUSES if loss.name == result.name), "")
+    what = f"`{result.name}`: {summary}" if summary else "none"
+    moved = "" if result.relative is None else f" ({numbers.moved(result.relative)})"
+    step = f"{blamed_text.duration(result.change)}{moved}"
+    named, how, place = "", "", str(result.rank or "not found")
+    if result.name == NONE:
+        place = "" if result.as_expected else "blamed"
+    if result.error:
+        step, how, place = "", result.error, "not measured"
+    elif result.suspects:
+        one = result.suspects[(result.rank or 1) - 1]
+        of_family = f" ({one.family})" if one.family else ""
+        named, how = f"`{one.row.what}`{of_family}", one.row.how
+        how = f"{blamed_text.duration(one.row.change)}, {how}"
+    cells = (what, result.configuration, step, named, how, place)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def example(baseline: Path, run: Path, metric: str) -> str:

@@ -71,7 +71,8 @@ CAUSES = (
         "a redundant `.contiguous()` at the end of every residual block",
         "tf32_channels_last",
         changes.contiguous_blocks,
-        Guilty((Kind.ADDED,), ("layout",), r"^elementwise direct_copy f32$"),
+        # Copies of its own, and those of others take longer where they now change the layout.
+        Guilty((Kind.ADDED, Kind.SLOWER), ("layout",), r"^elementwise direct_copy f32$"),
     ),
     Loss(
         "conv-algorithm",
@@ -87,7 +88,7 @@ CAUSES = (
                 "convolution-data-gradient",
                 "convolution-weight-gradient",
             ),
-            r"^(?!init_|reduce_)\w*(fprop|dgrad|wgrad|convolve)",
+            r"^(?!init_|reduce_).*(fprop|dgrad|wgrad).*tf32",
             slower=False,
         ),
     ),
@@ -118,11 +119,8 @@ CAUSES = (
         "Adam goes over the weights one by one (`foreach=False`)",
         "tf32",
         changes.adam_without_foreach,
-        Guilty(
-            (Kind.ADDED,),
-            ("elementwise",),
-            r"^vectorized_elementwise (addcdiv|addcmul|lerp_scalar|sqrt|[AB]Unary Mul)\b",
-        ),
+        # Of its operations, those that no other part of the step has.
+        Guilty((Kind.ADDED,), ("elementwise",), r"^vectorized_elementwise (addcdiv|addcmul|lerp)"),
     ),
     Loss(  # 2 to 8 ms
         "host-copy",

@@ -108,3 +108,20 @@ def slowed(found: KernelTable, positions: Sequence[int], factor: float) -> Kerne
             for index, launch in enumerate(found.launches)
         ),
     )
+
+
+def spliced(
+    found: KernelTable, at: int, other: KernelTable, launches: Sequence[Launch], removed: int = 0
+) -> KernelTable:
+    """The same table with launches of `other` put in before launch `at`, for `removed` of its own.
+
+    Their counters are kept where both tables have the same.
+    """
+    names = tuple(dict.fromkeys([*found.names, *(other.names[x.name] for x in launches)]))
+    alike = found.metrics == other.metrics
+    put = [
+        replace(x, name=names.index(other.names[x.name]), values=x.values if alike else ())
+        for x in launches
+    ]
+    every = found.launches
+    return replace(found, names=names, launches=(*every[:at], *put, *every[at + removed :]))
