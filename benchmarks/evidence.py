@@ -26,8 +26,8 @@ from pytest_gpuperf.judge.verdict import ALARM_RATE
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, KernelTable, Measurement, Outcome
 from pytest_gpuperf.report import blame as blamed_text
-from pytest_gpuperf.report import numbers
 from pytest_gpuperf.report import calibration as shown
+from pytest_gpuperf.report import numbers
 
 _SHAPES = ("N", "H", "O")
 _ROWS = (
