@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf import arch as architectures
-from pytest_gpuperf.collect import ncu_csv, ncu_native, ncu_units
+from pytest_gpuperf.collect import ncu_csv, ncu_module, ncu_native, ncu_units
 from pytest_gpuperf.collect.ncu_csv import REMEDY, Line, Table
 from pytest_gpuperf.collect.totals import WARPS_ACTIVE
 from pytest_gpuperf.errors import BadFile
@@ -139,7 +139,7 @@ def _row(table: Table, line: Line, columns: Mapping[str, str], factors: Mapping[
         for name, factor in factors.items()
         if (value := _number(table, line, name)) is not None
     }
-    kind = table.cell(line, ncu_native.WORKLOAD) or _kind(table, line)
+    kind = table.cell(line, ncu_module.WORKLOAD) or _kind(table, line)
     # What ncu gives as the size of a range or graph are maxima of its kernels.
     grid, block = (_size(table, line, of) if kind == "kernel" else None for of in _SIZES)
     return Row(

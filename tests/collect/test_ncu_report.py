@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect import ncu_csv, ncu_report, ncu_units
 from pytest_gpuperf.collect.ncu_report import Report
 from pytest_gpuperf.errors import BadFile, UsageFailure
+from tests.collect import stand_in_ncu_report
 from tests.collect.ncu_pages import (
     COLUMNS,
     DATA,
@@ -338,12 +340,18 @@ Program = Callable[..., Path]
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """Makes an `ncu` that prints a page, in a folder that is all of the PATH."""
+def no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    return folder
+
+
+@pytest.fixture
+def program(no_program: Path) -> Program:
+    """Makes an `ncu` that prints a page, on the PATH."""
+    folder = no_program
 
     def make(text: str, code: int = 0) -> Path:
         (folder / "page.csv").write_text(text, encoding="utf-8")
@@ -363,7 +371,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     return make
 
 
-@pytest.mark.usefixtures("program")
+@pytest.mark.usefixtures("no_program")
 def test_without_nsight_compute_it_says_how_to_make_a_csv(rep: Path) -> None:
     said = refusal(ncu_report.read, rep, UsageFailure)
     assert "--import step.ncu-rep --csv --page raw --print-units base > step.csv" in said
@@ -398,7 +406,7 @@ def test_an_executable_that_prints_something_else(rep: Path, program: Program) -
     assert "no raw page of ncu" in refusal(ncu_report.read, rep, BadFile)
 
 
-@pytest.mark.usefixtures("program")
+@pytest.mark.usefixtures("no_program")
 @pytest.mark.parametrize("name", ["missing", "step.ncu-rep"])
 def test_an_executable_that_is_none(name: str, rep: Path) -> None:
     with pytest.raises(UsageFailure, match="cannot be run"):
@@ -408,42 +416,11 @@ def test_an_executable_that_is_none(name: str, rep: Path) -> None:
 # .ncu-rep, by NVIDIA's module
 
 
-class Action:
-    """A kernel, as `ncu_report.IAction` gives it."""
-
-    NameBase_DEMANGLED, NameBase_FUNCTION = 1, 0
-    WorkloadType_KERNEL, WorkloadType_RANGE, WorkloadType_GRAPH = range(3)
-
-    def __init__(self, cells: dict[str, str], workload: int = WorkloadType_KERNEL) -> None:
-        self.cells, self.workload = cells, workload
-
-    def name(self, base: int = NameBase_FUNCTION) -> str:
-        return self.cells["Kernel Name"] if base == self.NameBase_DEMANGLED else "function"
-
-    def workload_type(self) -> int:
-        return self.workload
-
-    def metric_names(self) -> list[str]:
-        return [name for name in self.cells if "__" in name]
-
-    def __getitem__(self, name: str) -> SimpleNamespace:
-        text = self.cells[name]
-        return SimpleNamespace(
-            unit=lambda: COLUMNS.get(name, ""),
-            as_double=lambda: ncu_units.number(text),
-            as_string=lambda: text,
-        )
-
-    def nvtx_state(self) -> Any:
-        domain = SimpleNamespace(
-            name=lambda: "<default domain>",
-            push_pop_ranges=lambda: ("gpuperf:step",),
-            start_end_ranges=lambda: (),
-        )
-        return SimpleNamespace(domains=lambda: (0,), domain_by_id=lambda _: domain)
+Module = Callable[..., None]
 
 
-def action(kernel: dict[str, str], workload: int = Action.WorkloadType_KERNEL) -> Action:
+def result(cells: dict[str, str], workload: str = "kernel") -> dict[str, Any]:
+    """A kernel or range, as the stand-in for NVIDIA's module has it."""
     sizes = {"grid": (1024, 2, 1), "block": (128, 1, 1)}
     attributes = {
         f"launch__{what}_dim_{axis}": str(number)
@@ -454,29 +431,32 @@ def action(kernel: dict[str, str], workload: int = Action.WorkloadType_KERNEL) -
     capability = {"major": "9", "minor": "0"}
     attributes |= {f"device__attribute_compute_capability_{k}": v for k, v in capability.items()}
     attributes["device__attribute_architecture"] = "not asked for"
-    return Action({**kernel, **attributes}, workload)
+    metrics = {name: text for name, text in cells.items() if "__" in name}
+    return {
+        "name": cells["Kernel Name"],
+        "workload": workload,
+        "texts": {**metrics, **attributes},
+        "units": {name: COLUMNS[name] for name in metrics if name in COLUMNS},
+    }
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts a module in place of NVIDIA's that gives these results of any file."""
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
+    """Puts a module in place of NVIDIA's, which has these results of any file."""
+    folder = tmp_path / "extras"
+    folder.mkdir()
+    shutil.copy(stand_in_ncu_report.__file__, folder / "ncu_report.py")
+    monkeypatch.syspath_prepend(folder)
 
-    def put(*actions: Action, error: Exception | None = None) -> None:
-        found = SimpleNamespace(num_actions=lambda: len(actions), action_by_idx=actions.__getitem__)
-
-        def load_report(path: str) -> SimpleNamespace:
-            assert Path(path).read_bytes() == REP
-            if error:
-                raise error
-            return SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: found)
-
-        monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=load_report))
+    def put(*results: dict[str, Any], fails: str = "") -> None:
+        script = {"results": results, "fails": fails}
+        (folder / "ncu_report.json").write_text(json.dumps(script), encoding="utf-8")
 
     return put
 
 
-def test_the_module_gives_what_the_csv_has(rep: Path, module: Callable[..., None]) -> None:
-    module(action(KERNEL), action(LONGER))
+def test_the_module_gives_what_the_csv_has(rep: Path, module: Module) -> None:
+    module(result(KERNEL), result(LONGER))
     report, expected = ncu_report.read(rep), of(page(KERNEL, LONGER))
     assert (report.arch, report.device, report.metrics) == (
         expected.arch,
@@ -491,22 +471,43 @@ def test_the_module_gives_what_the_csv_has(rep: Path, module: Callable[..., None
         assert row.nvtx == ("gpuperf:step",)
 
 
-def test_the_module_knows_ranges(rep: Path, module: Callable[..., None]) -> None:
-    module(action(RANGE, Action.WorkloadType_RANGE))
+def test_the_module_knows_ranges(rep: Path, module: Module) -> None:
+    module(result(RANGE, "range"))
     assert ncu_report.read(rep).rows[0].kind == "range"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("bad magic"), OSError(), KeyError("x")])
-def test_whatever_the_module_raises(
-    error: Exception, rep: Path, module: Callable[..., None]
-) -> None:
-    module(error=error)
-    assert "ncu_report did not open it" in refusal(ncu_report.read, rep, BadFile)
+def test_units_that_differ_between_results(rep: Path, module: Module) -> None:
+    other = result(LONGER)
+    other["units"]["gpu__time_duration.sum"] = "us"
+    module(result(KERNEL), other)
+    said = refusal(ncu_report.read, rep, BadFile)
+    assert 'the unit of gpu__time_duration.sum is "us" here, "ns" there' in said
 
 
-def test_a_report_without_results(rep: Path, module: Callable[..., None]) -> None:
+def test_whatever_the_module_raises(rep: Path, module: Module) -> None:
+    module(fails="bad magic")
+    said = refusal(ncu_report.read, rep, BadFile)
+    assert "ncu_report did not open it: bad magic: step.ncu-rep" in said
+
+
+def test_a_report_without_results(rep: Path, module: Module) -> None:
     module()
     assert "has no kernel" in refusal(ncu_report.read, rep, BadFile)
+
+
+def test_where_the_module_crashes_the_executable_is_asked(
+    rep: Path, module: Module, program: Program
+) -> None:
+    module(fails="crash")
+    program(page(KERNEL))
+    assert ncu_report.read(rep).rows[0].values["cycles"] == 5_000
+
+
+@pytest.mark.usefixtures("no_program")
+def test_where_the_module_crashes_and_there_is_no_executable(rep: Path, module: Module) -> None:
+    module(fails="crash")
+    said = refusal(ncu_report.read, rep, BadFile)
+    assert "ncu_report ended the process that read this (signal 9)" in said
 
 
 def test_a_module_that_does_not_load_is_as_none(
@@ -516,7 +517,6 @@ def test_a_module_that_does_not_load_is_as_none(
     broken = rep.parent / "modules"
     broken.mkdir()
     (broken / "ncu_report.py").write_text("raise OSError('libgcc_s.so')", encoding="utf-8")
-    monkeypatch.delitem(sys.modules, "ncu_report")
     monkeypatch.syspath_prepend(broken)
     assert ncu_report.read(rep).rows
 
