@@ -7,8 +7,10 @@ that window depends on what a program does first: the conversion of its weights,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pytest_gpuperf.collect.totals import total
+from pytest_gpuperf.collect.trace import COUNTED as COUNTED_KINDS
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import PAPER_WINDOW, KernelTable, Sample, Window
@@ -17,13 +19,28 @@ SKIPPED = 10
 COUNTED = 100
 
 
-def window(launches: Sequence[Mapping[str, float]], collector: str) -> Window:
+def window(launches: Sequence[Mapping[str, float]], collector: str, kernels: KernelTable) -> Window:
     """The window among the `launches` of a process, counted from its start.
 
-    A launch is its values by the catalogue's names. Raises MeasurementError where the process
-    launched nothing after the first 10.
+    A launch is its values by the catalogue's names, and `kernels` the table of all of them. Raises
+    MeasurementError where the process launched nothing after the first 10.
     """
-    return window_of(launches[SKIPPED : SKIPPED + COUNTED], collector)
+    found = launches[SKIPPED : SKIPPED + COUNTED]
+    return window_of(found, collector, _within(kernels))
+
+
+def _within(kernels: KernelTable) -> KernelTable:
+    """The launches of the window among those of the process; copies and fills are not counted."""
+    launches = [launch for launch in kernels.launches if launch.kind in COUNTED_KINDS]
+    found = launches[SKIPPED : SKIPPED + COUNTED]
+    names = tuple(dict.fromkeys(kernels.names[launch.name] for launch in found))
+    return replace(
+        kernels,
+        names=names,
+        launches=tuple(replace(x, name=names.index(kernels.names[x.name])) for x in found),
+        # What is idle before the first step is the host's set-up.
+        idle=0.0,
+    )
 
 
 def window_of(

@@ -73,11 +73,39 @@ class Trace:
 
 def trace(step: Callable[[], object], synchronize: Callable[[], None]) -> Trace:
     """Traces one execution of `step` on the current CUDA device."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as made:
+    tracer = Tracer()
+    tracer.start()
+    try:
         step()
         synchronize()
+    finally:
+        made = tracer.stop()
+    return made()
+
+
+class Tracer:
+    """torch.profiler, around whatever is launched between `start` and `stop`."""
+
+    def __init__(self) -> None:
+        self._profile: Any = None
+
+    def start(self) -> None:
+        """From here on."""
+        from torch.profiler import ProfilerActivity, profile
+
+        # The calls of the CUDA runtime come with the device's activities; torch's operators do not,
+        # and nobody misses them.
+        self._profile = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
+        self._profile.start()
+
+    def stop(self) -> Callable[[], Trace]:
+        """Up to here, where the device has done its work. The result reads what was traced."""
+        made = self._profile
+        made.stop()
+        return lambda: _exported(made)
+
+
+def _exported(made: Any) -> Trace:
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         # The exported form is the only one that has grids and blocks.
         file = Path(folder) / "trace.json"

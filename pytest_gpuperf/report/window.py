@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from pytest_gpuperf import kernels
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Measurement
+from pytest_gpuperf.model import STEP, Measurement, Window
 from pytest_gpuperf.report import numbers
 
 SHOWN = ("cycles", "instructions")
@@ -31,10 +34,20 @@ def line(measurement: Measurement) -> str:
             if step.get(name):
                 part += f", {_percent(value / step[name])} of the step's"
             parts.append(part)
+    parts += _families(window)
     return (
         f"paper window, launches {window.skipped + 1} to {last} of a process ({window.collector}): "
         + "; ".join(parts)
     )
+
+
+def _families(window: Window) -> list[str]:
+    """What its launches are, the most frequent first; nothing where their names are not known."""
+    table = window.kernels
+    if table is None or table.mismatch:
+        return []
+    found = Counter(kernels.family(table.names[launch.name]) for launch in table.launches)
+    return ["its launches: " + ", ".join(f"{n} {family}" for family, n in found.most_common())]
 
 
 def _percent(share: float) -> str:

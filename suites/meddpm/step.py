@@ -27,6 +27,10 @@ class TrainingStep:
     numbers. The state to return to is the one at construction: weights as given, the random
     generators as they were then (seed them before), Adam without history.
 
+    Construction launches the kernels that a training script launches before its first step, and no
+    others: a process that runs one step and never resets it can be watched from its start, as the
+    paper's window does.
+
     Use it inside `optimization.applied(diffusion)`, which converts the weights.
     """
 
@@ -46,12 +50,10 @@ class TrainingStep:
         self.mask = volumes.mask.to(self.device)
         self.adam = torch.optim.Adam(self.diffusion.parameters(), lr=LEARNING_RATE)
         self._weights = [weight.detach().clone() for weight in self.diffusion.parameters()]
-        self._make_adam_state()
         self._cpu_generator = torch.get_rng_state()
         self._device_generator = (
             torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         )
-        self.reset()
 
     def __call__(self) -> Tensor:
         """One step. Returns the loss: a scalar on the device, detached."""
@@ -69,6 +71,8 @@ class TrainingStep:
     @torch.no_grad()
     def reset(self) -> None:
         """Restores weights, Adam's state, gradients and random generators, in place."""
+        if not self.adam.state:
+            self._make_adam_state()
         # Over all tensors at once, as Adam does it: a reset comes before every pass, and a launch
         # for each of some 700 tensors is time that nobody measures.
         torch._foreach_copy_(list(self.diffusion.parameters()), self._weights)

@@ -11,6 +11,7 @@ from pytest_gpuperf.collect.base import Beginning, Phases, Plan, Work
 from pytest_gpuperf.collect.cupti.collector import CuptiCollector
 from pytest_gpuperf.collect.cupti.window import WindowCounter
 from pytest_gpuperf.collect.errand import WINDOW, Errand
+from pytest_gpuperf.collect.trace import Trace, Traced
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.fresh import Finished
 from pytest_gpuperf.metrics import catalogue
@@ -22,10 +23,35 @@ PLAN = Plan(catalogue().hardware_set("core"))
 TEST = "tests/test_a.py::test_step"
 
 
-def counter(fake: Fake, timer: FakeTimer) -> WindowCounter:
+class ScriptedTracer:
+    """A Tracing: of so many kernels of alternating names, and a copy between the first two."""
+
+    def __init__(self, kernels: int = 13) -> None:
+        self.on = False
+        self._kernels = kernels
+
+    def start(self) -> None:
+        assert not self.on
+        self.on = True
+
+    def stop(self) -> Callable[[], Trace]:
+        assert self.on
+        self.on = False
+        names = [f"kernel_{place % 2}" for place in range(self._kernels)]
+        entries = [Traced(name, "kernel", (1, 1, 1), (32, 1, 1), 0.0, 2000.0) for name in names]
+        entries.insert(1, Traced("Memcpy HtoD", "copy", None, None, 0.0, 900.0))
+        return lambda: Trace(tuple(entries))
+
+
+def counter(fake: Fake, timer: FakeTimer, tracer: ScriptedTracer | None = None) -> WindowCounter:
     """What stands in the collector's place, over the scripted CUPTI."""
     return WindowCounter(
-        H200, "step", timer=timer, load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda
+        H200,
+        "step",
+        timer=timer,
+        tracer=tracer or ScriptedTracer(),
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
     )
 
 
@@ -66,6 +92,33 @@ def test_it_counts_from_the_beginning_of_the_test(fake: Fake, timer: FakeTimer) 
     assert fake.alive == 0
 
 
+def test_the_trace_of_the_same_execution_names_its_launches(fake: Fake, timer: FakeTimer) -> None:
+    tracer = ScriptedTracer()
+    window = counter(fake, timer, tracer)
+    window.begin()
+    found = window.collect(work(launching(fake, *range(1, 14))), PLAN).window
+    assert found is not None
+    table = found.kernels
+    assert table is not None
+    assert table.mismatch == ""
+    assert [table.names[launch.name] for launch in table.launches] == [
+        *("kernel_0", "kernel_1", "kernel_0")
+    ]
+    at = table.metrics.index("cycles")
+    assert [launch.values[at] for launch in table.launches] == [11, 12, 13]
+    assert not tracer.on
+
+
+def test_names_that_do_not_fit_are_not_given(fake: Fake, timer: FakeTimer) -> None:
+    window = counter(fake, timer, ScriptedTracer(kernels=14))
+    window.begin()
+    found = window.collect(work(launching(fake, *range(1, 14))), PLAN).window
+    assert found is not None
+    assert found.kernels is not None
+    assert "the trace has 14 kernels and the counters 13" in found.kernels.mismatch
+    assert {sample.metric for sample in found.samples} >= {"cycles", "instructions"}
+
+
 def test_another_measurement_of_the_test_is_passed_over(fake: Fake, timer: FakeTimer) -> None:
     window = counter(fake, timer)
     window.begin()
@@ -88,27 +141,33 @@ def test_a_step_that_raises_leaves_nothing_open(fake: Fake, timer: FakeTimer) ->
     def broken() -> None:
         raise RuntimeError("out of memory")
 
-    window = counter(fake, timer)
+    tracer = ScriptedTracer()
+    window = counter(fake, timer, tracer)
     window.begin()
     with pytest.raises(RuntimeError, match="out of memory"):
         window.collect(work(broken), PLAN)
     assert fake.alive == 0
+    assert not tracer.on
 
 
 def test_metrics_that_take_several_passes_cannot_be_counted_so(
     fake: Fake, timer: FakeTimer
 ) -> None:
     fake.set("passes", 2)
+    tracer = ScriptedTracer()
     with pytest.raises(MeasurementError, match="2 passes are needed"):
-        counter(fake, timer).begin()
+        counter(fake, timer, tracer).begin()
     assert fake.alive == 0
+    assert not tracer.on
 
 
 def test_a_machine_without_counters_says_so(fake: Fake, timer: FakeTimer) -> None:
     fake.fail("cuptiRangeProfilerEnable", 35)
+    tracer = ScriptedTracer()
     with pytest.raises(CountersUnavailable):
-        counter(fake, timer).begin()
+        counter(fake, timer, tracer).begin()
     assert fake.alive == 0
+    assert not tracer.on
 
 
 # The process that asks for it

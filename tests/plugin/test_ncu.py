@@ -154,7 +154,7 @@ def test_the_papers_window_stands_beside_the_step(ncu: Project) -> None:
     result.assert_outcomes(passed=2)
     said = (
         "paper window, launches 11 to 12 of a process (ncu): cycles 55000, 100 % of the "
-        "step's; instructions 9.2000 M, 100 % of the step's"
+        "step's; instructions 9.2000 M, 100 % of the step's; its launches: 2 other"
     )
     result.stdout.fnmatch_lines([f"  {said}"])
     assert said in (ncu.root / "report.md").read_text(encoding="utf-8")

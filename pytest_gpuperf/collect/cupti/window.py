@@ -9,25 +9,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from pytest_gpuperf.collect import paper
 from pytest_gpuperf.collect.base import Collected, Plan, Work
-from pytest_gpuperf.collect.cupti import driver, library
+from pytest_gpuperf.collect.cupti import driver, kernels, library
 from pytest_gpuperf.collect.cupti.session import RangeSession
 from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.collect.trace import Trace, Tracer
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Device, Metric
+from pytest_gpuperf.model import Device, Metric, Window
 
 _ROOM = 4096
 """Launches that are counted at most. What comes after the window has room as well: nobody says what
 CUPTI does to the launches of a pass that it has no room for."""
 
 
+class Tracing(Protocol):
+    """Notes what is launched, beside the counters (`trace.py`)."""
+
+    def start(self) -> None:
+        """From here on."""
+        ...
+
+    def stop(self) -> Callable[[], Trace]:
+        """Up to here; the result reads what was noted."""
+        ...
+
+
 class WindowCounter:
     """In a collector's place, in a fresh process: counts the first launches of a test.
 
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes.
+    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. A
+    trace of the same execution lends the launches their names.
     """
 
     name = "cupti (window)"
@@ -39,12 +54,15 @@ class WindowCounter:
         measurement: str,
         *,
         timer: DeviceTimer | None = None,
+        tracer: Tracing | None = None,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
     ) -> None:
         self._device = device
         self._measurement = measurement
         self._timer = timer or CudaTimer()
+        self._tracer = tracer or Tracer()
+        self._tracing = False
         self._load_cupti = load_cupti
         self._load_driver = load_driver
         self._metrics: tuple[Metric, ...] = ()
@@ -62,6 +80,8 @@ class WindowCounter:
         """Starts to count. Raises CountersUnavailable where that cannot be."""
         # The profiler wants a CUDA context, and waiting makes one without launching anything.
         self._timer.synchronize()
+        self._tracer.start()
+        self._tracing = True
         core = catalogue().hardware_set("core")
         self._metrics = tuple(m for m in core if m.hardware_name(self._device.arch))
         session = RangeSession(
@@ -71,12 +91,16 @@ class WindowCounter:
             cupti=self._load_cupti(),
             cuda=self._load_driver(),
         )
-        session.__enter__()
+        try:
+            session.__enter__()
+        except BaseException:
+            self.close()
+            raise
+        self._session = session
         if not session.metrics:
-            session.close()
+            self.close()
             reasons = "; ".join(dict.fromkeys(entry.reason for entry in session.unsupported))
             raise CountersUnavailable(f"no counter can be read: {reasons}", "See `gpuperf doctor`")
-        self._session = session
         try:
             session.begin()
         except BaseException:
@@ -93,19 +117,26 @@ class WindowCounter:
             work.step()
             self._timer.synchronize()
             counted = self._session.end()
+            self._tracing = False
+            traced = self._tracer.stop()
         finally:
             self.close()
-        return Collected((), window=paper.window(self._named(counted), "cupti"))
+        return Collected((), window=self._window(counted, traced()))
 
     def close(self) -> None:
         """Stops counting, whatever came of it."""
         if self._session is not None:
             self._session.close()
             self._session = None
+        if self._tracing:
+            self._tracing = False
+            self._tracer.stop()
 
-    def _named(self, counted: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    def _window(self, counted: Sequence[Mapping[str, float]], traced: Trace) -> Window:
         named = {m.hardware_name(self._device.arch): m.name for m in self._metrics}
-        return [
+        launches = [
             {named[hw]: value for hw, value in launch.items() if math.isfinite(value)}
             for launch in counted
         ]
+        every = kernels.table(traced, self._metrics, self._device.arch, counted)
+        return paper.window(launches, "cupti", every)
