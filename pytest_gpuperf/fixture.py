@@ -28,7 +28,6 @@ from pytest_gpuperf.model import (
     STEP,
     Device,
     Expectation,
-    KernelTable,
     Measurement,
     Outcome,
     Scalar,
@@ -138,9 +137,9 @@ class GpuPerf:
             else Judged(measurements, ())
         )
         if self._wants_kernels(judged):
-            kernels = self._instrument.kernels(work, plan)
-            if kernels is not None:
-                judged = with_kernels(judged, kernels)
+            first, *others = judged.measurements
+            first = self._instrument.with_kernels(first, work, plan)
+            judged = replace(judged, measurements=(first, *others))
         judged = blaming.blamed(judged, self._settings, self.device)
         if self._settings.protocol == PAPER_WINDOW:
             judged = self._with_window(judged, work)
@@ -249,12 +248,6 @@ class GpuPerf:
 
     def _command(self) -> str:
         return shlex.join(selection(self._config.invocation_params.args))
-
-
-def with_kernels(judged: Judged, kernels: KernelTable) -> Judged:
-    """The same with the kernels of the session's own process."""
-    first, *others = judged.measurements
-    return replace(judged, measurements=(replace(first, kernels=kernels), *others))
 
 
 def traits_of(item: pytest.Item) -> TestTraits:

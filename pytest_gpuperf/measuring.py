@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.base import (
     WindowCollector,
     Work,
 )
+from pytest_gpuperf.collect.execution import Stopwatch
 from pytest_gpuperf.collect.replay import RecordedRun
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.metrics import catalogue
@@ -30,7 +31,6 @@ from pytest_gpuperf.model import (
     Conditions,
     Device,
     Fingerprint,
-    KernelTable,
     Measurement,
     Sample,
     Scalar,
@@ -102,13 +102,21 @@ class Instrument:
             return found
         return (self._measure(source, subject, work, plan),)
 
-    def kernels(self, work: Work, plan: Plan) -> KernelTable | None:
-        """Every kernel of the step by itself; None where nothing here can tell them apart."""
+    def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
+        """The same with every kernel of the step by itself, and the seconds that this took.
+
+        Unchanged where nothing here can tell kernels apart.
+        """
         source = self._source
         if isinstance(source, RecordedRun) or not isinstance(source, KernelCollector):
-            return None
+            return measurement
         with files.locked(f"device {self.device.identity}"):
-            return source.kernels(work, plan.metrics)
+            watch = Stopwatch()
+            kernels = source.kernels(work, plan.metrics)
+            seconds = watch.lap()
+        found = measurement.fingerprint
+        settings = {**found.settings, "kernels_s": seconds}
+        return replace(measurement, kernels=kernels, fingerprint=replace(found, settings=settings))
 
     def begin(self) -> None:
         """A test begins: for what counts from there on."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -213,7 +214,7 @@ class RangeSession:
             maxNumOfRanges=self._max_ranges,
             maxNumRangeTreeNodes=self._max_ranges,
         ).counterDataSize
-        self._image = ctypes.create_string_buffer(size)
+        self._image = _zeroes(size)
         self._fresh = True
 
     def _disable(self) -> None:
@@ -238,8 +239,9 @@ class RangeSession:
 
     def _set_config(self) -> None:
         configuration, image = self._parts()
-        # CUPTI is given a clean image: what Initialize leaves untouched is not from a round before.
-        ctypes.memset(image, 0, len(image))
+        if not self._fresh:
+            # CUPTI is given a clean image: what it leaves untouched is not from a round before.
+            ctypes.memset(image, 0, len(image))
         self._cupti.call(
             abi.RangeCounterDataImageInitialize,
             pRangeProfilerObject=self._profiler,
@@ -319,6 +321,11 @@ class RangeSession:
         if self._configuration is None or self._image is None or self._profiler is None:
             raise MeasurementError("the range session is not open, or has no metric to collect")
         return self._configuration, self._image
+
+
+def _zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
+    """A buffer whose memory is only there once it is written to: an image may have a gigabyte."""
+    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
 
 
 def _compare(expected: Sequence[str], values: Values) -> None:
