@@ -80,6 +80,8 @@ class Command:
 def started(project: Project, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[Command]:
     """Runs `gpuperf record` beside this test, and ends it with the block at the latest."""
     words = [sys.executable, "-m", "pytest_gpuperf", "record", *arguments]
+    # A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(words, stdout=stdout, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield Command(project, process)
