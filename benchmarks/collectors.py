@@ -3,8 +3,9 @@
     python -m benchmarks.collectors --out DIR [-- PYTEST-ARGS]
     python -m benchmarks.collectors --from DIR
 
-measures one test three times, with the paper's 17 metrics: by CUPTI (the step, and every kernel),
-by ncu's range replay, and by ncu's kernel replay. Keeps the run files in DIR, and prints what each
+measures one test with the paper's 17 metrics by CUPTI (the step, and every kernel), by ncu's range
+replay and by its kernel replay, and with the core metrics by its application-range replay. Keeps
+the run files in DIR, where those that are there already are not made again, and prints what each
 took and what it found. Costs are those of counting alone, warm and without any start-up: for ncu,
 from cudaProfilerStart to cudaProfilerStop in the process that it profiles. Exits with 1 when ours
 take more than their share of ncu's time, or counts differ by more than they may.
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf import runs
-from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, KernelTable, Measurement
@@ -29,10 +30,14 @@ from pytest_gpuperf.report import numbers
 
 DEFAULT = ("suites/meddpm", "-k", "test_training_step and tf32 and not channels_last")
 COMMON = ("--gpuperf-metrics=paper", "--gpuperf-rounds=1", "--gpuperf-no-judge", "-q")
-OURS, RANGE, KERNEL = "cupti", "ncu-range", "ncu-kernel"
+OURS, RANGE, KERNEL, AGAIN = "cupti", "ncu-range", "ncu-kernel", "ncu-app-range"
 HOW = {
     OURS: ("--gpuperf-collector=cupti", "--gpuperf-kernels=always"),
     RANGE: ("--gpuperf-collector=ncu", "--gpuperf-ncu-replay=range", "--gpuperf-kernels=never"),
+    AGAIN: (
+        *("--gpuperf-collector=ncu", "--gpuperf-ncu-replay=app-range", "--gpuperf-kernels=never"),
+        "--gpuperf-metrics=core",
+    ),
     KERNEL: ("--gpuperf-collector=ncu", "--gpuperf-ncu-replay=kernel", "--gpuperf-kernels=always"),
 }
 """Run files, by name, and the flags that make them."""
@@ -59,18 +64,29 @@ class Row:
 
 
 def measure(folder: Path, arguments: Sequence[str]) -> None:
-    """Makes the three runs. Raises CalledProcessError when one of them fails."""
+    """Makes the runs that are missing. Raises CalledProcessError when one of them fails."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, flags in HOW.items():
         file = folder / f"{name}.json.xz"
+        if file.exists():
+            print(f"{name}: is there", flush=True)
+            continue
         print(f"{name} ...", flush=True)
         command = [sys.executable, "-m", "pytest", *arguments, *COMMON, *flags]
         subprocess.run([*command, f"--gpuperf-run={file}"], check=True)
 
 
 def loaded(folder: Path) -> dict[str, Measurement]:
-    """The measurement of each run. Raises UsageFailure and BadFile."""
-    return {name: runs.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
+    """The measurement of each run.
+
+    Raises BadFile, and UsageFailure for runs that are not there or that are of several GPUs.
+    """
+    found = {name: runs.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
+    devices = {measurement.fingerprint.device for measurement in found.values()}
+    if len(devices) > 1:
+        said = ", ".join(sorted(f"{device.name} {device.identity}" for device in devices))
+        raise UsageFailure(f"{folder}: the runs are of several GPUs, {said}. Measure all on one")
+    return found
 
 
 def costs(found: dict[str, Measurement]) -> Iterator[Row]:
@@ -88,13 +104,17 @@ def costs(found: dict[str, Measurement]) -> Iterator[Row]:
 
 def values(found: dict[str, Measurement]) -> Iterator[Row]:
     """The whole step, counted as one range by both."""
-    ours, theirs = _step(found[OURS]), _step(found[RANGE])
+    yield from _values("", _step(found[OURS]), _step(found[RANGE]))
+    yield from _values(", application-range replay", _step(found[OURS]), _step(found[AGAIN]))
+
+
+def _values(how: str, ours: dict[str, float], theirs: dict[str, float]) -> Iterator[Row]:
     for name, metric in catalogue().metrics.items():
         if name in ours and name in theirs and metric.hardware:
             ratio = ours[name] / theirs[name] if theirs[name] else math.nan
             wanted = f"within {WITHIN:.0%}" if name in AGREEING else ""
             yield Row(
-                name,
+                name + how,
                 numbers.value(ours[name], metric.unit),
                 numbers.value(theirs[name], metric.unit),
                 ratio,

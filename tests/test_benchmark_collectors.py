@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import collectors
-from benchmarks.collectors import KERNEL, OURS, RANGE
+from benchmarks.collectors import AGAIN, KERNEL, OURS, RANGE
 from pytest_gpuperf import files, runs
 from pytest_gpuperf.collect import ncu_report, ncu_step
 from pytest_gpuperf.model import KernelTable, Measurement, Scalar
@@ -56,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         RANGE: made(values, profiled_s=64.5),
         KERNEL: replace(made({}, profiled_s=436.0), kernels=kernels.kernels),
+        AGAIN: made({"instructions": values["instructions"]}),
     }
     for name, one in found.items():
         runs.save(run([one]), tmp_path / f"{name}.json.xz")
@@ -103,6 +104,23 @@ def test_the_documentation_has_the_same_rows(folder: Path) -> None:
     lines = collectors.markdown(folder).splitlines()
     assert lines[2] == "| the whole step | 2.7 s | 64.5 s | 1/23.9 | at least 15 |"
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_runs_of_several_gpus_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = folder / f"{RANGE}.json.xz"
+    (one,) = runs.load(file).measurements
+    elsewhere = replace(one.fingerprint, device=replace(H200, identity="another"))
+    runs.save(run([replace(one, fingerprint=elsewhere)]), file)
+    assert collectors.main(["--from", str(folder)]) == 4
+    assert "the runs are of several GPUs" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_not_measured_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collectors.main(["--out", str(folder)]) == 1
+    said = capsys.readouterr().out
+    assert [name for name in collectors.HOW if f"{name}: is there" in said] == [*collectors.HOW]
 
 
 def test_missing_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
