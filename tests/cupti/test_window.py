@@ -24,7 +24,10 @@ TEST = "tests/test_a.py::test_step"
 
 
 class ScriptedTracer:
-    """A Tracing: of so many kernels of alternating names, and a copy between the first two."""
+    """A Tracing: of so many kernels of alternating names, and a copy between the first two.
+
+    CUPTI's own kernels come with them, one before each.
+    """
 
     def __init__(self, kernels: int = 13) -> None:
         self.on = False
@@ -38,8 +41,12 @@ class ScriptedTracer:
         assert self.on
         self.on = False
         names = [f"kernel_{place % 2}" for place in range(self._kernels)]
-        entries = [Traced(name, "kernel", (1, 1, 1), (32, 1, 1), 0.0, 2000.0) for name in names]
-        entries.insert(1, Traced("Memcpy HtoD", "copy", None, None, 0.0, 900.0))
+        entries = [
+            Traced(name, "kernel", (1, 1, 1), (32, 1, 1), 0.0, 2000.0)
+            for kernel in names
+            for name in ("WaitNs", kernel)
+        ]
+        entries.insert(2, Traced("Memcpy HtoD", "copy", None, None, 0.0, 900.0))
         return lambda: Trace(tuple(entries))
 
 

@@ -25,6 +25,10 @@ _ROOM = 4096
 """Launches that are counted at most. What comes after the window has room as well: nobody says what
 CUPTI does to the launches of a pass that it has no room for."""
 
+_WAITING = "WaitNs"
+"""CUPTI's own kernel, of 80 us, which it launches before each one that it counts (13.0, H200). The
+trace has it, and the counters do not."""
+
 
 class Tracing(Protocol):
     """Notes what is launched, beside the counters (`trace.py`)."""
@@ -138,5 +142,6 @@ class WindowCounter:
             {named[hw]: value for hw, value in launch.items() if math.isfinite(value)}
             for launch in counted
         ]
-        every = kernels.table(traced, self._metrics, self._device.arch, counted)
+        entries = tuple(entry for entry in traced.entries if entry.name != _WAITING)
+        every = kernels.table(Trace(entries), self._metrics, self._device.arch, counted)
         return paper.window(launches, "cupti", every)
