@@ -186,6 +186,8 @@ class CuptiCollector:
         if not named:
             return _Counted({}, _unsupported(plan.metrics, absent), {"passes": 0})
         rounds: list[tuple[Values, Values]] = []
+        phases_s = 0.0
+        watch = Stopwatch()
         with RangeSession(
             tuple(named.values()),
             max(1, len(ranges)),
@@ -194,8 +196,11 @@ class CuptiCollector:
         ) as session:
             refused = {entry.metric: entry.reason for entry in session.unsupported}
             absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
-            if session.metrics:
-                rounds = [self._round(work, session, ranges) for _ in range(plan.rounds)]
+            for _ in range(plan.rounds if session.metrics else 0):
+                step = self._step_round(work, session)
+                watch.lap()
+                rounds.append((step, self._phase_round(work, session, ranges) if ranges else {}))
+                phases_s += watch.lap()
         metrics = [metric for metric in plan.metrics if metric.name not in absent]
         series, problems = _series(metrics, named, rounds, ranges)
         settings: dict[str, Scalar] = {
@@ -204,12 +209,11 @@ class CuptiCollector:
             "counter_passes": session.passes * len(rounds) * (2 if ranges else 1),
             "ranges": 1 + len(ranges),
             "reopened": session.reopened,
+            "phases_s": phases_s,
         }
         return _Counted(series, _unsupported(plan.metrics, absent) + problems, settings)
 
-    def _round(
-        self, work: Work, session: RangeSession, ranges: Sequence[PhaseRange]
-    ) -> tuple[Values, Values]:
+    def _step_round(self, work: Work, session: RangeSession) -> Values:
         def whole() -> None:
             session.push(STEP)
             work.step()
@@ -217,6 +221,11 @@ class CuptiCollector:
             self._timer.synchronize()
             session.pop()
 
+        return session.round([STEP], whole, prepare=lambda: prepare(work, self._timer))
+
+    def _phase_round(
+        self, work: Work, session: RangeSession, ranges: Sequence[PhaseRange]
+    ) -> Values:
         def in_phases() -> None:
             marker = RangeMarker(session, self._timer.synchronize, ranges)
             with work.phases.heard_by(marker):
@@ -224,14 +233,10 @@ class CuptiCollector:
             self._timer.synchronize()
             marker.finish()
 
-        def reset() -> None:
-            prepare(work, self._timer)
-
-        step = session.round([STEP], whole, prepare=reset)
-        if not ranges:
-            return step, {}
         names = [entry.name for entry in ranges]
-        return step, session.round(names, in_phases, prepare=reset, undefined=True)
+        return session.round(
+            names, in_phases, prepare=lambda: prepare(work, self._timer), undefined=True
+        )
 
 
 @dataclass(frozen=True)
