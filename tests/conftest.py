@@ -43,4 +43,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.filterwarnings("error"))
+            # First, so that a test of its own accord may let one pass.
+            item.add_marker(pytest.mark.filterwarnings("error"), append=False)

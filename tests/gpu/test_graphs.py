@@ -104,7 +104,7 @@ def test_torch_replays_graphs_as_before() -> None:
     torch.cuda.synchronize()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
 def test_the_graphs_of_a_compiled_step() -> None:
     import torch
 
