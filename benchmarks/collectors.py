@@ -91,8 +91,10 @@ def loaded(folder: Path) -> dict[str, Measurement]:
 
 def costs(found: dict[str, Measurement]) -> Iterator[Row]:
     """Seconds of counting, ours and ncu's."""
+    # ncu's range is the step alone: our passes over its phases are not part of the comparison.
+    step_s = _seconds(found[OURS], "counters_s") - _seconds(found[OURS], "phases_s")
     for what, ours, ncu in (
-        ("the whole step", _seconds(found[OURS], "counters_s"), found[RANGE]),
+        ("the whole step", step_s, found[RANGE]),
         ("every kernel", _seconds(found[OURS], "kernels_s"), found[KERNEL]),
     ):
         theirs = _seconds(ncu, "profiled_s")
@@ -104,23 +106,32 @@ def costs(found: dict[str, Measurement]) -> Iterator[Row]:
 
 def values(found: dict[str, Measurement]) -> Iterator[Row]:
     """The whole step, counted as one range by both."""
-    yield from _values("", _step(found[OURS]), _step(found[RANGE]))
-    yield from _values(", application-range replay", _step(found[OURS]), _step(found[AGAIN]))
-
-
-def _values(how: str, ours: dict[str, float], theirs: dict[str, float]) -> Iterator[Row]:
+    ours, ranged, again = (_step(found[name]) for name in (OURS, RANGE, AGAIN))
     for name, metric in catalogue().metrics.items():
-        if name in ours and name in theirs and metric.hardware:
-            ratio = ours[name] / theirs[name] if theirs[name] else math.nan
-            wanted = f"within {WITHIN:.0%}" if name in AGREEING else ""
-            yield Row(
-                name + how,
-                numbers.value(ours[name], metric.unit),
-                numbers.value(theirs[name], metric.unit),
-                ratio,
-                wanted,
-                not wanted or abs(ratio - 1) <= WITHIN,
-            )
+        if name in ours and name in ranged and metric.hardware:
+            wanted = WITHIN if name in AGREEING else None
+            yield _compared(name, ours[name], ranged[name], metric.unit, wanted)
+    for name in ("cycles", "active_cycles", "instructions", "duration"):
+        if name in ours and name in again:
+            what, unit = f"{name}, application-range replay", catalogue().metrics[name].unit
+            yield _compared(what, ours[name], again[name], unit)
+    for what, theirs in (("range", ranged), ("application-range", again)):
+        one, other = _stretched(ours), _stretched(theirs)
+        if one and other:
+            label = f"duration / unprofiled step time, {what} replay"
+            yield Row(label, f"{one:.4f}", f"{other:.4f}", one / other)
+
+
+def _stretched(step: dict[str, float]) -> float:
+    """How many times as long as without counters the step took while it was counted, or 0."""
+    return step["duration"] / 1e6 / step["step_time"] if {"duration", "step_time"} <= {*step} else 0
+
+
+def _compared(what: str, ours: float, theirs: float, unit: str, within: float | None = None) -> Row:
+    ratio = ours / theirs if theirs else math.nan
+    wanted = f"within {within:.0%}" if within else ""
+    good = within is None or abs(ratio - 1) <= within
+    return Row(what, numbers.value(ours, unit), numbers.value(theirs, unit), ratio, wanted, good)
 
 
 def kernels(found: dict[str, Measurement]) -> Iterator[Row]:
@@ -133,23 +144,18 @@ def kernels(found: dict[str, Measurement]) -> Iterator[Row]:
         if not one or len(one) != len(other):
             yield Row(f"{name}, kernels", str(len(one)), str(len(other)), math.nan, "", False)
             continue
-        near = math.fsum(a for a, b in zip(one, other, strict=True) if _near(a, b))
-        share = near / math.fsum(one)
-        wanted = f"at least {KERNEL_SHARE:.0%}" if name == "instructions" else ""
-        unit = catalogue().metrics[name].unit
-        yield Row(
-            f"{name}, sum over {len(one)} kernels",
-            numbers.value(math.fsum(one), unit),
-            numbers.value(math.fsum(other), unit),
-            math.fsum(one) / math.fsum(other),
-        )
+        what, unit = f"{name}, sum over {len(one)} kernels", catalogue().metrics[name].unit
+        wanted = WITHIN if name in AGREEING else None
+        yield _compared(what, math.fsum(one), math.fsum(other), unit, wanted)
         if name == "instructions":
+            near = math.fsum(a for a, b in zip(one, other, strict=True) if _near(a, b))
+            share = near / math.fsum(one)
             yield Row(
                 f"{name} of kernels within {KERNEL_WITHIN:.1%} of ncu's",
                 f"{share:.2%}",
                 "",
                 share,
-                wanted,
+                f"at least {KERNEL_SHARE:.0%}",
                 share >= KERNEL_SHARE,
             )
 

@@ -18,6 +18,7 @@ from pytest_gpuperf.collect import ncu_report, ncu_step
 from pytest_gpuperf.model import KernelTable, Measurement, Scalar
 from tests.examples import H200, measurement, run
 
+RUNS = Path(__file__).parent.parent / "docs" / "runs" / "collectors"
 DATA = Path(__file__).parent / "data" / "ncu" / "tf32-step"
 
 
@@ -51,7 +52,12 @@ def folder(tmp_path: Path) -> Path:
     ours = json.loads((DATA / "step.json").read_text(encoding="utf-8"))
     found = {
         OURS: replace(
-            made({k: v for k, v in ours.items() if k in values}, counters_s=2.7, kernels_s=21.4),
+            made(
+                {k: v for k, v in ours.items() if k in values},
+                counters_s=5.2,
+                phases_s=2.5,
+                kernels_s=21.4,
+            ),
             kernels=table(1117),
         ),
         RANGE: made(values, profiled_s=64.5),
@@ -76,6 +82,14 @@ def test_what_was_reached_and_what_was_not(
     assert {what for what, row in rows.items() if "NOT REACHED" in row} == {"cycles"}
     near = rows["instructions of kernels within 0.1% of ncu's"]
     assert float(re.findall(r"([\d.]+)%", near)[1]) > 99.9
+
+
+def test_all_that_was_measured_on_one_h200(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collectors.main(["--from", str(RUNS)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    # ncu's range is 6 % longer than the step, and so are the cycles elapsed in it.
+    assert [row.split()[0] for row in said if "NOT REACHED" in row] == ["cycles"]
+    assert sum("within 2%" in row or "at least" in row for row in said) == 9
 
 
 def test_a_cost_beyond_its_share_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Scalar
 from pytest_gpuperf.report import blame as kernels
 from pytest_gpuperf.report import expectations, numbers, table
 
+_LEAST_PART = 0.05
+"""The part of the largest change of a phase below which another's is not said."""
 _WIDTH = 96
 """The width of a message in a test's report, which pytest indents and JUnit keeps."""
 
@@ -113,15 +115,26 @@ def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
 
 
 def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str]:
-    """Which phase of the step the first regressed metric changed in."""
+    """Which phases of the step the first regressed metric changed in.
+
+    Not those whose part in it is small: short phases are noisy, and nobody asks about them.
+    """
     metric = next((v.metric for v in failing if v.outcome is Outcome.REGRESSED), None)
-    known = [
-        v for v in verdicts if v.metric == metric and v.phase != STEP and v.baseline is not None
+    changes = {
+        v: v.measured - v.baseline
+        for v in verdicts
+        if v.metric == metric
+        and v.phase != STEP
+        and v.baseline is not None
+        and v.measured is not None
+    }
+    least = _LEAST_PART * max(map(abs, changes.values()), default=0.0)
+    moved = [
+        f"{verdict.phase} {numbers.change(verdict)}"
+        for verdict, change in changes.items()
+        if abs(change) >= least
     ]
-    if not known:
-        return []
-    moved = ", ".join(f"{verdict.phase} {numbers.change(verdict)}" for verdict in known)
-    return [f"  {metric} by phase: {moved}"]
+    return [f"  {metric} by phase: {', '.join(moved)}"] if moved else []
 
 
 _WORST_FIRST = (

@@ -204,6 +204,17 @@ def test_a_second_clean_step_blames_nothing(found: dict[str, Result]) -> None:
     assert (result.as_expected, result.suspects, result.same_launches) == (True, (), True)
 
 
+def test_all_ten_were_found_on_an_h200_and_no_innocent_kernel() -> None:
+    results = suspects.results(suspects.load(CHECKOUT / "docs" / "runs" / "causes"))
+    assert suspects.missed(results) == []
+    assert [result.rank for result in results if result.name != suspects.NONE].count(1) == 9
+    clean = [result for result in results if result.name == suspects.NONE]
+    assert [(result.configuration, result.suspects) for result in clean] == [
+        ("tf32", ()),
+        ("tf32_channels_last", ()),
+    ]
+
+
 def test_the_recorded_adam_without_foreach_is_found() -> None:
     """Both sides as they were measured, without counters."""
     result = of(traced("adam-foreach-off"), "adam-loop", traced("tf32"))

@@ -97,7 +97,7 @@ def test_a_replay_of_the_recorded_run_judges_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tf32_takes_fewer_cycles", "tf32_takes_fewer_instructions"])
 def test_tf32_that_was_switched_off_breaks_its_claims(name: str) -> None:
     (claim,) = (claim for claim in CLAIMS if claim.name == name)
-    over = runs.load(RUNS / "h200-tf32-broken.json").measurements
+    over = runs.load(RUNS / "h200-tf32-broken.json.xz").measurements
     (baseline,) = (
         measurement
         for measurement in runs.load(RUNS / "h200-meddpm.json").measurements

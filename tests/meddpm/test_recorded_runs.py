@@ -26,7 +26,7 @@ def test_a_run_that_did_not_make_the_baseline_passes() -> None:
 
 
 def test_tf32_broken_on_purpose_fails_and_says_what_and_by_how_much() -> None:
-    judged = replay("h200-tf32-broken.json", "-k", "tf32 and not channels")
+    judged = replay("h200-tf32-broken.json.xz", "-k", "tf32 and not channels")
     assert judged.returncode == 1, judged.stdout
     assert "configuration: tf32" in judged.stdout
     (row,) = (
@@ -34,8 +34,21 @@ def test_tf32_broken_on_purpose_fails_and_says_what_and_by_how_much() -> None:
         for line in judged.stdout.split("= gpuperf =")[0].splitlines()
         if line.startswith("  instructions ")
     )
-    change = ["61.606", "G", "524.79", "G", "x8.52"]
+    change = ["61.606", "G", "519.80", "G", "x8.44"]
     assert row == ["instructions", *change, "0.01", "%", "0.011", "%", "regressed"]
+
+
+def test_its_message_ends_with_the_kernels_that_did_it() -> None:
+    judged = replay("h200-tf32-broken.json.xz", "-k", "tf32 and not channels")
+    said = judged.stdout.split("= gpuperf =")[0].splitlines()
+    begin = next(number for number, line in enumerate(said) if line.startswith("kernels: "))
+    end = next(number for number, line in enumerate(said) if line.startswith("If the change"))
+    assert said[begin] == "kernels: +834 ms (x4.61) in a step, 100 % of it explained:"
+    assert said[begin + 1].split() == [
+        *("+302", "ms", "36", "%", "sm80_xmma_wgrad", "f32", "32x32x8", "idx")
+    ]
+    assert "replaced sm90_xmma_wgrad tf32" in said[begin + 2]
+    assert end - begin <= 12
 
 
 def test_it_is_a_run_of_sm90_whatever_is_asked_for() -> None:

@@ -77,13 +77,20 @@ def test_without_a_configuration_none_is_named() -> None:
 def test_a_regression_says_which_phase_it_is_in() -> None:
     verdicts = [
         verdict(),
-        verdict(outcome=Outcome.REPORTED, phase="forward", change=0.0),
-        verdict(outcome=Outcome.REPORTED, phase="backward", change=0.05),
+        verdict(
+            outcome=Outcome.REPORTED, phase="forward", change=0.0, baseline=70.0, measured=70.0
+        ),
+        verdict(
+            outcome=Outcome.REPORTED, phase="backward", change=0.05, baseline=100.0, measured=105.0
+        ),
+        verdict(
+            outcome=Outcome.REPORTED, phase="optimizer", change=0.1, baseline=2.0, measured=2.2
+        ),
         verdict("ipc", outcome=Outcome.REPORTED, phase="backward", change=0.07),
         verdict(outcome=Outcome.REPORTED, phase="new", baseline=None, change=None),
     ]
     text = messages.failure(measurement(), verdicts, verdicts[:1], COMMAND)
-    assert "  cycles by phase: forward 0 %, backward +5.00 %\n" in text
+    assert "  cycles by phase: backward +5.00 %\n" in text
 
 
 def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
