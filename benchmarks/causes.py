@@ -1,7 +1,7 @@
 """Ten losses put into the Med-DDPM step, one after the other, and whether blame names each cause.
 
     python -m benchmarks.causes [--out DIR] [--only NAME ...]     on a GPU, about two minutes
-    python -m benchmarks.causes --tables DIR                      again, from the saved tables
+    python -m benchmarks.causes --from DIR                      again, from the saved tables
 
 In one process, per configuration: a kernel table of the step as it is, one with each loss
 (losses.py), and one without any again, for which nothing may be blamed. A table is saved as soon as
@@ -158,7 +158,7 @@ def measured(losses: Sequence[Loss], size: int, source: str, folder: Path, say: 
     if not torch.cuda.is_available():
         raise UsageFailure(
             "no CUDA device: the losses are of a step on a GPU. Run this on a machine that has "
-            "one, or judge saved tables with --tables DIR"
+            "one, or judge saved tables with --from DIR"
         )
     if folder.exists() and any(folder.iterdir()):
         raise UsageFailure(f"{folder} is not empty. Give another folder with --out")
@@ -264,7 +264,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--out", type=Path, default=_OUT, metavar="DIR", help="default: %(default)s")
-    where.add_argument("--tables", type=Path, metavar="DIR", help="judge tables saved earlier")
+    where.add_argument(
+        "--from", type=Path, dest="tables", metavar="DIR", help="judge tables saved earlier"
+    )
     options = parser.parse_args(arguments)
     losses = [loss for loss in CAUSES if loss.name in options.only]
     try:

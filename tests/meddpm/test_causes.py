@@ -314,9 +314,9 @@ def test_saved_tables_are_judged_as_measured_ones(
     assert results(loaded) == results(recorded)
     saved = json.loads((tmp_path / suspects.RESULTS).read_text(encoding="utf-8"))
     assert [result["rank"] is not None for result in saved["results"]] == [True] * 10 + [False]
-    assert causes.main(["--tables", str(tmp_path)]) == 0
+    assert causes.main(["--from", str(tmp_path)]) == 0
     assert "10 of 10 causes found" in " ".join(capsys.readouterr().out.split())
-    assert causes.main(["--tables", str(tmp_path), "--only", "host-copy"]) == 0
+    assert causes.main(["--from", str(tmp_path), "--only", "host-copy"]) == 0
     assert "1 of 1 causes found" in " ".join(capsys.readouterr().out.split())
 
 
@@ -388,7 +388,7 @@ def test_a_folder_without_tables_is_named(
 ) -> None:
     with pytest.raises(UsageFailure, match="no kernel tables"):
         suspects.load(tmp_path)
-    assert causes.main(["--tables", str(tmp_path)]) == 4
+    assert causes.main(["--from", str(tmp_path)]) == 4
     assert str(tmp_path) in capsys.readouterr().err
 
 
