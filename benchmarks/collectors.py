@@ -3,12 +3,12 @@
     python -m benchmarks.collectors --out DIR [-- PYTEST-ARGS]
     python -m benchmarks.collectors --from DIR
 
-measures one test with the paper's 17 metrics by CUPTI (the step, and every kernel), by ncu's range
-replay and by its kernel replay, and with the core metrics by its application-range replay. Keeps
-the run files in DIR, where those that are there already are not made again, and prints what each
-took and what it found. Costs are those of counting alone, warm and without any start-up: for ncu,
-from cudaProfilerStart to cudaProfilerStop in the process that it profiles. Exits with 1 when ours
-take more than their share of ncu's time, or counts differ by more than they may.
+measures one test with the 17 metrics of the set `reference` by CUPTI (the step, and every kernel),
+by ncu's range replay and by its kernel replay, and with the core metrics by its application-range
+replay. Keeps the run files in DIR, where those that are there already are not made again, and
+prints what each took and what it found. Costs are those of counting alone, warm and without any
+start-up: for ncu, from cudaProfilerStart to cudaProfilerStop in the process that it profiles. Exits
+with 1 when ours take more than their share of ncu's time, or counts differ by more than they may.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_gpuperf.model import STEP, KernelTable, Measurement
 from pytest_gpuperf.report import numbers
 
 DEFAULT = ("suites/meddpm", "-k", "test_training_step and tf32 and not channels_last")
-COMMON = ("--gpuperf-metrics=paper", "--gpuperf-rounds=1", "--gpuperf-no-judge", "-q")
+COMMON = ("--gpuperf-metrics=reference", "--gpuperf-rounds=1", "--gpuperf-no-judge", "-q")
 OURS, RANGE, KERNEL, AGAIN = "cupti", "ncu-range", "ncu-kernel", "ncu-app-range"
 HOW = {
     OURS: ("--gpuperf-collector=cupti", "--gpuperf-kernels=always"),

@@ -123,7 +123,7 @@ class GpuPerf:
             metric_set=traits.metrics or self._settings.metrics,
         )
         plan = Plan(
-            metrics=catalogue().hardware_set(subject.metric_set),
+            metrics=catalogue().selected(subject.metric_set),
             rounds=traits.rounds or self._settings.rounds,
         )
         work = Work(step, self._phases, reset or no_reset, traits.nodeid, name)

@@ -13,7 +13,7 @@ from pytest_gpuperf import baselines, guard
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.looks import next_look
-from pytest_gpuperf.judge.verdict import Reference, judge, withheld
+from pytest_gpuperf.judge.verdict import ABSENT, Reference, judge, withheld
 from pytest_gpuperf.ledger import RECORDABLE, Judged
 from pytest_gpuperf.measured import Comparison, Processes
 from pytest_gpuperf.metrics import catalogue
@@ -183,7 +183,11 @@ def fails(verdict: Verdict | Expectation, settings: Settings) -> bool:
             and settings.missing == "record"
             and verdict.reason not in RECORDABLE
         )
-        or (verdict.outcome is Outcome.UNSUPPORTED and settings.require_counters)
+        or (
+            verdict.outcome is Outcome.UNSUPPORTED
+            and verdict.reason != ABSENT
+            and settings.require_counters
+        )
     )
 
 

@@ -95,8 +95,9 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
             continue
         said = next((u.reason for u in measurement.unsupported if u.metric == metric), "")
         sets = [name for name, metrics in catalogue().sets.items() if metric in metrics]
-        if not said and sets and measurement.fingerprint.settings.get("metrics") not in sets:
-            said = f"--gpuperf-metrics {' or '.join(sets)} has it"
+        asked = str(measurement.fingerprint.settings.get("metrics", "")).split(",")
+        if not said and sets and not {*map(str.strip, asked)} & {metric, *sets}:
+            said = f"--gpuperf-metrics {sets[0]} has it"
         said = said or f"what measures {measurement.fingerprint.device.name} does not count it"
         return f"{metric} was not collected for {name}: {said}"
     return ""

@@ -56,12 +56,17 @@ class Metric:
     percentage: bool
     """A bounded percentage (0 to 100): its changes are absolute points, not relative."""
     summary: str
-    hardware: Mapping[str, str] = field(default_factory=dict)
-    """NVIDIA's name per architecture; "default" for those not named. Empty: not a counter."""
+    hardware: Mapping[str, str | None] = field(default_factory=dict)
+    """NVIDIA's name per architecture, None where there is none; "default" for those not named.
+    Empty: not a counter."""
 
     def hardware_name(self, arch: str) -> str | None:
         """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
         return self.hardware.get(arch, self.hardware.get("default")) or None
+
+    def exists_on(self, arch: str) -> bool:
+        """Whether it can be measured on `arch` at all; true of what is no hardware counter."""
+        return not self.hardware or self.hardware_name(arch) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.errors import UsageFailure
+
 COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
 PROTOCOLS = ("whole-step", "paper-window")
 NCU_REPLAYS = ("kernel", "range", "app-range")  # collect/ncu_command.py, imported where it runs
-METRIC_SETS = ("core", "paper")
+METRIC_SETS = ("core", "reference", "paper", "full")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
@@ -129,8 +131,10 @@ _OPTIONS = (
     _Option("--gpuperf-replay", "judge a recorded run in place of a device", metavar="RUN"),
     _Option(
         "--gpuperf-metrics",
-        "the set of hardware metrics: core needs one pass, paper has all that the paper reports",
-        choices=METRIC_SETS,
+        "which hardware counters: core (one pass of the step), reference (17 for an overview), "
+        "paper (all that the paper reports), full (every reason for stalls too); or sets and "
+        "metrics by name, separated by commas: core,l2_hit_rate",
+        metavar="SETS",
         default="core",
     ),
     _Option("--gpuperf-rounds", "samples of each counter per process", metavar="N", default="5"),
@@ -264,7 +268,7 @@ def read_settings(config: pytest.Config) -> Settings:
         ncu_caches=chosen("--gpuperf-ncu-cache-control"),
         protocol=chosen("--gpuperf-protocol"),
         replay=_path(config, "--gpuperf-replay"),
-        metrics=chosen("--gpuperf-metrics"),
+        metrics=_metrics(config, get("--gpuperf-metrics")),
         rounds=_positive(config, "--gpuperf-rounds"),
         processes=int(chosen("--gpuperf-processes")),
         time_limit=_positive(config, "--gpuperf-time-limit"),
@@ -354,6 +358,26 @@ def _chosen(value: str, choices: tuple[str, ...], flag: str) -> str:
     return value
 
 
+def _metrics(config: pytest.Config, value: str) -> str:
+    """Sets and metrics that exist; the catalogue is not read for a set alone."""
+    if value in METRIC_SETS:
+        return value
+    from pytest_gpuperf.metrics import catalogue
+
+    try:
+        catalogue().selected(value)
+    except UsageFailure as error:
+        raise pytest.UsageError(f"{_source(config, '--gpuperf-metrics')}: {error}") from None
+    return value
+
+
+def _source(config: pytest.Config, flag: str) -> str:
+    """Where the value of `flag` is from: the flag as typed, or the ini setting."""
+    option = _option(flag)
+    typed = config.getoption(option.dest) is not None
+    return flag if typed else f"ini setting {option.ini}"
+
+
 def _positive(config: pytest.Config, flag: str) -> int:
     option = _option(flag)
     typed = config.getoption(option.dest)
@@ -363,6 +387,7 @@ def _positive(config: pytest.Config, flag: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        where = f"ini setting {option.ini}" if typed is None else flag
-        raise pytest.UsageError(f"{where} takes a whole number from 1 on, not {value!r}")
+        raise pytest.UsageError(
+            f"{_source(config, flag)} takes a whole number from 1 on, not {value!r}"
+        )
     return number

@@ -34,9 +34,8 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
         if key not in known:
             raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
     metric_set = options.get("metrics")
-    if metric_set is not None and metric_set not in tuple(catalogue().sets):
-        sets = ", ".join(catalogue().sets)
-        raise UsageFailure(f"metrics={metric_set!r}: no such set; known are {sets}")
+    if metric_set is not None:
+        _check_metrics(metric_set)
     rounds = options.get("rounds")
     if rounds is not None and (type(rounds) is not int or rounds < 1):
         raise UsageFailure(f"rounds={rounds!r}: a whole number from 1 on is needed")
@@ -55,3 +54,12 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
             raise UsageFailure(f'limit for "{name}": no such metric (docs/metrics.md)')
         parse_limit(written, catalogue().metrics[name])
     return dict(options)
+
+
+def _check_metrics(wanted: object) -> None:
+    if not isinstance(wanted, str):
+        raise UsageFailure(f'metrics={wanted!r}: write sets and metrics, "core,l2_hit_rate"')
+    try:
+        catalogue().selected(wanted)
+    except UsageFailure as error:
+        raise UsageFailure(f"metrics={wanted!r}: {error}") from None

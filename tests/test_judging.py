@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpuperf import baselines
 from pytest_gpuperf.errors import BadFile, MeasurementError
+from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.judging import Judging, fails, find_reference
 from pytest_gpuperf.ledger import Judged
 from pytest_gpuperf.measured import Comparison, Processes
@@ -406,7 +407,8 @@ COUNTERS: dict[str, object] = {**LENIENT, "require_counters": True}
         # Recording replaces nothing, so it would not help.
         (Outcome.NO_BASELINE, "other-workload", [STRICT, RECORDING]),
         (Outcome.NO_BASELINE, "no-metric", [STRICT, RECORDING]),
-        (Outcome.UNSUPPORTED, "", [COUNTERS]),
+        (Outcome.UNSUPPORTED, "not-collected", [COUNTERS]),
+        (Outcome.UNSUPPORTED, ABSENT, []),
         *(
             (outcome, "", [])
             for outcome in (

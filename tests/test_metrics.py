@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import arch
+from pytest_gpuperf import arch, runs
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Direction, Metric, MetricClass
 from pytest_gpuperf.options import METRIC_SETS
@@ -14,7 +17,6 @@ from pytest_gpuperf.options import METRIC_SETS
 METRICS = catalogue().metrics
 SETS = catalogue().sets
 GPUS = [name for name in arch.ARCHITECTURES if name != arch.CPU]
-STALLS = [name for name in METRICS if name.startswith("stall_")]
 
 
 def pytest_id(metric: Metric) -> str:
@@ -42,8 +44,77 @@ def test_a_set_has_counters_only_each_once_in_the_order_of_the_catalogue(name: s
     assert orders == sorted(orders)
 
 
-def test_the_paper_s_set_has_all_of_the_core_set() -> None:
-    assert set(SETS["core"]) <= set(SETS["paper"])
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("core", SETS["core"]),
+        ("l2_hit_rate", ("l2_hit_rate",)),
+        ("l2_hit_rate,cycles", ("cycles", "l2_hit_rate")),
+        ("l2_hit_rate , core", (*SETS["core"], "l2_hit_rate")),
+        ("core,cycles,core", SETS["core"]),
+        ("core,paper", SETS["paper"]),
+    ],
+)
+def test_sets_and_metrics_are_selected_by_name(wanted: str, found: tuple[str, ...]) -> None:
+    assert tuple(metric.name for metric in catalogue().selected(wanted)) == found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("papers", 'named "papers". Did you mean "paper"?'),
+        ("core,l2_hitrate", 'named "l2_hitrate". Did you mean "l2_hit_rate"?'),
+        ("core,", 'named "".'),
+        ("", 'named "".'),
+        ("fastest", "Sets are core, reference, paper, full"),
+        ("core,step_time", '"step_time" is no hardware counter'),
+    ],
+)
+def test_what_cannot_be_selected_is_named(wanted: str, said: str) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        catalogue().selected(wanted)
+    assert said in str(caught.value)
+
+
+def test_every_set_has_all_of_the_one_before_it() -> None:
+    members = [set(SETS[name]) for name in ("core", "reference", "paper", "full")]
+    assert all(small < large for small, large in pairwise(members))
+
+
+def test_the_full_set_has_every_counter() -> None:
+    assert set(SETS["full"]) == {metric.name for metric in METRICS.values() if metric.hardware}
+
+
+def test_no_set_has_the_name_of_a_metric() -> None:
+    assert not set(SETS) & set(METRICS)
+
+
+def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measured() -> None:
+    run = runs.load(Path("docs/runs/collectors/ncu-range.json.xz"))
+    (measurement,) = run.measurements
+    counted = {sample.metric for sample in measurement.samples} & set(SETS["full"])
+    assert set(SETS["reference"]) == counted
+
+
+# What each figure of the paper shows, and here what it is drawn from.
+@pytest.mark.parametrize(
+    ("figure", "ingredients"),
+    [
+        ("2, IPC against duration", "ipc duration"),
+        ("4, 7 and 9, instruction mix by pipe", "pipe_fma pipe_alu pipe_lsu pipe_cbu pipe_uniform"),
+        ("4, 7 and 9, by SASS class", "sass_fp32 sass_integer sass_memory sass_control sass_misc"),
+        ("5, priority score", "duration sm_throughput memory_throughput l1_throughput"),
+        ("6 and 8, kernel mix", "duration"),
+        ("section 6.1", "cycles instructions ipc"),
+        ("10, utilisation", "tensor_utilization fma_utilization int_alu_utilization sm_throughput"),
+        ("11, memory", "l1_hit_rate l2_hit_rate dram_throughput"),
+        ("12, warps", "active_warps"),
+        ("13, stalls", "stall_long_scoreboard stall_math_pipe_throttle stall_branch_resolving"),
+        ("roofline", "sass_ffma sass_hfma sass_dfma tensor_ops_tf32 dram_bytes duration"),
+    ],
+)
+def test_the_paper_s_set_has_what_each_figure_shows(figure: str, ingredients: str) -> None:
+    assert set(ingredients.split()) <= set(SETS["paper"]), figure
 
 
 def test_the_core_set_can_fail_a_test() -> None:
@@ -93,16 +164,17 @@ def test_a_counter_has_a_name_of_nvidia_s(metric: Metric) -> None:
         assert name is None or re.fullmatch(pattern, name)
 
 
-@pytest.mark.parametrize("metric", STALLS)
-def test_stall_reasons_per_issue_do_not_exist_on_volta(metric: str) -> None:
-    assert METRICS[metric].hardware_name("sm70") is None
-    assert all(METRICS[metric].hardware_name(name) for name in GPUS if name != "sm70")
+def test_what_the_reference_set_has_exists_on_every_gpu() -> None:
+    members = catalogue().hardware_set("reference")
+    assert all(metric.hardware_name(name) for metric in members for name in GPUS)
 
 
-def test_all_else_that_is_a_counter_exists_on_every_gpu() -> None:
-    counters = [m for m in METRICS.values() if m.hardware and m.name not in STALLS]
-    assert STALLS
-    assert all(metric.hardware_name(name) for metric in counters for name in GPUS)
+@every_metric
+def test_what_tells_where_work_goes_is_reported_and_not_gated(metric: Metric) -> None:
+    if metric.name.startswith(("pipe_", "sass_", "tensor_ops_", "thread_")):
+        assert metric.additive
+        assert (metric.direction, metric.gated) == (Direction.NEUTRAL, False)
+        assert metric.metric_class is MetricClass.DETERMINISTIC
 
 
 def test_an_architecture_may_have_a_name_of_its_own() -> None:

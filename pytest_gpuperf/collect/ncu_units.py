@@ -28,6 +28,8 @@ def _prefixed(base: str) -> dict[str, float]:
 _UNITS: dict[str, dict[str, float]] = {
     "cycles": _prefixed("cycle"),
     "instructions": _prefixed("inst"),
+    "thread instructions": _prefixed("inst"),
+    "FLOP": _prefixed(""),
     "bytes": _prefixed("byte"),
     "ns": {f"{p}{s}": f for p, f in _SECONDS.items() for s in ("s", "second")},
     "%": {"%": 1.0},

@@ -61,4 +61,4 @@ def _sum(name: str, launches: Sequence[Mapping[str, float]]) -> float | None:
 
 def _hardware(name: str) -> str:
     metric = catalogue().metrics.get(name)
-    return name if metric is None else metric.hardware["default"]
+    return name if metric is None else metric.hardware["default"] or name

@@ -35,6 +35,9 @@ ALL_AGREE = 4
 """Up to so many processes, each of them has to be beyond the floor: a median of three is no
 protection against two slow ones."""
 
+ABSENT = "absent"
+"""The reason code of a metric that the catalogue does not know of the architecture: it is nobody's
+fault."""
 OTHER_GPU = (
     "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
     "wider by that"
@@ -271,6 +274,8 @@ def _unsupported(
 ) -> tuple[Verdict, ...]:
     present = measured.get(STEP, {})
     reasons = {entry.metric: entry.reason for entry in first.unsupported}
+    arch = first.fingerprint.device.arch
+    absent = {name for name in reasons if not metrics[name].exists_on(arch)}
     lost = dict.fromkeys(known.get(STEP, {}), "the baseline has it, this measurement does not")
     return tuple(
         Verdict(
@@ -280,7 +285,7 @@ def _unsupported(
             metric=name,
             unit=metrics[name].unit,
             outcome=Outcome.UNSUPPORTED,
-            reason="not-collected",
+            reason=ABSENT if name in absent else "not-collected",
             detail=detail,
         )
         for name, detail in {**lost, **reasons}.items()

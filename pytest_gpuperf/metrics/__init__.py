@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model import Direction, Metric, MetricClass
 
 
@@ -21,9 +24,38 @@ class Catalogue:
         """The metrics of the set `name` (core, paper). Raises KeyError for an unknown set."""
         return tuple(self.metrics[metric] for metric in self.sets[name])
 
+    def selected(self, wanted: str) -> tuple[Metric, ...]:
+        """The hardware metrics of "core,l2_hit_rate": sets and metrics, separated by commas.
+
+        In the catalogue's order, each once. Raises UsageFailure for a name that is neither, and for
+        metrics that no hardware counter gives.
+        """
+        names = [name.strip() for name in wanted.split(",")]
+        for name in names:
+            self._check(name)
+        found = {metric for name in names for metric in self.sets.get(name, (name,))}
+        return tuple(metric for name, metric in self.metrics.items() if name in found)
+
     def order(self, name: str) -> int:
         """The position of a metric in the catalogue, for sorting."""
         return list(self.metrics).index(name)
+
+    def _check(self, name: str) -> None:
+        if name in self.sets:
+            return
+        known = self.metrics.get(name)
+        if known is None:
+            close = difflib.get_close_matches(name, [*self.sets, *self.metrics], n=1)
+            suggestion = f' Did you mean "{close[0]}"?' if close else ""
+            raise UsageFailure(
+                f'no set and no metric is named "{name}".{suggestion} '
+                f"Sets are {', '.join(self.sets)}; docs/metrics.md has the metrics"
+            )
+        if not known.hardware:
+            raise UsageFailure(
+                f'"{name}" is no hardware counter, so it cannot be chosen: where it exists, it is '
+                "always measured. Leave it out"
+            )
 
 
 @lru_cache(maxsize=1)
@@ -32,9 +64,23 @@ def catalogue() -> Catalogue:
     import yaml
 
     text = Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.safe_load(text)
+    return read(yaml.safe_load(text))
+
+
+def read(data: Mapping[str, Any]) -> Catalogue:
+    """The catalogue that `metrics.yaml` has as `data`; a set may name sets before it."""
     metrics = {name: _metric(name, entry) for name, entry in data["metrics"].items()}
-    return Catalogue(metrics, {name: tuple(members) for name, members in data["sets"].items()})
+    sets: dict[str, tuple[str, ...]] = {}
+    for name, members in data["sets"].items():
+        sets[name] = _members(members, sets, metrics)
+    return Catalogue(metrics, sets)
+
+
+def _members(
+    names: Sequence[str], sets: Mapping[str, tuple[str, ...]], metrics: Mapping[str, Metric]
+) -> tuple[str, ...]:
+    found = {metric for name in names for metric in sets.get(name, (name,))}
+    return tuple(sorted(found, key=list(metrics).index))
 
 
 def _metric(name: str, entry: dict[str, Any]) -> Metric:

@@ -8,7 +8,7 @@ from pytest_gpuperf.model import Verdict
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_COUNTED = ("cycles", "instructions", "calls", "copies", "launches")
+_COUNTED = ("cycles", "instructions", "thread instructions", "calls", "copies", "launches")
 
 
 def value(number: float | None, unit: str) -> str:

@@ -276,10 +276,10 @@ def test_metrics_that_do_not_exist_are_told_apart(fake: Fake, timer: FakeTimer) 
         load_driver=lambda: fake.cuda,
     )
     fake.set("unknown", "dram__bytes.sum")
-    wanted = [METRICS[name] for name in ("stall_long_scoreboard", "cycles", "dram_bytes")]
+    wanted = [METRICS[name] for name in ("pipe_uniform", "cycles", "dram_bytes")]
     collected = volta.collect(Step(fake).work, plan(*wanted))
     assert {entry.metric: entry.reason for entry in collected.unsupported} == {
-        "stall_long_scoreboard": "does not exist on sm70",
+        "pipe_uniform": "does not exist on sm70",
         "dram_bytes": "dram__bytes.sum does not exist on GH100",
     }
     assert ("step", "cycles") in values(collected)

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference
 from pytest_gpuperf.judge.looks import ALARMING
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
+    ABSENT,
     ALARM_RATE,
     MISS_RATE,
     OTHER_GPU,
@@ -38,7 +39,7 @@ from pytest_gpuperf.model import (
     Spread,
     Verdict,
 )
-from tests.examples import TEST, measurement, processes
+from tests.examples import H200, TEST, measurement, processes
 
 METRICS = catalogue().metrics
 CYCLES, INSTRUCTIONS = METRICS["cycles"], METRICS["instructions"]
@@ -1085,6 +1086,26 @@ def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> N
     for metric in ("cycles", "ipc"):
         assert verdicts[STEP, metric].outcome is Outcome.UNSUPPORTED
         assert verdicts[STEP, metric].detail == reason
+
+
+@pytest.mark.parametrize(
+    ("metric", "arch", "reason"),
+    [
+        ("pipe_fp16", "sm90", ABSENT),
+        ("pipe_fp16", "sm80", "not-collected"),
+        ("tensor_ops_tf32", "sm70", ABSENT),
+        ("cycles", "cpu", "not-collected"),
+        ("step_time", "sm90", "not-collected"),
+    ],
+)
+def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read(
+    metric: str, arch: str, reason: str
+) -> None:
+    found = measurement(
+        {"instructions": [1.0]}, unsupported={metric: "no"}, device=replace(H200, arch=arch)
+    )
+    verdict = judged(found, None)[STEP, metric]
+    assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, reason)
 
 
 def test_a_metric_without_a_value_in_one_phase_is_not_unsupported() -> None:

@@ -255,7 +255,7 @@ def test_a_metric_that_was_not_collected_is_skipped_and_named(a100: Project) -> 
     a100.tests(claimed('"tensor_utilization", "tf32", "baseline", above=1.5'))
     result = a100.run(*ONE, "-rs")
     result.assert_outcomes(passed=2, skipped=1)
-    says = "tensor_utilization was not collected for tf32: --gpuperf-metrics paper has it"
+    says = "tensor_utilization was not collected for tf32: --gpuperf-metrics reference has it"
     result.stdout.fnmatch_lines([f"SKIPPED*gpuperf: {says}"])
     assert not a100.saved().expectations
 

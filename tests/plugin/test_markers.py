@@ -120,8 +120,9 @@ def test_gpu_arch_of_class_and_function_both_hold(a100: Project) -> None:
             'gpuperf(metric="core")',
             'no keyword "metric"; known are metrics, tolerance, rounds, limit',
         ),
-        ('gpuperf(metrics="all")', "metrics='all': no such set; known are core, paper"),
-        ('gpuperf(metrics=["core"])', "metrics=['core']: no such set"),
+        ('gpuperf(metrics="all")', "metrics='all': no set and no metric is named"),
+        ('gpuperf(metrics=["core"])', "metrics=['core']: write sets and metrics"),
+        ('gpuperf(metrics="core,l2_hits")', 'named "l2_hits". Did you mean "l2_hit_rate"?'),
         ("gpuperf(rounds=0)", "rounds=0: a whole number from 1 on is needed"),
         ('gpuperf(rounds="5")', "rounds='5': a whole number from 1 on is needed"),
         ("gpuperf(rounds=True)", "rounds=True: a whole number from 1 on is needed"),
@@ -171,6 +172,24 @@ def test_rounds_and_metrics_reach_the_collector(a100: Project) -> None:
     assert {len(sample.values) for sample in measurement.samples} == {3}
     assert measurement.fingerprint.settings["metrics"] == "paper"
     assert "l2_hit_rate" in str(measurement.fingerprint.settings["asked"])
+
+
+def test_single_metrics_reach_the_collector_beside_sets(a100: Project) -> None:
+    a100.tests(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(metrics="core, l2_hit_rate")
+        def test_step(gpuperf): gpuperf.measure(lambda: None)
+        def test_other(gpuperf): gpuperf.measure(lambda: None)
+        """
+    )
+    a100.run("--gpuperf-no-judge", "--gpuperf-metrics=cycles")
+    asked = {m.test: m.fingerprint.settings["asked"] for m in a100.saved().measurements}
+    assert asked == {
+        "test_steps.py::test_step": "cycles active_cycles instructions ipc duration l2_hit_rate",
+        "test_steps.py::test_other": "cycles",
+    }
 
 
 def test_the_closest_marker_wins_keyword_by_keyword(a100: Project) -> None:
