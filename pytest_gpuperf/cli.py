@@ -1,4 +1,4 @@
-"""The `gpuperf` command: doctor, record, update-baseline, compare, calibrate, import."""
+"""The `gpuperf` command: doctor, metrics, record, update-baseline, compare, calibrate, import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import __version__, comparing, importing, recording
+from pytest_gpuperf import __version__, comparing, importing, listing, recording
 from pytest_gpuperf.errors import GpuperfError
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = commands.add_parser("doctor", help="can this machine be measured, and if not, why not")
     doctor.set_defaults(act=_doctor)
+
+    metrics = commands.add_parser(
+        "metrics",
+        help="what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU",
+    )
+    listing.add_arguments(metrics)
+    metrics.set_defaults(act=listing.act)
 
     record = commands.add_parser(
         "record",

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_gpuperf import files, runs, selection
+from pytest_gpuperf import files, output, runs, selection
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.blame import Naming
@@ -93,11 +91,7 @@ def act(options: argparse.Namespace) -> int:
     a, b = _sides(options.a, options.b, options.configurations)
     a, b = _only(a, b, options.tests)
     found = compare(a, b, kernels=options.kernels > 0)
-    try:
-        print(_written(found, options.format, options.kernels), flush=True)
-    except BrokenPipeError:
-        # Who reads us has seen enough (`| head`), and Python would complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    output.show(_written(found, options.format, options.kernels))
     return 0
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.collect.cupti import library
 from tests.cupti.fake import Fake, FakeTimer
 
 
@@ -40,3 +42,17 @@ def fake(loaded: Fake) -> Fake:
 @pytest.fixture
 def timer(fake: Fake) -> FakeTimer:
     return FakeTimer(fake)
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A machine without any CUPTI; gives the place of its toolkit."""
+    monkeypatch.setattr(library, "_MAPS", tmp_path / "maps")
+    monkeypatch.setattr(library, "_TOOLKIT", tmp_path / "cuda")
+    monkeypatch.setattr(library, "_SONAMES", ())
+    monkeypatch.setattr(library, "find_spec", lambda _: None)
+    library.load.cache_clear()
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    yield tmp_path / "cuda"
+    library.load.cache_clear()

@@ -17,7 +17,7 @@
 #define HEAD size_t structSize; void *pPriv
 
 enum { OK = 0, INVALID_PARAMETER = 1, INVALID_OPERATION = 7, INVALID_METRIC_NAME = 17 };
-enum { MAX_RANGES = 16, MAX_METRICS = 32, IMAGE = 4096 };
+enum { MAX_RANGES = 16, MAX_METRICS = 128, IMAGE = 4096 };
 
 static char the_log[1 << 20], fail_call[128], lost[64], undefined[128], unknown[128], names[MAX_METRICS][128];
 static size_t log_length;
@@ -107,10 +107,19 @@ API int cuptiProfilerDeviceSupported(Supported *p) { ENTER(Supported, api); p->i
 
 /* cupti_profiler_host.h */
 
+typedef struct { HEAD; size_t count; const char *const *names; } Chips;
+API int cuptiProfilerHostGetSupportedChips(Chips *p) {
+  static const char *const chips[] = {"GA100", "GH100"};
+  ENTER(Chips, names);
+  p->count = 2; p->names = chips;
+  return OK;
+}
+
 typedef struct { HEAD; int type; const char *chip; const uint8_t *availability; void *host; } HostInit;
 API int cuptiProfilerHostInitialize(HostInit *p) {
   ENTER(HostInit, host);
-  if (p->type != 0 || strcmp(p->chip, "GH100") || p->availability[0] != 7) return INVALID_PARAMETER;
+  if (p->type != 0 || (strcmp(p->chip, "GH100") && strcmp(p->chip, "GA100"))) return INVALID_PARAMETER;
+  if (p->availability && p->availability[0] != 7) return INVALID_PARAMETER;
   n_names = 0; host_alive++; p->host = &host_alive;
   return OK;
 }

@@ -74,18 +74,6 @@ def test_a_library_that_is_not_cupti_is_refused(tmp_path: Path) -> None:
         library.Cupti(file)
 
 
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without any CUPTI; returns the place of its toolkit."""
-    monkeypatch.setattr(library, "_MAPS", tmp_path / "maps")
-    monkeypatch.setattr(library, "_TOOLKIT", tmp_path / "cuda")
-    monkeypatch.setattr(library, "_SONAMES", ())
-    monkeypatch.setattr(library, "find_spec", lambda _: None)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path / "cuda"
-
-
 def _file(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).touch()

@@ -12,6 +12,7 @@ The fields have CUPTI's names, so that the headers can be read beside this file.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import (
     POINTER,
     c_char_p,
@@ -121,6 +122,16 @@ class DeviceSupported(Params):
     ]
 
     isSupported: int  # noqa: N815
+
+
+class HostGetSupportedChips(Params):
+    """For cuptiProfilerHostGetSupportedChips."""
+
+    C_NAME = "CUpti_Profiler_Host_GetSupportedChips_Params"
+    _fields_ = [("numChips", c_size_t), ("ppChipNames", POINTER(c_char_p))]
+
+    numChips: int  # noqa: N815
+    ppChipNames: Sequence[bytes]  # noqa: N815
 
 
 class HostInitialize(Params):
@@ -351,6 +362,7 @@ FUNCTIONS: dict[type[Params], str] = {
     DeviceGetChipName: "cuptiDeviceGetChipName",
     GetCounterAvailability: "cuptiProfilerGetCounterAvailability",
     DeviceSupported: "cuptiProfilerDeviceSupported",
+    HostGetSupportedChips: "cuptiProfilerHostGetSupportedChips",
     HostInitialize: "cuptiProfilerHostInitialize",
     HostDeinitialize: "cuptiProfilerHostDeinitialize",
     HostConfigAddMetrics: "cuptiProfilerHostConfigAddMetrics",

@@ -48,15 +48,15 @@ _FEATURES = {
 class Configuration:
     """A host object for one chip, with metrics added: the configuration image and the evaluator.
 
-    `context` is the CUcontext that is asked which counters are available. Raises CuptiError and
-    CountersUnavailable.
+    `context` is the CUcontext that is asked which counters are available; without one, all that
+    the chip has are. Raises CuptiError and CountersUnavailable.
     """
 
-    def __init__(self, cupti: library.Cupti, chip: bytes, context: int) -> None:
+    def __init__(self, cupti: library.Cupti, chip: bytes, context: int | None) -> None:
         self._cupti = cupti
         self._chip = chip
         # Host objects may refer to it as long as they live.
-        self._availability = self._ask_availability(context)
+        self._availability = None if context is None else self._ask_availability(context)
         self._host: int | None = None
         self.metrics: tuple[str, ...] = ()
         """The metrics that were added."""
@@ -123,11 +123,12 @@ class Configuration:
         """Sets `metrics`, `image` and `passes`, on a new host object."""
         self.close()
         call = self._cupti.call
+        available = self._availability and ctypes.addressof(self._availability)
         self._host = call(
             abi.HostInitialize,
             profilerType=ProfilerType.RANGE_PROFILER,
             pChipName=self._chip,
-            pCounterAvailabilityImage=ctypes.addressof(self._availability),
+            pCounterAvailabilityImage=available,
         ).pHostObject
         call(
             abi.HostConfigAddMetrics,
