@@ -23,13 +23,17 @@ def _prefixed(base: str) -> dict[str, float]:
     return {f"{prefix}{base}": factor for prefix, factor in _PREFIXES.items()}
 
 
+_OPERATIONS = ("", "op", "ops", "math_op", "flop", "inst")
+"""What operations of the tensor cores may be called: CUPTI says "math_op", ncu's own word is not
+documented."""
+
 # The averages over cycles and issues are of warps; which of these units they have depends on the
 # version of ncu, and some versions give a ratio none.
 _UNITS: dict[str, dict[str, float]] = {
     "cycles": _prefixed("cycle"),
     "instructions": _prefixed("inst"),
     "thread instructions": _prefixed("inst"),
-    "FLOP": _prefixed(""),
+    "FLOP": {p: f for base in _OPERATIONS for p, f in _prefixed(base).items()},
     "bytes": _prefixed("byte"),
     "ns": {f"{p}{s}": f for p, f in _SECONDS.items() for s in ("s", "second")},
     "%": {"%": 1.0},

@@ -207,7 +207,11 @@ def test_any_text_is_a_number_or_refused(text: str) -> None:
         ("bytes", "KiB", None),
         ("bytes", "kbyte", None),
         ("%", "", None),
-        ("FLOP", "FLOP", None),
+        ("thread instructions", "inst", 1.0),
+        ("thread instructions", "Ginst", 1e9),
+        *(("FLOP", text, 1.0) for text in ("", "op", "math_op", "inst")),
+        *(("FLOP", text, 1e12) for text in ("T", "Top", "Tmath_op")),
+        ("FLOP", "byte", None),
     ],
 )
 def test_units(unit: str, written: str, factor: float | None) -> None:

@@ -131,7 +131,22 @@ def test_torch_profiler_works_before_and_after() -> None:
     assert launches() == before
 
 
-def test_the_paper_set_is_read_whole() -> None:
-    collected = collect(Products(), metrics=catalogue().hardware_set("paper"), rounds=1)
-    assert collected.unsupported == ()
-    assert 0 < values(collected, STEP, "sm_throughput")[0] <= 100
+@pytest.mark.parametrize("name", catalogue().sets)
+def test_a_set_is_read_whole_but_for_what_the_architecture_lacks(name: str) -> None:
+    device = arch.detect_device()
+    assert device is not None
+    metrics = catalogue().hardware_set(name)
+    collected = collect(Products(), metrics=metrics, rounds=1)
+    lacking = {metric.name for metric in metrics if not metric.exists_on(device.arch)}
+    assert {entry.metric for entry in collected.unsupported} == lacking
+    if name != "core":
+        assert 0 < values(collected, STEP, "sm_throughput")[0] <= 100
+
+
+def test_floating_point_operations_are_those_of_the_product() -> None:
+    metrics = catalogue().selected("paper")
+    collected = collect(Products(), metrics=metrics, rounds=1)
+    counted = {s.metric: s.values[0] for s in collected.samples if s.phase == "product"}
+    operations = 2 * counted.get("sass_ffma", 0) + 4 * counted.get("sass_ffma2", 0)
+    operations += counted.get("tensor_ops_tf32", 0)
+    assert operations == pytest.approx(2 * EDGE**3, rel=0.05)

@@ -22,6 +22,7 @@ from tests.examples import verdict
         (43_782_123_456.0, "cycles", "43.782 G"),
         (4.4e12, "FLOP", "4.4000 TFLOP"),
         (123_456.0, "instructions", "123.46 k"),
+        (123_456.0, "thread instructions", "123.46 k"),
         (99_999.0, "calls", "99999"),
         (1312.0, "calls", "1312"),
         (0.0, "copies", "0"),
