@@ -21,6 +21,7 @@ from tests.cupti.headers import ABSENT, Release, releases
 LIBRARIES = [release for release in releases() if release.library]
 GPUS = [name for name in arch.ARCHITECTURES if name != arch.CPU]
 PASSES = Path("docs/passes.json")
+NVPERF = Path(__file__).with_name("nvperf.py")
 
 ASK = """
 import json, sys
@@ -77,6 +78,29 @@ every_release = pytest.mark.parametrize("release", LIBRARIES or [ABSENT], ids=st
 @every_release
 def test_every_name_of_the_catalogue_exists_on_every_chip(release: Release) -> None:
     for chip, lost in answers(release)["lost"].items():
+        assert lost == (["tensor_ops_fp16"] if chip in WITHOUT_TENSOR_CORES else []), chip
+
+
+@every_release
+def test_the_host_library_agrees_where_cupti_wants_a_driver(release: Release) -> None:
+    assert release.library is not None
+    metrics = [metric for metric in catalogue().metrics.values() if metric.hardware]
+    given = {
+        chip: {name: metric.name for metric in metrics if (name := metric.hardware_name(arch_name))}
+        for arch_name, architecture in arch.ARCHITECTURES.items()
+        for chip in architecture.chips
+    }
+    done = subprocess.run(
+        [sys.executable, NVPERF, release.library.with_name("libnvperf_host.so")],
+        input=json.dumps({chip: list(named) for chip, named in given.items()}),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    answered = json.loads(done.stdout)
+    assert "GH100" in answered
+    for chip, names in answered.items():
+        lost = [given[chip][name] for name in names]
         assert lost == (["tensor_ops_fp16"] if chip in WITHOUT_TENSOR_CORES else []), chip
 
 
