@@ -7,14 +7,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.collect.trace import COUNTED, GRAPH
-from pytest_gpuperf.model import KernelTable, Launch
-from pytest_gpuperf.progress import counted
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, KernelTable, Launch
 
 Family = Callable[[str], str]
 """What a kernel belongs to, by its name: `pytest_gpuperf.kernels.family`, or any other grouping."""
-
-STEP = "step"
-"""The name of what is of all launches together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +30,9 @@ class Totals:
     """Counts of some launches, added up."""
 
     values: dict[str, float]
-    """By metric; without those that the table does not have."""
-    nanoseconds: float
-    """The time of the launches in the sums."""
-    launches: int
-    """In the sums: those with a value of every metric that was asked for and that the table has."""
+    """By metric; without those that no launch of the table has."""
     left_out: int
+    """Launches that are not in the sums: they lack a metric that others have."""
 
 
 class Counters:
@@ -53,20 +47,15 @@ class Counters:
             if any(_at(launch, position) is not None for launch in self._launches)
         }
 
-    @property
-    def metrics(self) -> Container[str]:
-        """Those of which any launch has a value."""
-        return self._index
-
-    def value(self, launch: Launch, metric: str) -> float | None:
-        """The launch's value of a metric; None where it has none."""
-        position = self._index.get(metric)
-        return None if position is None else _at(launch, position)
-
     def values(self, launch: Launch, metrics: Iterable[str]) -> dict[str, float]:
         """The launch's values of those of `metrics` that it has."""
-        found = {metric: self.value(launch, metric) for metric in metrics}
-        return {metric: value for metric, value in found.items() if value is not None}
+        found = {}
+        for metric in metrics:
+            position = self._index.get(metric)
+            value = None if position is None else _at(launch, position)
+            if value is not None:
+                found[metric] = value
+        return found
 
     def totals(self, launches: Iterable[Launch], metrics: Iterable[str]) -> Totals:
         """The sums of those of `metrics` that were collected, over the launches that have all."""
@@ -78,8 +67,6 @@ class Counters:
                 metric: total(values[metric] for _, values in complete)
                 for metric in (there if complete else ())
             },
-            nanoseconds=total(launch.duration for launch, _ in complete),
-            launches=len(complete),
             left_out=len(every) - len(complete),
         )
 
@@ -122,17 +109,23 @@ def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
         yield f"not collected: {', '.join(lacking)}"
 
 
+def existing(metrics: Iterable[str], arch: str) -> tuple[str, ...]:
+    """Those of `metrics` that exist on that architecture, by the catalogue."""
+    known = catalogue().metrics
+    return tuple(m for m in metrics if m not in known or known[m].hardware_name(arch) is not None)
+
+
 def left_out(count: int, of: int, why: str) -> Iterator[str]:
     """A sentence that says how many launches are not in a number, and why; none for 0."""
     if count:
         yield f"{count:,} of {of:,} launches left out: {why}"
 
 
-def of_graphs(launches: Iterable[Launch]) -> Iterator[str]:
+def of_graphs(launches: Sequence[Launch]) -> Iterator[str]:
     """A sentence on the graphs among the launches; none where there are none."""
     count = sum(launch.kind == GRAPH for launch in launches)
     if count:
-        yield f"{counted(count, 'CUDA graph')}, each as one kernel: those in it are not told apart"
+        yield f"CUDA graphs count as one kernel each: {count:,} of {len(launches):,} launches"
 
 
 def _at(launch: Launch, position: int) -> float | None:
@@ -143,7 +136,7 @@ def total(values: Iterable[float]) -> float:
     """Their sum; infinite where it is beyond what a float can hold."""
     try:
         return math.fsum(values)
-    except OverflowError:
+    except (OverflowError, ValueError):  # the latter of infinities of both signs
         return math.inf
 
 

@@ -2,11 +2,7 @@
 
 Kernels: the share of kernel time per family (figures 6 and 8 of the paper). Instructions, twice: by
 the pipe that executed them (warp instructions) and by SASS class (thread instructions whose
-predicates were true), as counted, and in the classes of figures 4, 7 and 9.
-
-The paper's classes are the headings of the instruction set reference in NVIDIA's CUDA Binary
-Utilities. It counted opcodes; counters know pipes and SASS classes, which are not the same thing.
-`PAPER_CLASSES` says what each class is made of here, and which have no counter.
+predicates were true), as counted, and in the classes of the paper's figures (`classes.py`).
 """
 
 from __future__ import annotations
@@ -15,99 +11,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.derived import ipc
+from pytest_gpuperf.derived.classes import PAPER_CLASSES, PIPES, REST, SASS
 from pytest_gpuperf.derived.launches import (
-    STEP,
     Counters,
     Family,
     Group,
     absent,
+    existing,
     left_out,
     of_graphs,
     ratio,
     total,
 )
-from pytest_gpuperf.model import KernelTable
+from pytest_gpuperf.model import STEP, KernelTable
 
-PIPES = (
-    "pipe_fma", "pipe_fp16", "pipe_fp64", "pipe_alu", "pipe_lsu", "pipe_tex", "pipe_cbu",
-    "pipe_adu", "pipe_uniform", "pipe_tensor", "pipe_xu",
-)  # fmt: skip
-SASS = (
-    "sass_fp32", "sass_fp16", "sass_fp64", "sass_integer", "sass_bit", "sass_memory",
-    "sass_control", "sass_uniform", "sass_conversion", "sass_communication", "sass_misc",
-)  # fmt: skip
-REST = "rest"
-"""Instructions of no pipe that is counted, such as those of the tensor memory accelerator."""
-_OWN_FP16_PIPE = ("sm70", "sm75", "sm80")
-"""Where half precision has a pipe of its own; elsewhere pipe_fma counts its instructions, too."""
+__all__ = [
+    "PAPER_CLASSES",
+    "PIPES",
+    "REST",
+    "SASS",
+    "InstructionMix",
+    "InstructionMixes",
+    "KernelMix",
+    "KernelShare",
+    "Mix",
+    "Part",
+    "instruction_mix",
+    "instruction_mixes",
+    "kernel_mix",
+]
+
+THREADS = "thread_instructions"
+"""The metric of all thread instructions, whatever their class."""
 _ROUNDING = 1e-3
+"""Counters of several passes differ by some parts in 100,000 of identical work."""
 _NANOSECONDS, _WARPS, _THREADS = "ns", "instructions", "thread instructions"
-
-
-@dataclass(frozen=True, slots=True)
-class PaperClass:
-    """A class of instructions of the paper's figures 4, 7 and 9, and what it is made of here."""
-
-    name: str
-    meaning: str
-    pipes: tuple[str, ...]
-    """Empty where no pipe tells these instructions from others."""
-    sass: tuple[str, ...]
-    """Empty where no SASS class does."""
-    caveat: str
-
-
-PAPER_CLASSES = (
-    PaperClass(
-        "FP",
-        "floating point",
-        ("pipe_fma", "pipe_fp16", "pipe_fp64"),
-        ("sass_fp32", "sass_fp16", "sass_fp64"),
-        "by pipe with integer multiplications (IMAD), which the FMA pipe executes, and without "
-        "comparisons and minima (ALU) and special functions (XU)",
-    ),
-    PaperClass(
-        "INT",
-        "integer and logic",
-        ("pipe_alu",),
-        ("sass_integer", "sass_bit"),
-        "by pipe without integer multiplications, and with moves, selections, comparisons and "
-        "predicate logic, all of which the ALU executes",
-    ),
-    PaperClass(
-        "LS",
-        "load and store",
-        ("pipe_lsu", "pipe_tex"),
-        ("sass_memory",),
-        "by pipe with shuffles and reads of special registers, which the LSU executes, and with "
-        "textures",
-    ),
-    PaperClass("MV", "move", (), (), "in INT by pipe, in MISC by SASS class, where not in others"),
-    PaperClass(
-        "CTRL",
-        "control",
-        ("pipe_cbu", "pipe_adu"),
-        ("sass_control",),
-        "by pipe with loads of constants by address, which the ADU executes",
-    ),
-    PaperClass("PRED", "predicate", (), (), "in INT by pipe, in MISC or INT by SASS class"),
-    PaperClass("UD", "uniform datapath", ("pipe_uniform",), ("sass_uniform",), ""),
-    PaperClass(
-        "TENSOR",
-        "tensor cores",
-        ("pipe_tensor",),
-        (),
-        "with HFMA2.MMA, which loads constants; the paper has no such class (its reference lists "
-        "HMMA under floating point), and no SASS class has them",
-    ),
-    PaperClass(
-        "MISC",
-        "everything else",
-        ("pipe_xu", REST),
-        ("sass_conversion", "sass_communication", "sass_misc"),
-        "by pipe special functions and conversions, and what no pipe counts",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,23 +160,21 @@ def kernel_mix(table: KernelTable, family: Family, *, copies: bool = False) -> K
 def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> InstructionMix:
     """The instruction mix that these counts describe, such as those of a whole measured step.
 
-    share of a pipe = its instructions / `instructions`; what is left is REST. Where the pipes have
-    more than that, as an instruction may pass through two, the shares are of the pipes' sum.
-    share of a SASS class = its thread instructions / those of all classes.
+    share of a pipe = its warp instructions / `instructions`; share of a SASS class = its thread
+    instructions / `thread_instructions`. What is left is REST. Where parts have more than the
+    whole, as an instruction may pass through two pipes, shares are of the parts' sum; so they are
+    where the whole was not counted. What does not exist on `arch` is not missed.
     """
     rate = ipc.of_step(values)
-    pipes, notes = _pipes(values, arch)
-    sass = {name: values[name] for name in SASS if name in values}
-    absent_sass = [*absent(SASS, values)]
+    pipes = _counted(values, PIPES, ipc.INSTRUCTIONS, arch)
+    sass = _counted(values, SASS, THREADS, arch)
     return InstructionMix(
         of=of,
         ipc=rate,
-        pipes=_mix(_WARPS, pipes, rate, notes),
-        sass=_mix(_THREADS, sass, rate, absent_sass),
-        pipe_classes=_classes(_WARPS, pipes, rate, notes, {c.name: c.pipes for c in PAPER_CLASSES}),
-        sass_classes=_classes(
-            _THREADS, sass, rate, absent_sass, {c.name: c.sass for c in PAPER_CLASSES}
-        ),
+        pipes=_mix(_WARPS, *pipes, rate),
+        sass=_mix(_THREADS, *sass, rate),
+        pipe_classes=_classes(_WARPS, *pipes, rate, {c.name: c.pipes for c in PAPER_CLASSES}),
+        sass_classes=_classes(_THREADS, *sass, rate, {c.name: c.sass for c in PAPER_CLASSES}),
     )
 
 
@@ -250,7 +186,7 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> Instruct
     """
     counters = Counters(table)
     everything = counters.whole()
-    wanted = (*PIPES, *SASS, *ipc.COUNTS)
+    wanted = (*PIPES, *SASS, THREADS, *ipc.COUNTS)
 
     def mix(group: Group) -> InstructionMix:
         counts = counters.totals(group.launches, wanted)
@@ -275,38 +211,33 @@ def _time(group: Group) -> float:
     return total(launch.duration for launch in group.launches)
 
 
-def _pipes(values: Mapping[str, float], arch: str) -> tuple[dict[str, float], list[str]]:
-    """Warp instructions by pipe, each counted once, and what is to be said of them."""
-    found = {name: values[name] for name in PIPES if name in values}
-    notes = [*absent((*PIPES, ipc.INSTRUCTIONS), values)]
-    if arch not in _OWN_FP16_PIPE and "pipe_fma" in found and "pipe_fp16" in found:
-        found["pipe_fma"] = max(found["pipe_fma"] - found["pipe_fp16"], 0.0)
-    instructions = values.get(ipc.INSTRUCTIONS)
-    if found and instructions is not None:
-        piped = total(found.values())
-        if piped > instructions:
-            notes += _too_many(piped, instructions)
+def _counted(
+    values: Mapping[str, float], parts: Sequence[str], whole: str, arch: str
+) -> tuple[dict[str, float], list[str]]:
+    """Instructions by part, and what is to be said of them. `whole` is the metric of all."""
+    found = {name: values[name] for name in parts if name in values}
+    notes = [*absent(existing((*parts, whole), arch), values)]
+    if found and whole in values:
+        every, several = values[whole], total(found.values())
+        if several > every:
+            notes += _too_many(several, every)
         else:
-            found[REST] = instructions - piped
+            found[REST] = every - several
     return found, notes
 
 
-def _too_many(piped: float, instructions: float) -> Iterator[str]:
-    over = ratio(piped - instructions, instructions)
-    # Counters of several passes differ by some parts in 100,000 of identical work.
+def _too_many(several: float, every: float) -> Iterator[str]:
+    over = ratio(several - every, every)
     if over is None or over > _ROUNDING:
         more = "" if over is None else f" by {over:.1%}"
-        yield (
-            f"the pipes have more instructions than the kernels{more}: some pass through two, and "
-            "shares are of the pipes' sum"
-        )
+        yield f"the parts have more instructions than the whole{more}: shares are of their sum"
 
 
 def _classes(
     unit: str,
     found: Mapping[str, float],
-    rate: float | None,
     notes: Sequence[str],
+    rate: float | None,
     members: Mapping[str, Sequence[str]],
 ) -> Mix:
     """What was found, in the paper's classes; only those of which something was collected."""
@@ -318,10 +249,10 @@ def _classes(
     said = [*notes]
     if found:
         said.append(f"no counter tells {', '.join(uncounted)} from the other classes")
-    return _mix(unit, classes, rate, said)
+    return _mix(unit, classes, said, rate)
 
 
-def _mix(unit: str, found: Mapping[str, float], rate: float | None, notes: Sequence[str]) -> Mix:
+def _mix(unit: str, found: Mapping[str, float], notes: Sequence[str], rate: float | None) -> Mix:
     whole = total(found.values())
     parts = []
     for name, value in found.items():

@@ -22,11 +22,15 @@ from pytest_gpuperf.derived.launches import (
 )
 from pytest_gpuperf.model import KernelTable
 
-UNITS = ("sm_throughput", "l1_throughput", "l2_throughput", "dram_throughput")
-"""Throughputs of one unit each, %."""
+UNITS = ("sm_throughput", "l2_throughput", "dram_throughput")
+"""Throughputs of one unit each: % of its peak over all cycles of the kernel."""
 MEMORY = "memory_throughput"
-"""The highest of all units of the memory system, %; of more than the three that have metrics."""
-THROUGHPUTS = (*UNITS, MEMORY)
+"""The highest of all units of the memory system, in the same %; of more than those with metrics."""
+L1 = "l1_throughput"
+"""% of L1's peak over the cycles in which L1 was active, so that it is no bottleneck by itself: it
+says whether L1 is what MEMORY found."""
+THROUGHPUTS = ("sm_throughput", L1, "l2_throughput", "dram_throughput", MEMORY)
+"""All that are asked for."""
 _SAME = 0.98
 """Within this of the highest, a unit is the bottleneck: throughputs are read in several passes, and
 MEMORY only repeats one of them."""
@@ -54,7 +58,7 @@ class Priority:
     bottleneck: str
     """The metric of THROUGHPUTS that limits most of the time."""
     throughput: float | None
-    """%, the bottlenecks' over the launches, weighed by their time. None where that is 0."""
+    """% of a peak: the highest of each launch, weighed by their time. None where that is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +76,38 @@ class Priorities:
     missing: tuple[str, ...]
 
 
+def observed(throughputs: Mapping[str, float]) -> float | None:
+    """The highest share of a unit's peak, %, over all cycles; None without any."""
+    return max((throughputs[m] for m in (*UNITS, MEMORY) if m in throughputs), default=None)
+
+
 def estimated_speedup(throughputs: Mapping[str, float]) -> float | None:
     """Equation 2: achievable / observed performance - 1, clamped to [0, 1].
 
-    Observed is the highest of `throughputs` (THROUGHPUTS, in % of a peak), achievable is 100 %: a
+    Observed is the highest of `throughputs` (by metric, in % of a peak), achievable is 100 %: a
     kernel at 80 % of its bottleneck's peak has 100 / 80 - 1 = 0.25. From 50 % down it is 1, so that
     scores do not tell slow kernels from very slow ones. None without any throughput.
     """
-    if not throughputs:
+    highest = observed(throughputs)
+    if highest is None:
         return None
-    observed = max(throughputs.values())
-    if observed <= 0:
-        return 1.0
-    return min(max(_PEAK / observed - 1, 0.0), 1.0)
+    return min(max(_PEAK / highest - 1, 0.0), 1.0) if highest > 0 else 1.0
 
 
 def bottleneck(throughputs: Mapping[str, float]) -> str | None:
     """The metric of the unit that is closest to its peak; None without any throughput.
 
-    MEMORY where that is clearly higher than those of UNITS: then it is a unit without a metric.
+    Where MEMORY is clearly higher than those of UNITS it is L1, or a unit without a metric: then it
+    is MEMORY itself.
     """
-    if not throughputs:
+    highest = observed(throughputs)
+    if highest is None:
         return None
-    limit = _SAME * max(throughputs.values())
-    units = [unit for unit in UNITS if unit in throughputs and throughputs[unit] >= limit]
-    return max(units or throughputs, key=throughputs.__getitem__)
+    near = [m for m, value in throughputs.items() if value >= _SAME * highest]
+    units = [unit for unit in UNITS if unit in near]
+    if units:
+        return max(units, key=throughputs.__getitem__)
+    return L1 if L1 in near else MEMORY
 
 
 def priorities(table: KernelTable, family: Family) -> Priorities:
@@ -140,16 +151,17 @@ def _priority(counters: Counters, group: Group, whole: float | None) -> Priority
     scores, weighed = [], []
     for launch in group.launches:
         found = counters.values(launch, THROUGHPUTS)
-        speedup, limit = estimated_speedup(found), bottleneck(found)
-        if speedup is None or limit is None:
+        highest, speedup, limit = observed(found), estimated_speedup(found), bottleneck(found)
+        if highest is None or speedup is None or limit is None:
             continue
         times.setdefault(limit, []).append(launch.duration)
         scores.append(launch.duration * speedup)
-        weighed.append(launch.duration * found[limit])
+        weighed.append(launch.duration * highest)
     if not scores:
         return None
     by_limit = {limit: total(durations) for limit, durations in times.items()}
-    time, score = total(by_limit.values()), total(scores)
+    time = total(duration for durations in times.values() for duration in durations)
+    score = total(scores)
     return Priority(
         name=group.name,
         family=group.family,

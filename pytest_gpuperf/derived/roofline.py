@@ -2,15 +2,17 @@
 
 The roofline model (Williams, Waterman, Patterson, CACM 2009): at an arithmetic intensity of I
 FLOP per byte of DRAM traffic, no more than min(peak FLOP/s, I x peak bytes/s) can be reached. The
-paper takes its view of throughput from Yang et al. (SC 2020), who count FLOP as is done here.
+paper refers to Yang et al. (SC 2020) for it.
 
 FLOP come from SASS opcodes, thread by thread: additions and multiplications are one, fused
 multiply-adds two. Half precision has only packed opcodes (HADD2, HMUL2, HFMA2), so each is twice
-that, as in Nsight Compute; what code does with one half of a pair is counted as if it did both.
-bfloat16 without tensor cores uses the same opcodes and is in "fp16". Not counted: special functions
-(MUFU), comparisons, minima, conversions, and all integer work. Tensor cores are counted in
-operations by the chip, by the type of their inputs; other types (fp64, int8) are not collected, and
-a kernel whose tensor cores worked on those only has no total.
+that, as in Nsight Compute; what code does with one half of a pair is counted as if it did both, and
+so may be constants that compilers load by HFMA2. So are Blackwell's packed FP32 opcodes. bfloat16
+without tensor cores uses the opcodes of half precision and is in "fp16". Not counted: special
+functions (MUFU), comparisons, minima, conversions, and all integer work.
+
+Tensor cores are counted in operations by the chip, by the type of their inputs; other types (fp64,
+int8) are not collected, and a kernel whose tensor cores worked on those only has no total.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.derived.launches import (
-    STEP,
     Counters,
     Family,
     Group,
     absent,
+    existing,
     of_graphs,
     ratio,
     total,
@@ -38,14 +40,19 @@ from pytest_gpuperf.derived.peaks import (
     TENSOR_TF32,
     Peaks,
 )
-from pytest_gpuperf.model import KernelTable
+from pytest_gpuperf.model import STEP, KernelTable
 
 OPCODES: Mapping[str, Mapping[str, int]] = {
-    FP32: {"sass_fadd": 1, "sass_fmul": 1, "sass_ffma": 2},
+    FP32: {
+        "sass_fadd": 1, "sass_fmul": 1, "sass_ffma": 2,
+        "sass_fadd2": 2, "sass_fmul2": 2, "sass_ffma2": 4,
+    },
     FP16: {"sass_hadd": 2, "sass_hmul": 2, "sass_hfma": 4},
     FP64: {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
-}
+}  # fmt: skip
 """FLOP per thread instruction, by kind of arithmetic and metric."""
+_PACKED = ("sass_fadd2", "sass_fmul2", "sass_ffma2")
+"""Of one architecture; not missed where nobody says that it is the one."""
 TENSOR: Mapping[str, str] = {
     TENSOR_FP16: "tensor_ops_fp16",
     TENSOR_BF16: "tensor_ops_bf16",
@@ -115,29 +122,34 @@ class Roofline:
     missing: tuple[str, ...]
 
 
-def roofline(table: KernelTable, family: Family, peaks: Peaks | None) -> Roofline:
+def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str = "") -> Roofline:
     """The roofline of a table's kernels.
 
     flop_per_byte = FLOP / DRAM bytes; rates are per second of the launches' durations without
     counters; a share is a rate over its peak; the roof is the largest share. With one kind of
     arithmetic that is the model's achieved / min(peak, intensity x bandwidth); with several, each
-    has its own roof, and they are taken to overlap.
+    has its own roof, and they are taken to overlap. What does not exist on `arch` is not missed.
     """
     counters = Counters(table)
     everything = counters.whole()
-    missing = [*counters.absent(*_SASS, *TENSOR.values(), DRAM_BYTES)]
+    opcodes = _opcodes(arch)
+    missing = [*counters.absent(*opcodes, *_tensor(arch), DRAM_BYTES)]
     missing += _unknown(peaks)
     missing += of_graphs(everything.launches)
     return Roofline(
         peaks=peaks,
-        step=_of_group(counters, everything, peaks),
-        families=_longest(_of_group(counters, g, peaks) for g in counters.by_family(family)),
-        kernels=_longest(_of_group(counters, g, peaks) for g in counters.by_kernel(family)),
+        step=_of_group(counters, everything, peaks, opcodes),
+        families=_longest(
+            _of_group(counters, g, peaks, opcodes) for g in counters.by_family(family)
+        ),
+        kernels=_longest(
+            _of_group(counters, g, peaks, opcodes) for g in counters.by_kernel(family)
+        ),
         missing=tuple(missing),
     )
 
 
-def of_step(values: Mapping[str, float], peaks: Peaks | None) -> Point:
+def of_step(values: Mapping[str, float], peaks: Peaks | None, arch: str = "") -> Point:
     """The roofline position of a whole step or phase, from its own values.
 
     As `roofline` does it for kernels. The time is `step_time`, which is without counters, or else
@@ -145,11 +157,21 @@ def of_step(values: Mapping[str, float], peaks: Peaks | None) -> Point:
     """
     milliseconds = values.get(_STEP_TIME)
     nanoseconds = milliseconds * 1e6 if milliseconds is not None else values.get(_DURATION)
-    missing = [*absent((*_SASS, *TENSOR.values(), DRAM_BYTES), values), *_unknown(peaks)]
+    opcodes = _opcodes(arch)
+    missing = [*absent((*opcodes, *_tensor(arch), DRAM_BYTES), values), *_unknown(peaks)]
     if nanoseconds is None:
         missing.append(f"not collected: {_STEP_TIME} or {_DURATION}, so that there are no rates")
     found = {metric: values[metric] for metric in _WANTED if metric in values}
-    return _point(STEP, "", [found], nanoseconds or 0.0, peaks, missing)
+    return _point(Group(STEP, "", ()), [found], nanoseconds or 0.0, peaks, opcodes, missing)
+
+
+def _opcodes(arch: str) -> tuple[str, ...]:
+    """The metrics without which FLOP are not all counted."""
+    return existing(_SASS, arch) if arch else tuple(m for m in _SASS if m not in _PACKED)
+
+
+def _tensor(arch: str) -> tuple[str, ...]:
+    return existing(TENSOR.values(), arch) if arch else tuple(TENSOR.values())
 
 
 def _unknown(peaks: Peaks | None) -> Iterator[str]:
@@ -161,23 +183,28 @@ def _longest(points: Iterable[Point]) -> tuple[Point, ...]:
     return tuple(sorted(points, key=lambda point: -point.nanoseconds))
 
 
-def _of_group(counters: Counters, group: Group, peaks: Peaks | None) -> Point:
+def _of_group(
+    counters: Counters, group: Group, peaks: Peaks | None, opcodes: Sequence[str]
+) -> Point:
     found = [counters.values(launch, _WANTED) for launch in group.launches]
     time = total(launch.duration for launch in group.launches)
-    return _point(group.name, group.family, found, time, peaks, ())
+    return _point(group, found, time, peaks, opcodes, ())
 
 
 def _point(
-    name: str,
-    family: str,
+    group: Group,
     found: Sequence[Mapping[str, float]],
     nanoseconds: float,
     peaks: Peaks | None,
+    opcodes: Sequence[str],
     missing: Iterable[str],
 ) -> Point:
-    """The position of launches with these values, `nanoseconds` in all."""
-    flop = _flop(found)
-    uncounted = [*_uncounted(found)]
+    """The position of launches with these values, `nanoseconds` in all.
+
+    FLOP are complete where there are values of all `opcodes`.
+    """
+    flop = _flop(found, opcodes)
+    uncounted = [*_uncounted(found, opcodes)]
     said = [*missing, *uncounted]
     whole = total(flop.values()) if found and not uncounted else None
     moved = None
@@ -195,8 +222,8 @@ def _point(
         if whole is not None and DRAM in shares and not unknown and any(shares.values()):
             roof = max(shares, key=shares.__getitem__)
     return Point(
-        name=name,
-        family=family,
+        name=group.name,
+        family=group.family,
         launches=len(found),
         nanoseconds=nanoseconds,
         flop=flop,
@@ -212,20 +239,23 @@ def _point(
     )
 
 
-def _flop(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _flop(found: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict[str, float]:
     """By kind; a kind is there if all these launches have its counts."""
     flop = {}
     for kind, weights in {**OPCODES, **{kind: {name: 1} for kind, name in TENSOR.items()}}.items():
-        if found and all(metric in values for values in found for metric in weights):
+        needed = [metric for metric in weights if metric in opcodes or metric not in _SASS]
+        if found and all(metric in values for values in found for metric in needed):
             flop[kind] = total(
-                weight * values[metric] for values in found for metric, weight in weights.items()
+                weight * values.get(metric, 0.0)
+                for values in found
+                for metric, weight in weights.items()
             )
     return flop
 
 
-def _uncounted(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
+def _uncounted(found: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> Iterator[str]:
     """Why the FLOP of these launches are not all counted; nothing where they are."""
-    without = sum(not all(metric in values for metric in _SASS) for values in found)
+    without = sum(not all(metric in values for metric in opcodes) for values in found)
     if without:
         yield f"no total of FLOP: {_some(without, found)}SASS opcodes were not counted"
     without = sum(_lacks_tensor(values) for values in found)
