@@ -57,17 +57,20 @@ class Counters:
                 found[metric] = value
         return found
 
-    def totals(self, launches: Iterable[Launch], metrics: Iterable[str]) -> Totals:
+    def totals(self, launches: Sequence[Launch], metrics: Iterable[str]) -> Totals:
         """The sums of those of `metrics` that were collected, over the launches that have all."""
         there = [metric for metric in metrics if metric in self._index]
-        every = [(launch, self.values(launch, there)) for launch in launches]
-        complete = [(launch, values) for launch, values in every if len(values) == len(there)]
+        positions = [self._index[metric] for metric in there]
+        rows = [[x.values[p] for p in positions] for x in launches if x.values or not positions]
+        complete = [row for row in rows if None not in row]
+        # Of no complete launch there are no columns, and no sums.
+        columns = zip(*complete, strict=True)
         return Totals(
             values={
-                metric: total(values[metric] for _, values in complete)
-                for metric in (there if complete else ())
+                metric: total(value for value in column if value is not None)
+                for metric, column in zip(there, columns, strict=False)
             },
-            left_out=len(every) - len(complete),
+            left_out=len(launches) - len(complete),
         )
 
     def whole(self) -> Group:

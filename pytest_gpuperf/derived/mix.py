@@ -188,20 +188,21 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> Instruct
     everything = counters.whole()
     wanted = (*PIPES, *SASS, THREADS, *ipc.COUNTS)
 
+    step = counters.totals(everything.launches, wanted)
+
     def mix(group: Group) -> InstructionMix:
         counts = counters.totals(group.launches, wanted)
         return instruction_mix(counts.values, arch, of=group.name)
 
     dominant = max(counters.by_kernel(family), key=_time, default=None)
     families = sorted(counters.by_family(family), key=_time, reverse=True)
-    lacking = counters.totals(everything.launches, wanted).left_out
     return InstructionMixes(
-        step=mix(everything),
+        step=instruction_mix(step.values, arch),
         families=tuple(mix(group) for group in families),
         dominant=None if dominant is None else mix(dominant),
         missing=(
             *counters.mismatch(),
-            *left_out(lacking, len(everything.launches), "they lack counters"),
+            *left_out(step.left_out, len(everything.launches), "they lack counters"),
             *of_graphs(everything.launches),
         ),
     )
