@@ -44,7 +44,7 @@ def _peaks(device: str, source: str, gigabytes: float, **teraflops: float) -> Pe
 
 
 _VOLTA = "NVIDIA Tesla V100 data sheet (2020) and GV100 architecture whitepaper (WP-08608)"
-_AMPERE = "NVIDIA A100 data sheet (2021) and A100 architecture whitepaper, table 1"
+_AMPERE = "NVIDIA A100 data sheet (2021) and A100 architecture whitepaper"
 _HOPPER = "NVIDIA H100 architecture whitepaper (v1.04); bandwidth: H100 data sheet (2023)"
 _H200 = "NVIDIA H200 data sheet (2024); FLOP/s as the H100 SXM5, which is the same chip"
 
