@@ -207,8 +207,11 @@ def _point(
     uncounted = [*_uncounted(found, opcodes)]
     said = [*missing, *uncounted]
     whole = total(flop.values()) if found and not uncounted else None
+    without = sum(DRAM_BYTES not in values for values in found)
     moved = None
-    if found and all(DRAM_BYTES in values for values in found):
+    if without:
+        said.append(f"no bytes: {_some(without, found)}DRAM traffic was not counted")
+    elif found:
         moved = total(values[DRAM_BYTES] for values in found)
     rates = {kind: ratio(work, nanoseconds / _SECOND) for kind, work in flop.items()}
     bandwidth = None if moved is None else ratio(moved, nanoseconds / _SECOND)

@@ -25,7 +25,6 @@ PLAIN = Peaks(
 """10 FLOP of fp32 per byte are the ridge, 100 of tensor tf32."""
 NOTHING = {metric: 0.0 for weights in OPCODES.values() for metric in weights}
 NO_TENSOR = dict.fromkeys(TENSOR.values(), 0.0)
-METRICS = (*NOTHING, *NO_TENSOR, "dram_bytes")
 
 
 def counts(dram_bytes: float, **values: float) -> dict[str, float]:
@@ -44,6 +43,8 @@ def only(found: roofline.Roofline) -> roofline.Point:
         ({"sass_dadd": 5.0, "sass_dmul": 7.0, "sass_dfma": 10.0}, "fp64", 32),
         # Each of these works on two halves: 2 x (5 + 7 + 2 x 10)
         ({"sass_hadd": 5.0, "sass_hmul": 7.0, "sass_hfma": 10.0}, "fp16", 64),
+        # So do these of Blackwell.
+        ({"sass_fadd2": 5.0, "sass_fmul2": 7.0, "sass_ffma2": 10.0}, "fp32", 64),
         ({"tensor_ops_tf32": 4096.0}, "tensor tf32", 4096),
         ({"tensor_ops_bf16": 4096.0}, "tensor bf16", 4096),
     ],
@@ -149,13 +150,15 @@ def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
     ],
 )
 def test_whether_all_tensor_work_was_counted(values: dict[str, float], counted: bool) -> None:
-    point = only(roofline.roofline(table(("a", 1.0, {**NOTHING, **values})), family, None))
+    found = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
+    point = only(roofline.roofline(found, family, None))
     assert (point.total_flop is not None) is counted
     assert bool(point.missing) is not counted
 
 
 def test_opcodes_that_were_not_collected_leave_no_total() -> None:
-    values = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0, **NO_TENSOR}
+    opcodes = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}
+    values = {**opcodes, **NO_TENSOR, "dram_bytes": 1.0}
     found = roofline.roofline(table(("a", 1.0, values)), family, PLAIN)
     assert only(found).flop["fp32"] == 32
     assert "fp16" not in only(found).flop
@@ -167,9 +170,9 @@ def test_opcodes_that_were_not_collected_leave_no_total() -> None:
 def test_a_launch_without_bytes_leaves_no_intensity() -> None:
     found = table(("a", 1.0, counts(10, sass_fadd=10)), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
     point = only(roofline.roofline(found, family, PLAIN))
-    assert (point.total_flop, point.dram_bytes, point.flop_per_byte, point.roof) == (10,) + (
-        None,
-    ) * 3
+    assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (10, None, None)
+    assert point.roof is None
+    assert point.missing == ("no bytes: in 1 of 2 launches DRAM traffic was not counted",)
 
 
 def test_an_unknown_device_has_no_shares() -> None:
