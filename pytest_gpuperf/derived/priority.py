@@ -8,7 +8,7 @@ unit, and the highest names the bottleneck.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_gpuperf.derived.launches import (
@@ -122,8 +122,7 @@ def priorities(table: KernelTable, family: Family) -> Priorities:
     step = _priority(counters, everything, None)
     missing = [*counters.absent(*THROUGHPUTS)]
     if step is not None:
-        if missing:
-            missing.append("a kernel that one of these limits can gain less than is said here")
+        missing += _narrowed(table)
         every = len(everything.launches)
         missing += left_out(every - step.launches, every, "they have no throughput")
     missing += of_graphs(everything.launches)
@@ -135,6 +134,16 @@ def priorities(table: KernelTable, family: Family) -> Priorities:
         kernels=_ranked(_priority(counters, g, whole) for g in counters.by_kernel(family)),
         missing=tuple(missing),
     )
+
+
+def _narrowed(table: KernelTable) -> Iterator[str]:
+    """That a bottleneck may not have been seen; MEMORY has those of the memory system."""
+    lacking = [unit for unit in ("sm_throughput", MEMORY) if unit not in table.metrics]
+    if lacking:
+        yield (
+            f"without {' and '.join(lacking)}, another unit may limit a kernel, which then can gain "
+            "less than is said here"
+        )
 
 
 def _ranked(found: Iterable[Priority | None]) -> tuple[Priority, ...]:

@@ -121,8 +121,16 @@ def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
     assert found.kernels[0].speedup == pytest.approx(0.25)
     assert found.missing == (
         "not collected: l1_throughput, l2_throughput, dram_throughput, memory_throughput",
-        "a kernel that one of these limits can gain less than is said here",
+        "without memory_throughput, another unit may limit a kernel, which then can gain less than "
+        "is said here",
     )
+
+
+def test_the_memory_systems_throughput_has_those_of_its_units() -> None:
+    values = {"sm_throughput": 10.0, "memory_throughput": 80.0}
+    found = priority.priorities(table(("a", 1.0, values)), family)
+    assert found.kernels[0].bottleneck == "memory_throughput"
+    assert found.missing == ("not collected: l1_throughput, l2_throughput, dram_throughput",)
 
 
 def test_launches_without_throughputs_are_left_out() -> None:
