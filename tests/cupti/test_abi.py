@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.cupti import abi, codes
+from pytest_gpuperf.collect.cupti import abi, codes, sampling_abi
 from tests.cupti.headers import ABSENT, MISSING, Release, releases
 
 RELEASES = releases()
-HEADERS = ["version", "target", "profiler_target", "profiler_host", "range_profiler"]
+HEADERS = [
+    *("version", "target", "profiler_target", "profiler_host", "range_profiler", "pmsampling")
+]
+STRUCTS = (*abi.FUNCTIONS, *sampling_abi.FUNCTIONS)
 
 # The wheels do not carry cuda.h. The headers need names from it; of these types only the size
 # matters, and that is an int's for CUdevice and a pointer's for the handles.
@@ -39,7 +42,19 @@ ENUMS: dict[type[IntEnum], dict[str, str]] = {
         "RANGE_PROFILER": "CUPTI_PROFILER_TYPE_RANGE_PROFILER",
         "PM_SAMPLING": "CUPTI_PROFILER_TYPE_PM_SAMPLING",
     },
-    codes.ProfilerApi: {"RANGE_PROFILING": "CUPTI_PROFILER_RANGE_PROFILING"},
+    codes.ProfilerApi: {
+        "RANGE_PROFILING": "CUPTI_PROFILER_RANGE_PROFILING",
+        "PM_SAMPLING": "CUPTI_PROFILER_PM_SAMPLING",
+    },
+    codes.TriggerMode: {
+        m.name: f"CUPTI_PM_SAMPLING_TRIGGER_MODE_{m.name}" for m in codes.TriggerMode
+    },
+    codes.DecodeStopReason: {
+        m.name: f"CUPTI_PM_SAMPLING_DECODE_STOP_REASON_{m.name}" for m in codes.DecodeStopReason
+    },
+    codes.AppendMode: {
+        m.name: f"CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_{m.name}" for m in codes.AppendMode
+    },
     codes.SupportLevel: {
         m.name: f"CUPTI_PROFILER_CONFIGURATION_{m.name}" for m in codes.SupportLevel
     },
@@ -51,6 +66,8 @@ NEWER_NAMES = {
     "CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED",
     "CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED",
     "CUPTI_ERROR_INVALID_CHIP_NAME",
+    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST",
+    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_LATEST",
 }
 """Enumerators that not every release has."""
 
@@ -68,7 +85,7 @@ def test_layouts_and_numbers_are_those_of_the_headers(release: Release, tmp_path
 
 def _expected(release: Release) -> dict[str, tuple[int, ...]]:
     expected: dict[str, tuple[int, ...]] = {}
-    for params in abi.FUNCTIONS:
+    for params in STRUCTS:
         expected[f"{params.C_NAME}_STRUCT_SIZE"] = (params.size(release.version),)
         for name in params.field_names(release.version):
             field = getattr(params, name)
@@ -84,7 +101,7 @@ def _program(release: Release) -> str:
     lines = ["#include <cstddef>", "#include <cstdio>"]
     lines += [f"#include <cupti_{header}.h>" for header in HEADERS]
     lines += ["int main() {"]
-    for params in abi.FUNCTIONS:
+    for params in STRUCTS:
         struct = params.C_NAME
         lines.append(f'printf("{struct}_STRUCT_SIZE %zu\\n", (size_t){struct}_STRUCT_SIZE);')
         lines += [
@@ -104,7 +121,7 @@ def _program(release: Release) -> str:
 def _has(release: Release, enumerator: str) -> bool:
     return enumerator not in NEWER_NAMES or any(
         re.search(rf"\b{enumerator}\b", release.text(header))
-        for header in ("cupti_profiler_target.h", "cupti_result.h")
+        for header in ("cupti_profiler_target.h", "cupti_result.h", "cupti_pmsampling.h")
     )
 
 
@@ -130,6 +147,7 @@ def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
     assert sizes == [32, 32, 32, 32, 36, 36]
     assert abi.HostInitialize.of(28).structSize == 48
     assert abi.HostInitialize.of(130201).structSize == 56
+    assert sampling_abi.SetConfig.size(24) + 4 == sampling_abi.SetConfig.size(28)
 
 
 def test_fields_that_are_not_given_are_zero() -> None:

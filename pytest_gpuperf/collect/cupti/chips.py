@@ -40,7 +40,7 @@ def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedul
             f"CUPTI of CUDA {cupti.release} does not know the chip {chip}. "
             f"It knows {', '.join(known(cupti))}"
         )
-    configuration = Configuration(cupti, chip.encode(), None)
+    configuration = Configuration(cupti, chip.encode())
     try:
         refused = configuration.add(metrics)
         return Schedule(configuration.passes, refused)

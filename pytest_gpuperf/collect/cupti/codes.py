@@ -52,6 +52,7 @@ class ProfilerApi(IntEnum):
     """`CUpti_Profiler_API`: what `cuptiProfilerDeviceSupported` is asked about."""
 
     RANGE_PROFILING = 0
+    PM_SAMPLING = 3
 
 
 class SupportLevel(IntEnum):
@@ -63,6 +64,30 @@ class SupportLevel(IntEnum):
     SUPPORTED = 3
     LIMITED_SUPPORT = 4
     """Since 13.3: a limited set of metrics."""
+
+
+class TriggerMode(IntEnum):
+    """`CUpti_PmSampling_TriggerMode`: what makes the device take a sample."""
+
+    GPU_SYSCLK_INTERVAL = 0
+    """So many cycles of the system clock, which varies."""
+    GPU_TIME_INTERVAL = 1
+    """So many ns. Not on Turing, nor on GA100."""
+
+
+class DecodeStopReason(IntEnum):
+    """`CUpti_PmSampling_DecodeStopReason`: why a decoding ended."""
+
+    OTHER = 0
+    COUNTER_DATA_FULL = 1
+    END_OF_RECORDS = 2
+
+
+class AppendMode(IntEnum):
+    """`CUpti_PmSampling_HardwareBuffer_AppendMode`: which samples a full buffer keeps."""
+
+    KEEP_OLDEST = 0
+    KEEP_LATEST = 1
 
 
 class Result(IntEnum):

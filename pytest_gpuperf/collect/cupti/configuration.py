@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
-from pytest_gpuperf.collect.cupti import abi, library
+from pytest_gpuperf.collect.cupti import abi, library, sampling_abi
 from pytest_gpuperf.collect.cupti.codes import ProfilerApi, ProfilerType, Result, SupportLevel
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model import Unsupported
@@ -18,10 +17,12 @@ def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * len(names))(*[name.encode() for name in names])
 
 
-def obstacles(cupti: library.Cupti, device: int) -> str:
+def obstacles(
+    cupti: library.Cupti, device: int, api: ProfilerApi = ProfilerApi.RANGE_PROFILING
+) -> str:
     """What cuptiProfilerDeviceSupported has against profiling `device`, as text; "" if nothing."""
     try:
-        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=ProfilerApi.RANGE_PROFILING)
+        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=api)
     except GpuperfError:
         return ""
     against = (SupportLevel.UNSUPPORTED, SupportLevel.DISABLED)
@@ -45,25 +46,42 @@ _FEATURES = {
 }
 
 
+_AVAILABILITY: dict[
+    ProfilerType,
+    type[abi.GetCounterAvailability] | type[sampling_abi.GetCounterAvailability],
+] = {
+    ProfilerType.RANGE_PROFILER: abi.GetCounterAvailability,
+    ProfilerType.PM_SAMPLING: sampling_abi.GetCounterAvailability,
+}
+
+
 class Configuration:
     """A host object for one chip, with metrics added: the configuration image and the evaluator.
 
-    `context` is the CUcontext that is asked which counters are available; without one, all that
-    the chip has are. Raises CuptiError and CountersUnavailable.
+    `where` says where counters are to be available: `ctx`, a CUcontext, for the range profiler, and
+    `deviceIndex` for PM sampling; nowhere, all that the chip has are. Raises CuptiError and
+    CountersUnavailable.
     """
 
-    def __init__(self, cupti: library.Cupti, chip: bytes, context: int | None) -> None:
+    def __init__(
+        self,
+        cupti: library.Cupti,
+        chip: bytes,
+        kind: ProfilerType = ProfilerType.RANGE_PROFILER,
+        **where: int,
+    ) -> None:
         self._cupti = cupti
         self._chip = chip
+        self._kind = kind
         # Host objects may refer to it as long as they live.
-        self._availability = None if context is None else self._ask_availability(context)
+        self._availability = self._ask_availability(where) if where else None
         self._host: int | None = None
         self.metrics: tuple[str, ...] = ()
         """The metrics that were added."""
         self.passes = 0
         """Passes that one round takes (cuptiProfilerHostGetNumOfPasses)."""
         self.image: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(0)
-        """The configuration image for cuptiRangeProfilerSetConfig."""
+        """The configuration image for the profiler's SetConfig."""
 
     def add(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
         """Schedules those of `metrics` that the chip has, and returns the others."""
@@ -84,7 +102,7 @@ class Configuration:
         return ()
 
     def evaluate(self, data: dict[str, int], index: int) -> dict[str, float]:
-        """The metrics of range `index` of a decoded counter data image.
+        """The metrics of range or sample `index` of a decoded counter data image.
 
         `data` are the fields pCounterDataImage and counterDataImageSize.
         """
@@ -107,13 +125,13 @@ class Configuration:
             with suppress(GpuperfError):
                 self._cupti.call(abi.HostDeinitialize, pHostObject=host)
 
-    def _ask_availability(self, context: int) -> ctypes.Array[ctypes.c_char]:
-        ask: dict[str, Any] = {"ctx": context}
-        size = self._cupti.call(abi.GetCounterAvailability, **ask).counterAvailabilityImageSize
+    def _ask_availability(self, where: dict[str, int]) -> ctypes.Array[ctypes.c_char]:
+        ask = _AVAILABILITY[self._kind]
+        size = self._cupti.call(ask, **where).counterAvailabilityImageSize
         image = ctypes.create_string_buffer(size)
         self._cupti.call(
-            abi.GetCounterAvailability,
-            **ask,
+            ask,
+            **where,
             counterAvailabilityImageSize=size,
             pCounterAvailabilityImage=ctypes.addressof(image),
         )
@@ -126,7 +144,7 @@ class Configuration:
         available = self._availability and ctypes.addressof(self._availability)
         self._host = call(
             abi.HostInitialize,
-            profilerType=ProfilerType.RANGE_PROFILER,
+            profilerType=self._kind,
             pChipName=self._chip,
             pCounterAvailabilityImage=available,
         ).pHostObject

@@ -9,16 +9,19 @@ import ctypes
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_gpuperf.collect.cupti import abi, codes
+from pytest_gpuperf.collect.cupti import abi, codes, sampling_abi
 from pytest_gpuperf.collect.cupti.codes import Result
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 
 _P = TypeVar("_P", bound=abi.Params)
+
+_NAMES = {**abi.FUNCTIONS, **sampling_abi.FUNCTIONS}
 
 _MAPS = Path("/proc/self/maps")
 _TOOLKIT = Path("/usr/local/cuda")
@@ -162,6 +165,9 @@ class Cupti:
             self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
         except AttributeError as error:
             raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
+        for params, name in sampling_abi.FUNCTIONS.items():
+            with suppress(AttributeError):
+                self._functions[params] = self._bind(name)
 
     @property
     def release(self) -> str:
@@ -175,11 +181,26 @@ class Cupti:
     def call(self, params: type[_P], **values: Any) -> _P:
         """Calls the function that takes `params`, and returns the struct as CUPTI filled it.
 
-        Raises as `check` does.
+        Raises as `check` does, and CountersUnavailable for a function that this CUPTI lacks.
         """
+        name = _NAMES[params]
+        if params not in self._functions:
+            raise CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
         struct = self.make(params, **values)
-        check(self._functions[params](ctypes.byref(struct)), abi.FUNCTIONS[params])
+        check(self._functions[params](ctypes.byref(struct)), name)
         return struct
+
+    def timestamp(self) -> int:
+        """Now, on the clock of CUPTI's records (cuptiGetTimestamp).
+
+        The clock is CLOCK_REALTIME, in ns, unless somebody in the process has given CUPTI another:
+        torch's profiler gives it the CPU's cycle counter, and leaves it there.
+        """
+        function = self._library.cuptiGetTimestamp
+        function.argtypes, function.restype = (ctypes.POINTER(ctypes.c_uint64),), ctypes.c_int
+        now = ctypes.c_uint64()
+        check(function(ctypes.byref(now)), "cuptiGetTimestamp")
+        return now.value
 
     def _bind(self, name: str) -> Any:
         function = getattr(self._library, name)

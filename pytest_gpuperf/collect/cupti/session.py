@@ -196,7 +196,7 @@ class RangeSession:
                 f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
             )
         self.chip = chip.decode()
-        self._configuration = Configuration(self._cupti, chip, context)
+        self._configuration = Configuration(self._cupti, chip, ctx=context)
         self.unsupported = self._configuration.add(self._wanted)
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
         if self.metrics:
