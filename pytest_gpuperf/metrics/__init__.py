@@ -1,4 +1,4 @@
-"""The metric catalogue: `metrics.yaml`, loaded once."""
+"""The metric catalogue, `metrics.yaml`, and what timelines sample, `timeline.yaml`: loaded once."""
 
 from __future__ import annotations
 
@@ -61,10 +61,7 @@ class Catalogue:
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """The catalogue of this package."""
-    import yaml
-
-    text = Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8")
-    return read(yaml.safe_load(text))
+    return read(_loaded("metrics.yaml"))
 
 
 def read(data: Mapping[str, Any]) -> Catalogue:
@@ -81,6 +78,21 @@ def _members(
 ) -> tuple[str, ...]:
     found = {metric for name in names for metric in sets.get(name, (name,))}
     return tuple(sorted(found, key=list(metrics).index))
+
+
+@lru_cache(maxsize=1)
+def timeline_metrics() -> tuple[Metric, ...]:
+    """What a timeline samples, the more important first. None of it is in the catalogue."""
+    entries = _loaded("timeline.yaml")["metrics"]
+    return tuple(_metric(name, entry) for name, entry in entries.items())
+
+
+def _loaded(name: str) -> dict[str, Any]:
+    import yaml
+
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    data: dict[str, Any] = yaml.safe_load(text)
+    return data
 
 
 def _metric(name: str, entry: dict[str, Any]) -> Metric:

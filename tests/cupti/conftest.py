@@ -16,13 +16,18 @@ from tests.cupti.fake import Fake, FakeTimer
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """fake_cupti.c, compiled."""
+    return compiled(tmp_path_factory.mktemp("cupti"))
+
+
+def compiled(folder: Path, *flags: str) -> Path:
+    """fake_cupti.c, compiled with these flags."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         pytest.skip("needs a C compiler (cc or gcc)")
-    library = tmp_path_factory.mktemp("cupti") / "libcupti.so.13"
+    library = folder / "libcupti.so.13"
     source = Path(__file__).with_name("fake_cupti.c")
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True
+        [compiler, *flags, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True
     )
     return library
 

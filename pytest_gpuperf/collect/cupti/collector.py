@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pytest_gpuperf import timeline
 from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
 from pytest_gpuperf.collect.cupti import driver, graphs, kernels, library
 from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
 from pytest_gpuperf.collect.cupti.session import RangeSession, Values
-from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
+from pytest_gpuperf.collect.cupti.timelines import Timelines
+from pytest_gpuperf.collect.cupti.timing import CudaClock, CudaTimer, DeviceClock, DeviceTimer
 from pytest_gpuperf.collect.errand import WINDOW, Errand, Rerun, no_rerun
 from pytest_gpuperf.collect.execution import (
     Series,
@@ -22,7 +24,17 @@ from pytest_gpuperf.collect.execution import (
 )
 from pytest_gpuperf.collect.trace import Trace, trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.model import STEP, Device, KernelTable, Metric, Scalar, Unsupported, Window
+from pytest_gpuperf.metrics import timeline_metrics
+from pytest_gpuperf.model import (
+    STEP,
+    Device,
+    KernelTable,
+    Metric,
+    Scalar,
+    Timeline,
+    Unsupported,
+    Window,
+)
 
 _MORE_LAUNCHES = 64
 """Room for launches that the trace did not have: they are to be counted, and then reported."""
@@ -49,12 +61,14 @@ class CuptiCollector:
         *,
         rerun: Rerun = no_rerun,
         timer: DeviceTimer | None = None,
+        clock: Callable[[], DeviceClock] = CudaClock,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
     ) -> None:
         self._device = device
         self._rerun = rerun
         self._timer = timer or CudaTimer()
+        self._clock = clock
         self._load_cupti = load_cupti
         self._load_driver = load_driver
 
@@ -127,6 +141,24 @@ class CuptiCollector:
                 return self._counted(work, metrics, traced)
             except (CountersUnavailable, MeasurementError) as error:
                 return kernels.uncounted(traced, str(error))
+
+    def timeline(self, work: Work) -> Timeline:
+        """What the device did over one execution of the step, and why not if that is unknown.
+
+        Executes the step twice, and more often where samples are lost. Raises what it raises.
+        """
+        with garbage_kept():
+            try:
+                timelines = Timelines(
+                    self.device().arch,
+                    self._timer,
+                    self._clock,
+                    self._load_cupti(),
+                    self._load_driver(),
+                )
+                return timelines.of(work, timeline_metrics())
+            except (CountersUnavailable, MeasurementError) as error:
+                return timeline.absent(str(error))
 
     def window(self, work: Work) -> Window:
         """The paper's window, for the core metrics, counted by a fresh process itself.

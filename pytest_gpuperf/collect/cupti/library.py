@@ -21,6 +21,7 @@ from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 
 _P = TypeVar("_P", bound=abi.Params)
 
+_TIMESTAMP = "cuptiGetTimestamp"
 _NAMES = {**abi.FUNCTIONS, **sampling_abi.FUNCTIONS}
 
 _MAPS = Path("/proc/self/maps")
@@ -165,9 +166,12 @@ class Cupti:
             self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
         except AttributeError as error:
             raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
-        for params, name in sampling_abi.FUNCTIONS.items():
-            with suppress(AttributeError):
-                self._functions[params] = self._bind(name)
+        self._timestamp: Any = None
+        with suppress(AttributeError):
+            self._timestamp = self._bind(_TIMESTAMP)
+            self._functions |= {
+                params: self._bind(name) for params, name in sampling_abi.FUNCTIONS.items()
+            }
 
     @property
     def release(self) -> str:
@@ -185,7 +189,7 @@ class Cupti:
         """
         name = _NAMES[params]
         if params not in self._functions:
-            raise CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
+            raise self._lacking(name)
         struct = self.make(params, **values)
         check(self._functions[params](ctypes.byref(struct)), name)
         return struct
@@ -196,11 +200,14 @@ class Cupti:
         The clock is CLOCK_REALTIME, in ns, unless somebody in the process has given CUPTI another:
         torch's profiler gives it the CPU's cycle counter, and leaves it there.
         """
-        function = self._library.cuptiGetTimestamp
-        function.argtypes, function.restype = (ctypes.POINTER(ctypes.c_uint64),), ctypes.c_int
+        if self._timestamp is None:
+            raise self._lacking(_TIMESTAMP)
         now = ctypes.c_uint64()
-        check(function(ctypes.byref(now)), "cuptiGetTimestamp")
+        check(self._timestamp(ctypes.byref(now)), _TIMESTAMP)
         return now.value
+
+    def _lacking(self, name: str) -> CountersUnavailable:
+        return CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
 
     def _bind(self, name: str) -> Any:
         function = getattr(self._library, name)

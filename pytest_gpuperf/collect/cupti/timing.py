@@ -19,6 +19,42 @@ class DeviceTimer(Protocol):
         ...
 
 
+class DeviceClock(Protocol):
+    """Marks moments in the order of the device's work, without waiting for them."""
+
+    def mark(self) -> None:
+        """The moment at which the device has done what was launched so far."""
+        ...
+
+    def moments(self) -> list[float]:
+        """When the marks were, in ns since the first; waits for the device."""
+        ...
+
+
+class CudaClock:
+    """CUDA events on torch's current stream. torch is imported at the first use."""
+
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+
+    def mark(self) -> None:
+        """Records an event."""
+        import torch
+
+        make: Any = torch.cuda.Event  # untyped in some releases
+        event = make(enable_timing=True)
+        event.record()
+        self._events.append(event)
+
+    def moments(self) -> list[float]:
+        """The events' times, in ns since the first."""
+        import torch
+
+        torch.cuda.synchronize()
+        first = self._events[0]
+        return [float(first.elapsed_time(event)) * 1e6 for event in self._events]
+
+
 class CudaTimer:
     """CUDA events on torch's current stream. torch is imported at the first use."""
 

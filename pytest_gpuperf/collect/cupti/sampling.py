@@ -1,0 +1,262 @@
+"""PM sampling: the device itself reads its counters at a fixed interval while something runs.
+
+The counters belong to the whole device, and what fits into one pass is all that can be sampled.
+CUPTI converts the samples' times to its own clock, that of `Cupti.timestamp`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+from pytest_gpuperf.collect.cupti import driver, library
+from pytest_gpuperf.collect.cupti import sampling_abi as abi
+from pytest_gpuperf.collect.cupti.abi import (
+    DeviceGetChipName,
+    ProfilerDeInitialize,
+    ProfilerInitialize,
+)
+from pytest_gpuperf.collect.cupti.codes import (
+    AppendMode,
+    DecodeStopReason,
+    ProfilerApi,
+    ProfilerType,
+    Result,
+    TriggerMode,
+)
+from pytest_gpuperf.collect.cupti.configuration import Configuration, obstacles, strings
+from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
+from pytest_gpuperf.model import Unsupported
+
+_BUFFER = 512 * 2**20
+"""Bytes for the samples that are not decoded yet. NVIDIA's own default, in cupti-python."""
+_AT_ONCE = 1024
+"""Samples that are decoded at once: the image has room for all counters of all SMs for each."""
+_MARGIN = 2
+"""Intervals that are sampled before and after: a sample is only there when its interval is over."""
+
+
+class SamplesLost(MeasurementError):
+    """The hardware's buffer was full before the end: samples were taken too often for so long."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Values from one time to another, on CUPTI's clock and in its unit."""
+
+    begin: int
+    end: int
+    values: tuple[float, ...]
+    """In the order of the sampler's metrics."""
+
+
+class Sampler:
+    """A context manager: opening enables PM sampling on the current device, closing disables it.
+
+    `metrics` are NVIDIA's names, the more important ones first: what does not fit into one pass
+    with those before it is left out, and is in `unsupported` with what the chip does not have.
+    `interval` is the time between samples in ns; Turing and GA100 can only wait for so many cycles
+    of a clock of about 1 GHz, and their interval differs from it.
+
+    Opening raises CountersUnavailable. If no metric can be sampled it opens with no `metrics`, and
+    `sample` must not be called.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[str],
+        interval: int,
+        *,
+        cupti: library.Cupti | None = None,
+        cuda: driver.Driver | None = None,
+    ) -> None:
+        self._wanted = tuple(dict.fromkeys(metrics))
+        self._interval = interval
+        self._cupti = cupti or library.load()
+        self._cuda = cuda or driver.load()
+        self._device = 0
+        self._configuration: Configuration | None = None
+        self._sampling: int | None = None
+        self._image: ctypes.Array[ctypes.c_char] | None = None
+        self._initialized = False
+        self.chip = ""
+        """NVIDIA's name of the chip, "GH100", once open."""
+        self.metrics: tuple[str, ...] = ()
+        """The metrics that are sampled, once open."""
+        self.unsupported: tuple[Unsupported, ...] = ()
+
+    def __enter__(self) -> Sampler:
+        try:
+            self._open()
+        except library.CuptiError as error:
+            found = obstacles(self._cupti, self._device, ProfilerApi.PM_SAMPLING)
+            self.close()
+            raise CountersUnavailable(
+                f"PM sampling cannot be opened: {error}" + (f"; {found}" if found else ""),
+                "Everything else is measured without it; `gpuperf doctor` shows the versions",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def sample(self, run: Callable[[], object]) -> list[Sample]:
+        """The samples taken while `run` ran, and shortly before and after; once per sampler.
+
+        `run` has to wait for the device. What it raises comes out unchanged. Raises SamplesLost.
+        """
+        if self._sampling is None:
+            raise MeasurementError("the sampler is not open, or has no metric to sample")
+        self._cupti.call(abi.Start, pPmSamplingObject=self._sampling)
+        try:
+            self._wait()
+            run()
+            self._wait()
+        except BaseException:
+            with suppress(GpuperfError):
+                self._stop()
+            raise
+        self._stop()
+        return list(self._decoded())
+
+    def close(self) -> None:
+        """Disables and releases whatever is open. Never raises; may be called again."""
+        if self._sampling is not None:
+            sampling, self._sampling = self._sampling, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.Disable, pPmSamplingObject=sampling)
+        # Afterwards: CUPTI refers to the configuration image as long as it samples.
+        if self._configuration:
+            self._configuration.close()
+            self._configuration = None
+        if self._initialized:
+            self._initialized = False
+            with suppress(GpuperfError):
+                self._cupti.call(ProfilerDeInitialize)
+
+    def _open(self) -> None:
+        if self._cuda.current_context() is None:
+            raise CountersUnavailable(
+                "no CUDA context is current in this thread",
+                "Run something on the GPU before the measurement",
+            )
+        self._device = self._cuda.current_device()
+        self._cupti.call(ProfilerInitialize)
+        self._initialized = True
+        chip = self._cupti.call(DeviceGetChipName, deviceIndex=self._device).pChipName
+        if not chip:
+            raise CountersUnavailable(
+                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
+            )
+        self.chip = chip.decode()
+        # Before sampling is enabled: counters that are in use count as not available.
+        self._configuration = Configuration(
+            self._cupti, chip, ProfilerType.PM_SAMPLING, deviceIndex=self._device
+        )
+        self._schedule(self._configuration)
+        if self.metrics:
+            self._enable(self._configuration)
+
+    def _schedule(self, configuration: Configuration) -> None:
+        """Leaves out what does not fit into one pass, from the last metric on."""
+        self.unsupported = configuration.add(self._wanted)
+        while configuration.passes > 1:
+            *kept, last = configuration.metrics
+            reason = f"{last} cannot be sampled together with {', '.join(kept) or 'anything'}"
+            self.unsupported += (Unsupported(last, f"{reason} on {self.chip}"),)
+            if not kept:
+                return
+            configuration.add(kept)
+        self.metrics = configuration.metrics
+
+    def _enable(self, configuration: Configuration) -> None:
+        call = self._cupti.call
+        self._sampling = call(abi.Enable, deviceIndex=self._device).pPmSamplingObject
+        by_cycles = self.chip.startswith("TU") or self.chip == "GA100"
+        call(
+            abi.SetConfig,
+            pPmSamplingObject=self._sampling,
+            configSize=len(configuration.image),
+            pConfig=ctypes.addressof(configuration.image),
+            hardwareBufferSize=_BUFFER,
+            samplingInterval=self._interval,
+            triggerMode=TriggerMode.GPU_SYSCLK_INTERVAL
+            if by_cycles
+            else TriggerMode.GPU_TIME_INTERVAL,
+            hwBufferAppendMode=AppendMode.KEEP_OLDEST,
+        )
+        size = call(
+            abi.GetCounterDataSize,
+            pPmSamplingObject=self._sampling,
+            pMetricNames=strings(self.metrics),
+            numMetrics=len(self.metrics),
+            maxSamples=_AT_ONCE,
+        ).counterDataSize
+        self._image = ctypes.create_string_buffer(size)
+        self._empty(self._image)
+
+    def _empty(self, image: ctypes.Array[ctypes.c_char]) -> None:
+        self._cupti.call(
+            abi.CounterDataImageInitialize,
+            pPmSamplingObject=self._sampling,
+            counterDataSize=len(image),
+            pCounterData=ctypes.addressof(image),
+        )
+
+    def _wait(self) -> None:
+        time.sleep(_MARGIN * self._interval / 1e9)
+
+    def _stop(self) -> None:
+        self._cupti.call(abi.Stop, pPmSamplingObject=self._sampling)
+
+    def _decoded(self) -> Iterator[Sample]:
+        """All samples in the hardware's buffer, an image full of them at a time."""
+        configuration, image = self._configuration, self._image
+        assert configuration is not None
+        assert image is not None
+        data = {"pCounterDataImage": ctypes.addressof(image), "counterDataImageSize": len(image)}
+        while True:
+            reason = self._decode(data)
+            completed = self._cupti.call(abi.GetCounterDataInfo, **data).numCompletedSamples
+            for index in range(completed):
+                info = self._cupti.call(
+                    abi.CounterDataGetSampleInfo,
+                    pPmSamplingObject=self._sampling,
+                    **data,
+                    sampleIndex=index,
+                )
+                values = configuration.evaluate(data, index)
+                yield Sample(info.startTimestamp, info.endTimestamp, tuple(values.values()))
+            # Other reasons than these are seen too, with good samples (pytorch/kineto#1532).
+            if reason == DecodeStopReason.END_OF_RECORDS or not completed:
+                return
+            self._empty(image)
+
+    def _decode(self, data: dict[str, int]) -> int:
+        try:
+            decoded = self._cupti.call(abi.DecodeData, pPmSamplingObject=self._sampling, **data)
+        except library.CuptiError as error:
+            if error.result == Result.ERROR_OUT_OF_MEMORY:
+                raise self._lost() from error
+            raise
+        if decoded.overflow:
+            raise self._lost()
+        return decoded.decodeStopReason
+
+    def _lost(self) -> SamplesLost:
+        return SamplesLost(
+            f"the device took a sample every {self._interval / 1e3:g} us, and its buffer of "
+            f"{_BUFFER >> 20} MiB was full before the step had ended"
+        )
