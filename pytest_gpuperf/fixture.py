@@ -140,6 +140,10 @@ class GpuPerf:
             first, *others = judged.measurements
             first = self._instrument.with_kernels(first, work, plan)
             judged = replace(judged, measurements=(first, *others))
+        if self._settings.timeline == "always":
+            first, *others = judged.measurements
+            first = self._instrument.with_timeline(first, work)
+            judged = replace(judged, measurements=(first, *others))
         judged = blaming.blamed(judged, self._settings, self.device)
         if self._settings.protocol == PAPER_WINDOW:
             judged = self._with_window(judged, work)

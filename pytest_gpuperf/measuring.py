@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_gpuperf import arch, clock, files, fingerprint, guard
+from pytest_gpuperf import arch, clock, files, fingerprint, guard, timeline
 from pytest_gpuperf.collect.base import (
     Beginning,
     Collected,
     Collector,
     KernelCollector,
     Plan,
+    TimelineCollector,
     WindowCollector,
     Work,
 )
@@ -117,6 +118,26 @@ class Instrument:
         found = measurement.fingerprint
         settings = {**found.settings, "kernels_s": seconds}
         return replace(measurement, kernels=kernels, fingerprint=replace(found, settings=settings))
+
+    def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:
+        """The same with a timeline of one more execution, and the seconds that this took.
+
+        Where the collector has none, or the machine forbids it, the timeline says why. Unchanged
+        for a recorded run, which has what it has.
+        """
+        source = self._source
+        if isinstance(source, RecordedRun):
+            return measurement
+        if not isinstance(source, TimelineCollector):
+            obstacle = f"the collector {source.name} does not sample: the collector cupti does"
+            return replace(measurement, timeline=timeline.absent(obstacle))
+        with files.locked(f"device {self.device.identity}"):
+            watch = Stopwatch()
+            sampled = source.timeline(work)
+            seconds = watch.lap()
+        found = measurement.fingerprint
+        settings = {**found.settings, "timeline_s": seconds}
+        return replace(measurement, timeline=sampled, fingerprint=replace(found, settings=settings))
 
     def begin(self) -> None:
         """A test begins: for what counts from there on."""

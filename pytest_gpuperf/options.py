@@ -22,6 +22,7 @@ METRIC_SETS = ("core", "reference", "paper", "full")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
+TIMELINE = ("never", "always")
 PROCESSES = ("1", "3", "5", "9")  # judge/looks.py, which is not imported until it judges
 REPORT_SUFFIXES = (".md", ".json")
 
@@ -53,6 +54,8 @@ class Settings:
     """Seconds that a fresh process may take."""
     kernels: str
     """When the step's kernels are counted one by one: never, on-regression, always."""
+    timeline: str
+    """When the device samples its counters over the step: never, always."""
     missing: str
     inconclusive: str
     require_counters: bool
@@ -156,6 +159,13 @@ _OPTIONS = (
         "when every kernel of the step is counted by itself and kept in the run file",
         choices=KERNELS,
         default="on-regression",
+    ),
+    _Option(
+        "--gpuperf-timeline",
+        "when the GPU samples its counters over one more execution of the step, and the series are "
+        "kept in the run file",
+        choices=TIMELINE,
+        default="never",
     ),
     _Option(
         "--gpuperf-missing",
@@ -273,6 +283,7 @@ def read_settings(config: pytest.Config) -> Settings:
         processes=int(chosen("--gpuperf-processes")),
         time_limit=_positive(config, "--gpuperf-time-limit"),
         kernels=chosen("--gpuperf-kernels"),
+        timeline=chosen("--gpuperf-timeline"),
         missing=chosen("--gpuperf-missing"),
         inconclusive=chosen("--gpuperf-inconclusive"),
         require_counters=_switch(config, "--gpuperf-require-counters"),
@@ -290,6 +301,7 @@ _ABOUT_THE_RUN = (
     "--gpuperf-missing",
     "--gpuperf-inconclusive",
     "--gpuperf-kernels",  # `gpuperf record` counts them in its first process
+    "--gpuperf-timeline",
 )
 
 

@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.stash[_ASKED_FOR] is not None:
         # The session has asked for another look, and looks at kernels itself.
         config.stash[_SETTINGS] = replace(
-            config.stash[_SETTINGS], kernels="never", protocol="whole-step"
+            config.stash[_SETTINGS], kernels="never", timeline="never", protocol="whole-step"
         )
     if not _is_worker(config):
         config.pluginmanager.register(_Gatherer(config), "gpuperf-gatherer")

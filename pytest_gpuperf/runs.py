@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pytest_gpuperf import clock, files, kernel_files
+from pytest_gpuperf import clock, files, kernel_files, timeline
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model import Measurement, Run
 
@@ -78,6 +78,9 @@ def _check(run: Run, file: Path) -> None:
         table = measurement.kernels
         for where, problem in kernel_files.problems(table) if table else ():
             raise BadFile(file, f"measurements/{number}/kernels/{where}", problem, _REMEDY)
+        sampled = measurement.timeline
+        for where, problem in timeline.problems(sampled) if sampled else ():
+            raise BadFile(file, f"measurements/{number}/timeline/{where}", problem, _REMEDY)
 
 
 def merged(runs: Sequence[Run], command: str) -> Run:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pytest_gpuperf import baselines, kernel_files, runs
+from pytest_gpuperf import baselines, kernel_files, runs, timeline
 from pytest_gpuperf.judge import blamed
-from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.metrics import catalogue, timeline_metrics
 from pytest_gpuperf.model import (
     Calibration,
     Conditions,
@@ -23,6 +23,8 @@ from pytest_gpuperf.model import (
     Run,
     Sample,
     Spread,
+    Timeline,
+    TimelinePhase,
     Unsupported,
     Verdict,
 )
@@ -116,6 +118,29 @@ def _tables(draw: st.DrawFn) -> KernelTable:
 
 
 tables = _tables()
+
+
+@st.composite
+def _timelines(draw: st.DrawFn) -> Timeline:
+    """Timelines whose series are of one length, or of which there are none."""
+    if not draw(st.booleans()):
+        return timeline.absent(draw(texts))
+    known = st.sampled_from([metric.name for metric in timeline_metrics()])
+    length = draw(st.integers(1, 5))
+    points = st.lists(st.none() | numbers, min_size=length, max_size=length).map(tuple)
+    begun = draw(times)
+    return Timeline(
+        samples=draw(st.integers(1, 10**6)),
+        sampling_interval=draw(st.floats(1, 1e9)),
+        interval=draw(st.floats(1, 1e9)),
+        begin=draw(numbers),
+        duration=draw(times),
+        series=draw(st.dictionaries(known, points, max_size=3)),
+        phases=(TimelinePhase(draw(texts), begun, begun + draw(times)),),
+        unsupported=draw(st.lists(st.builds(Unsupported, known, texts), max_size=1).map(tuple)),
+    )
+
+
 measurements = st.builds(
     Measurement,
     *[texts] * 5,
@@ -124,6 +149,8 @@ measurements = st.builds(
     st.lists(st.builds(Unsupported, metrics, texts), max_size=2).map(tuple),
     fingerprints,
     st.none() | tables,
+    st.none(),
+    st.none() | _timelines(),
 )
 verdicts = st.builds(
     Verdict,

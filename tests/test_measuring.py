@@ -11,11 +11,11 @@ from pathlib import Path
 import filelock
 import pytest
 
-from pytest_gpuperf import arch
+from pytest_gpuperf import arch, timeline
 from pytest_gpuperf.collect.base import Collected, Phases, Plan, Work
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measuring import PROCESS, Instrument, Subject
-from pytest_gpuperf.model import Conditions, Measurement, Reading, Sample, Unsupported
+from pytest_gpuperf.model import Conditions, Measurement, Reading, Sample, Timeline, Unsupported
 from tests.examples import H200, TEST
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Library
@@ -275,6 +275,29 @@ def test_a_gpu_is_free_again_after_an_error(tmp_path: Path, locks: Path) -> None
     with pytest.raises(ZeroDivisionError):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
     assert True not in held(locks)
+
+
+class Sampling(ScriptedCollector):
+    """Notes whether the device is locked while a timeline is taken."""
+
+    def __init__(self, locks: Path) -> None:
+        super().__init__(CYCLES)
+        self._locks = locks
+        self.seen: list[list[bool]] = []
+
+    def timeline(self, work: Work) -> Timeline:
+        work.step()
+        self.seen.append(held(self._locks))
+        return timeline.absent("no hardware")
+
+
+def test_a_gpu_is_locked_while_it_is_sampled(tmp_path: Path, locks: Path) -> None:
+    collector = Sampling(locks)
+    instrument = Instrument(collector, tmp_path)
+    work = Work(lambda: None, Phases())
+    (found,) = instrument.measure(SUBJECT, work, PLAN)
+    assert instrument.with_timeline(found, work).timeline == timeline.absent("no hardware")
+    assert collector.seen == [[True]]
 
 
 def test_a_cpu_is_not_locked(tmp_path: Path, locks: Path) -> None:

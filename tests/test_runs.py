@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import clock, files, runs
+from pytest_gpuperf import clock, files, runs, timeline
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model import Conditions, Reading, Run
+from pytest_gpuperf.metrics import timeline_metrics
+from pytest_gpuperf.model import Conditions, Reading, Run, Timeline
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without
 from tests.examples import measurement, run, verdict
@@ -266,3 +268,29 @@ def test_merged_runs_keep_every_measurement_and_no_verdict() -> None:
     assert merged.measurements == (*one.measurements, *other.measurements)
     assert merged.verdicts == ()
     assert (merged.schema, merged.command) == (runs.SCHEMA, "gpuperf record")
+
+
+def test_a_timeline_that_cannot_be_is_refused_with_its_entry(file: Path) -> None:
+    sampled = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"sm_active": (1.0,), "tensor_active": ()}, ())
+    runs.save(run([replace(measurement(), timeline=sampled)]), file)
+    with pytest.raises(BadFile, match="measurements/0/timeline/series/tensor_active: 0 values"):
+        runs.load(file)
+
+
+def test_a_run_without_timelines_is_read_as_before(file: Path) -> None:
+    data = files.to_plain(SAVED)
+    for entry in data["measurements"]:
+        del entry["timeline"]
+    file.write_text(json.dumps(data), encoding="utf-8")
+    assert runs.load(file) == SAVED
+
+
+def test_timelines_of_long_steps_stay_small(file: Path) -> None:
+    readings = [
+        timeline.Reading(number * 1e5, (number + 1) * 1e5, (number % 100 / 3,) * 4)
+        for number in range(12_500)
+    ]
+    names = [metric.name for metric in timeline_metrics()]
+    sampled = timeline.of_readings(readings, names, 1.25e9)
+    runs.save(run([replace(measurement(), timeline=sampled)]), file)
+    assert file.stat().st_size < 300_000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import blame as kernels
-from pytest_gpuperf.report import expectations, table, window
+from pytest_gpuperf.report import expectations, table, timeline, window
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
@@ -36,6 +36,8 @@ def markdown(run: Run) -> str:
         parts.append("")
         if measurement.window:
             parts += [cell(window.line(measurement)), ""]
+        if measurement.timeline:
+            parts += [cell(timeline.line(measurement)), ""]
         parts += _kernels(rows, [b.blame for b in run.blames if (b.test, b.name) == key])
     if run.expectations:
         parts += ["## Expected", ""]

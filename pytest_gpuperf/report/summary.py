@@ -8,7 +8,7 @@ from dataclasses import replace
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import expectations, messages, table, window
+from pytest_gpuperf.report import expectations, messages, table, timeline, window
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
 
@@ -88,6 +88,8 @@ def _measurement(
         yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
     if first.window:
         yield from map(Line, table.wrapped([window.line(first)], width, "  "))
+    if first.timeline and not first.timeline.obstacle:
+        yield from map(Line, table.wrapped([timeline.line(first)], width, "  "))
 
 
 def _looks(
@@ -123,6 +125,15 @@ def _notes(
                 subject = messages.subject(measurements[0]).removesuffix(",")
                 text = f"note: kernels of {subject}: {verdict.detail}"
                 yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
+    # One machine has one reason for all of its tests.
+    obstacles = dict.fromkeys(
+        timeline.line(measurement)
+        for measurements, _ in judged
+        for measurement in measurements
+        if measurement.timeline and measurement.timeline.obstacle
+    )
+    for text in obstacles:
+        yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
     wider = dict.fromkeys(
         verdict.metric
         for _, verdicts in judged

@@ -142,6 +142,7 @@ def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
         (["--gpuperf-metrics=step_time"], '"step_time" is no hardware counter'),
         (["--gpuperf-missing=ignore"], "--gpuperf-missing: invalid choice: 'ignore'"),
         (["--gpuperf-inconclusive=pass"], "--gpuperf-inconclusive: invalid choice: 'pass'"),
+        (["--gpuperf-timeline=sometimes"], "--gpuperf-timeline: invalid choice: 'sometimes'"),
         (["--gpuperf-rounds=0"], "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
         (["--gpuperf-rounds=many"], "--gpuperf-rounds takes a whole number from 1 on, not 'many'"),
         (["--gpuperf-report=report.pdf"], 'no report has the suffix ".pdf", known are .md, .json'),
@@ -178,6 +179,7 @@ def test_a_bad_flag_is_a_usage_error(arguments: list[str], says: str, project: P
         ),
         ("gpuperf_missing = ignore", "gpuperf_missing = ignore: choose from fail, warn, record"),
         ("gpuperf_inconclusive = pass", "gpuperf_inconclusive = pass: choose from fail, warn"),
+        ("gpuperf_timeline = often", "gpuperf_timeline = often: choose from never, always"),
         ("gpuperf_rounds = many", "ini setting gpuperf_rounds takes a whole number from 1 on"),
         ("gpuperf_report = a.pdf", 'no report has the suffix ".pdf"'),
         ("gpuperf_require_counters = perhaps", "ini setting gpuperf_require_counters"),
@@ -207,6 +209,7 @@ def test_a_bad_architecture_in_the_ini_file_is_a_usage_error_where_it_is_needed(
         (["--gpuperf-missing=warn", "-k", "tf32"], ["-k", "tf32"]),
         (["--gpuperf-report=a.md", "--gpuperf-report", "b.md", "x"], ["x"]),
         (["--gpuperf-kernels", "on-regression", "x", "--gpuperf-kernels=always"], ["x"]),
+        (["--gpuperf-timeline", "always", "x"], ["x"]),
     ],
 )
 def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline(

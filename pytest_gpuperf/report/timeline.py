@@ -1,0 +1,69 @@
+"""A measurement's timeline in one sentence."""
+
+from __future__ import annotations
+
+from pytest_gpuperf import timeline
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.model import STEP, Measurement, Timeline
+from pytest_gpuperf.report import numbers
+
+_UNITS = {
+    "tensor_active": "tensor pipe",
+    "fma_active": "FMA pipe",
+    "dram_active": "DRAM",
+    "sm_active": "SMs",
+}
+"""What is spoken of, in this order, and how."""
+
+_SLOWER = 0.05
+"""Share by which the sampled step has to differ from the step by itself to be spoken of: sampling
+may keep the clocks at another frequency."""
+
+
+def line(measurement: Measurement) -> str:
+    """One sentence on the timeline of a measurement; "" where none was asked for."""
+    found = measurement.timeline
+    if found is None:
+        return ""
+    if found.obstacle:
+        return f"timeline: not sampled: {found.obstacle}"
+    kept = ""
+    if found.interval > 1.5 * found.sampling_interval:
+        kept = f" (kept as means of {_microseconds(found.interval)})"
+    parts = [
+        f"{found.samples:,} samples of {_microseconds(found.sampling_interval)}{kept}",
+        *_means(found),
+        *_idle(found),
+        *_unsupported(found),
+        *_duration(found, measurement),
+    ]
+    return "timeline: " + "; ".join(parts)
+
+
+def _means(found: Timeline) -> list[str]:
+    means = {name: timeline.mean(found, metric) for metric, name in _UNITS.items()}
+    said = [f"{name} {value:.0f} %" for name, value in means.items() if value is not None]
+    return [", ".join(said) + " on average"] if said else []
+
+
+def _idle(found: Timeline) -> list[str]:
+    share = timeline.idle(found)
+    return [] if share is None else [f"idle {share:.0%} of the time".replace("%", " %")]
+
+
+def _unsupported(found: Timeline) -> list[str]:
+    return [f"{entry.metric}: {entry.reason}" for entry in found.unsupported]
+
+
+def _duration(found: Timeline, measurement: Measurement) -> list[str]:
+    """That the step took another time while it was sampled, where that is so."""
+    times = [s.values for s in measurement.samples if (s.phase, s.metric) == (STEP, "step_time")]
+    usual = centre(times) * 1e6 if times else 0.0
+    if usual <= 0 or abs(change := found.duration / usual - 1) < _SLOWER:
+        return []
+    took = numbers.value(found.duration, "ns")
+    return [f"the step took {took} while it was sampled ({numbers.moved(change)})"]
+
+
+def _microseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e3:.3g} us"

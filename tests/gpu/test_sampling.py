@@ -1,0 +1,205 @@
+"""PM sampling on a real GPU: what is in the timeline is what ran, when it ran."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf import arch, timeline
+from pytest_gpuperf.collect.base import Phases, Plan, Work
+from pytest_gpuperf.metrics import catalogue, timeline_metrics
+from pytest_gpuperf.model import Timeline
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = pytest.mark.gpu
+
+EDGE = 8192
+PRODUCTS, PAUSE_S, COPIES = 40, 0.02, 40
+"""Some 60, 20 and 20 ms on an H200: hundreds of samples each."""
+
+
+class Alternating:
+    """A step of matrix products on the tensor cores, a pause, and copies on the device."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.phases = Phases()
+        self.matrix: torch.Tensor = torch.randn(EDGE, EDGE, device="cuda", dtype=torch.bfloat16)
+        self.source: torch.Tensor = torch.zeros(2**28, device="cuda")
+        self.target = torch.empty_like(self.source)
+
+    def __call__(self) -> None:
+        import torch
+
+        with self.phases.mark("products"):
+            for _ in range(PRODUCTS):
+                self.matrix @ self.matrix
+        torch.cuda.synchronize()
+        with self.phases.mark("pause"):
+            # The device has nothing to do while its host sleeps.
+            time.sleep(PAUSE_S)
+        with self.phases.mark("copies"):
+            for _ in range(COPIES):
+                # A kernel: a plain copy may be the copy engine's, without any SM.
+                torch.add(self.source, 1, out=self.target)
+
+
+def timeline_of(step: Alternating) -> Timeline:
+    """What the collector samples of `step`."""
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    found = CuptiCollector().timeline(Work(step, step.phases))
+    assert found.obstacle == ""
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> Timeline:
+    return timeline_of(Alternating())
+
+
+def within(found: Timeline, phase: str, metric: str) -> list[float]:
+    """The points that are wholly inside a phase, without the first and the last of them."""
+    (at,) = (entry for entry in found.phases if entry.name == phase)
+    points = [
+        value
+        for number, value in enumerate(found.series[metric])
+        if at.begin <= found.begin + number * found.interval
+        and found.begin + (number + 1) * found.interval <= at.end
+        and value is not None
+    ]
+    assert len(points) > 20
+    return points[1:-1]
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def launches(step: Alternating) -> int:
+    """How many kernels torch's profiler sees."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    # acc_events keeps torch's warning about cleared events away.
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
+        step()
+        torch.cuda.synchronize()
+    return sum(event.count for event in trace.key_averages())
+
+
+def test_every_metric_is_sampled(found: Timeline) -> None:
+    assert found.unsupported == ()
+    assert set(found.series) == {metric.name for metric in timeline_metrics()}
+
+
+def test_samples_cover_the_step(found: Timeline) -> None:
+    assert found.samples * found.sampling_interval == pytest.approx(found.duration, rel=0.1)
+    assert all(value is not None for values in found.series.values() for value in values)
+
+
+def test_the_interval_is_as_asked_for(found: Timeline) -> None:
+    device = arch.detect_device()
+    assert device is not None
+    # Turing and GA100 wait for so many cycles of a clock that varies. Elsewhere what varies is the
+    # step: the interval is a share of an execution's time that is not this one's.
+    near = 0.5 if device.arch in ("sm75", "sm80") else 0.05
+    asked = timeline.interval_for(found.duration)
+    assert found.sampling_interval == pytest.approx(asked, rel=near)
+
+
+def test_the_step_takes_as_long_as_by_itself(found: Timeline) -> None:
+    import torch
+
+    step = Alternating()
+    step()
+    event: Any = torch.cuda.Event
+    before, after = event(enable_timing=True), event(enable_timing=True)
+    torch.cuda.synchronize()
+    before.record()
+    step()
+    after.record()
+    torch.cuda.synchronize()
+    assert found.duration / 1e6 == pytest.approx(before.elapsed_time(after), rel=0.1)
+
+
+def test_phases_are_in_order_and_inside_the_step(found: Timeline) -> None:
+    assert [phase.name for phase in found.phases] == ["products", "pause", "copies"]
+    moments = [moment for phase in found.phases for moment in (phase.begin, phase.end)]
+    assert moments == sorted(moments)
+    assert moments[0] >= 0
+    assert moments[-1] <= found.duration
+
+
+def test_products_are_on_the_tensor_cores_and_copies_are_not(found: Timeline) -> None:
+    assert mean(within(found, "products", "tensor_active")) > 20
+    assert max(within(found, "copies", "tensor_active")) < 1
+    assert min(within(found, "products", "sm_active")) > 50
+    assert min(within(found, "copies", "sm_active")) > 50
+
+
+def test_copies_are_limited_by_dram(found: Timeline) -> None:
+    copies = mean(within(found, "copies", "dram_active"))
+    assert copies > 50
+    assert copies > 2 * mean(within(found, "products", "dram_active"))
+
+
+def test_the_pause_is_idle(found: Timeline) -> None:
+    # Where the clocks were joined wrongly, by more than a sample, this shows it.
+    assert max(within(found, "pause", "sm_active")) < 1
+    assert max(within(found, "pause", "tensor_active")) < 1
+
+
+def test_additions_use_the_fma_pipe(found: Timeline) -> None:
+    assert mean(within(found, "copies", "fma_active")) > 0
+    assert max(within(found, "pause", "fma_active")) < 0.1
+
+
+def test_a_second_timeline_is_like_the_first(found: Timeline) -> None:
+    again = timeline_of(Alternating())
+    first, second = (mean(within(one, "products", "tensor_active")) for one in (found, again))
+    assert second == pytest.approx(first, rel=0.1)
+
+
+def test_after_torch_profiler_the_clocks_are_still_joined_rightly() -> None:
+    # It gives CUPTI the CPU's cycle counter for a clock.
+    launches(Alternating())
+    found = timeline_of(Alternating())
+    assert mean(within(found, "products", "tensor_active")) > 20
+    assert max(within(found, "pause", "sm_active")) < 1
+    assert found.sampling_interval == pytest.approx(timeline.interval_for(found.duration), rel=0.5)
+
+
+def test_counters_and_torch_profiler_work_after_sampling() -> None:
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    step = Alternating()
+    step()
+    before = launches(step)
+    timeline_of(step)
+    plan = Plan(metrics=catalogue().hardware_set("core"), rounds=1)
+    collected = CuptiCollector().collect(Work(step, step.phases), plan)
+    assert collected.unsupported == ()
+    assert launches(step) == before
+
+
+def test_a_step_that_raises_leaves_nothing_behind() -> None:
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    step = Alternating()
+    executed: list[int] = []
+
+    def breaks() -> None:
+        executed.append(1)
+        if len(executed) == 2:  # while it is sampled
+            raise ArithmeticError("the step's own")
+        step()
+
+    with pytest.raises(ArithmeticError, match="the step's own"):
+        CuptiCollector().timeline(Work(breaks, step.phases))
+    timeline_of(step)
