@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 
 EDGE = 8192
-PRODUCTS, PAUSE_S, COPIES = 40, 0.02, 40
-"""Some 60, 20 and 20 ms on an H200: hundreds of samples each."""
+PRODUCTS, PAUSE_S, COPIES = 150, 0.05, 100
+"""Some 240, 50 and 50 ms on an H200: more samples than are decoded at once."""
 
 
 class Alternating:
-    """A step of matrix products on the tensor cores, a pause, and copies on the device."""
+    """A step of matrix products on the tensor cores, a pause, and copies on the device.
 
-    def __init__(self) -> None:
+    It is so many times as long as others.
+    """
+
+    def __init__(self, length: float = 1.0) -> None:
         import torch
 
+        self.length = length
         self.phases = Phases()
         self.matrix: torch.Tensor = torch.randn(EDGE, EDGE, device="cuda", dtype=torch.bfloat16)
         self.source: torch.Tensor = torch.zeros(2**28, device="cuda")
@@ -37,14 +41,14 @@ class Alternating:
         import torch
 
         with self.phases.mark("products"):
-            for _ in range(PRODUCTS):
+            for _ in range(round(self.length * PRODUCTS)):
                 self.matrix @ self.matrix
         torch.cuda.synchronize()
         with self.phases.mark("pause"):
             # The device has nothing to do while its host sleeps.
-            time.sleep(PAUSE_S)
+            time.sleep(self.length * PAUSE_S)
         with self.phases.mark("copies"):
-            for _ in range(COPIES):
+            for _ in range(round(self.length * COPIES)):
                 # A kernel: a plain copy may be the copy engine's, without any SM.
                 torch.add(self.source, 1, out=self.target)
 
@@ -103,14 +107,25 @@ def test_samples_cover_the_step(found: Timeline) -> None:
     assert all(value is not None for values in found.series.values() for value in values)
 
 
-def test_the_interval_is_as_asked_for(found: Timeline) -> None:
+def near() -> float:
+    """How far an interval may be from what was asked for."""
     device = arch.detect_device()
     assert device is not None
-    # Turing and GA100 wait for so many cycles of a clock that varies. Elsewhere what varies is the
-    # step: the interval is a share of an execution's time that is not this one's.
-    near = 0.5 if device.arch in ("sm75", "sm80") else 0.05
-    asked = timeline.interval_for(found.duration)
-    assert found.sampling_interval == pytest.approx(asked, rel=near)
+    # Turing and GA100 wait for so many cycles of a clock that varies.
+    return 0.5 if device.arch in ("sm75", "sm80") else 0.01
+
+
+def test_a_long_step_is_sampled_at_10_khz(found: Timeline) -> None:
+    assert found.sampling_interval == pytest.approx(timeline.LONGEST, rel=near())
+
+
+def test_a_short_step_is_sampled_more_often() -> None:
+    found = timeline_of(Alternating(length=1 / 25))
+    assert found.duration < timeline.SHORTEST * 1000
+    # Before and after so short a step, the clocks are joined less exactly.
+    assert found.sampling_interval == pytest.approx(timeline.SHORTEST, rel=near() + 0.02)
+    assert found.samples * found.sampling_interval == pytest.approx(found.duration, rel=0.1)
+    assert mean(within(found, "products", "tensor_active")) > 20
 
 
 def test_the_step_takes_as_long_as_by_itself(found: Timeline) -> None:
@@ -172,7 +187,7 @@ def test_after_torch_profiler_the_clocks_are_still_joined_rightly() -> None:
     found = timeline_of(Alternating())
     assert mean(within(found, "products", "tensor_active")) > 20
     assert max(within(found, "pause", "sm_active")) < 1
-    assert found.sampling_interval == pytest.approx(timeline.interval_for(found.duration), rel=0.5)
+    assert found.sampling_interval == pytest.approx(timeline.LONGEST, rel=near())
 
 
 def test_counters_and_torch_profiler_work_after_sampling() -> None:
