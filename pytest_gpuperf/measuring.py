@@ -135,6 +135,9 @@ class Instrument:
             watch = Stopwatch()
             sampled = source.timeline(work)
             seconds = watch.lap()
+        for where, problem in timeline.problems(sampled):
+            # What could not be read back would take the whole run file along.
+            sampled = timeline.absent(f"the collector {source.name} brought {where}: {problem}")
         found = measurement.fingerprint
         settings = {**found.settings, "timeline_s": seconds}
         return replace(measurement, timeline=sampled, fingerprint=replace(found, settings=settings))

@@ -27,6 +27,8 @@ _WANTED = 1000
 IDLE = 1.0
 """Percent of the SMs' time below which the device is said to be idle."""
 
+_MOST_PERCENT = 1000
+"""Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
 _DECIMALS = 2
 _NO_DATA = 0.01
 """Share of a point's time below which samples say nothing about it."""
@@ -110,6 +112,9 @@ def problems(timeline: Timeline) -> Iterator[tuple[str, str]]:
             yield f"series/{name}", "no such metric of a timeline"
         if len(values) != len(next(iter(timeline.series.values()))):
             yield f"series/{name}", f"{len(values)} values: not as many as the first series has"
+        wrong = [value for value in values if value is not None and not 0 <= value <= _MOST_PERCENT]
+        if wrong:
+            yield f"series/{name}", f"{wrong[0]:g}, which is no percentage"
     if timeline.series and timeline.interval <= 0:
         yield "interval", f"{timeline.interval:g} ns, which is no time"
     if timeline.duration < 0:
@@ -125,7 +130,8 @@ def _means(
     sums, weights = [0.0] * count, [0.0] * count
     for reading in readings:
         value = reading.values[place]
-        if not math.isfinite(value):
+        # Also what is no number, as a ratio of nothing to nothing.
+        if not 0 <= value <= _MOST_PERCENT:
             continue
         first = int((reading.begin - begin) / interval)
         for point in range(first, min(count, int((reading.end - begin) / interval) + 1)):

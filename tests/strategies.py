@@ -127,7 +127,7 @@ def _timelines(draw: st.DrawFn) -> Timeline:
         return timeline.absent(draw(texts))
     known = st.sampled_from([metric.name for metric in timeline_metrics()])
     length = draw(st.integers(1, 5))
-    points = st.lists(st.none() | numbers, min_size=length, max_size=length).map(tuple)
+    points = st.lists(st.none() | st.floats(0, 100), min_size=length, max_size=length).map(tuple)
     begun = draw(times)
     return Timeline(
         samples=draw(st.integers(1, 10**6)),

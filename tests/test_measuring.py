@@ -278,26 +278,39 @@ def test_a_gpu_is_free_again_after_an_error(tmp_path: Path, locks: Path) -> None
 
 
 class Sampling(ScriptedCollector):
-    """Notes whether the device is locked while a timeline is taken."""
+    """Brings a timeline; notes whether the device is locked meanwhile."""
 
-    def __init__(self, locks: Path) -> None:
+    def __init__(self, locks: Path, brought: Timeline) -> None:
         super().__init__(CYCLES)
         self._locks = locks
+        self._brought = brought
         self.seen: list[list[bool]] = []
 
     def timeline(self, work: Work) -> Timeline:
         work.step()
         self.seen.append(held(self._locks))
-        return timeline.absent("no hardware")
+        return self._brought
+
+    def sampled(self, root: Path) -> Timeline | None:
+        """The timeline that a measurement gets."""
+        work = Work(lambda: None, Phases())
+        instrument = Instrument(self, root)
+        (found,) = instrument.measure(SUBJECT, work, PLAN)
+        return instrument.with_timeline(found, work).timeline
 
 
 def test_a_gpu_is_locked_while_it_is_sampled(tmp_path: Path, locks: Path) -> None:
-    collector = Sampling(locks)
-    instrument = Instrument(collector, tmp_path)
-    work = Work(lambda: None, Phases())
-    (found,) = instrument.measure(SUBJECT, work, PLAN)
-    assert instrument.with_timeline(found, work).timeline == timeline.absent("no hardware")
+    collector = Sampling(locks, timeline.absent("no hardware"))
+    assert collector.sampled(tmp_path) == timeline.absent("no hardware")
     assert collector.seen == [[True]]
+
+
+def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, locks: Path) -> None:
+    wrong = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"warp_speed": (9.0,)}, ())
+    found = Sampling(locks, wrong).sampled(tmp_path)
+    assert found is not None
+    assert found.series == {}
+    assert found.obstacle.startswith("the collector scripted brought series/warp_speed: no such")
 
 
 def test_a_cpu_is_not_locked(tmp_path: Path, locks: Path) -> None:

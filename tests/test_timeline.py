@@ -69,8 +69,11 @@ def test_a_gap_has_no_value() -> None:
     assert found.series["sm_active"] == (10, 20, None, None, 30)
 
 
-def test_what_is_no_number_is_left_out() -> None:
-    assert made(readings(10, math.nan, 30), 300).series["sm_active"] == (10, None, 30)
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -5.0, 1e9])
+def test_what_is_no_percentage_is_left_out(wrong: float) -> None:
+    found = made(readings(10, wrong, 30), 300)
+    assert found.series["sm_active"] == (10, None, 30)
+    assert list(timeline.problems(found)) == []
 
 
 def test_samples_without_a_time_are_left_out() -> None:
@@ -119,6 +122,8 @@ def test_a_sound_timeline_has_no_problems() -> None:
             replace(SOUND, series={"sm_active": (1.0,), "tensor_active": ()}),
             "series/tensor_active",
         ),
+        (replace(SOUND, series={"sm_active": (1.0, 1e308)}), "series/sm_active"),
+        (replace(SOUND, series={"sm_active": (-1.0, None)}), "series/sm_active"),
         (replace(SOUND, interval=0.0), "interval"),
         (replace(SOUND, duration=-1.0), "duration"),
         (replace(SOUND, phases=(TimelinePhase("forward", 5, 4),)), "phases/0"),
