@@ -3,57 +3,136 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.judge.blamed import Blame
-from pytest_gpuperf.model import STEP, Measurement, Outcome, Run, Verdict
+from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.report import blame as kernels
-from pytest_gpuperf.report import expectations, table, timeline, window
+from pytest_gpuperf.report import expectations, messages, standings, table, timeline, window
+from pytest_gpuperf.report.standings import Standing
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
+_LISTED = 20
+"""So many are named before the tables, the worst of them; all of them have tables."""
+_RESERVE = 200
+"""Bytes for what is said of tables that are left out."""
 
 
-def markdown(run: Run) -> str:
-    """The verdicts of `run`, one table per measurement, and one of what was expected.
+def markdown(run: Run, limit: int | None = None) -> str:
+    """The verdicts of `run`: what failed, the worst first, then a table per measurement.
 
-    Everything from outside is escaped.
+    Tables of what passed are folded. Everything from outside is escaped. Of at most `limit` bytes
+    in UTF-8, where that is given: the last tables are then left out, and it says how many. Returns
+    "" where not even the verdicts fit.
     """
-    parts = ["# gpuperf", "", f"{cell(run.created)}, `{code(run.command)}`", ""]
-    # Several processes of one test were judged together.
-    first_of: dict[tuple[str, str], Measurement] = {}
-    for measurement in run.measurements:
-        first_of.setdefault((measurement.test, measurement.name), measurement)
-    for key, measurement in first_of.items():
-        device = measurement.fingerprint.device
-        rows = [v for v in run.verdicts if (v.test, v.name) == key and v.phase == STEP]
-        name = "" if measurement.name == STEP else f", {cell(measurement.name)}"
-        parts += [f"## {cell(measurement.test)}{name}", ""]
-        parts += [f"{cell(device.name)} ({cell(device.arch)})", ""]
-        parts += ["| " + " | ".join(table.HEADINGS) + " |"]
-        parts += ["| --- | ---: | ---: | ---: | ---: | ---: | --- |"]
-        parts += [_row(verdict) for verdict in rows] or ["| not judged | | | | | | |"]
-        parts.append("")
-        if measurement.window:
-            parts += [cell(window.line(measurement)), ""]
-        if measurement.timeline:
-            parts += [cell(timeline.line(measurement)), ""]
-        parts += _kernels(rows, [b.blame for b in run.blames if (b.test, b.name) == key])
-    if run.expectations:
-        parts += ["## Expected", ""]
-        parts += ["| metric | of | expected | measured | outcome |"]
-        parts += ["| --- | --- | --- | ---: | --- |"]
-        parts += [row(expectations.row(expectation)) for expectation in run.expectations]
-        parts.append("")
-    return "\n".join(parts)
+    found = standings.standings(run)
+    head = "\n".join([*_head(found, run), ""])
+    # A ratio has no table of its own: all that was expected is one.
+    seen = (*standings.FAULTS, *standings.DOUBTS)
+    shown = [s for s in found if s.outcome in seen and s.measurements]
+    folded = [s for s in found if s.outcome not in seen and s.measurements]
+    expected = ["\n".join(_expected(run.expectations))] if run.expectations else []
+    failed = any(e.outcome is not Outcome.HOLDS for e in run.expectations)
+    above = ["\n".join(_section(s)) for s in shown] + (expected if failed else [])
+    below = ["\n".join(_section(s)) for s in folded] + ([] if failed else expected)
+    if limit is None:
+        return head + "".join(above) + _folded(folded, below)
+    room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
+    if room < 0:
+        return ""
+    fitting = _fitting([*above, *below], room)
+    text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
+    missing = len(above) + len(below) - fitting
+    return text + (_left_out(missing, limit) if missing else "")
 
 
-def _kernels(rows: Iterable[Verdict], blames: Iterable[Blame]) -> Iterator[str]:
+def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
+    """How many stand how, what failed, what to do next, and what was run."""
+    yield f"# gpuperf: {standings.counted(found) or 'nothing was measured'}"
+    yield ""
+    told = [standing for standing in found if standing.telling]
+    for standing in told[:_LISTED]:
+        said = "; ".join(map(cell, standings.reasons(standing)))
+        yield f"- **{cell(standings.title(standing))}**: {said}"
+    if len(told) > _LISTED:
+        yield f"- and {len(told) - _LISTED} more"
+    if told:
+        yield ""
+    outcomes = {entry.outcome for standing in found for entry in standing.telling}
+    if Outcome.REGRESSED in outcomes:
+        yield from ('If that is intended: `gpuperf update-baseline --reason "..."`', "")
+    elif Outcome.NO_BASELINE in outcomes:
+        first, second = messages.make_baseline(run.command)
+        yield from (f"To make a baseline: `{code(first)}`, then `{second}`", "")
+    elif Outcome.IMPROVED in outcomes:
+        accept = '`gpuperf update-baseline --reason "..."`'
+        yield from (f"Accept what improved, so that a later loss shows: {accept}", "")
+    yield from (f"{cell(run.created)}, `{code(run.command)}`", "")
+
+
+def _section(standing: Standing) -> Iterator[str]:
+    """The table of one measurement, and its kernels."""
+    first = standing.measurements[0]
+    device = first.fingerprint.device
+    name = "" if standing.name == STEP else f", {cell(standing.name)}"
+    yield from (f"### {cell(standing.test)}{name}", "")
+    yield from (f"{cell(device.name)} ({cell(device.arch)})", "")
+    yield "| " + " | ".join(table.HEADINGS) + " |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
+    yield from [_row(verdict) for verdict in standing.verdicts] or ["| not judged | | | | | | |"]
+    yield ""
+    if first.window:
+        yield from (cell(window.line(first)), "")
+    if first.timeline:
+        yield from (cell(timeline.line(first)), "")
+    yield from _kernels(standing.verdicts, standing.blame)
+    yield ""
+
+
+def _expected(found: Sequence[Expectation]) -> Iterator[str]:
+    yield from ("### Expected", "")
+    yield "| metric | of | expected | measured | outcome |"
+    yield "| --- | --- | --- | ---: | --- |"
+    yield from (row(expectations.row(expectation)) for expectation in found)
+    yield from ("", "")
+
+
+def _folded(found: Sequence[Standing], sections: Sequence[str]) -> str:
+    """Sections that are shown when one asks for them; nothing where there are none."""
+    if not sections:
+        return ""
+    # No text from outside: Markdown's escapes do not count in this line of HTML.
+    title = standings.counted(found) or "expected"
+    # The empty lines: what is between them is read as Markdown.
+    body = "".join(sections)
+    return f"<details>\n<summary>{title}</summary>\n\n{body}</details>\n\n"
+
+
+def _fitting(sections: Sequence[str], room: int) -> int:
+    """How many sections fit into so many bytes, from the first on."""
+    for number, section in enumerate(sections):
+        room -= _size(section)
+        if room < 0:
+            return number
+    return len(sections)
+
+
+def _left_out(count: int, limit: int) -> str:
+    tables = f"{count} table{'s' if count != 1 else ''}"
+    return f"{tables} left out, to stay below {limit:,} bytes; the run's file has everything.\n"
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _kernels(rows: Iterable[Verdict], blame: Blame | None) -> Iterator[str]:
     """How the kernels changed, and which of them the change in time comes from."""
     for verdict in rows:
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield from (f"Kernels: {cell(verdict.detail)}", "")
-    for blame in blames:
+    if blame:
         yield from ("```", *map(code, kernels.lines(blame, _WIDTH)), "```", "")
 
 

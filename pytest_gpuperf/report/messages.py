@@ -36,7 +36,7 @@ def failure(
     entries: list[Verdict | Expectation] = [*failing, *limits]
     outcomes = {entry.outcome for entry in entries}
     worst = next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
-    parts = [f"gpuperf: {subject(measurement)} {_SAYS[worst]} on {device.name} ({device.arch})"]
+    parts = [f"gpuperf: {subject(measurement)} {SAYS[worst]} on {device.name} ({device.arch})"]
     if measurement.configuration:
         parts.append(f"configuration: {measurement.configuration}")
     rows = [v for v in verdicts if v.outcome is Outcome.KERNELS_CHANGED] + [*failing]
@@ -144,10 +144,13 @@ _WORST_FIRST = (
     Outcome.NO_BASELINE,
     Outcome.INCONCLUSIVE,
 )
-_SAYS = {
+SAYS = {
     Outcome.REGRESSED: "regressed",
     Outcome.BROKEN: "is beyond a limit",
+    Outcome.UNFIT: "was not judged",
     Outcome.UNSUPPORTED: "could not read the counters it needs",
     Outcome.NO_BASELINE: "has no baseline",
     Outcome.INCONCLUSIVE: "is inconclusive",
+    Outcome.IMPROVED: "improved",
 }
+"""What is said of a measurement whose worst outcome this is."""

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.blame import blame
-from pytest_gpuperf.model import Device, KernelBlame, Outcome
+from pytest_gpuperf.model import Device, Expectation, KernelBlame, Outcome
 from pytest_gpuperf.report.markdown import markdown
 from tests.examples import H200, TEST, kernels_changed, measurement, processes, run, verdict
 from tests.kernel_steps import NAMING, table
@@ -23,41 +23,165 @@ def unescaped(text: str) -> str:
     return re.sub(rf"\\([{re.escape(SPECIAL)}])", r"\1", text)
 
 
-def test_a_report_has_a_table_per_measurement() -> None:
+def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> None:
     sampling = measurement(name="sampling", configuration="")
-    text = markdown(
-        run([measurement(), sampling], [verdict(), verdict(name="sampling", change=0.5)])
-    )
+    same = verdict("cycles", Outcome.UNCHANGED, change=0.001)
+    text = markdown(run([measurement(), sampling], [same, verdict(name="sampling", change=0.5)]))
+    heading = [
+        "| metric | baseline | measured | change | tolerance | detects | verdict |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
     assert unescaped(text) == "\n".join(
         [
-            "# gpuperf",
+            "# gpuperf: 1 regressed, 1 unchanged",
+            "",
+            "- **test_training_step[tf32], sampling, regressed on NVIDIA H200 (sm90)**: "
+            "cycles +50.00 % (437.00 M -> 448.00 M, tolerance 0.5 %)",
+            "",
+            'If that is intended: `gpuperf update-baseline --reason "..."`',
             "",
             "2026-03-01T12:00:00Z, `suites/meddpm`",
             "",
-            "## suites/meddpm/test_training.py::test_training_step[tf32]",
+            "### suites/meddpm/test_training.py::test_training_step[tf32], sampling",
             "",
             "NVIDIA H200 (sm90)",
             "",
-            "| metric | baseline | measured | change | tolerance | detects | verdict |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
-            "| cycles | 437.00 M | 448.00 M | +2.52 % | 0.5 % | - | regressed |",
-            "",
-            "## suites/meddpm/test_training.py::test_training_step[tf32], sampling",
-            "",
-            "NVIDIA H200 (sm90)",
-            "",
-            "| metric | baseline | measured | change | tolerance | detects | verdict |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+            *heading,
             "| cycles | 437.00 M | 448.00 M | +50.00 % | 0.5 % | - | regressed |",
+            "",
+            "<details>",
+            "<summary>1 unchanged</summary>",
+            "",
+            "### suites/meddpm/test_training.py::test_training_step[tf32]",
+            "",
+            "NVIDIA H200 (sm90)",
+            "",
+            *heading,
+            "| cycles | 437.00 M | 448.00 M | +0.10 % | 0.5 % | - | unchanged |",
+            "",
+            "</details>",
+            "",
             "",
         ]
     )
 
 
+@pytest.mark.parametrize(
+    ("outcome", "says", "next_command"),
+    [
+        (Outcome.REGRESSED, "regressed", "If that is intended: `gpuperf update-baseline"),
+        (Outcome.NO_BASELINE, "has no baseline", "To make a baseline: `gpuperf record"),
+        (Outcome.IMPROVED, "improved", "Accept what improved, so that a later loss shows:"),
+        (Outcome.INCONCLUSIVE, "is inconclusive", ""),
+        (Outcome.UNFIT, "was not judged", ""),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_named_first(
+    outcome: Outcome, says: str, next_command: str
+) -> None:
+    text = unescaped(markdown(run([measurement()], [verdict(outcome=outcome)])))
+    first, second = text.split("\n\n")[:2]
+    assert first == f"# gpuperf: 1 {outcome.value}"
+    assert second.startswith(f"- **test_training_step[tf32] {says} on NVIDIA H200 (sm90)**: cyc")
+    assert next_command in text
+    assert ("<details>" in text) is (outcome is Outcome.IMPROVED)
+
+
+def test_the_worst_stands_first_whatever_the_order_in_which_it_was_measured() -> None:
+    outcomes = [
+        *(Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.REGRESSED),
+        *(Outcome.IMPROVED, Outcome.NO_BASELINE, Outcome.UNFIT),
+    ]
+    names = [outcome.value for outcome in outcomes]
+    text = markdown(
+        run(
+            [measurement(test=name) for name in names],
+            [verdict(outcome=outcome, test=outcome.value) for outcome in outcomes],
+        )
+    )
+    worst_first = ["regressed", "unfit", "no-baseline", "inconclusive", "improved", "unchanged"]
+    assert text.startswith("# gpuperf: " + ", ".join(f"1 {name}" for name in worst_first))
+    assert re.findall("^### (.*)$", text, re.MULTILINE) == worst_first
+    listed = re.findall(r"^- \*\*(\S+)", text, re.MULTILINE)
+    assert listed == worst_first[:-1]
+    assert text.index("<details>") > text.index("### inconclusive")
+    assert text.index("<details>") < text.index("### improved")
+
+
+def test_a_reason_that_all_metrics_share_is_said_once() -> None:
+    missing = verdict(outcome=Outcome.NO_BASELINE, change=None, detail="x.yaml does not exist")
+    rows = [missing, replace(missing, metric="step_time")]
+    assert markdown(run([measurement()], rows)).count("x.yaml does not exist") == 1
+
+
+def test_what_is_undecided_has_its_interval() -> None:
+    undecided = replace(verdict(outcome=Outcome.INCONCLUSIVE), low=-0.001, high=0.05)
+    text = markdown(run([measurement()], [undecided]))
+    assert "tolerance 0.5 %, somewhere between -0.10 % and +5.00 %)" in text
+
+
+def broken(subject: str = "tf32 / baseline", outcome: Outcome = Outcome.BROKEN) -> Expectation:
+    """What is expected of a ratio."""
+    return Expectation(TEST, "cycles", "", subject, None, 0.25, outcome, "beyond", 0.5, 0.49, 0.51)
+
+
+def test_a_broken_ratio_is_named_first_and_has_a_row() -> None:
+    text = markdown(replace(run([measurement()], [verdict()]), expectations=(broken(),)))
+    assert text.startswith("# gpuperf: 1 regressed, 1 broken\n")
+    second = text.splitlines()[3]
+    assert unescaped(second) == (
+        f"- **tf32 / baseline in {TEST} is beyond a limit**: expected of cycles: "
+        "tf32 / baseline below 0.25: 0.5 (0.49 to 0.51), broken"
+    )
+    assert "\n### Expected\n" in text
+    assert "<details>" not in text
+
+
+def test_what_holds_is_folded() -> None:
+    text = markdown(replace(run([]), expectations=(broken(outcome=Outcome.HOLDS),)))
+    assert text.startswith("# gpuperf: 1 holds\n")
+    assert text.index("<details>") < text.index("### Expected")
+
+
+def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
+    names = [f"t{number}" for number in range(50)]
+    text = markdown(
+        run([measurement(test=name) for name in names], [verdict(test=name) for name in names])
+    )
+    assert text.count("- **") == 20
+    assert "\n- and 30 more\n" in text
+    assert text.count("\n### ") == 50
+
+
+@pytest.mark.parametrize("limit", [1000, 2000, 5000, 20_000, 100_000])
+def test_a_limit_leaves_out_the_last_tables_and_says_so(limit: int) -> None:
+    names = [f"größe_{number}" for number in range(40)]
+    outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
+    found = run(
+        [measurement(test=name) for name in names],
+        [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
+    )
+    whole, text = markdown(found), markdown(found, limit)
+    assert len(text.encode()) <= limit
+    shown = text.count("\n### ")
+    assert text.count("<details>") == text.count("</details>")
+    if shown < 40:
+        said = f"{40 - shown} tables left out, to stay below {limit:,} bytes"
+        assert said in text.splitlines()[-1]
+    else:
+        assert text == whole
+    headings = re.findall("^###.*$", whole, re.MULTILINE)
+    assert re.findall("^###.*$", text, re.MULTILINE) == headings[:shown]
+
+
+def test_what_does_not_even_hold_the_verdicts_holds_nothing() -> None:
+    assert markdown(run([measurement()], [verdict()]), 100) == ""
+
+
 def test_several_processes_that_were_judged_together_have_one_table() -> None:
     text = markdown(run(processes("cycles", [[1.0], [2.0], [3.0]]), [verdict()]))
-    assert text.count("\n## ") == 1
-    assert text.count("regressed") == 1
+    assert text.count("\n### ") == 1
+    assert text.count("| regressed |") == 1
 
 
 def test_phases_are_left_out() -> None:
@@ -75,7 +199,7 @@ def test_kernels_have_a_section_under_their_test() -> None:
             [KernelBlame(TEST, "step", found)],
         )
     )
-    first, second = text.split("## ")[1:]
+    first, second = text.split("### ")[1:]
     assert first.splitlines()[4:] == [
         "| metric | baseline | measured | change | tolerance | detects | verdict |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -99,8 +223,8 @@ def test_no_kernel_ends_its_section(name: str) -> None:
     entries = tuple(replace(e, short=name, formerly=name) for e in found.entries)
     hostile_blame = KernelBlame(TEST, "step", replace(found, entries=entries))
     lines = markdown(run([measurement()], [verdict()], [hostile_blame])).split("\n")
-    assert [line for line in lines if "`" in line][1:] == ["```", "```"]
-    assert lines[-2:] == ["```", ""]
+    assert [line for line in lines if "`" in line][2:] == ["```", "```"]
+    assert lines[-3:] == ["```", "", ""]
     assert sum(line.startswith("#") for line in lines) == 2
 
 
@@ -109,13 +233,13 @@ def test_what_was_not_judged_says_so() -> None:
 
 
 def test_a_run_without_measurements_has_its_heading_only() -> None:
-    assert markdown(run([])).startswith("# gpuperf\n")
+    assert markdown(run([])).startswith("# gpuperf: nothing was measured\n")
 
 
 @pytest.mark.parametrize("character", SPECIAL)
 def test_what_means_something_in_markdown_is_escaped(character: str) -> None:
     text = markdown(run([measurement(test=f"x{character}y")]))
-    assert f"## x\\{character}y\n" in text
+    assert f"### x\\{character}y\n" in text
 
 
 hostile = st.one_of(
@@ -129,29 +253,32 @@ hostile = st.one_of(
 @example("<img src=x onerror=alert(1)> &lt; [a](javascript:b) ![c](http://d)")
 @example("```\n`` ` `` $`x`$")
 @example("\\| \\` \\\\")
-def test_no_name_changes_the_layout(name: str) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.REGRESSED, Outcome.UNCHANGED])
+def test_no_name_changes_the_layout(outcome: Outcome, name: str) -> None:
     device = Device(f"sm{name}", name, "x", "")
     hostile_run = run(
         [measurement(test=name, name=name, device=device)],
-        [verdict(name, Outcome.REGRESSED, test=name, name=name)],
+        [verdict(name, outcome, test=name, name=name, detail=name)],
     )
     plain_run = run(
-        [measurement(test="t", name="n", device=H200)], [verdict("m", test="t", name="n")]
+        [measurement(test="t", name="n", device=H200)],
+        [verdict("m", outcome, test="t", name="n", detail="d")],
     )
     lines, plain = markdown(hostile_run).split("\n"), markdown(plain_run).split("\n")
     assert len(lines) == len(plain)
     for line, expected in zip(lines, plain, strict=True):
         assert not re.search(r"[\r\x0b\x0c\x85\u2028\u2029]", line)
-        bare = re.sub(r"\\.", "", line)
+        bare, expected_bare = (re.sub(r"\\.", "", text) for text in (line, expected))
         assert bare.count("|") == expected.count("|")
         if "`" not in expected:
-            assert not re.search(r"[`<>&\[\]*_~$]", bare)
+            meant = r"[`<>&\[\]*_~$]"
+            assert re.findall(meant, bare) == re.findall(meant, expected_bare)
     assert len(re.findall("^#", "\n".join(lines), re.MULTILINE)) == 2
 
 
 @given(hostile)
 def test_the_command_stays_in_its_code_span(command: str) -> None:
     lines = markdown(replace(run([]), command=command)).split("\n")
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert lines[2].count("`") == 2
     assert lines[2].endswith("`")
