@@ -104,7 +104,9 @@ def run_pytest(
 def _with_ours(arguments: Sequence[str], run: Path) -> list[str]:
     """The arguments and our own flags, where they are still read as flags."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    return [*arguments[:end], "--gpuperf-no-judge", f"--gpuperf-run={run}", *arguments[end:]]
+    # Whoever started it tells GitHub, of all processes together.
+    ours = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={run}")
+    return [*arguments[:end], *ours, *arguments[end:]]
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import acceptance, clock, files, runs
+from pytest_gpuperf import acceptance, clock, files, github, runs
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import Expectation, KernelBlame, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import messages, table
+from pytest_gpuperf.report.annotations import workflow_commands
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
 from pytest_gpuperf.report.markdown import markdown
@@ -52,10 +54,17 @@ class Ledger:
     def __init__(self) -> None:
         self.refusals: list[str] = []
         """Usage failures that came up inside tests; the session then exits with 4."""
+        self.annotations: list[str] = []
+        """Lines for GitHub Actions, to be printed as they are."""
         self._judged: list[Judged] = []
         self._passed: list[Judged] = []
         self._notes: list[str] = []
+        self._locations: dict[str, tuple[str, int | None]] = {}
         self._run = ""
+
+    def locate(self, test: str, file: str, line: int | None) -> None:
+        """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
+        self._locations[test] = (file, line)
 
     def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
         """Takes the judged measurements of one test, written by `to_text`."""
@@ -91,6 +100,7 @@ class Ledger:
             file = settings.run or runs.new_file(settings.root)
             runs.save(run, file)
             self._run = messages.short(file, settings.root)
+        self._tell_github(run, settings)
         for report in settings.reports:
             text = markdown(run) if report.suffix == ".md" else _json(run)
             files.write_atomically(report, text)
@@ -112,6 +122,18 @@ class Ledger:
             for text in f"refused: {refusal}".splitlines():
                 lines += [Line(part, "bad") for part in table.wrapped([text], width, "")]
         return side_by_side + lines
+
+    def _tell_github(self, run: Run, settings: Settings) -> None:
+        actions = github.actions(os.environ) if settings.github == "auto" else None
+        if actions is None:
+            return
+        note = actions.append(run)
+        self._notes += [note] if note else []
+        places = {
+            test: actions.place(settings.root, *location)
+            for test, location in self._locations.items()
+        }
+        self.annotations += workflow_commands(run, places)
 
     def _record(self, folder: Path, run: Run, root: Path) -> None:
         new = [

@@ -23,6 +23,7 @@ MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
 TIMELINE = ("never", "always")
+GITHUB = ("auto", "never")
 PROCESSES = ("1", "3", "5", "9")  # judge/looks.py, which is not imported until it judges
 REPORT_SUFFIXES = (".md", ".json")
 
@@ -63,6 +64,8 @@ class Settings:
     run: Path | None
     """Where the run is saved; None for a new file under `.gpuperf/runs`."""
     reports: tuple[Path, ...]
+    github: str
+    """Whether GitHub Actions gets a job summary and annotations: auto (where it runs), never."""
     baselines: Path
 
 
@@ -202,6 +205,13 @@ _OPTIONS = (
         kind="list",
     ),
     _Option(
+        "--gpuperf-github",
+        "auto: on GitHub Actions, append the Markdown report to the job summary, and mark what "
+        "failed at its test's line",
+        choices=GITHUB,
+        default="auto",
+    ),
+    _Option(
         "--gpuperf-baselines",
         "the folder of the baselines",
         metavar="DIR",
@@ -290,6 +300,7 @@ def read_settings(config: pytest.Config) -> Settings:
         judge=not _switch(config, "--gpuperf-no-judge"),
         run=_path(config, "--gpuperf-run"),
         reports=reports,
+        github=chosen("--gpuperf-github"),
         baselines=_path(config, "--gpuperf-baselines") or root,
     )
 
@@ -298,6 +309,7 @@ _ABOUT_THE_RUN = (
     "--gpuperf-replay",
     "--gpuperf-run",
     "--gpuperf-report",
+    "--gpuperf-github",
     "--gpuperf-missing",
     "--gpuperf-inconclusive",
     "--gpuperf-kernels",  # `gpuperf record` counts them in its first process

@@ -168,7 +168,9 @@ class _Gatherer:
         texts = report.__dict__.get("gpuperf", [])
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
-            _ledger(self._config).add(texts, refusal, failed=report.failed)
+            ledger = _ledger(self._config)
+            ledger.locate(report.nodeid, *report.location[:2])
+            ledger.add(texts, refusal, failed=report.failed)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded."""
@@ -191,6 +193,8 @@ class _Gatherer:
         if _LEDGER not in self._config.stash:
             return
         terminalreporter.write_sep("=", "gpuperf")
+        for annotation in self._config.stash[_LEDGER].annotations:
+            terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
         width = terminalreporter._tw.fullwidth
         for line in self._config.stash[_LEDGER].summary(width, _selection(self._config)):
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))

@@ -30,6 +30,7 @@ def project(
     monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
     for name in ("CI", "BUILD_NUMBER"):  # there pytest's own summary repeats messages in full
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # its job's summary is not a project's
     made = project_type(pytester)
     made.ini()
     return made

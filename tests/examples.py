@@ -58,6 +58,7 @@ def default_settings(root: Path) -> Settings:
         judge=True,
         run=None,
         reports=(),
+        github="never",
         baselines=root / "baselines",
     )
 

@@ -46,6 +46,7 @@ FLAGS = (
     Flag("--gpuperf-no-judge", "judge", True, "true", False, "", False),
     Flag("--gpuperf-run", "run", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
     Flag("--gpuperf-report", "reports", (), "a.md", (ROOT / "a.md",), "b.md", (ROOT / "b.md",)),
+    Flag("--gpuperf-github", "github", "auto", "never", "never", "auto", "auto"),
     Flag("--gpuperf-baselines", "baselines", ROOT / "baselines", "a", ROOT / "a", "b", ROOT / "b"),
     Flag("--gpuperf-replay", "replay", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
 )

@@ -1,0 +1,236 @@
+"""On GitHub Actions: the job summary, and annotations at the lines of the tests that failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.projects import STEP, Project
+from tests.workflow_commands import Command, commands
+
+TESTS = """
+    import pytest
+
+    def test_same(gpuperf):
+        gpuperf.measure(lambda: None)
+
+    def test_slower(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+SLOWER = {"slower": {"cycles": 2}}
+LIMIT = 1024 * 1024
+
+
+@pytest.fixture
+def summary(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the job summary; the project runs as a step of a job."""
+    file = project.root / "summary.md"
+    file.touch()
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.root))
+    return file
+
+
+@pytest.fixture
+def a100(project: Project, summary: Path) -> Project:
+    """A project whose second test has regressed; nothing was told to GitHub yet."""
+    project.device()
+    project.tests(TESTS)
+    project.accept("--gpuperf-github=never")
+    project.device(factors=SLOWER)
+    assert not summary.read_bytes()
+    return project
+
+
+def told(result: pytest.RunResult) -> list[Command]:
+    """The annotations of a run."""
+    return commands(result.stdout.str())
+
+
+@pytest.mark.parametrize("mode", [(), ("-n2",), ("-q",)], ids=["without", "n2", "quiet"])
+def test_a_regression_is_in_the_summary_and_at_its_line(
+    mode: tuple[str, ...], a100: Project, summary: Path
+) -> None:
+    result = a100.run_apart(*mode, "--gpuperf-report=report.md")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("# gpuperf: 1 regressed, 1 unchanged\n\n- **test\\_slower regressed on")
+    assert text == (a100.root / "report.md").read_text(encoding="utf-8")
+    (command,) = told(result)
+    assert command.name == "error"
+    assert command.properties == {
+        "file": "test_steps.py",
+        "line": "6",
+        "title": "gpuperf: test_slower regressed on NVIDIA A100-SXM4-80GB (sm80)",
+    }
+    assert command.message == "cycles x2 (400.00 M -> 800.00 M, tolerance 0.5 %)"
+    result.stdout.fnmatch_lines(["job summary: written"])
+
+
+def test_a_test_without_a_baseline_is_a_warning(a100: Project) -> None:
+    a100.tests(STEP, name="test_new")
+    result = a100.run("test_new.py", "--gpuperf-missing=warn")
+    assert result.ret == 0
+    (command,) = told(result)
+    assert command.name == "warning"
+    assert "has no baseline" in command.properties["title"]
+    assert command.message.endswith("test_new.yaml does not exist")
+
+
+def test_what_a_step_has_written_before_is_kept(a100: Project, summary: Path) -> None:
+    summary.write_text("# tests", encoding="utf-8")
+    a100.run()
+    a100.run("-k", "same")
+    text = summary.read_text(encoding="utf-8")
+    assert text.startswith("# tests\n\n# gpuperf: 1 regressed, 1 unchanged\n")
+    assert text.count("\n\n# gpuperf: 1 unchanged\n") == 1
+
+
+@pytest.mark.parametrize("how", ["flag", "ini"])
+def test_it_can_be_switched_off(how: str, a100: Project, summary: Path) -> None:
+    a100.ini(*["gpuperf_github = never"] * (how == "ini"))
+    result = a100.run(*["--gpuperf-github=never"] * (how == "flag"))
+    assert not told(result)
+    assert not summary.read_bytes()
+    assert "job summary" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("elsewhere", [None, "false"])
+def test_elsewhere_nothing_is_told(
+    elsewhere: str | None, a100: Project, summary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if elsewhere is None:
+        monkeypatch.delenv("GITHUB_ACTIONS")
+    else:
+        monkeypatch.setenv("GITHUB_ACTIONS", elsewhere)
+    assert not told(a100.run())
+    assert not summary.read_bytes()
+
+
+def test_without_a_file_for_the_summary_there_are_annotations(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    result = a100.run()
+    assert len(told(result)) == 1
+    assert "job summary" not in result.stdout.str()
+
+
+def test_tests_that_do_not_measure_tell_nothing(project: Project, summary: Path) -> None:
+    project.tests("def test_x(): pass")
+    assert project.run().ret == 0
+    assert not summary.read_bytes()
+
+
+@pytest.mark.parametrize("wrong", ["a folder", "no folder"])
+def test_a_summary_that_cannot_be_written_fails_nothing(
+    wrong: str, a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = a100.root if wrong == "a folder" else a100.root / "missing" / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
+    result = a100.run("-k", "same")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"note: no job summary: {place} cannot be written (*)"])
+
+
+def test_a_summary_that_is_full_is_left_alone(a100: Project, summary: Path) -> None:
+    before = b"x" * (LIMIT - 300)
+    summary.write_bytes(before)
+    result = a100.run("-k", "same")
+    assert result.ret == 0
+    assert summary.read_bytes() == before
+    says = f"has {LIMIT - 300:,} of the {LIMIT:,} bytes that GitHub shows"
+    result.stdout.fnmatch_lines([f"note: no job summary: *summary.md {says}"])
+
+
+def test_a_summary_stays_below_what_github_shows(a100: Project, summary: Path) -> None:
+    summary.write_bytes(b"x" * (LIMIT - 1600))
+    a100.run()
+    assert LIMIT - 1600 < summary.stat().st_size <= LIMIT
+    text = summary.read_text(encoding="utf-8")
+    assert "### test\\_steps.py::test\\_slower" in text
+    assert "### test\\_steps.py::test\\_same" not in text
+    assert "1 table left out" in text
+
+
+@pytest.mark.parametrize(
+    ("workspace", "file"),
+    [(".", "perf/test_inner.py"), ("perf", "test_inner.py"), ("..", "{}/perf/test_inner.py")],
+)
+def test_files_are_named_relative_to_the_checkout(
+    workspace: str, file: str, a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(a100.root / workspace))
+    folder = a100.pytester.mkdir("perf")
+    (folder / "test_inner.py").write_text(
+        "def test_step(gpuperf): gpuperf.measure(lambda: None)\n", encoding="utf-8"
+    )
+    (command,) = told(a100.run("perf", "--gpuperf-missing=warn"))
+    assert command.properties["file"] == file.format(a100.root.name)
+    assert command.properties["line"] == "1"
+
+
+def test_a_file_outside_of_the_checkout_has_its_whole_path(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(a100.pytester.mkdir("elsewhere")))
+    (command,) = told(a100.run())
+    assert command.properties["file"] == str(a100.root / "test_steps.py")
+
+
+def test_a_ratio_is_marked_at_the_test_that_expects_it(project: Project, summary: Path) -> None:
+    project.device(factors={"": {"cycles": 1}})
+    project.tests(
+        """
+        def test_claim(gpuperf):
+            gpuperf.measure(lambda: None, name="a")
+            gpuperf.measure(lambda: None, name="b")
+            gpuperf.expect_ratio("cycles", "a", "b", below=0.25)
+        """
+    )
+    project.accept("--gpuperf-processes=1", "--gpuperf-github=never")
+    result = project.run_apart("--gpuperf-processes=3")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    (command,) = told(result)
+    assert (command.name, command.properties["line"]) == ("error", "1")
+    assert command.message.startswith("expected of cycles: a / b below 0.25: 1 ")
+    assert "broken" in summary.read_text(encoding="utf-8")
+
+
+HOSTILE = """
+    import pytest
+
+    @pytest.mark.parametrize("text", [
+        "a\\n::error::b", "100%25", "]]><script>", "x::y,line=9", "\\x1b[31m", "`|*_"
+    ])
+    def test_step(gpuperf, text):
+        gpuperf.measure(lambda: None, name=text)
+"""
+
+
+def test_hostile_names_stay_what_they_are(project: Project, summary: Path) -> None:
+    project.device()
+    project.tests(HOSTILE)
+    result = project.run("--gpuperf-missing=warn", "--gpuperf-processes=1")
+    assert result.ret == 0
+    found = told(result)
+    assert [(c.name, set(c.properties)) for c in found] == [
+        ("warning", {"file", "line", "title"})
+    ] * 6
+    assert {c.properties["line"] for c in found} == {"3"}
+    text = summary.read_text(encoding="utf-8")
+    assert "<script" not in text.replace("\\<", "")
+    assert text.count("\n### ") == 6
+
+
+def test_processes_that_we_start_tell_nothing(a100: Project, summary: Path) -> None:
+    # The session looks again, in fresh processes, and tells GitHub once.
+    a100.device(factors=SLOWER)
+    a100.run_apart("-k", "slower")
+    assert summary.read_text(encoding="utf-8").count("# gpuperf: ") == 1
+    summary.write_bytes(b"")
+    recorded = a100.gpuperf("record", "--processes", "2", "--", "-k", "same")
+    assert recorded.ret == 0
+    assert not summary.read_bytes()

@@ -1,0 +1,138 @@
+"""Annotations for GitHub: one line per failure, whatever is in its texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.blame import blame
+from pytest_gpuperf.model import Expectation, KernelBlame, Outcome
+from pytest_gpuperf.report import messages
+from pytest_gpuperf.report.annotations import Place, workflow_commands
+from tests.examples import TEST, measurement, run, verdict
+from tests.kernel_steps import NAMING, table
+from tests.workflow_commands import Command, commands
+
+PLACES = {TEST: Place("suites/meddpm/test_training.py", 12)}
+RATIO = Expectation(
+    TEST, "cycles", "", "tf32 / baseline", None, 0.25, Outcome.BROKEN, "beyond", 0.5, 0.49, 0.51
+)
+
+
+def test_a_regression_is_an_error_at_its_test() -> None:
+    found = run([measurement()], [verdict(), verdict("ipc", Outcome.REPORTED)])
+    assert list(workflow_commands(found, PLACES)) == [
+        "::error file=suites/meddpm/test_training.py,line=12,"
+        "title=gpuperf%3A test_training_step[tf32] regressed on NVIDIA H200 (sm90)"
+        "::cycles +2.52 %25 (437.00 M -> 448.00 M, tolerance 0.5 %25)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "level"),
+    [
+        (Outcome.REGRESSED, "error"),
+        (Outcome.BROKEN, "error"),
+        (Outcome.INCONCLUSIVE, "warning"),
+        (Outcome.NO_BASELINE, "warning"),
+        (Outcome.UNFIT, "warning"),
+    ],
+)
+def test_what_has_to_be_looked_at_is_a_warning(outcome: Outcome, level: str) -> None:
+    (line,) = workflow_commands(run([measurement()], [verdict(outcome=outcome)]), PLACES)
+    assert line.startswith(f"::{level} file=")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        *(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.HOLDS, Outcome.REPORTED),
+        *(Outcome.UNSUPPORTED, Outcome.KERNELS_CHANGED),
+    ],
+)
+def test_what_is_as_it_should_be_is_not_marked(outcome: Outcome) -> None:
+    assert not list(workflow_commands(run([measurement()], [verdict(outcome=outcome)]), PLACES))
+
+
+def test_what_was_not_judged_is_not_marked() -> None:
+    assert not list(workflow_commands(run([measurement()]), PLACES))
+
+
+def test_a_broken_ratio_is_an_error_of_its_own() -> None:
+    found = replace(run([measurement()], [verdict()]), expectations=(RATIO,))
+    first, second = commands("\n".join(workflow_commands(found, PLACES)))
+    assert (first.name, second.name) == ("error", "error")
+    assert second.properties["line"] == "12"
+    assert second.message == (
+        "expected of cycles: tf32 / baseline below 0.25: 0.5 (0.49 to 0.51), broken"
+    )
+
+
+def test_a_broken_limit_is_part_of_its_measurement() -> None:
+    limit = replace(RATIO, unit="cycles", subject="step", above=None, below=4e8, measured=448e6)
+    found = replace(run([measurement()], [verdict()]), expectations=(limit,))
+    (only,) = commands("\n".join(workflow_commands(found, PLACES)))
+    first, second = only.message.splitlines()
+    assert first.startswith("cycles +2.52 %")
+    assert second.startswith("expected of cycles: test_training_step[tf32] below 400.00 M")
+
+
+def test_errors_stand_before_warnings() -> None:
+    names = ["a", "b", "c"]
+    outcomes = [Outcome.NO_BASELINE, Outcome.REGRESSED, Outcome.INCONCLUSIVE]
+    found = run(
+        [measurement(test=name) for name in names],
+        [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
+    )
+    levels = [command.name for command in commands("\n".join(workflow_commands(found, {})))]
+    assert levels == ["error", "warning", "warning"]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ({}, {"title"}),
+        ({TEST: Place("a.py", None)}, {"file", "title"}),
+        ({TEST: Place("a.py", 1)}, {"file", "line", "title"}),
+    ],
+)
+def test_what_is_not_known_of_a_place_is_left_out(
+    places: dict[str, Place], expected: set[str]
+) -> None:
+    (line,) = workflow_commands(run([measurement()], [verdict()]), places)
+    (command,) = commands(line)
+    assert set(command.properties) == expected
+
+
+def test_the_guilty_kernels_are_named() -> None:
+    step = (("conv", 900.0), ("add", 300.0))
+    found = blame(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    (line,) = workflow_commands(
+        run([measurement()], [verdict()], [KernelBlame(TEST, "step", found)]), PLACES
+    )
+    (command,) = commands(line)
+    assert command.message.splitlines()[1:] == [
+        "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
+        "  +1.2 ms  100 %  silu  added (new), 2 launches",
+    ]
+
+
+@given(st.text(max_size=40) | st.text("%:,=\r\n ADa025", max_size=20))
+@example("a\n::error::b")
+@example("\r\n::stop-commands::x")
+@example("a,line=7,b=c::d")
+@example("%0A%25%0D%3A%2C")
+def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
+    name = f"x.py::{text}"
+    measured = measurement(test=name, name=f"n{text}")
+    missing = verdict(
+        outcome=Outcome.NO_BASELINE, test=name, name=measured.name, change=None, detail=f"d{text}"
+    )
+    places = {name: Place(text or "f", 3)}
+    (line,) = workflow_commands(run([measured], [missing]), places)
+    title = f"gpuperf: {messages.subject(measured)} has no baseline on NVIDIA H200 (sm90)"
+    properties = {"file": text or "f", "line": "3", "title": title}
+    assert commands(line) == [Command("warning", properties, f"d{text}")]
