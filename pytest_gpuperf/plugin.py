@@ -138,13 +138,18 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Sends what a test measured along with its report."""
+    if _RECORDS in item.stash:
+        from pytest_gpuperf import sharing
+
+        shared = item.stash[_RECORDS].judged
+        sharing.share(shared, item.user_properties, getattr(item, "funcargs", {}))
     report = yield
     if not _concerns_us(item):
         return report
     from pytest_gpuperf.errors import UsageFailure
 
     # TestReport keeps attributes it does not know, also on the way from an xdist worker. They stay
-    # out of user_properties, which JUnit files print in full.
+    # out of user_properties, which JUnit files print in full: those are a handful of short texts.
     records = item.stash.get(_RECORDS, None)
     unsent = records.unsent() if records else ()  # fixtures may measure too, in another phase
     if unsent:

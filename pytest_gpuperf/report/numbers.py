@@ -68,6 +68,11 @@ def detectable(verdict: Verdict) -> str:
     return f"{verdict.detectable * 100:.2g} %"
 
 
+def printable(text: str) -> str:
+    """`text` in one line: what cannot be printed stands as its code, a line feed as 0a."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
 def _rounded(number: float) -> float:
     """To two decimals, and never -0."""
     return round(number, 2) + 0.0
