@@ -1,4 +1,4 @@
-"""The `gpuperf` command: doctor, metrics, record, update-baseline, compare, calibrate, import."""
+"""The `gpuperf` command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import __version__, comparing, importing, listing, recording
+from pytest_gpuperf import __version__, comparing, exporting, importing, listing, recording
 from pytest_gpuperf.errors import GpuperfError
 
 if TYPE_CHECKING:
@@ -149,6 +149,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     importing.add_arguments(imported)
     imported.set_defaults(act=importing.act)
+
+    exported = commands.add_parser(
+        "export", help="write a saved run in the format of another program; needs no GPU"
+    )
+    exporting.add_arguments(exported)
+    exported.set_defaults(act=exporting.act)
     return parser
 
 
