@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,14 @@ if TYPE_CHECKING:
     from tests.plugin.projects import Project
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def not_on_github() -> Iterator[None]:
+    """Keeps what tests run from telling GitHub, where these tests themselves are run by it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GITHUB_ACTIONS", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +39,6 @@ def project(
     monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
     for name in ("CI", "BUILD_NUMBER"):  # there pytest's own summary repeats messages in full
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)  # its job's summary is not a project's
     made = project_type(pytester)
     made.ini()
     return made
