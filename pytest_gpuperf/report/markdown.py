@@ -54,7 +54,7 @@ def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
     told = [standing for standing in found if standing.telling]
     for standing in told[:_LISTED]:
         said = "; ".join(map(cell, standings.reasons(standing)))
-        yield f"- **{cell(standings.title(standing))}**: {said}"
+        yield f"- **{cell(standings.title(standing)).strip()}**: {said}"
     if len(told) > _LISTED:
         yield f"- and {len(told) - _LISTED} more"
     if told:
@@ -68,7 +68,7 @@ def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
     elif Outcome.IMPROVED in outcomes:
         accept = '`gpuperf update-baseline --reason "..."`'
         yield from (f"Accept what improved, so that a later loss shows: {accept}", "")
-    yield from (f"{cell(run.created)}, `{code(run.command)}`", "")
+    yield from (f"Run of {cell(run.created)}: `{code(run.command)}`", "")
 
 
 def _section(standing: Standing) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _section(standing: Standing) -> Iterator[str]:
     device = first.fingerprint.device
     name = "" if standing.name == STEP else f", {cell(standing.name)}"
     yield from (f"### {cell(standing.test)}{name}", "")
-    yield from (f"{cell(device.name)} ({cell(device.arch)})", "")
+    yield from (f"On {cell(device.name)} ({cell(device.arch)})", "")
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     yield from [_row(verdict) for verdict in standing.verdicts] or ["| not judged | | | | | | |"]

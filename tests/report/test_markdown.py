@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
 
 import pytest
+from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
+from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -40,11 +44,11 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
             "",
             'If that is intended: `gpuperf update-baseline --reason "..."`',
             "",
-            "2026-03-01T12:00:00Z, `suites/meddpm`",
+            "Run of 2026-03-01T12:00:00Z: `suites/meddpm`",
             "",
             "### suites/meddpm/test_training.py::test_training_step[tf32], sampling",
             "",
-            "NVIDIA H200 (sm90)",
+            "On NVIDIA H200 (sm90)",
             "",
             *heading,
             "| cycles | 437.00 M | 448.00 M | +50.00 % | 0.5 % | - | regressed |",
@@ -54,7 +58,7 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
             "",
             "### suites/meddpm/test_training.py::test_training_step[tf32]",
             "",
-            "NVIDIA H200 (sm90)",
+            "On NVIDIA H200 (sm90)",
             "",
             *heading,
             "| cycles | 437.00 M | 448.00 M | +0.10 % | 0.5 % | - | unchanged |",
@@ -274,6 +278,46 @@ def test_no_name_changes_the_layout(outcome: Outcome, name: str) -> None:
             meant = r"[`<>&\[\]*_~$]"
             assert re.findall(meant, bare) == re.findall(meant, expected_bare)
     assert len(re.findall("^#", "\n".join(lines), re.MULTILINE)) == 2
+
+
+class _Tags(HTMLParser):
+    """The tags of a page, with their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, Any]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, attrs))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def rendered(outcome: Outcome, name: str) -> _Tags:
+    """A report with this name everywhere, as GitHub's own renderer makes it a page."""
+    text = markdown(
+        run(
+            [measurement(test=name, name=name, device=Device(f"sm{name}", name, "x", ""))],
+            [verdict(name, outcome, test=name, name=name, detail=name)],
+        )
+    )
+    page = _Tags()
+    page.feed(github_flavored_markdown_to_html(text, Options.CMARK_OPT_UNSAFE))
+    return page
+
+
+@given(hostile, st.sampled_from([Outcome.REGRESSED, Outcome.UNCHANGED]))
+@example("- ", Outcome.REGRESSED)
+@example("\r# x", Outcome.REGRESSED)
+@example("<script>alert(1)</script>", Outcome.UNCHANGED)
+@example("</details>", Outcome.UNCHANGED)
+def test_no_name_adds_anything_to_the_page(name: str, outcome: Outcome) -> None:
+    page = rendered(outcome, name)
+    assert page.tags == rendered(outcome, "t").tags
+    # Markdown has no NUL.
+    assert "".join(name.replace("\0", "\ufffd").split()) in "".join(page.text.split())
 
 
 @given(hostile)
