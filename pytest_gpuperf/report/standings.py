@@ -62,22 +62,30 @@ def standings(run: Run) -> list[Standing]:
     measured: dict[tuple[str, str], list[Measurement]] = {}
     for measurement in run.measurements:
         measured.setdefault((measurement.test, measurement.name), []).append(measurement)
+    verdicts: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in run.verdicts:
+        if verdict.phase == STEP:
+            verdicts.setdefault((verdict.test, verdict.name), []).append(verdict)
+    limits: dict[tuple[str, str], list[Expectation]] = {}
+    ratios = []
+    for expectation in run.expectations:
+        key = (expectation.test, expectation.subject)
+        if expectation.unit and key in measured:
+            limits.setdefault(key, []).append(expectation)
+        else:
+            ratios.append(expectation)
     blames = {(entry.test, entry.name): entry.blame for entry in run.blames}
     found = [
         Standing(
             *key,
             tuple(measurements),
-            tuple(v for v in run.verdicts if (v.test, v.name) == key and v.phase == STEP),
-            tuple(e for e in run.expectations if e.unit and (e.test, e.subject) == key),
+            tuple(verdicts.get(key, ())),
+            tuple(limits.get(key, ())),
             blames.get(key),
         )
         for key, measurements in measured.items()
     ]
-    found += [
-        Standing(e.test, e.subject, (), (), (e,))
-        for e in run.expectations
-        if not e.unit or (e.test, e.subject) not in measured
-    ]
+    found += [Standing(entry.test, entry.subject, (), (), (entry,)) for entry in ratios]
     return sorted(found, key=lambda standing: _rank(standing.outcome))
 
 
