@@ -44,7 +44,7 @@ class Listing:
     architectures: tuple[str, ...]
     metrics: tuple[Metric, ...]
     sets: tuple[str, ...]
-    """Sets, or what was asked for in place of one: "core,l2_hit_rate"."""
+    """Sets, or what was asked for in place of one: "l2_hit_rate,dram_bytes"."""
     passes: Passes | str
     """Or why they are not known."""
 
@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set",
         dest="wanted",
         metavar="SETS",
-        help="only these metrics, as --gpuperf-metrics takes them: a set, or sets and metrics "
-        "separated by commas",
+        help="only what --gpuperf-metrics SETS would measure: a set, or sets and metrics separated "
+        "by commas",
     )
     parser.add_argument(
         "--library",

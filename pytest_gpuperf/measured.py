@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
-from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.metrics import ALWAYS, catalogue
 from pytest_gpuperf.model import STEP, Device, Measurement
 
 Processes = tuple[Measurement, ...]
@@ -96,7 +96,7 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
         said = next((u.reason for u in measurement.unsupported if u.metric == metric), "")
         sets = [name for name, metrics in catalogue().sets.items() if metric in metrics]
         asked = str(measurement.fingerprint.settings.get("metrics", "")).split(",")
-        if not said and sets and not {*map(str.strip, asked)} & {metric, *sets}:
+        if not said and sets and not {ALWAYS, *map(str.strip, asked)} & {metric, *sets}:
             said = f"--gpuperf-metrics {sets[0]} has it"
         said = said or f"what measures {measurement.fingerprint.device.name} does not count it"
         return f"{metric} was not collected for {name}: {said}"

@@ -139,7 +139,7 @@ _OPTIONS = (
         "--gpuperf-metrics",
         "which hardware counters: core (one pass of the step), reference (17 for an overview), "
         "paper (all that the paper reports), full (every reason for stalls too); or sets and "
-        "metrics by name, separated by commas: core,l2_hit_rate",
+        "metrics by name, separated by commas, beside those of core: l2_hit_rate,dram_bytes",
         metavar="SETS",
         default="core",
     ),

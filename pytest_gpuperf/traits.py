@@ -58,7 +58,7 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
 
 def _check_metrics(wanted: object) -> None:
     if not isinstance(wanted, str):
-        raise UsageFailure(f'metrics={wanted!r}: write sets and metrics, "core,l2_hit_rate"')
+        raise UsageFailure(f'metrics={wanted!r}: write sets and metrics, "reference,pipe_lsu"')
     try:
         catalogue().selected(wanted)
     except UsageFailure as error:

@@ -48,8 +48,8 @@ def test_a_set_has_counters_only_each_once_in_the_order_of_the_catalogue(name: s
     ("wanted", "found"),
     [
         ("core", SETS["core"]),
-        ("l2_hit_rate", ("l2_hit_rate",)),
-        ("l2_hit_rate,cycles", ("cycles", "l2_hit_rate")),
+        ("l2_hit_rate", (*SETS["core"], "l2_hit_rate")),
+        ("pipe_lsu,l2_hit_rate,cycles", (*SETS["core"], "l2_hit_rate", "pipe_lsu")),
         ("l2_hit_rate , core", (*SETS["core"], "l2_hit_rate")),
         ("core,cycles,core", SETS["core"]),
         ("core,paper", SETS["paper"]),

@@ -12,6 +12,9 @@ from typing import Any
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model import Direction, Metric, MetricClass
 
+ALWAYS = "core"
+"""The set that is measured whatever else is."""
+
 
 @dataclass(frozen=True)
 class Catalogue:
@@ -25,12 +28,13 @@ class Catalogue:
         return tuple(self.metrics[metric] for metric in self.sets[name])
 
     def selected(self, wanted: str) -> tuple[Metric, ...]:
-        """The hardware metrics of "core,l2_hit_rate": sets and metrics, separated by commas.
+        """The hardware metrics of "reference,pipe_lsu": sets and metrics, separated by commas.
 
-        In the catalogue's order, each once. Raises UsageFailure for a name that is neither, and for
+        In the catalogue's order, each once; those of the set core are always among them, so that
+        no choice takes the verdict away. Raises UsageFailure for a name that is neither, and for
         metrics that no hardware counter gives.
         """
-        names = [name.strip() for name in wanted.split(",")]
+        names = [ALWAYS, *(name.strip() for name in wanted.split(","))]
         for name in names:
             self._check(name)
         found = {metric for name in names for metric in self.sets.get(name, (name,))}

@@ -179,16 +179,17 @@ def test_single_metrics_reach_the_collector_beside_sets(a100: Project) -> None:
         """
         import pytest
 
-        @pytest.mark.gpuperf(metrics="core, l2_hit_rate")
+        @pytest.mark.gpuperf(metrics="dram_bytes, l2_hit_rate")
         def test_step(gpuperf): gpuperf.measure(lambda: None)
         def test_other(gpuperf): gpuperf.measure(lambda: None)
         """
     )
-    a100.run("--gpuperf-no-judge", "--gpuperf-metrics=cycles")
+    a100.run("--gpuperf-no-judge", "--gpuperf-metrics=ipc")
     asked = {m.test: m.fingerprint.settings["asked"] for m in a100.saved().measurements}
+    core = "cycles active_cycles instructions ipc duration"
     assert asked == {
-        "test_steps.py::test_step": "cycles active_cycles instructions ipc duration l2_hit_rate",
-        "test_steps.py::test_other": "cycles",
+        "test_steps.py::test_step": f"{core} l2_hit_rate dram_bytes",
+        "test_steps.py::test_other": core,
     }
 
 
