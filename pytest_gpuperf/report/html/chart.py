@@ -1,0 +1,180 @@
+"""A figure as what the page's script draws: names, series and items, each with the row it is of.
+
+Generic: it knows shapes and no figure. The script adds colours of the theme and nothing else, so
+that chart, table and CSV are of one set of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.kernels import FAMILIES
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Quantity, Shape, text
+
+_COLOURS = 8
+"""Of series that are no family of kernels, in page.css: --s0 to --s7."""
+
+Plain = dict[str, object]
+"""What becomes JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One bar, segment or point."""
+
+    panel: str
+    name: str
+    series: str
+    column: str
+    """Of the value."""
+    value: float
+    x: float
+    """Of points: where it is; 0 for bars."""
+    size: float
+    row: int
+
+
+def drawing(figure: Figure) -> Plain | None:
+    """What is to be drawn of a figure; None where nothing is."""
+    plot = figure.plot
+    if plot is None:
+        return None
+    items = _items(figure, plot)
+    if not items:
+        return None
+    colours = _colours(plot, items)
+    panels = list(dict.fromkeys(item.panel for item in items))
+    return {
+        "key": figure.key,
+        "title": figure.title,
+        "shape": plot.shape.value,
+        "most": plot.most,
+        "logarithmic": plot.logarithmic,
+        "axes": [_axis(figure, column) for column in plot.values[:2]]
+        if plot.shape is Shape.POINTS
+        else [],
+        "roofs": [
+            {"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs
+        ],
+        "columns": list(figure.columns),
+        "rows": [[text(cell) for cell in row] for row in figure.rows],
+        "legend": _legend(plot, items, colours),
+        "panels": [
+            _panel(figure, plot, name, [item for item in items if item.panel == name], colours)
+            for name in panels
+        ],
+    }
+
+
+def _items(figure: Figure, plot: Plot) -> list[_Item]:
+    name, panel, series = (
+        figure.at(column) if column else None for column in (plot.name, plot.panel, plot.series)
+    )
+    points = plot.shape is Shape.POINTS
+    found = []
+    for index, row in enumerate(figure.rows):
+        x = row[figure.at(plot.values[0])] if points else None
+        size = row[figure.at(plot.sizes)] if plot.sizes else None
+        if points and not isinstance(x, Quantity):
+            continue
+        for column in plot.values[1:] if points else plot.values:
+            value = row[figure.at(column)]
+            if isinstance(value, Quantity):
+                found.append(
+                    _Item(
+                        panel=_name(row, panel),
+                        name=_name(row, name),
+                        series=_name(row, series),
+                        column=column,
+                        value=value.value,
+                        x=x.value if isinstance(x, Quantity) else 0.0,
+                        size=size.value if isinstance(size, Quantity) else 0.0,
+                        row=index,
+                    )
+                )
+    return found
+
+
+def _name(row: Sequence[Cell], column: int | None) -> str:
+    return "" if column is None else text(row[column])
+
+
+def _label(plot: Plot, item: _Item) -> str:
+    """The name of an item's series: its column, where columns are series."""
+    several = len(plot.values) > 1 and plot.shape is not Shape.POINTS
+    return ", ".join(filter(None, [item.series, item.column if several else ""]))
+
+
+def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
+    """A colour of page.css per series: families have their own in every figure."""
+    labels = list(dict.fromkeys(_label(plot, item) for item in items))
+    found: dict[str, str] = {}
+    others = 0
+    for label in labels:
+        if label in FAMILIES:
+            found[label] = f"f{list(FAMILIES).index(label)}"
+        else:
+            found[label] = f"s{others % _COLOURS}"
+            others += 1
+    return found
+
+
+def _legend(plot: Plot, items: Sequence[_Item], colours: dict[str, str]) -> list[Plain]:
+    """The series, in their order, where there are several."""
+    published = {_label(plot, item): item.column in plot.published for item in items}
+    if len(published) < 2 or plot.series == plot.name:
+        return []
+    order = {family: position for position, family in enumerate(FAMILIES)}
+    labels = sorted(published, key=lambda label: order.get(label, -1))
+    return [
+        {"name": label, "colour": colours[label], "hollow": published[label]} for label in labels
+    ]
+
+
+def _panel(
+    figure: Figure, plot: Plot, title: str, items: Sequence[_Item], colours: dict[str, str]
+) -> Plain:
+    names = list(dict.fromkeys(item.name for item in items))
+    # Bars that no other stands beside are one series: each then has the whole width of its name.
+    alone = plot.shape is Shape.BARS and len({item.name for item in items}) == len(items)
+    series: dict[str, list[_Item]] = {}
+    for item in items:
+        series.setdefault("" if alone else _label(plot, item), []).append(item)
+    return {
+        "title": title,
+        "unit": _unit(figure, items),
+        "names": names,
+        "series": [
+            {
+                "name": name,
+                "items": [
+                    {
+                        "at": names.index(item.name),
+                        "name": item.name,
+                        "value": item.value,
+                        "text": text(figure.rows[item.row][figure.at(item.column)]),
+                        "x": item.x,
+                        "size": item.size,
+                        "row": item.row,
+                        "colour": colours[_label(plot, item)],
+                        "hollow": item.column in plot.published,
+                    }
+                    for item in group
+                ],
+            }
+            for name, group in series.items()
+        ],
+    }
+
+
+def _unit(figure: Figure, items: Sequence[_Item]) -> str:
+    cell = figure.rows[items[0].row][figure.at(items[0].column)]
+    return cell.unit if isinstance(cell, Quantity) else ""
+
+
+def _axis(figure: Figure, column: str) -> Plain:
+    """The title and the unit of an axis of points."""
+    cells = (row[figure.at(column)] for row in figure.rows)
+    unit = next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
+    return {"title": column, "unit": unit}

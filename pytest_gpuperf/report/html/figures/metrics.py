@@ -1,0 +1,221 @@
+"""Figures of the step's metrics by configuration, beside what the paper gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.report.html import missing, paper
+from pytest_gpuperf.report.html.figure import (
+    Cell,
+    Figure,
+    Plot,
+    Quantity,
+    Shape,
+    quantity,
+    ratio,
+    text,
+)
+from pytest_gpuperf.report.html.subject import Subject
+
+HERE = "here"
+RELATIVE = "here, relative"
+
+
+def work(subjects: Sequence[Subject]) -> Figure:
+    """Cycles, instructions and IPC, relative to the first configuration (section 6.1)."""
+    best = _extreme(subjects, "cycles", least=True)
+    cycles = [(s, s.value("cycles")) for s in subjects]
+    base = cycles[0][1] if cycles else None
+    conclusion = "Fewer cycles is faster; fewer instructions is less work."
+    if best and base and len(subjects) > 1:
+        factor = text(ratio(best.value("cycles"), base))
+        conclusion = (
+            f"{best.label} needs the fewest cycles: {factor} of {subjects[0].label}'s. IPC alone "
+            "says little: slow code that spins has a high one."
+        )
+    return _figure(
+        "work",
+        "Cycles, instructions and IPC of the step, by configuration",
+        conclusion,
+        "section 6.1",
+        subjects,
+        ("cycles", "instructions", "ipc"),
+        relative=True,
+    )
+
+
+def utilisation(subjects: Sequence[Subject]) -> Figure:
+    """How busy the pipes of the SMs are (figure 10)."""
+    return _figure(
+        "utilisation",
+        "How busy tensor cores, FMA and integer pipes are, and the busiest unit of the SM",
+        _most(
+            subjects,
+            "tensor_utilization",
+            "The tensor cores are busiest in {label}: {value} of their peak.",
+            "What is left to the peak is time in which the SMs waited or did other work.",
+        ),
+        "figure 10",
+        subjects,
+        ("tensor_utilization", "fma_utilization", "int_alu_utilization", "sm_throughput"),
+        most=100.0,
+    )
+
+
+def memory(subjects: Sequence[Subject]) -> Figure:
+    """Hit rates of the caches and the share of DRAM's bandwidth (figure 11)."""
+    return _figure(
+        "memory",
+        "L1 and L2 hit rates, and the share of DRAM bandwidth in use",
+        _most(
+            subjects,
+            "dram_throughput",
+            "DRAM is busiest in {label}: {value} of its bandwidth.",
+            "A step near 100 % is bound by memory: fewer bytes make it faster, fewer FLOP do not.",
+        ),
+        "figure 11",
+        subjects,
+        ("l1_hit_rate", "l2_hit_rate", "dram_throughput"),
+        most=100.0,
+    )
+
+
+def warps(subjects: Sequence[Subject]) -> Figure:
+    """Warps that are resident per cycle, relative to the first configuration (figure 12)."""
+    return _figure(
+        "warps",
+        "Active warps per cycle, relative to the first configuration",
+        _most(
+            subjects,
+            "active_warps",
+            "{label} keeps most warps resident: {value} per active cycle.",
+            "Many warps hide latency; they are no work by themselves.",
+        ),
+        "figure 12",
+        subjects,
+        ("active_warps",),
+        relative=True,
+    )
+
+
+def stalls(subjects: Sequence[Subject]) -> Figure:
+    """Why warps wait, relative to the first configuration (figure 13)."""
+    known = catalogue().metrics
+    named = ("stall_long_scoreboard", "stall_math_pipe_throttle", "stall_branch_resolving")
+    others = [
+        name
+        for name in known
+        if name.startswith("stall_")
+        and name not in named
+        and any(subject.value(name) is not None for subject in subjects)
+    ]
+    return _figure(
+        "stalls",
+        "Warps that wait per issued instruction: for memory, for a math pipe, for a branch",
+        _most(
+            subjects,
+            "stall_long_scoreboard",
+            "Waiting for memory is worst in {label}: {value} warps per issued instruction.",
+            "A stall matters where too few other warps are ready to hide it.",
+        ),
+        "figure 13",
+        subjects,
+        (*named, *others),
+        relative=True,
+    )
+
+
+def _figure(
+    key: str,
+    title: str,
+    conclusion: str,
+    source: str,
+    subjects: Sequence[Subject],
+    metrics: Sequence[str],
+    *,
+    relative: bool = False,
+    most: float | None = None,
+) -> Figure:
+    """A chart per metric, a bar per configuration, the paper's beside it.
+
+    Where they are `relative`, to the first subject; one subject alone is shown as it is.
+    """
+    relative = relative and len(subjects) > 1
+    known = catalogue().metrics
+    gpus = _gpus(subjects, metrics, relative)
+    rows: list[tuple[Cell, ...]] = []
+    for metric in metrics:
+        base = subjects[0].value(metric) if subjects else None
+        for subject in subjects:
+            value = subject.value(metric)
+            if value is None:
+                continue
+            row: list[Cell] = [metric, subject.label, quantity(value, known[metric].unit)]
+            row += [ratio(value, base)] if relative else []
+            row += [_published(subject, metric, gpu, relative) for gpu in gpus]
+            rows.append(tuple(row))
+    shown = RELATIVE if relative else HERE
+    own = [paper.GPUS[s.device.arch] for s in subjects if s.device.arch in paper.GPUS]
+    drawn = [f"paper, {gpu}" for gpu in gpus if gpu in own]
+    columns = ["metric", "configuration", HERE, *([RELATIVE] if relative else [])]
+    return Figure(
+        key=key,
+        title=title,
+        conclusion=conclusion,
+        columns=(*columns, *(f"paper, {gpu}" for gpu in gpus)),
+        rows=tuple(rows),
+        plot=Plot(
+            Shape.BARS,
+            name="configuration",
+            values=(shown, *drawn),
+            panel="metric",
+            published=tuple(drawn),
+            most=most,
+        )
+        if rows
+        else None,
+        source=source,
+        notes=(paper.PROTOCOL,) if gpus else (),
+        missing=missing.metrics(subjects, metrics),
+    )
+
+
+def _gpus(subjects: Sequence[Subject], metrics: Sequence[str], relative: bool) -> list[str]:
+    """The paper's GPUs of which it gives any of these values."""
+    return [
+        gpu
+        for gpu in paper.GPUS.values()
+        if any(
+            _published(subject, metric, gpu, relative) is not None
+            for subject in subjects
+            for metric in metrics
+            if subject.value(metric) is not None
+        )
+    ]
+
+
+def _published(subject: Subject, metric: str, gpu: str, relative: bool) -> Cell:
+    if subject.first.suite != paper.SUITE:
+        return None
+    find = paper.relative if relative else paper.absolute
+    return find(metric, subject.configuration, gpu)
+
+
+def _most(subjects: Sequence[Subject], metric: str, says: str, else_says: str) -> str:
+    """A sentence about the subject with the highest value, and one that holds for all."""
+    highest = _extreme(subjects, metric, least=False)
+    if highest is None:
+        return else_says
+    value = highest.value(metric)
+    assert value is not None
+    shown = Quantity(value, catalogue().metrics[metric].unit).text
+    return f"{says.format(label=highest.label, value=shown)} {else_says}"
+
+
+def _extreme(subjects: Sequence[Subject], metric: str, *, least: bool) -> Subject | None:
+    found = [(value, s) for s in subjects if (value := s.value(metric)) is not None]
+    if not found:
+        return None
+    pick = min if least else max
+    return pick(found, key=lambda entry: entry[0])[1]

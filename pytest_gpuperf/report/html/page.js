@@ -1,0 +1,246 @@
+/* Draws the figures of the page with ECharts from the JSON in it. Everything that is text goes in
+   as text: nothing is ever made of a string of HTML. */
+(function () {
+  "use strict";
+
+  const drawings = JSON.parse(document.getElementById("drawings").textContent);
+  const drawn = [];
+
+  function element(tag, className, text) {
+    const made = document.createElement(tag);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  /* The colours of the scheme that is on, from the style sheet. */
+  function theme() {
+    const style = getComputedStyle(document.documentElement);
+    return { of: (name) => style.getPropertyValue("--" + name).trim(), font: getComputedStyle(document.body).fontFamily };
+  }
+
+  const SIZES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
+  function short(value) {
+    return String(Number(value.toPrecision(3)));
+  }
+
+  /* A number at an axis: shorter than in the table. */
+  function tick(value, unit) {
+    if (unit === "ns") {
+      if (value === 0) return "0";
+      return value >= 1e9 ? short(value / 1e9) + " s" : value >= 1e6 ? short(value / 1e6) + " ms" : short(value / 1e3) + " us";
+    }
+    if (unit === "%") return short(value) + " %";
+    if (unit === "ratio") return "x" + short(value);
+    for (const [size, prefix] of SIZES) if (Math.abs(value) >= size) return short(value / size) + " " + prefix;
+    return short(value) + (unit === "ms" ? " ms" : "");
+  }
+
+  /* What the pointer is over: the whole row, with the value that is drawn in bold. */
+  function tip(drawing, item) {
+    const box = element("div", "tip");
+    const list = element("dl");
+    const row = drawing.rows[item.row];
+    drawing.columns.forEach((title, at) => {
+      if (row[at] === "-" || row[at] === "") return;
+      list.append(element("dt", "", title), element("dd", row[at] === item.text ? "now" : "", row[at]));
+    });
+    box.append(list);
+    return box;
+  }
+
+  function tooltip(drawing, looks) {
+    return {
+      trigger: "item", confine: true, renderMode: "html", enterable: false, transitionDuration: 0,
+      backgroundColor: "transparent", borderWidth: 0, padding: 0, extraCssText: "box-shadow:none",
+      textStyle: { fontFamily: looks.font },
+      formatter: (hovered) => (hovered.data && hovered.data.item ? tip(drawing, hovered.data.item) : ""),
+    };
+  }
+
+  function painted(item, looks) {
+    const colour = looks.of(item.colour);
+    return item.hollow
+      ? { color: looks.of("paper"), borderColor: colour, borderWidth: 1.5, borderType: [4, 3] }
+      : { color: colour };
+  }
+
+  const BAR = 16, GAP = 10;
+
+  /* Bars lie, so that names are read without turning the head. Long names stand above their bar. */
+  function bars(drawing, panel, looks, width) {
+    const stacked = drawing.shape === "stack";
+    const lanes = stacked ? 1 : panel.series.length;
+    const longest = Math.max(...panel.names.map((name) => name.length));
+    const above = longest > (width < 500 ? 18 : 26);
+    const lane = stacked ? 30 : BAR;
+    const slot = lanes * lane + GAP + (above ? 18 : 0);
+    const totals = panel.names.map((_, at) => {
+      let sum = 0;
+      for (const one of panel.series) for (const item of one.items) if (item.at === at) sum += item.value;
+      return sum;
+    });
+    return {
+      height: panel.names.length * slot + 30,
+      option: {
+        grid: { left: 2, right: stacked ? 14 : 78, top: 4, bottom: 2, containLabel: true },
+        xAxis: {
+          type: drawing.logarithmic ? "log" : "value", max: drawing.most === null ? undefined : drawing.most, splitNumber: 3,
+          axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, panel.unit), hideOverlap: true },
+          splitLine: { lineStyle: { color: looks.of("line") } },
+        },
+        yAxis: {
+          type: "category", inverse: true, data: panel.names, axisTick: { show: false },
+          axisLine: { show: !above, lineStyle: { color: looks.of("soft") } },
+          axisLabel: above
+            ? { color: looks.of("ink"), inside: true, interval: 0, align: "left", verticalAlign: "bottom", padding: [0, 0, (lanes * lane) / 2 + 2, 0], margin: 2, width: width - 20, overflow: "truncate" }
+            : { color: looks.of("ink"), interval: 0 },
+          z: above ? 3 : 0,
+        },
+        series: panel.series.map((one) => ({
+          type: "bar", name: one.name, stack: stacked ? "all" : undefined,
+          barWidth: stacked ? 26 : BAR - 3, barGap: "25%", barCategoryGap: GAP, cursor: "default",
+          emphasis: { focus: "none", itemStyle: { opacity: 0.85 } },
+          label: {
+            show: true, color: stacked ? looks.of("paper") : looks.of("ink"), position: stacked ? "inside" : "right",
+            fontFamily: looks.font, fontSize: 12, distance: 4,
+            formatter: (at) => {
+              const item = at.data && at.data.item;
+              if (!item) return "";
+              if (!stacked) return item.text;
+              return item.value / totals[item.at] >= (width < 500 ? 0.16 : 0.08) ? Math.round((100 * item.value) / totals[item.at]) + " %" : "";
+            },
+          },
+          data: slots(panel.names.length, one.items).map((item) => (item ? { value: item.value, item, itemStyle: painted(item, looks) } : { value: null })),
+        })),
+      },
+    };
+  }
+
+  /* Items by the position of their name; a gap where a series has none. */
+  function slots(count, items) {
+    const found = new Array(count).fill(null);
+    for (const item of items) found[item.at] = item;
+    return found;
+  }
+
+  function axis(side, title, unit, drawing, looks) {
+    return {
+      type: drawing.logarithmic ? "log" : "value", scale: false, name: title, nameLocation: "middle",
+      nameGap: side === "x" ? 30 : 52, nameTextStyle: { color: looks.of("soft") },
+      max: drawing.logarithmic ? undefined : (range) => range.max * 1.08,
+      axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, unit), hideOverlap: true },
+      axisLine: { show: true, lineStyle: { color: looks.of("soft") } },
+      splitLine: { lineStyle: { color: looks.of("line") } }, splitNumber: 4,
+    };
+  }
+
+  function points(drawing, panel, looks) {
+    const items = panel.series.flatMap((one) => one.items);
+    const largest = Math.max(...items.map((item) => item.size), 0);
+    const area = (item) => (largest ? 6 + 34 * Math.sqrt(item.size / largest) : 14);
+    const named = items.length <= 12;
+    const xs = items.map((item) => item.x), ys = items.map((item) => item.value);
+    const series = panel.series.map((one) => ({
+      type: "scatter", name: one.name, cursor: "default",
+      symbolSize: (_, at) => area(at.data.item),
+      label: { show: named, formatter: (at) => at.data.item.name, position: "right", color: looks.of("ink"), fontFamily: looks.font },
+      labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
+      emphasis: { scale: 1.2 },
+      data: one.items.map((item) => ({
+        value: [item.x, item.value], item,
+        itemStyle: { ...painted(item, looks), opacity: named ? 1 : 0.75, borderColor: looks.of("paper"), borderWidth: 1 },
+      })),
+    }));
+    for (const roof of drawing.roofs) series.push(line(roof, xs, ys, looks));
+    return {
+      height: 380,
+      option: {
+        grid: { left: 64, right: 90, top: 14, bottom: 50 },
+        xAxis: axis("x", drawing.axes[0].title, drawing.axes[0].unit, drawing, looks),
+        yAxis: axis("y", drawing.axes[1].title, drawing.axes[1].unit, drawing, looks),
+        series,
+      },
+    };
+  }
+
+  /* A roof: up to its ridge, and flat to the right end of what is drawn. */
+  function line(roof, xs, ys, looks) {
+    const ridge = roof.top / roof.slope;
+    const left = Math.min(...xs, ridge) / 2, right = Math.max(...xs, ridge) * 4;
+    return {
+      type: "line", name: roof.name, symbol: "none", silent: true, lineStyle: { color: looks.of("soft"), width: 1.5 },
+      endLabel: { show: true, formatter: () => roof.name, color: looks.of("soft"), fontFamily: looks.font, offset: [-6, -10], align: "right" },
+      data: [[left, left * roof.slope], [ridge, roof.top], [right, roof.top]],
+    };
+  }
+
+  function chart(box, drawing, panel) {
+    const looks = theme();
+    const width = box.clientWidth;
+    const made = drawing.shape === "points" ? points(drawing, panel, looks) : bars(drawing, panel, looks, width);
+    box.style.height = made.height + "px";
+    const plot = echarts.init(box, null, { renderer: "svg" });
+    plot.setOption({
+      animation: false, textStyle: { fontFamily: looks.font }, tooltip: tooltip(drawing, looks),
+      aria: { enabled: false }, ...made.option,
+    });
+    return { plot, width };
+  }
+
+  function legend(drawing) {
+    const list = element("ul", "legend");
+    for (const entry of drawing.legend) {
+      const item = element("li");
+      const swatch = element("span", "swatch");
+      swatch.dataset.colour = entry.colour;
+      if (entry.hollow) {
+        swatch.style.border = "1.5px dashed var(--" + entry.colour + ")";
+      } else {
+        swatch.style.background = "var(--" + entry.colour + ")";
+      }
+      item.append(swatch, document.createTextNode(entry.name));
+      list.append(item);
+    }
+    return list;
+  }
+
+  function place(drawing) {
+    const target = document.querySelector('[data-figure="' + CSS.escape(drawing.key) + '"]');
+    if (drawing.legend.length) target.append(legend(drawing));
+    const panels = element("div", "panels");
+    target.append(panels);
+    for (const panel of drawing.panels) {
+      const frame = element("div", "panel");
+      if (panel.title) frame.append(element("h3", "", panel.title));
+      const box = element("div", "plot");
+      box.setAttribute("role", "img");
+      box.setAttribute("aria-label", "Chart: " + drawing.title + (panel.title ? ", " + panel.title : "") + ". The table below has its values.");
+      frame.append(box);
+      panels.append(frame);
+      drawn.push({ box, drawing, panel, plot: null, width: 0 });
+    }
+  }
+
+  function redraw(only) {
+    for (const one of drawn) {
+      if (only && !only(one)) continue;
+      if (one.plot) one.plot.dispose();
+      Object.assign(one, chart(one.box, one.drawing, one.panel));
+    }
+  }
+
+  drawings.forEach(place);
+  redraw();
+  document.documentElement.dataset.drawn = "yes";
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+  let waiting = 0;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => redraw((one) => one.box.clientWidth !== one.width), 100);
+  });
+  /* On paper: its width, and the colours of the light scheme. */
+  matchMedia("print").addEventListener("change", () => redraw());
+})();

@@ -1,0 +1,154 @@
+"""The HTML report of a run: one file that asks nothing of the network.
+
+HTML is made here and in page.html.j2 only; everything else is data. What comes from outside
+(names of tests and kernels, messages, commands) is escaped by Jinja; what the script draws goes in
+as JSON that no HTML parser takes for markup. A Content-Security-Policy lets the page run its own
+script and nothing else, whatever a name says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from pytest_gpuperf import __version__
+from pytest_gpuperf.model import Run
+from pytest_gpuperf.report import table
+from pytest_gpuperf.report.html import chart, figure, overview, spreadsheet
+from pytest_gpuperf.report.html.figures import all_figures
+from pytest_gpuperf.report.html.subject import Subject, subjects
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_FOLDER = Path(__file__).parent
+_MOST_ROWS = 400
+"""Rows of a figure's table in the page; its CSV file has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A figure as the template wants it."""
+
+    figure: figure.Figure
+    cells: tuple[tuple[tuple[str, bool], ...], ...]
+    """Text, and whether it is a number, row by row."""
+    csv: str
+    """A data: URL."""
+    drawn: bool
+    left_out: int
+    """Rows that the table has no place for."""
+
+
+def page(run: Run, file: str = "") -> str:
+    """The report of `run` as HTML. `file` is where the run is saved, for the commands to type."""
+    found = subjects(run)
+    figures = all_figures(found)
+    incomplete = any(one.missing for one in figures)
+    drawings = {one.key: chart.drawing(one) for one in figures}
+    charts = [drawing for drawing in drawings.values() if drawing is not None]
+    style, scripts = _style(), _scripts()
+    text = _template().render(
+        run=run,
+        version=__version__,
+        policy=_policy(style, scripts),
+        style=style,
+        scripts=scripts,
+        data=in_script(charts),
+        overview=overview.overview(run, found, file, incomplete=incomplete),
+        headings=table.HEADINGS,
+        figures=[_shown(one, drawn=drawings[one.key] is not None) for one in figures],
+        facts=_facts(found),
+    )
+    # A name may hold half a surrogate pair, which is no text that a file can have.
+    return text.encode("utf-8", "replace").decode()
+
+
+def in_script(data: object) -> str:
+    """`data` as JSON that can stand inside a <script> of HTML.
+
+    Raises ValueError for NaN and infinities, which are no JSON.
+    """
+    found = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        found = found.replace(character, f"\\u{ord(character):04x}")
+    return found
+
+
+def _shown(one: figure.Figure, *, drawn: bool) -> _Shown:
+    return _Shown(
+        figure=one,
+        cells=tuple(
+            tuple((figure.text(cell), isinstance(cell, figure.Quantity)) for cell in row)
+            for row in one.rows[:_MOST_ROWS]
+        ),
+        csv="data:text/csv;charset=utf-8," + quote(spreadsheet.text(one), safe="", errors="replace"),
+        drawn=drawn,
+        left_out=max(0, len(one.rows) - _MOST_ROWS),
+    )
+
+
+def _facts(found: Sequence[Subject]) -> list[tuple[str, str]]:
+    """What the numbers depend on, where it is the same of all measurements; else each value."""
+    facts: dict[str, dict[str, None]] = {}
+    for subject in found:
+        for measurement in subject.measurements:
+            device = measurement.fingerprint.device
+            told = {
+                "device": f"{device.name} ({device.arch})",
+                "GPU": device.identity,
+                "revision": measurement.fingerprint.revision,
+                "measured": measurement.fingerprint.measured,
+                **{k: str(v) for k, v in measurement.workload.items()},
+                **measurement.fingerprint.software,
+                **{k: str(v) for k, v in measurement.fingerprint.settings.items()},
+            }
+            for name, value in told.items():
+                if value:
+                    facts.setdefault(name, {})[value] = None
+    return [(name, ", ".join(values)) for name, values in facts.items()]
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+def _style() -> str:
+    return (_FOLDER / "page.css").read_text(encoding="utf-8")
+
+
+def _scripts() -> tuple[str, ...]:
+    """The plotting library and our own, which draws by it."""
+    files = (_FOLDER / "vendor" / "echarts.common.min.js", _FOLDER / "page.js")
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def _policy(style: str, scripts: Sequence[str]) -> str:
+    """Our own style and scripts, by what they are; images that are in the page; nothing else."""
+    run = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {run}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
