@@ -21,14 +21,14 @@ from pytest_gpuperf.model import STEP, Device, KernelTable, Measurement, Outcome
 from pytest_gpuperf.report import messages
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.options import Settings
+    from pytest_gpuperf.judging import Folders
 
 METRIC = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 _UNIT = "launches"
 
 
-def blamed(judged: Judged, settings: Settings, device: Device) -> Judged:
+def blamed(judged: Judged, folders: Folders, device: Device) -> Judged:
     """The same, with the kernels that the change comes from, where a process has a kernel table.
 
     Where other kernels were launched than the baseline's, the verdict that says so comes first. A
@@ -39,11 +39,11 @@ def blamed(judged: Judged, settings: Settings, device: Device) -> Judged:
     if not (measured and outcomes) or Outcome.UNFIT in outcomes:
         return judged
     try:
-        known = _baseline(judged.measurements[0], settings, device)
+        known = _baseline(judged.measurements[0], folders, device)
     except UsageFailure as error:
         if Outcome.REGRESSED not in outcomes:
             return judged
-        note = f"no kernel can be named: {_shortened(error, settings.root)}"
+        note = f"no kernel can be named: {_shortened(error, folders.root)}"
         return replace(judged, notes=(*judged.notes, note))
     if known is None:
         return judged
@@ -61,13 +61,13 @@ def _tables(measurements: Sequence[Measurement]) -> list[KernelTable]:
     return [table for table in tables if not table.mismatch] or tables
 
 
-def _baseline(measurement: Measurement, settings: Settings, device: Device) -> KernelTable | None:
+def _baseline(measurement: Measurement, folders: Folders, device: Device) -> KernelTable | None:
     """The table of the baseline that applies; None without such a baseline.
 
     Raises UsageFailure when the baseline has no table, or one that cannot be trusted.
     """
-    file = baselines.path_for(settings.baselines, device, measurement.suite)
-    known = baselines.load_for(settings.baselines, device, measurement.suite)
+    file = baselines.path_for(folders.baselines, device, measurement.suite)
+    known = baselines.load_for(folders.baselines, device, measurement.suite)
     if known is None or find_reference(known, measurement, "").samples is None:
         return None
     test, name = measurement.test, measurement.name

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import __version__, comparing, exporting, importing, listing, recording
+from pytest_gpuperf import (
+    __version__,
+    comparing,
+    exporting,
+    importing,
+    listing,
+    recording,
+    reporting,
+)
 from pytest_gpuperf.errors import GpuperfError
 
 if TYPE_CHECKING:
@@ -118,6 +126,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     comparing.add_arguments(compare)
     compare.set_defaults(act=comparing.act)
+
+    report = commands.add_parser(
+        "report", help="write a saved run as HTML, Markdown or JSON; needs no GPU"
+    )
+    reporting.add_arguments(report)
+    report.set_defaults(act=reporting.act)
 
     calibrate = commands.add_parser(
         "calibrate",

@@ -5,9 +5,11 @@ Between the fixture, which speaks pytest, and the judge, which sees numbers only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_gpuperf import baselines, guard
 from pytest_gpuperf.errors import MeasurementError
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
     from pytest_gpuperf.options import Settings
     from pytest_gpuperf.repeats import Repeats
     from pytest_gpuperf.traits import TestTraits
+
+
+class Folders(Protocol):
+    """Where baselines are: what of the settings a judgement depends on."""
+
+    @property
+    def root(self) -> Path:
+        """What paths in messages are relative to."""
+
+    @property
+    def baselines(self) -> Path:
+        """The folder of the baselines."""
 
 
 class Judging:
@@ -82,19 +96,11 @@ class Judging:
 
     def _look(self, traits: TestTraits, measurements: Processes) -> Judged:
         """One look at all of these processes."""
-        first = measurements[0]
-        file = baselines.path_for(self._settings.baselines, self._device, first.suite)
-        known = baselines.load_for(self._settings.baselines, self._device, first.suite)
-        verdicts = judge(
-            measurements,
-            find_reference(known, first, messages.short(file, self._settings.root)),
-            catalogue().metrics,
-            {**(known.tolerance if known else {}), **traits.tolerance},
-        )
-        conditions = [m.fingerprint.conditions for m in measurements]
-        complaints = dict.fromkeys(c for found in conditions if found for c in guard.unfit(found))
-        if complaints:
-            return Judged(measurements, withheld(verdicts, list(complaints)))
+        verdicts = against(measurements, self._settings, self._device, traits.tolerance)
+        if _complaints(measurements):
+            return Judged(measurements, verdicts)
+        suite = measurements[0].suite
+        known = baselines.load_for(self._settings.baselines, self._device, suite)
         limits = expectation.limits(
             measurements,
             traits.limit,
@@ -130,6 +136,36 @@ class Judging:
             return measured
         own = measured[0]
         return (own, *repeats.measurements(own.test, own.name, wanted - 1))
+
+
+def against(
+    measurements: Sequence[Measurement],
+    folders: Folders,
+    device: Device,
+    tolerance: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Verdict, ...]:
+    """What the judge says of one test's measurements, one per process, by the baseline there is.
+
+    `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
+    unfit. Raises BadFile for a baseline that cannot be trusted.
+    """
+    first = measurements[0]
+    file = baselines.path_for(folders.baselines, device, first.suite)
+    known = baselines.load_for(folders.baselines, device, first.suite)
+    verdicts = judge(
+        measurements,
+        find_reference(known, first, messages.short(file, folders.root)),
+        catalogue().metrics,
+        {**(known.tolerance if known else {}), **tolerance},
+    )
+    complaints = _complaints(measurements)
+    return withheld(verdicts, complaints) if complaints else verdicts
+
+
+def _complaints(measurements: Sequence[Measurement]) -> list[str]:
+    """Why the device was not fit to be measured, each reason once."""
+    conditions = [m.fingerprint.conditions for m in measurements]
+    return list(dict.fromkeys(c for found in conditions if found for c in guard.unfit(found)))
 
 
 def find_reference(

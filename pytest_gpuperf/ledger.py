@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import acceptance, clock, files, github, runs
+from pytest_gpuperf import acceptance, clock, files, github, reporting, runs
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import Expectation, KernelBlame, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import messages, table
 from pytest_gpuperf.report.annotations import workflow_commands
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
-from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.summary import summary
 
 if TYPE_CHECKING:
@@ -102,8 +100,7 @@ class Ledger:
             self._run = messages.short(file, settings.root)
         self._tell_github(run, settings)
         for report in settings.reports:
-            text = markdown(run) if report.suffix == ".md" else _json(run)
-            files.write_atomically(report, text)
+            files.write_atomically(report, reporting.text(run, report, self._run))
             self._notes.append(f"report written: {messages.short(report, settings.root)}")
         if settings.missing == "record":
             self._record(settings.baselines, run, settings.root)
@@ -150,7 +147,3 @@ class Ledger:
             self._notes.append(
                 f"baseline recorded: {proposal.test} in {messages.short(proposal.file, root)}"
             )
-
-
-def _json(run: Run) -> str:
-    return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"

@@ -25,7 +25,7 @@ KERNELS = ("never", "on-regression", "always")
 TIMELINE = ("never", "always")
 GITHUB = ("auto", "never")
 PROCESSES = ("1", "3", "5", "9")  # judge/looks.py, which is not imported until it judges
-REPORT_SUFFIXES = (".md", ".json")
+REPORT_SUFFIXES = (".html", ".md", ".json")  # reporting.py, imported when one is written
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ _OPTIONS = (
     ),
     _Option(
         "--gpuperf-report",
-        "also write a report, .md or .json by suffix; may be repeated",
+        "also write a report, .html, .md or .json by suffix; may be repeated",
         metavar="FILE",
         kind="list",
     ),

@@ -14,7 +14,7 @@ import pytest
 import pytest_gpuperf
 from tests.plugin.projects import STEP, Project
 
-HEAVY = ("torch", "scipy", "numpy", "pydantic", "pynvml", "yaml", "filelock")
+HEAVY = ("torch", "scipy", "numpy", "pydantic", "pynvml", "yaml", "filelock", "jinja2")
 MAY_IMPORT_PYTEST = {"plugin.py", "options.py", "hooks.py", "fixture.py"}
 
 PACKAGE = Path(pytest_gpuperf.__file__).parent

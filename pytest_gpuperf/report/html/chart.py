@@ -54,9 +54,7 @@ def drawing(figure: Figure) -> Plain | None:
         "axes": [_axis(figure, column) for column in plot.values[:2]]
         if plot.shape is Shape.POINTS
         else [],
-        "roofs": [
-            {"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs
-        ],
+        "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
         "columns": list(figure.columns),
         "rows": [[text(cell) for cell in row] for row in figure.rows],
         "legend": _legend(plot, items, colours),
@@ -125,7 +123,7 @@ def _legend(plot: Plot, items: Sequence[_Item], colours: dict[str, str]) -> list
     published = {_label(plot, item): item.column in plot.published for item in items}
     if len(published) < 2 or plot.series == plot.name:
         return []
-    order = {family: position for position, family in enumerate(FAMILIES)}
+    order: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
     labels = sorted(published, key=lambda label: order.get(label, -1))
     return [
         {"name": label, "colour": colours[label], "hollow": published[label]} for label in labels

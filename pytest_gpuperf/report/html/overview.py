@@ -189,12 +189,14 @@ def _headline(judged: Sequence[Judged], expected: Sequence[Expectation]) -> tupl
 
 def _notes(run: Run, subjects: Sequence[Subject]) -> list[str]:
     """What was odd, as sentences."""
-    found = []
+    found: list[str] = []
     for subject in subjects:
         for measurement in subject.measurements:
             conditions = measurement.fingerprint.conditions
-            for complaint in guard.complaints(conditions) if conditions else ():
-                found.append(f"{subject.label} was measured {complaint}")
+            found += [
+                f"{subject.label} was measured {complaint}"
+                for complaint in (guard.complaints(conditions) if conditions else ())
+            ]
     unsupported: dict[str, list[str]] = {}
     for verdict in run.verdicts:
         if verdict.outcome is Outcome.UNSUPPORTED:
@@ -203,12 +205,10 @@ def _notes(run: Run, subjects: Sequence[Subject]) -> list[str]:
     return found + [f"Unsupported: {', '.join(m)}: {why}" for why, m in unsupported.items()]
 
 
-def _steps(
-    run: Run, subjects: Sequence[Subject], file: str, incomplete: bool
-) -> list[Step]:
+def _steps(run: Run, subjects: Sequence[Subject], file: str, incomplete: bool) -> list[Step]:
     """The commands to type next, the most urgent first."""
     outcomes = {verdict.outcome for verdict in run.verdicts}
-    accept = shlex.join([*"gpuperf update-baseline".split(), *([file] if file else [])])
+    accept = shlex.join(["gpuperf", "update-baseline", *([file] if file else [])])
     steps = []
     if Outcome.REGRESSED in outcomes:
         blamed = {(entry.test, entry.name) for entry in run.blames}
@@ -218,14 +218,10 @@ def _steps(
             if v.outcome is Outcome.REGRESSED and (v.test, v.name) not in blamed
         )
         if regressed:
-            steps.append(
-                Step("To find the kernels:", f"pytest {shlex.join(regressed)} {KERNELS}")
-            )
+            steps.append(Step("To find the kernels:", f"pytest {shlex.join(regressed)} {KERNELS}"))
         steps.append(Step("If the change is intended:", f'{accept} --reason "..."'))
     if Outcome.INCONCLUSIVE in outcomes:
-        tests = dict.fromkeys(
-            v.test for v in run.verdicts if v.outcome is Outcome.INCONCLUSIVE
-        )
+        tests = dict.fromkeys(v.test for v in run.verdicts if v.outcome is Outcome.INCONCLUSIVE)
         steps.append(
             Step(
                 "To settle what is inconclusive, measure more processes:",
@@ -237,10 +233,15 @@ def _steps(
         record, update = messages.make_baseline(shlex.join(tests))
         steps += [Step("To make a baseline on this device:", record), Step("Then:", update)]
     if Outcome.IMPROVED in outcomes and Outcome.REGRESSED not in outcomes:
-        steps.append(Step("To accept what improved, so that a later loss shows:", f'{accept} --reason "..."'))
+        steps.append(
+            Step("To accept what improved, so that a later loss shows:", f'{accept} --reason "..."')
+        )
     if not run.verdicts and file:
         steps.append(
-            Step("To judge this run against a folder of baselines:", f"gpuperf report {shlex.quote(file)} --baseline baselines")
+            Step(
+                "To judge this run against a folder of baselines:",
+                f"gpuperf report {shlex.quote(file)} --baseline baselines",
+            )
         )
     if incomplete:
         tests = dict.fromkeys(subject.first.test for subject in subjects)

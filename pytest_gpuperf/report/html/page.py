@@ -89,7 +89,8 @@ def _shown(one: figure.Figure, *, drawn: bool) -> _Shown:
             tuple((figure.text(cell), isinstance(cell, figure.Quantity)) for cell in row)
             for row in one.rows[:_MOST_ROWS]
         ),
-        csv="data:text/csv;charset=utf-8," + quote(spreadsheet.text(one), safe="", errors="replace"),
+        csv="data:text/csv;charset=utf-8,"
+        + quote(spreadsheet.text(one), safe="", errors="replace"),
         drawn=drawn,
         left_out=max(0, len(one.rows) - _MOST_ROWS),
     )

@@ -75,7 +75,9 @@ def subjects(run: Run) -> list[Subject]:
         groups.setdefault((measurement.test, measurement.name), []).append(measurement)
     found = [Subject("", tuple(group)) for group in groups.values()]
     found.sort(key=lambda subject: subject.configuration != FIRST)
-    labels = _unique([[s.configuration, _title(s), f"{s.first.test}, {s.first.name}"] for s in found])
+    labels = _unique(
+        [[s.configuration, _title(s), f"{s.first.test}, {s.first.name}"] for s in found]
+    )
     return [
         Subject(label, subject.measurements) for label, subject in zip(labels, found, strict=True)
     ]

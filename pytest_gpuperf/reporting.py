@@ -1,0 +1,120 @@
+"""Reports of a run: by the suffix of a file, and `gpuperf report`, which makes them of a saved one.
+
+No gate: whatever a run says, the exit code is 0. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_gpuperf import files, runs
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model import KernelBlame, Measurement, Run
+
+SUFFIXES = (".html", ".md", ".json")
+
+
+@dataclass(frozen=True)
+class _Folders:
+    """Where baselines are, and what paths in messages are relative to."""
+
+    root: Path
+    baselines: Path
+
+
+def text(run: Run, report: Path, file: str = "") -> str:
+    """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
+
+    `file` is where the run is saved, "" where it is not; commands in the report name it.
+    """
+    if report.suffix == ".html":
+        from pytest_gpuperf.report.html.page import page
+
+        return page(run, file)
+    if report.suffix == ".md":
+        from pytest_gpuperf.report.markdown import markdown
+
+        return markdown(run)
+    return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf report`."""
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="the run's file; default: the newest"
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="DIR",
+        help="judge the run against the baselines in this folder first; tolerances that tests have "
+        "in their markers are not known then. Default: the verdicts that the run has",
+    )
+    parser.add_argument(
+        "--output",
+        dest="outputs",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="where to, the format by the suffix: .html, .md or .json; may be repeated; "
+        "default: report.html",
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say: writes the reports, and returns 0.
+
+    Raises GpuperfError for a run or a baseline that cannot be read, and for an unknown suffix.
+    """
+    outputs = options.outputs or [Path("report.html")]
+    for output in outputs:
+        if output.suffix not in SUFFIXES:
+            raise UsageFailure(
+                f'--output {output.name}: no report has the suffix "{output.suffix}", known are '
+                + ", ".join(SUFFIXES)
+            )
+    file = options.run or runs.newest(Path.cwd())
+    if any(output.resolve() == file.resolve() for output in outputs):
+        raise UsageFailure(f"--output {file}: this is the run itself; name another file")
+    run = runs.load(file)
+    if options.baseline is not None:
+        if not options.baseline.is_dir():
+            raise UsageFailure(f"--baseline {options.baseline}: no such folder")
+        run = judged(run, options.baseline)
+    for output in outputs:
+        files.write_atomically(output, text(run, output, str(file)))
+        print(f"report written: {output}")
+    return 0
+
+
+def judged(run: Run, folder: Path) -> Run:
+    """`run` with the verdicts, and the kernels, that its measurements have by these baselines.
+
+    What tests expected of it stays. Raises BadFile for a baseline that cannot be trusted.
+    """
+    from pytest_gpuperf.blaming import blamed
+    from pytest_gpuperf.judging import against
+    from pytest_gpuperf.ledger import Judged
+
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in run.measurements:
+        groups.setdefault((measurement.test, measurement.name), []).append(measurement)
+    found = []
+    for group in groups.values():
+        device = group[0].fingerprint.device
+        folders = _Folders(Path.cwd(), folder)
+        verdicts = against(group, folders, device)
+        found.append(blamed(Judged(tuple(group), verdicts), folders, device))
+    return replace(
+        run,
+        verdicts=tuple(verdict for entry in found for verdict in entry.verdicts),
+        blames=tuple(
+            KernelBlame(entry.measurements[0].test, entry.measurements[0].name, entry.blame)
+            for entry in found
+            if entry.blame
+        ),
+    )
