@@ -21,7 +21,7 @@ def value(number: float | None, unit: str) -> str:
         return _prefixed(number, _BINARY, "B")
     if unit == "%":
         return f"{number:.2f} %"
-    if unit == "FLOP":
+    if unit in ("FLOP", "FLOP/s"):
         return _prefixed(number, tuple((s, p + unit) for s, p in _DECIMAL), unit)
     if unit in _COUNTED:
         return _prefixed(number, _DECIMAL, "")

@@ -146,7 +146,10 @@ def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
         (["--gpuperf-timeline=sometimes"], "--gpuperf-timeline: invalid choice: 'sometimes'"),
         (["--gpuperf-rounds=0"], "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
         (["--gpuperf-rounds=many"], "--gpuperf-rounds takes a whole number from 1 on, not 'many'"),
-        (["--gpuperf-report=report.pdf"], 'no report has the suffix ".pdf", known are .html, .md, .json'),
+        (
+            ["--gpuperf-report=report.pdf"],
+            'no report has the suffix ".pdf", known are .html, .md, .json',
+        ),
         (["--gpuperf-report=report"], 'no report has the suffix ""'),
         (["--gpuperf-collector=replay"], "needs the run to judge: --gpuperf-replay RUN"),
         (

@@ -15,6 +15,8 @@ from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Quantity, Shap
 _COLOURS = 8
 """Of series that are no family of kernels, in page.css: --s0 to --s7."""
 
+_ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
+
 Plain = dict[str, object]
 """What becomes JSON."""
 
@@ -110,8 +112,8 @@ def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
     found: dict[str, str] = {}
     others = 0
     for label in labels:
-        if label in FAMILIES:
-            found[label] = f"f{list(FAMILIES).index(label)}"
+        if label in _ORDER:
+            found[label] = f"f{_ORDER[label]}"
         else:
             found[label] = f"s{others % _COLOURS}"
             others += 1
@@ -123,11 +125,15 @@ def _legend(plot: Plot, items: Sequence[_Item], colours: dict[str, str]) -> list
     published = {_label(plot, item): item.column in plot.published for item in items}
     if len(published) < 2 or plot.series == plot.name:
         return []
-    order: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
-    labels = sorted(published, key=lambda label: order.get(label, -1))
     return [
-        {"name": label, "colour": colours[label], "hollow": published[label]} for label in labels
+        {"name": label, "colour": colours[label], "hollow": published[label]}
+        for label in sorted(published, key=_order)
     ]
+
+
+def _order(label: str) -> int:
+    """Families stand in the same order everywhere, whichever is the largest."""
+    return _ORDER.get(label, -1)
 
 
 def _panel(
@@ -161,7 +167,7 @@ def _panel(
                     for item in group
                 ],
             }
-            for name, group in series.items()
+            for name, group in sorted(series.items(), key=lambda entry: _order(entry[0]))
         ],
     }
 

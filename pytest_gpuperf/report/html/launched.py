@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pytest_gpuperf import kernels
 from pytest_gpuperf.model import KernelTable
 
 MOST_NAMES = 2000
-"""So many names of a table are read, those that took most time; a step has about a hundred. The
-rest, of a file that nobody measured, is OTHERS."""
-OTHERS = "other"
+"""So many names of a table are told apart, those that took most time: a step has about a hundred,
+and reading names takes time."""
+OTHERS = "other kernels"
+"""The name of the rest, whose family is "other"."""
+
+family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernels.family)
+"""`kernels.family`, each name read once."""
+short_name: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernels.short_name)
+"""`kernels.short_name`, the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,46 +35,60 @@ class Launched:
     """Nanoseconds in all."""
 
 
-@lru_cache(maxsize=16)
-def by_kernel(table: KernelTable) -> tuple[Launched, ...]:
-    """The kernels of a table, the one that took most time first."""
+def bounded(table: KernelTable) -> KernelTable:
+    """The same launches under MOST_NAMES names at most, the last of them OTHERS."""
+    if len(table.names) <= MOST_NAMES:
+        return table
+    _, duration = _sums(table)
+    order = sorted(range(len(table.names)), key=lambda index: -duration[index])
+    kept = order[: MOST_NAMES - 1]
+    places = {index: place for place, index in enumerate(kept)}
+    return replace(
+        table,
+        names=(*(table.names[index] for index in kept), OTHERS),
+        launches=tuple(
+            replace(launch, name=places.get(launch.name, len(kept))) for launch in table.launches
+        ),
+    )
+
+
+def by_kernel(table: KernelTable) -> list[Launched]:
+    """The kernels, copies and fills of a table, those that took most time first.
+
+    Kernels that read the same are one: those of one algorithm in several variants.
+    """
+    launches, duration = _sums(table)
+    return _added(
+        Launched(short_name(name), family(name), name, launches[index], duration[index])
+        for index, name in enumerate(table.names)
+    )
+
+
+def by_family(table: KernelTable) -> list[Launched]:
+    """The same by family, the one that took most time first."""
+    return _added(replace(one, name=one.family) for one in by_kernel(table))
+
+
+def _sums(table: KernelTable) -> tuple[list[int], list[float]]:
+    """Launches and nanoseconds per name."""
     launches = [0] * len(table.names)
     duration = [0.0] * len(table.names)
     for launch in table.launches:
         launches[launch.name] += 1
         duration[launch.name] += launch.duration
-    order = sorted(range(len(table.names)), key=lambda index: -duration[index])
-    read = [
-        Launched(
-            kernels.short_name(table.names[i]),
-            kernels.family(table.names[i]),
-            table.names[i],
-            launches[i],
-            duration[i],
-        )
-        for i in order[:MOST_NAMES]
-    ]
-    unread = [Launched(OTHERS, "other", "", launches[i], duration[i]) for i in order[MOST_NAMES:]]
-    return _added([*read, *unread], lambda one: one.name)
+    return launches, duration
 
 
-def by_family(table: KernelTable) -> tuple[Launched, ...]:
-    """The same by family, the one that took most time first."""
-    return _added(by_kernel(table), lambda one: one.family)
-
-
-def _added(found: Iterable[Launched], name: Callable[[Launched], str]) -> tuple[Launched, ...]:
+def _added(found: Iterable[Launched]) -> list[Launched]:
     groups: dict[tuple[str, str], list[Launched]] = {}
     for one in found:
-        groups.setdefault((name(one), one.family), []).append(one)
+        groups.setdefault((one.name, one.family), []).append(one)
     sums = [
-        Launched(
-            key,
-            family,
-            group[0].full,
-            sum(one.launches for one in group),
-            sum(one.duration for one in group),
+        replace(
+            group[0],
+            launches=sum(one.launches for one in group),
+            duration=sum(one.duration for one in group),
         )
-        for (key, family), group in groups.items()
+        for group in groups.values()
     ]
-    return tuple(sorted(sums, key=lambda one: -one.duration))
+    return sorted(sums, key=lambda one: -one.duration)

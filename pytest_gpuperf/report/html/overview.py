@@ -181,9 +181,10 @@ def _headline(judged: Sequence[Judged], expected: Sequence[Expectation]) -> tupl
     tests = f"{total} measurement{'s' if total > 1 else ''}"
     tones = {entry.tone for entry in judged} | ({"bad"} if broken else set())
     tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
+    if total == 1 and not broken:
+        return f"{judged[0].label}: {judged[0].outcome}", tone
     if len(parts) == 1 and not broken:
-        which = "" if total == 1 else f"all {total} "
-        return f"{which}{parts[0].split(' ', 1)[1]}".capitalize(), tone
+        return f"All {parts[0]}", tone
     return f"{', '.join(parts)}, of {tests}", tone
 
 

@@ -31,10 +31,11 @@
       if (value === 0) return "0";
       return value >= 1e9 ? short(value / 1e9) + " s" : value >= 1e6 ? short(value / 1e6) + " ms" : short(value / 1e3) + " us";
     }
+    if (unit === "ms") return value >= 1000 ? short(value / 1000) + " s" : short(value) + " ms";
     if (unit === "%") return short(value) + " %";
     if (unit === "ratio") return "x" + short(value);
     for (const [size, prefix] of SIZES) if (Math.abs(value) >= size) return short(value / size) + " " + prefix;
-    return short(value) + (unit === "ms" ? " ms" : "");
+    return short(value);
   }
 
   /* What the pointer is over: the whole row, with the value that is drawn in bold. */
@@ -86,7 +87,8 @@
       option: {
         grid: { left: 2, right: stacked ? 14 : 78, top: 4, bottom: 2, containLabel: true },
         xAxis: {
-          type: drawing.logarithmic ? "log" : "value", max: drawing.most === null ? undefined : drawing.most, splitNumber: 3,
+          type: drawing.logarithmic ? "log" : "value", max: drawing.most === null ? undefined : drawing.most,
+          interval: drawing.most === null ? undefined : drawing.most / 4, splitNumber: 3,
           axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, panel.unit), hideOverlap: true },
           splitLine: { lineStyle: { color: looks.of("line") } },
         },
@@ -127,16 +129,16 @@
 
   function axis(side, title, unit, drawing, looks) {
     return {
-      type: drawing.logarithmic ? "log" : "value", scale: false, name: title, nameLocation: "middle",
+      type: drawing.logarithmic ? "log" : "value", name: title, nameLocation: "middle",
       nameGap: side === "x" ? 30 : 52, nameTextStyle: { color: looks.of("soft") },
-      max: drawing.logarithmic ? undefined : (range) => range.max * 1.08,
+      boundaryGap: drawing.logarithmic ? undefined : [0, "8%"],
       axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, unit), hideOverlap: true },
       axisLine: { show: true, lineStyle: { color: looks.of("soft") } },
       splitLine: { lineStyle: { color: looks.of("line") } }, splitNumber: 4,
     };
   }
 
-  function points(drawing, panel, looks) {
+  function points(drawing, panel, looks, width) {
     const items = panel.series.flatMap((one) => one.items);
     const largest = Math.max(...items.map((item) => item.size), 0);
     const area = (item) => (largest ? 6 + 34 * Math.sqrt(item.size / largest) : 14);
@@ -145,7 +147,7 @@
     const series = panel.series.map((one) => ({
       type: "scatter", name: one.name, cursor: "default",
       symbolSize: (_, at) => area(at.data.item),
-      label: { show: named, formatter: (at) => at.data.item.name, position: "right", color: looks.of("ink"), fontFamily: looks.font },
+      label: { show: named, formatter: (at) => at.data.item.name, position: width < 500 ? "top" : "right", color: looks.of("ink"), fontFamily: looks.font },
       labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
       emphasis: { scale: 1.2 },
       data: one.items.map((item) => ({
@@ -157,7 +159,7 @@
     return {
       height: 380,
       option: {
-        grid: { left: 64, right: 90, top: 14, bottom: 50 },
+        grid: { left: 64, right: width < 500 ? 30 : 110, top: 22, bottom: 50 },
         xAxis: axis("x", drawing.axes[0].title, drawing.axes[0].unit, drawing, looks),
         yAxis: axis("y", drawing.axes[1].title, drawing.axes[1].unit, drawing, looks),
         series,
@@ -179,7 +181,7 @@
   function chart(box, drawing, panel) {
     const looks = theme();
     const width = box.clientWidth;
-    const made = drawing.shape === "points" ? points(drawing, panel, looks) : bars(drawing, panel, looks, width);
+    const made = drawing.shape === "points" ? points(drawing, panel, looks, width) : bars(drawing, panel, looks, width);
     box.style.height = made.height + "px";
     const plot = echarts.init(box, null, { renderer: "svg" });
     plot.setOption({

@@ -10,6 +10,7 @@ from functools import cached_property
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model import STEP, Device, KernelTable, Measurement, Run
 from pytest_gpuperf.report import messages
+from pytest_gpuperf.report.html.launched import bounded
 
 FIRST = "baseline"
 """The configuration that the others are held against, as the paper does."""
@@ -57,11 +58,17 @@ class Subject:
         return self._values.get((phase, metric))
 
     @property
+    def values(self) -> dict[str, float]:
+        """The values of the whole step by metric."""
+        return {metric: value for (phase, metric), value in self._values.items() if phase == STEP}
+
+    @cached_property
     def kernels(self) -> KernelTable | None:
         """What the step launched: with counters where a process has them; None without a table."""
         tables = [m.kernels for m in self.measurements if m.kernels is not None]
         counted = [table for table in tables if table.metrics and not table.mismatch]
-        return next(iter([*counted, *tables]), None)
+        found = next(iter([*counted, *tables]), None)
+        return None if found is None else bounded(found)
 
 
 def subjects(run: Run) -> list[Subject]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_gpuperf.report.html.figure import Figure
-from pytest_gpuperf.report.html.figures import kernels, metrics, phases, time, window
+from pytest_gpuperf.report.html.figures import (
+    instructions,
+    kernels,
+    metrics,
+    phases,
+    priority,
+    roofline,
+    time,
+    window,
+)
 from pytest_gpuperf.report.html.subject import Subject
 
 
@@ -18,9 +27,15 @@ def all_figures(subjects: Sequence[Subject]) -> list[Figure]:
         kernels.mix(subjects),
         kernels.convolutions(subjects),
         kernels.longest(subjects),
+        kernels.ipc(subjects),
+        priority.priority(subjects),
+        instructions.stack(subjects),
+        instructions.by_pipe(subjects),
+        instructions.by_sass(subjects),
         metrics.utilisation(subjects),
         metrics.memory(subjects),
         metrics.warps(subjects),
         metrics.stalls(subjects),
+        roofline.under_roofs(subjects),
         window.window(subjects),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_gpuperf.derived.ipc import COUNTS, of_kernels
 from pytest_gpuperf.model import KernelTable
 from pytest_gpuperf.report import numbers
 from pytest_gpuperf.report.html import launched, missing, paper
@@ -13,6 +14,8 @@ from pytest_gpuperf.report.html.subject import Subject
 
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
+_POINTS = 120
+"""Kernels that have a point, per configuration."""
 _NAME = 300
 """Characters of a whole name that are kept; ATen's have up to 5,000."""
 _DENSE = ("convolution-forward", "convolution-data-gradient", "convolution-weight-gradient", "gemm")
@@ -108,7 +111,7 @@ def longest(subjects: Sequence[Subject]) -> Figure:
         if rest:
             others = Launched(
                 f"{len(rest):,} others",
-                launched.OTHERS,
+                "other",
                 "",
                 sum(one.launches for one in rest),
                 sum(one.duration for one in rest),
@@ -134,6 +137,59 @@ def longest(subjects: Sequence[Subject]) -> Figure:
         if rows
         else None,
         missing=missing.kernels(subjects),
+    )  # fmt: skip
+
+
+def ipc(subjects: Sequence[Subject]) -> Figure:
+    """The IPC of each kernel against the time it takes, a chart per configuration."""
+    rows: list[tuple[Cell, ...]] = []
+    notes: list[str] = []
+    said: list[str] = []
+    for subject, table in _tables(subjects):
+        found = of_kernels(table, launched.family)
+        rows += [
+            (
+                subject.label,
+                launched.short_name(one.name),
+                one.family,
+                Quantity(one.nanoseconds, "ns"),
+                quantity(one.ipc, found.unit),
+                quantity(one.geometric_mean, found.unit),
+                Quantity(float(one.launches), "launches"),
+            )
+            for one in found.kernels[:_POINTS]
+        ]
+        if found.kernels:
+            notes += found.missing
+        if found.geometric_mean is not None and found.whole is not None:
+            said.append(
+                f"{found.geometric_mean:.3g} as the geometric mean of kernels and "
+                f"{found.whole:.3g} of all instructions over all cycles in {subject.label}"
+            )
+    return Figure(
+        key="kernel-ipc",
+        title="Instructions per cycle of each kernel, against the time it takes",
+        conclusion=(f"IPC is {'; '.join(said)}. " if said else "")
+        + "The paper's mean weighs a kernel of 2 us like one of 20 ms; what is far right and low "
+        "is worth a look.",
+        columns=(
+            "configuration", "kernel", "family", "time", "IPC", "geometric mean of launches",
+            "launches",
+        ),
+        rows=tuple(rows),
+        plot=Plot(
+            Shape.POINTS,
+            name="kernel",
+            values=("time", "IPC"),
+            series="family",
+            panel="configuration",
+            logarithmic=True,
+        )
+        if rows
+        else None,
+        source="section 3",
+        notes=tuple(dict.fromkeys(notes)),
+        missing=missing.metrics(subjects, COUNTS, per_kernel=True),
     )  # fmt: skip
 
 
