@@ -52,8 +52,10 @@ def drawing(figure: Figure) -> Plain | None:
         "title": figure.title,
         "shape": plot.shape.value,
         "most": plot.most,
-        "logarithmic": plot.logarithmic,
-        "axes": [_axis(figure, column) for column in plot.values[:2]]
+        "axes": [
+            _axis(figure, column, logarithmic)
+            for column, logarithmic in zip(plot.values, plot.logarithmic, strict=True)
+        ]
         if plot.shape is Shape.POINTS
         else [],
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
@@ -76,11 +78,11 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
     for index, row in enumerate(figure.rows):
         x = row[figure.at(plot.values[0])] if points else None
         size = row[figure.at(plot.sizes)] if plot.sizes else None
-        if points and not isinstance(x, Quantity):
+        if points and not (isinstance(x, Quantity) and _fits(x, plot.logarithmic[0])):
             continue
         for column in plot.values[1:] if points else plot.values:
             value = row[figure.at(column)]
-            if isinstance(value, Quantity):
+            if isinstance(value, Quantity) and _fits(value, plot.logarithmic[1]):
                 found.append(
                     _Item(
                         panel=_name(row, panel),
@@ -94,6 +96,11 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
                     )
                 )
     return found
+
+
+def _fits(quantity: Quantity, logarithmic: bool) -> bool:
+    """Whether it has a place on the axis: zero has none where that is logarithmic."""
+    return quantity.value > 0 or not logarithmic
 
 
 def _name(row: Sequence[Cell], column: int | None) -> str:
@@ -177,8 +184,8 @@ def _unit(figure: Figure, items: Sequence[_Item]) -> str:
     return cell.unit if isinstance(cell, Quantity) else ""
 
 
-def _axis(figure: Figure, column: str) -> Plain:
-    """The title and the unit of an axis of points."""
+def _axis(figure: Figure, column: str, logarithmic: bool) -> Plain:
+    """An axis of points."""
     cells = (row[figure.at(column)] for row in figure.rows)
     unit = next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
-    return {"title": column, "unit": unit}
+    return {"title": column, "unit": unit, "logarithmic": logarithmic}

@@ -68,7 +68,8 @@ class Plot:
     """The column of text that divides rows into charts side by side."""
     published: tuple[str, ...] = ()
     """Which of `values` somebody else measured: drawn hollow."""
-    logarithmic: bool = False
+    logarithmic: tuple[bool, bool] = (False, False)
+    """For points: the axes of x and y."""
     most: float | None = None
     """Where the axis of values ends; None where the values decide."""
     roofs: tuple[Roof, ...] = ()

@@ -12,6 +12,8 @@ from pytest_gpuperf.model import KernelTable
 MOST_NAMES = 2000
 """So many names of a table are told apart, those that took most time: a step has about a hundred,
 and reading names takes time."""
+MOST_LAUNCHES = 30_000
+"""So many launches of a table are in figures, the longest: a step has some thousand."""
 OTHERS = "other kernels"
 """The name of the rest, whose family is "other"."""
 
@@ -36,7 +38,15 @@ class Launched:
 
 
 def bounded(table: KernelTable) -> KernelTable:
-    """The same launches under MOST_NAMES names at most, the last of them OTHERS."""
+    """The same with MOST_LAUNCHES launches and MOST_NAMES names at most.
+
+    The shortest launches are left out; of the names that took least time, the last is OTHERS.
+    """
+    launches = table.launches
+    if len(launches) > MOST_LAUNCHES:
+        longest = sorted(range(len(launches)), key=lambda at: -launches[at].duration)
+        launches = tuple(launches[at] for at in sorted(longest[:MOST_LAUNCHES]))
+        table = replace(table, launches=launches)
     if len(table.names) <= MOST_NAMES:
         return table
     _, duration = _sums(table)
@@ -47,7 +57,7 @@ def bounded(table: KernelTable) -> KernelTable:
         table,
         names=(*(table.names[index] for index in kept), OTHERS),
         launches=tuple(
-            replace(launch, name=places.get(launch.name, len(kept))) for launch in table.launches
+            replace(launch, name=places.get(launch.name, len(kept))) for launch in launches
         ),
     )
 

@@ -198,6 +198,12 @@ def _notes(run: Run, subjects: Sequence[Subject]) -> list[str]:
                 f"{subject.label} was measured {complaint}"
                 for complaint in (guard.complaints(conditions) if conditions else ())
             ]
+        if subject.left_out:
+            kept = len(subject.kernels.launches) if subject.kernels else 0
+            found.append(
+                f"Figures of the kernels of {subject.label} are of its {kept:,} longest launches: "
+                f"{subject.left_out:,} shorter ones are left out"
+            )
     unsupported: dict[str, list[str]] = {}
     for verdict in run.verdicts:
         if verdict.outcome is Outcome.UNSUPPORTED:

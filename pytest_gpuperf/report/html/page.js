@@ -87,7 +87,7 @@
       option: {
         grid: { left: 2, right: stacked ? 14 : 78, top: 4, bottom: 2, containLabel: true },
         xAxis: {
-          type: drawing.logarithmic ? "log" : "value", max: drawing.most === null ? undefined : drawing.most,
+          type: "value", max: drawing.most === null ? undefined : drawing.most,
           interval: drawing.most === null ? undefined : drawing.most / 4, splitNumber: 3,
           axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, panel.unit), hideOverlap: true },
           splitLine: { lineStyle: { color: looks.of("line") } },
@@ -127,12 +127,13 @@
     return found;
   }
 
-  function axis(side, title, unit, drawing, looks) {
+  function axis(side, wanted, looks) {
+    const unit = ["ns", "ms", "%", "instructions/cycle", "FLOP/byte", "FLOP/s", ""].includes(wanted.unit) ? "" : " (" + wanted.unit + ")";
     return {
-      type: drawing.logarithmic ? "log" : "value", name: title, nameLocation: "middle",
+      type: wanted.logarithmic ? "log" : "value", name: wanted.title + unit, nameLocation: "middle",
       nameGap: side === "x" ? 30 : 52, nameTextStyle: { color: looks.of("soft") },
-      boundaryGap: drawing.logarithmic ? undefined : [0, "8%"],
-      axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, unit), hideOverlap: true },
+      boundaryGap: wanted.logarithmic ? undefined : [0, "8%"],
+      axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, wanted.unit), hideOverlap: true },
       axisLine: { show: true, lineStyle: { color: looks.of("soft") } },
       splitLine: { lineStyle: { color: looks.of("line") } }, splitNumber: 4,
     };
@@ -159,9 +160,9 @@
     return {
       height: 380,
       option: {
-        grid: { left: 64, right: width < 500 ? 30 : 110, top: 22, bottom: 50 },
-        xAxis: axis("x", drawing.axes[0].title, drawing.axes[0].unit, drawing, looks),
-        yAxis: axis("y", drawing.axes[1].title, drawing.axes[1].unit, drawing, looks),
+        grid: { left: 64, right: named && width >= 500 ? 110 : 30, top: 22, bottom: 50 },
+        xAxis: axis("x", drawing.axes[0], looks),
+        yAxis: axis("y", drawing.axes[1], looks),
         series,
       },
     };
@@ -173,7 +174,7 @@
     const left = Math.min(...xs, ridge) / 2, right = Math.max(...xs, ridge) * 4;
     return {
       type: "line", name: roof.name, symbol: "none", silent: true, lineStyle: { color: looks.of("soft"), width: 1.5 },
-      endLabel: { show: true, formatter: () => roof.name, color: looks.of("soft"), fontFamily: looks.font, offset: [-6, -10], align: "right" },
+      endLabel: { show: true, formatter: () => roof.name, color: looks.of("soft"), fontFamily: looks.font, offset: [-6, -10], align: "right", backgroundColor: looks.of("paper"), padding: [1, 3] }, z: 4,
       data: [[left, left * roof.slope], [ridge, roof.top], [right, roof.top]],
     };
   }
@@ -211,7 +212,12 @@
   function place(drawing) {
     const target = document.querySelector('[data-figure="' + CSS.escape(drawing.key) + '"]');
     if (drawing.legend.length) target.append(legend(drawing));
-    const panels = element("div", "panels");
+    const panels = element("div", drawing.panels.length > 3 ? "panels swipe" : "panels");
+    if (drawing.panels.length > 3) {
+      panels.tabIndex = 0;
+      panels.setAttribute("role", "group");
+      panels.setAttribute("aria-label", "Charts: " + drawing.title);
+    }
     target.append(panels);
     for (const panel of drawing.panels) {
       const frame = element("div", "panel");

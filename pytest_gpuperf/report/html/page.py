@@ -90,7 +90,7 @@ def _shown(one: figure.Figure, *, drawn: bool) -> _Shown:
             for row in one.rows[:_MOST_ROWS]
         ),
         csv="data:text/csv;charset=utf-8,"
-        + quote(spreadsheet.text(one), safe="", errors="replace"),
+        + quote(spreadsheet.text(one), safe=" ,()[]:;/*=!@|~$", errors="replace"),
         drawn=drawn,
         left_out=max(0, len(one.rows) - _MOST_ROWS),
     )

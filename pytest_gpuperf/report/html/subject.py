@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from pytest_gpuperf.derived.mix import InstructionMixes, instruction_mixes
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model import STEP, Device, KernelTable, Measurement, Run
 from pytest_gpuperf.report import messages
-from pytest_gpuperf.report.html.launched import bounded
+from pytest_gpuperf.report.html.launched import bounded, family
 
 FIRST = "baseline"
 """The configuration that the others are held against, as the paper does."""
@@ -64,11 +65,29 @@ class Subject:
 
     @cached_property
     def kernels(self) -> KernelTable | None:
-        """What the step launched: with counters where a process has them; None without a table."""
+        """What the step launched, as far as figures take it (`bounded`); None without a table."""
+        return None if self._table is None else bounded(self._table)
+
+    @property
+    def left_out(self) -> int:
+        """Launches that are in no figure, since there are too many."""
+        if self._table is None or self.kernels is None:
+            return 0
+        return len(self._table.launches) - len(self.kernels.launches)
+
+    @cached_property
+    def instructions(self) -> InstructionMixes | None:
+        """The instruction mixes of its kernels; None without a table."""
+        if self.kernels is None:
+            return None
+        return instruction_mixes(self.kernels, family, self.device.arch)
+
+    @property
+    def _table(self) -> KernelTable | None:
+        """That of the first process with counters, else of the first with a table."""
         tables = [m.kernels for m in self.measurements if m.kernels is not None]
         counted = [table for table in tables if table.metrics and not table.mismatch]
-        found = next(iter([*counted, *tables]), None)
-        return None if found is None else bounded(found)
+        return next(iter([*counted, *tables]), None)
 
 
 def subjects(run: Run) -> list[Subject]:

@@ -10,13 +10,13 @@ from pytest_gpuperf.derived.mix import (
     PIPES,
     SASS,
     InstructionMix,
-    InstructionMixes,
     Mix,
 )
 from pytest_gpuperf.report.html import missing
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Quantity, Shape, quantity
-from pytest_gpuperf.report.html.launched import family, short_name
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity
+from pytest_gpuperf.report.html.launched import short_name
 from pytest_gpuperf.report.html.subject import Subject
+from pytest_gpuperf.report.html.wording import of_each, sentence
 
 _STEP = "the whole step"
 _SHARE, _IPC = "share of instructions", "IPC"
@@ -30,9 +30,10 @@ def stack(subjects: Sequence[Subject]) -> Figure:
     """The IPC of the kernel that takes longest, by the class of its instructions."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    said: list[str] = []
-    for subject, found in _mixes(subjects):
-        if found.dominant is None:
+    said: list[tuple[str, str]] = []
+    for subject in subjects:
+        found = subject.instructions
+        if found is None or found.dominant is None:
             continue
         classes = found.dominant.pipe_classes
         notes += [*found.missing, *classes.missing]
@@ -49,17 +50,13 @@ def stack(subjects: Sequence[Subject]) -> Figure:
         ]
         largest = _largest(classes)
         if largest and found.dominant.ipc is not None:
-            said.append(
-                f"{kernel} runs at IPC {found.dominant.ipc:.3g} in {subject.label}, "
-                f"mostly {largest}"
-            )
+            stacked = f"{kernel} runs at IPC {found.dominant.ipc:.3g}, mostly {largest},"
+            said.append((stacked, subject.label))
     return Figure(
         key="ipc-stack",
         title="What the IPC of the dominant kernel is made of",
-        conclusion=_sentences(
-            said,
-            "A kernel whose IPC is mostly addresses, moves and control does little arithmetic.",
-        ),
+        conclusion=sentence(of_each(said))
+        + "A kernel whose IPC is mostly addresses, moves and control does little arithmetic.",
         columns=("configuration", "kernel", "class", _SHARE, _IPC),
         rows=tuple(rows),
         plot=Plot(Shape.STACK, name="configuration", values=(_IPC,), series="class")
@@ -104,12 +101,12 @@ def _mix_figure(
     """A chart per configuration, a stack per family and one of the step."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    said: list[str] = []
+    said: list[tuple[str, str]] = []
     for subject in subjects:
         whole = mix.instruction_mix(subject.values, subject.device.arch)
         groups = [(_STEP, classes(whole))]
-        if subject.kernels is not None:
-            found = mix.instruction_mixes(subject.kernels, family, subject.device.arch)
+        found = subject.instructions
+        if found is not None:
             groups += [(one.of, classes(one)) for one in found.families]
             notes += found.missing
         for name, one in groups:
@@ -120,18 +117,17 @@ def _mix_figure(
                     name,
                     part.name,
                     quantity(_percent(part.share), "%"),
-                    Quantity(part.value, one.unit),
+                    quantity(part.value, one.unit),
                 )
                 for part in one.parts
             ]
         largest = next((text for _, one in groups if (text := _largest(one))), "")
-        said += [f"the step of {subject.label} is mostly {largest}"] if largest else []
+        said += [(f"the step is mostly {largest}", subject.label)] if largest else []
     return Figure(
         key=key,
         title=title,
-        conclusion=_sentences(
-            said, "Integer and control work around little arithmetic is overhead of small kernels."
-        ),
+        conclusion=sentence(of_each(said))
+        + "Integer and control work around little arithmetic is overhead of small kernels.",
         columns=("configuration", "family", "class", _SHARE, "instructions"),
         rows=tuple(rows),
         plot=Plot(
@@ -148,12 +144,6 @@ def _mix_figure(
         notes=tuple(dict.fromkeys([*_legend(rows), *notes])),
         missing=missing.metrics(subjects, metrics, per_kernel=True),
     )
-
-
-def _mixes(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, InstructionMixes]]:
-    for subject in subjects:
-        if subject.kernels is not None:
-            yield subject, mix.instruction_mixes(subject.kernels, family, subject.device.arch)
 
 
 def _legend(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
@@ -174,8 +164,3 @@ def _largest(found: Mix) -> str:
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
-
-
-def _sentences(said: Sequence[str], always: str) -> str:
-    text = "; ".join(said)
-    return f"{text[0].upper()}{text[1:]}. {always}" if text else always

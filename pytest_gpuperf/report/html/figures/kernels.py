@@ -8,9 +8,10 @@ from pytest_gpuperf.derived.ipc import COUNTS, of_kernels
 from pytest_gpuperf.model import KernelTable
 from pytest_gpuperf.report import numbers
 from pytest_gpuperf.report.html import launched, missing, paper
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Quantity, Shape, quantity
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity
 from pytest_gpuperf.report.html.launched import Launched
 from pytest_gpuperf.report.html.subject import Subject
+from pytest_gpuperf.report.html.wording import of_each, sentence
 
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
@@ -25,7 +26,7 @@ _SHARE = "convolution and GEMM share"
 def mix(subjects: Sequence[Subject]) -> Figure:
     """The share of kernel time per family, a bar per configuration."""
     rows: list[tuple[Cell, ...]] = []
-    said: list[str] = []
+    said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
         families = launched.by_family(table)
         total = sum(one.duration for one in families)
@@ -34,13 +35,13 @@ def mix(subjects: Sequence[Subject]) -> Figure:
         ]
         if total:
             most = families[0]
-            said.append(f"{most.name} takes {100 * most.duration / total:.0f} % in {subject.label}")
+            share = f"{most.name} takes {100 * most.duration / total:.0f} %"
+            said.append((share, subject.label))
     return Figure(
         key="kernel-mix",
         title="Which families of kernels the time goes to",
-        conclusion=f"{'; '.join(said)}."
-        if said
-        else "The longest family is where a faster kernel counts most.",
+        conclusion=sentence(of_each(said))
+        + "The longest family is where a faster kernel counts most.",
         columns=("configuration", "family", "time", "share of kernel time", "launches"),
         rows=tuple(rows),
         plot=Plot(
@@ -72,16 +73,16 @@ def convolutions(subjects: Sequence[Subject]) -> Figure:
     ]
     own = {paper.GPUS.get(subject.device.arch) for subject, _ in found}
     drawn = tuple(f"paper, {gpu}" for gpu in gpus if gpu in own)
-    said = "; ".join(f"{share:.0f} % in {subject.label}" for subject, share in found)
+    said = of_each([(f"{share:.0f} %", subject.label) for subject, share in found])
     return Figure(
         key="convolutions",
         title="How much of the kernels' time is convolutions and matrix products",
-        conclusion=(f"{said}. " if said else "")
+        conclusion=sentence(said)
         + "The rest is normalization, elementwise work and changes of layout, which tensor cores "
         "do not speed up.",
         columns=("configuration", "here", *(f"paper, {gpu}" for gpu in gpus)),
         rows=tuple(
-            (s.label, Quantity(share, "%"), *(_published(s, gpu) for gpu in gpus))
+            (s.label, quantity(share, "%"), *(_published(s, gpu) for gpu in gpus))
             for s, share in found
         ),
         plot=Plot(
@@ -144,7 +145,7 @@ def ipc(subjects: Sequence[Subject]) -> Figure:
     """The IPC of each kernel against the time it takes, a chart per configuration."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    said: list[str] = []
+    said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
         found = of_kernels(table, launched.family)
         rows += [
@@ -152,26 +153,29 @@ def ipc(subjects: Sequence[Subject]) -> Figure:
                 subject.label,
                 launched.short_name(one.name),
                 one.family,
-                Quantity(one.nanoseconds, "ns"),
+                quantity(one.nanoseconds, "ns"),
                 quantity(one.ipc, found.unit),
                 quantity(one.geometric_mean, found.unit),
-                Quantity(float(one.launches), "launches"),
+                quantity(float(one.launches), "launches"),
             )
             for one in found.kernels[:_POINTS]
         ]
         if found.kernels:
             notes += found.missing
         if found.geometric_mean is not None and found.whole is not None:
-            said.append(
-                f"{found.geometric_mean:.3g} as the geometric mean of kernels and "
-                f"{found.whole:.3g} of all instructions over all cycles in {subject.label}"
-            )
+            rates = f"{found.geometric_mean:.3g} and {found.whole:.3g}"
+            said.append((rates, subject.label))
     return Figure(
         key="kernel-ipc",
         title="Instructions per cycle of each kernel, against the time it takes",
-        conclusion=(f"IPC is {'; '.join(said)}. " if said else "")
-        + "The paper's mean weighs a kernel of 2 us like one of 20 ms; what is far right and low "
-        "is worth a look.",
+        conclusion=(
+            f"The geometric mean over kernels, which the paper takes, and the IPC of all of them "
+            f"together are {of_each(said)}. "
+            if said
+            else ""
+        )
+        + "The mean weighs a kernel of 2 us like one of 20 ms; what is far right and low is worth "
+        "a look.",
         columns=(
             "configuration", "kernel", "family", "time", "IPC", "geometric mean of launches",
             "launches",
@@ -183,7 +187,7 @@ def ipc(subjects: Sequence[Subject]) -> Figure:
             values=("time", "IPC"),
             series="family",
             panel="configuration",
-            logarithmic=True,
+            logarithmic=(True, False),
         )
         if rows
         else None,
@@ -202,9 +206,9 @@ def _tables(subjects: Sequence[Subject]) -> Iterator[tuple[Subject, KernelTable]
 def _counted(one: Launched, total: float) -> tuple[Cell, ...]:
     share = 100 * one.duration / total if total else None
     return (
-        Quantity(one.duration, "ns"),
+        quantity(one.duration, "ns"),
         quantity(share, "%"),
-        Quantity(float(one.launches), "launches"),
+        quantity(float(one.launches), "launches"),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.report import numbers
 from pytest_gpuperf.report.html import missing, paper
 from pytest_gpuperf.report.html.figure import (
     Cell,
     Figure,
     Plot,
-    Quantity,
     Shape,
     quantity,
     ratio,
@@ -209,7 +209,7 @@ def _most(subjects: Sequence[Subject], metric: str, says: str, else_says: str) -
         return else_says
     value = highest.value(metric)
     assert value is not None
-    shown = Quantity(value, catalogue().metrics[metric].unit).text
+    shown = numbers.value(value, catalogue().metrics[metric].unit)
     return f"{says.format(label=highest.label, value=shown)} {else_says}"
 
 

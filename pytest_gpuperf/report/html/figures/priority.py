@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.derived.priority import THROUGHPUTS, priorities
 from pytest_gpuperf.report.html import missing
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Quantity, Shape, quantity
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity
 from pytest_gpuperf.report.html.launched import family
 from pytest_gpuperf.report.html.subject import Subject
+from pytest_gpuperf.report.html.wording import of_each
 
 
 def priority(subjects: Sequence[Subject]) -> Figure:
     """Time times estimated speedup by family, a chart per configuration."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    said: list[str] = []
+    said: list[tuple[str, str]] = []
     for subject in subjects:
         if subject.kernels is None:
             continue
@@ -25,19 +26,19 @@ def priority(subjects: Sequence[Subject]) -> Figure:
             (
                 subject.label,
                 one.family,
-                Quantity(one.score, found.unit),
+                quantity(one.score, found.unit),
                 quantity(None if one.share is None else 100 * one.share, "%"),
-                Quantity(one.nanoseconds, "ns"),
+                quantity(one.nanoseconds, "ns"),
                 quantity(None if one.speedup is None else 100 * one.speedup, "%"),
                 one.bottleneck,
                 quantity(one.throughput, "%"),
-                Quantity(float(one.launches), "launches"),
+                quantity(float(one.launches), "launches"),
             )
             for one in found.families
         ]
         if found.families:
-            said.append(f"{found.families[0].family} in {subject.label}")
-    first = f"Most could be gained from {', '.join(said)}. " if said else ""
+            said.append((found.families[0].family, subject.label))
+    first = f"Most could be gained from {of_each(said)}. " if said else ""
     return Figure(
         key="priority",
         title="Priority scores: where a faster kernel would save most time",

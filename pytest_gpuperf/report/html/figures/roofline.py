@@ -11,17 +11,17 @@ from pytest_gpuperf.report.html.figure import (
     Cell,
     Figure,
     Plot,
-    Quantity,
     Roof,
     Shape,
     quantity,
+    text,
 )
 from pytest_gpuperf.report.html.launched import family, short_name
 from pytest_gpuperf.report.html.subject import Subject
+from pytest_gpuperf.report.html.wording import of_each
 
 _MOST = 40
 """Kernels per configuration, those that take longest."""
-_STEP = "all kernels"
 _METRICS = (*(name for weights in OPCODES.values() for name in weights), *TENSOR.values())
 
 
@@ -29,30 +29,25 @@ def under_roofs(subjects: Sequence[Subject]) -> Figure:
     """A chart per configuration, a point per kernel, its area the kernel's time."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    said: list[str] = []
+    said: list[tuple[str, str]] = []
     roofs: dict[str, Roof] = {}
     for subject in subjects:
         if subject.kernels is None:
             continue
         found = roofline(subject.kernels, family, peaks.of_device(subject.device.slug))
-        points = [(_STEP, "step", found.step)]
-        points += [(short_name(p.name), p.family, p) for p in found.kernels[:_MOST]]
-        drawn = [entry for entry in points if entry[2].flop_per_byte]
-        rows += [(subject.label, *_row(*entry)) for entry in drawn]
+        drawn = [point for point in found.kernels[:_MOST] if point.flop_per_byte]
+        rows += [_row(subject.label, point) for point in drawn]
         if not drawn:
             continue
-        notes += found.missing
+        notes += [*_together(subject.label, found.step), *found.missing]
         roofs.update((roof.name, roof) for roof in _roofs(found))
         if found.step.roof is not None and found.step.share_of_roof is not None:
-            said.append(
-                f"the kernels of {subject.label} reach {100 * found.step.share_of_roof:.0f} % of "
-                f"their roof, {found.step.roof}"
-            )
-    first = "; ".join(said)
+            share = f"{100 * found.step.share_of_roof:.0f} %"
+            said.append((f"{share} of {found.step.roof}", subject.label))
     return Figure(
         key="roofline",
         title="Roofline: FLOP/s of each kernel against its FLOP per byte of DRAM traffic",
-        conclusion=(f"{first[0].upper()}{first[1:]}. " if first else "")
+        conclusion=(f"The kernels together reach {of_each(said)}. " if said else "")
         + "Under the slope, fewer bytes make a kernel faster; under the flat roof, fewer FLOP or "
         "another data type; far below both, neither is the limit.",
         columns=(
@@ -66,7 +61,7 @@ def under_roofs(subjects: Sequence[Subject]) -> Figure:
             values=("FLOP per byte", "FLOP/s"),
             series="family",
             panel="configuration",
-            logarithmic=True,
+            logarithmic=(True, True),
             roofs=tuple(roofs.values()),
             sizes="time",
         )
@@ -77,24 +72,32 @@ def under_roofs(subjects: Sequence[Subject]) -> Figure:
     )  # fmt: skip
 
 
-def _row(name: str, group: str, point: Point) -> tuple[Cell, ...]:
+def _row(label: str, point: Point) -> tuple[Cell, ...]:
     return (
-        name,
-        group,
+        label,
+        short_name(point.name),
+        point.family,
         quantity(point.flop_per_byte, "FLOP/byte"),
         quantity(point.flop_per_second, "FLOP/s"),
         quantity(None if point.share_of_roof is None else 100 * point.share_of_roof, "%"),
         point.roof,
-        Quantity(point.nanoseconds, "ns"),
+        quantity(point.nanoseconds, "ns"),
         quantity(point.dram_bytes, "bytes"),
     )
 
 
+def _together(label: str, step: Point) -> Iterator[str]:
+    """Where all kernels of a step stand."""
+    if step.flop_per_second is not None and step.flop_per_byte is not None:
+        rate = text(quantity(step.flop_per_second, "FLOP/s"))
+        yield f"All kernels of {label} together: {rate} at {step.flop_per_byte:.3g} FLOP per byte."
+
+
 def _roofs(found: Roofline) -> Iterator[Roof]:
-    """A roof for each kind of arithmetic that the kernels do."""
+    """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
     if found.peaks is None:
         return
     for kind, work in found.step.flop.items():
         top = found.peaks.flop_per_second.get(kind)
         if work and top:
-            yield Roof(f"{found.peaks.device}, {kind}", found.peaks.bytes_per_second, top)
+            yield Roof(kind, found.peaks.bytes_per_second, top)
