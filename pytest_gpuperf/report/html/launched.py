@@ -14,7 +14,7 @@ MOST_NAMES = 2000
 and reading names takes time."""
 MOST_LAUNCHES = 30_000
 """So many launches of a table are in figures, the longest: a step has some thousand."""
-OTHERS = "other kernels"
+OTHERS = "others"
 """The name of the rest, whose family is "other"."""
 
 family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernels.family)

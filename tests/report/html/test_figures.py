@@ -1,0 +1,312 @@
+"""Figures: one set of rows for chart, table and CSV; nothing is silently missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.model import KernelTable, Launch, Run
+from pytest_gpuperf.report.html import chart, missing, spreadsheet
+from pytest_gpuperf.report.html.figure import Figure, Plot, Quantity, Roof, Shape, quantity, ratio
+from pytest_gpuperf.report.html.figures import all_figures
+from pytest_gpuperf.report.html.launched import MOST_LAUNCHES, MOST_NAMES, bounded, by_kernel
+from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.report.html.wording import of_each
+from tests.examples import measurement, run
+from tests.kernel_steps import table
+from tests.report.html.pages import COMMITTED, committed, full
+
+KEYS = [
+    "ipc-time", "work", "phases", "kernel-mix", "convolutions", "kernels", "kernel-ipc", "priority",
+    "ipc-stack", "instruction-mix", "sass-mix", "utilisation", "memory", "warps", "stalls",
+    "roofline", "window",
+]  # fmt: skip
+
+
+def figures(found: Run) -> dict[str, Figure]:
+    return {figure.key: figure for figure in all_figures(subjects(found))}
+
+
+def column(figure: Figure, title: str) -> list[object]:
+    return [row[figure.at(title)] for row in figure.rows]
+
+
+def values(figure: Figure, title: str) -> dict[tuple[str, str], float]:
+    """The quantities of a column by the first two columns."""
+    return {
+        (str(row[0]), str(row[1])): cell.value
+        for row in figure.rows
+        if isinstance(cell := row[figure.at(title)], Quantity)
+    }
+
+
+def items(drawing: dict[str, Any]) -> list[dict[str, Any]]:
+    return [i for panel in drawing["panels"] for s in panel["series"] for i in s["items"]]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_every_figure_is_there_with_data_or_with_what_is_missing(name: str) -> None:
+    found = figures(committed(name))
+    assert list(found) == KEYS
+    for figure in found.values():
+        assert figure.title
+        assert figure.conclusion.endswith(".")
+        assert figure.rows or figure.missing
+        assert bool(figure.plot) <= bool(figure.rows)
+
+
+def test_a_full_run_draws_every_figure() -> None:
+    for figure in figures(full(4)).values():
+        assert chart.drawing(figure) is not None, figure.key
+
+
+@pytest.mark.parametrize("found", [*map(committed, COMMITTED), full(4)], ids=[*COMMITTED, "full"])
+def test_what_is_drawn_is_what_the_table_has(found: Run) -> None:
+    for figure in figures(found).values():
+        drawing = chart.drawing(figure)
+        if drawing is None:
+            continue
+        plot = figure.plot
+        assert plot is not None
+        drawn = plot.values[1:] if plot.shape is Shape.POINTS else plot.values
+        seen = []
+        for item in items(drawing):
+            row = figure.rows[item["row"]]
+            (title,) = [t for t in drawn if getattr(row[figure.at(t)], "text", "") == item["text"]][
+                :1
+            ]
+            cell = row[figure.at(title)]
+            assert isinstance(cell, Quantity)
+            assert item["value"] == cell.value
+            seen.append(item["row"])
+        expected = {
+            index
+            for index, row in enumerate(figure.rows)
+            if any(isinstance(row[figure.at(t)], Quantity) for t in drawn)
+        }
+        if plot.logarithmic == (False, False):
+            assert set(seen) == expected
+
+
+@pytest.mark.parametrize("found", [*map(committed, COMMITTED), full(4)], ids=[*COMMITTED, "full"])
+def test_the_csv_has_every_number_in_full(found: Run) -> None:
+    for figure in figures(found).values():
+        heading, *lines = csv.reader(io.StringIO(spreadsheet.text(figure), newline=""))
+        assert len(lines) == len(figure.rows)
+        assert all(len(line) == len(heading) for line in lines)
+        for line, row in zip(lines, figure.rows, strict=True):
+            for cell in row:
+                if isinstance(cell, Quantity):
+                    assert any(_close(text, cell.value) for text in line)
+
+
+def _close(text: str, value: float) -> bool:
+    try:
+        return math.isclose(float(text), value, rel_tol=1e-14)
+    except ValueError:
+        return False
+
+
+def test_a_column_of_one_unit_has_it_in_its_heading_and_others_beside_each_value() -> None:
+    figure = Figure(
+        "k", "t", "c.", ("what", "value"), (("a", Quantity(2.0, "%")), ("b", Quantity(1e9, "ns")))
+    )
+    assert spreadsheet.text(figure) == "what,value,unit\r\na,2,%\r\nb,1000000000,ns\r\n"
+    one = replace(figure, rows=figure.rows[:1])
+    assert spreadsheet.text(one) == "what,value [%]\r\na,2\r\n"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_name_is_a_formula_in_a_spreadsheet(start: str) -> None:
+    figure = Figure("k", "t", "c.", ("what",), ((f"{start}cmd|' /C calc'!A0",),))
+    _, (cell,) = csv.reader(io.StringIO(spreadsheet.text(figure), newline=""))
+    assert cell == f"'{start}cmd|' /C calc'!A0"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
+def test_what_is_no_number_is_no_quantity(value: float | None) -> None:
+    assert quantity(value, "ns") is None
+    assert ratio(value, 2.0) is None
+
+
+def test_nothing_is_relative_to_zero() -> None:
+    assert ratio(1.0, 0.0) is None
+    assert ratio(1.0, None) is None
+    assert ratio(1.0, 4.0) == Quantity(0.25, "ratio")
+
+
+def test_durations_that_overflow_draw_nothing() -> None:
+    launches = tuple(Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1.7e308) for _ in range(3))
+    huge = KernelTable(("conv",), (), launches, 0.0)
+    found = figures(run([measurement(kernels=huge)]))
+    assert column(found["kernels"], "time") == [None]
+    assert chart.drawing(found["kernels"]) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("utilisation", "no tensor_utilization, fma_utilization, int_alu_utilization, sm_through"),
+        ("utilisation", "--gpuperf-metrics paper"),
+        ("stalls", "--gpuperf-metrics paper"),
+        ("kernel-mix", "measure with --gpuperf-kernels always"),
+        ("kernels", "measure with --gpuperf-kernels always"),
+        ("window", "measure with --gpuperf-protocol paper-window"),
+        ("roofline", "--gpuperf-kernels always"),
+    ],
+)
+def test_a_figure_without_its_metrics_names_them_and_the_flag(key: str, says: str) -> None:
+    assert says in figures(committed("h200-meddpm.json"))[key].missing
+
+
+def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
+    reason = "no such counter on sm70"
+    metrics = ("stall_long_scoreboard",)
+    found = subjects(run([measurement(unsupported={"stall_long_scoreboard": reason})]))
+    assert missing.metrics(found, metrics) == (
+        "Not available here: stall_long_scoreboard (no such counter on sm70)"
+    )
+
+
+def test_the_paper_stands_beside_what_was_measured() -> None:
+    found = figures(committed("h200-paper-set.json"))
+    assert found["utilisation"].columns[3:] == ("paper, V100", "paper, A100", "paper, H100")
+    published = values(found["utilisation"], "paper, H100")
+    assert published["tensor_utilization", "tf32"] == 7.81
+    here = values(found["utilisation"], "here")
+    assert here["tensor_utilization", "tf32"] == pytest.approx(23.08, abs=0.01)
+    work = found["work"]
+    assert values(work, "here, relative")["cycles", "tf32"] == pytest.approx(0.179, abs=0.001)
+    assert values(work, "paper, H100")["cycles", "tf32"] == 0.39
+    # A range stays a range: it is in the table, and no bar.
+    ranges = {row[1]: row[work.at("paper, H100")] for row in work.rows if row[0] == "cycles"}
+    assert ranges["channels_last"] == "x0.01 to x0.02"
+    # Only the paper's GPU of the same architecture is drawn, and hollow.
+    assert work.plot is not None
+    assert work.plot.published == ("paper, H100",)
+
+
+def test_the_paper_is_not_beside_other_suites() -> None:
+    found = figures(run([measurement(suite="convnext_ddpm", configuration="tf32")]))
+    assert not any("paper" in title for title in found["work"].columns)
+
+
+def test_configurations_are_relative_to_the_one_named_baseline() -> None:
+    series = {"cycles": [100.0]}
+    first = measurement({"cycles": [50.0]}, test="t[tf32]", configuration="tf32")
+    second = measurement(series, test="t[baseline]", configuration="baseline")
+    work = figures(run([first, second]))["work"]
+    assert values(work, "here, relative") == {
+        ("cycles", "baseline"): 1.0,
+        ("cycles", "tf32"): 0.5,
+    }
+
+
+def test_subjects_of_one_configuration_are_told_apart_by_their_tests() -> None:
+    found = subjects(
+        run(
+            [
+                measurement(test="a.py::test_step[tf32]"),
+                measurement(test="a.py::test_sample[tf32]"),
+                measurement(test="b.py::test_sample[tf32]"),
+                measurement(test="b.py::test_step[bf16]", configuration="bf16"),
+            ]
+        )
+    )
+    assert [subject.label for subject in found] == [
+        "test_step[tf32]",
+        "a.py::test_sample[tf32], step",
+        "b.py::test_sample[tf32], step",
+        "bf16",
+    ]
+
+
+def test_a_subject_is_of_all_processes() -> None:
+    found = subjects(
+        run([measurement({"cycles": [c]}, process=f"p{c}") for c in (1.0, 3.0, 100.0)])
+    )
+    assert [subject.value("cycles") for subject in found] == [3.0]
+
+
+def test_families_share_the_time_of_the_kernels() -> None:
+    step = table(("conv", 60.0), ("gemm", 25.0), ("gemm", 5.0), ("relu", 10.0))
+    mix = figures(run([measurement(kernels=step)]))["kernel-mix"]
+    assert values(mix, "share of kernel time")["tf32", "gemm"] == 30.0
+    assert sum(values(mix, "share of kernel time").values()) == pytest.approx(100)
+
+
+def test_kernels_beyond_the_longest_are_one_row() -> None:
+    step = table(*((f"kernel_{letter}", 10.0) for letter in "abcdefghijklmnopqrst"))
+    found = figures(run([measurement(kernels=step)]))["kernels"]
+    assert column(found, "kernel")[-1] == "5 others"
+    assert column(found, "launches")[-1] == Quantity(5.0, "launches")
+
+
+def test_a_huge_table_is_bounded_and_keeps_what_took_longest() -> None:
+    names = tuple(f"kernel_{number}" for number in range(MOST_LAUNCHES + 500))
+    launches = tuple(
+        Launch(number, "kernel", (1, 1, 1), (32, 1, 1), float(number))
+        for number in range(len(names))
+    )
+    found = bounded(KernelTable(names, (), launches, 0.0))
+    assert len(found.launches) == MOST_LAUNCHES
+    assert min(launch.duration for launch in found.launches) == 500
+    assert len(found.names) == MOST_NAMES
+    longest, *_ = sorted(by_kernel(found), key=lambda one: -one.duration)
+    assert longest.name == "others"
+    assert sum(one.launches for one in by_kernel(found)) == MOST_LAUNCHES
+
+
+def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -> None:
+    rows = (("a", "x", Quantity(1.0, "%")), ("a", "y", Quantity(2.0, "%")))
+    figure = Figure("k", "t", "c.", ("name", "kind", "v"), rows, Plot(Shape.BARS, "name", ("v",)))
+    beside = replace(figure, plot=Plot(Shape.BARS, "name", ("v",), series="kind"))
+    assert [s["name"] for p in _panels(beside) for s in p["series"]] == ["x", "y"]
+    alone = replace(figure, plot=Plot(Shape.BARS, "kind", ("v",), series="kind"))
+    assert [len(s["items"]) for p in _panels(alone) for s in p["series"]] == [2]
+    colours = [i["colour"] for p in _panels(alone) for s in p["series"] for i in s["items"]]
+    assert colours == ["s0", "s1"]
+
+
+def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
+    rows = (("a", "layout", Quantity(9.0, "%")), ("a", "gemm", Quantity(1.0, "%")))
+    plot = Plot(Shape.STACK, "name", ("v",), series="family")
+    figure = Figure("k", "t", "c.", ("name", "family", "v"), rows, plot)
+    drawing = chart.drawing(figure)
+    assert drawing is not None
+    assert [(e["name"], e["colour"]) for e in _list(drawing["legend"])] == [
+        ("gemm", "f3"),
+        ("layout", "f7"),
+    ]
+    assert [s["name"] for p in _panels(figure) for s in p["series"]] == ["gemm", "layout"]
+
+
+def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
+    rows = (("a", Quantity(0.0, "ns"), Quantity(1.0, "")), ("b", Quantity(1.0, "ns"), None))
+    plot = Plot(Shape.POINTS, "n", ("x", "y"), logarithmic=(True, False), roofs=(Roof("r", 1, 1),))
+    assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
+
+
+def test_findings_that_are_alike_are_said_once() -> None:
+    found = [("gemm", "a"), ("conv", "b"), ("gemm", "c")]
+    assert of_each(found) == "gemm in a and c; conv in b"
+    many = [("gemm", label) for label in "abcdef"]
+    assert of_each(many) == "gemm in a, b, c and 3 others"
+    assert of_each([(str(n), str(n)) for n in range(5)]).endswith("; and 2 more in the table")
+    assert of_each([]) == ""
+
+
+def _panels(figure: Figure) -> list[Any]:
+    drawing = chart.drawing(figure)
+    assert drawing is not None
+    return _list(drawing["panels"])
+
+
+def _list(found: object) -> list[Any]:
+    assert isinstance(found, list)
+    return found

@@ -1,0 +1,127 @@
+"""The first screen: verdicts, worst first; what changed; what to do next."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.model import Expectation, Outcome, Run
+from pytest_gpuperf.report.html.overview import Overview, overview
+from pytest_gpuperf.report.html.subject import subjects
+from tests.examples import measurement, run, verdict
+from tests.report.html.pages import committed
+
+
+def of(found: Run, file: str = "run.json", *, incomplete: bool = False) -> Overview:
+    return overview(found, subjects(found), file, incomplete=incomplete)
+
+
+def run_of(*outcomes: Outcome) -> Run:
+    """A run of a test per outcome."""
+    names = [f"a.py::test_step[{number}]" for number in range(len(outcomes))]
+    return run(
+        [measurement(test=name, configuration=name[-2]) for name in names],
+        [verdict(outcome=o, test=name) for o, name in zip(outcomes, names, strict=True)],
+    )
+
+
+def commands(found: Overview) -> list[str]:
+    return [step.command for step in found.steps]
+
+
+def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
+    found = of(run_of(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE))
+    assert [one.outcome for one in found.judged] == [
+        "regressed",
+        "inconclusive",
+        "improved",
+        "unchanged",
+    ]
+    assert found.tone == "bad"
+    assert found.headline == (
+        "1 regressed, 1 inconclusive, 1 improved, 1 unchanged, of 4 measurements"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "headline", "tone"),
+    [
+        ([Outcome.UNCHANGED] * 3, "All 3 unchanged", "good"),
+        ([Outcome.REGRESSED], "tf32: regressed", "bad"),
+        ([Outcome.NO_BASELINE] * 2, "All 2 no-baseline", "doubtful"),
+        ([], "The run has no measurements", "doubtful"),
+    ],
+)
+def test_the_headline_says_how_the_run_went(
+    outcomes: list[Outcome], headline: str, tone: str
+) -> None:
+    made = run_of(*outcomes)
+    found = of(made)
+    assert (found.headline.replace("0:", "tf32:"), found.tone) == (headline, tone)
+
+
+def test_a_run_that_was_compared_with_nothing_says_so() -> None:
+    found = of(run([measurement()]))
+    assert [one.outcome for one in found.judged] == ["not judged"]
+    assert commands(found) == ["gpuperf report run.json --baseline baselines"]
+
+
+def test_a_regression_has_its_numbers_and_its_kernels() -> None:
+    found = of(committed("h200-tf32-broken.json.xz"))
+    (one,) = found.judged
+    assert one.headline == "cycles x4.83, instructions x8.44, step_time x4.63"
+    assert one.blame_heading == "+834 ms (x4.61) in a step"
+    change, share, kernel, how = one.blame[0]
+    assert (change, share, kernel) == ("+302 ms", "36 %", "sm80_xmma_wgrad f32 32x32x8 idx")
+    assert how.startswith("replaced sm90_xmma_wgrad tf32")
+    assert [row.tone for row in one.rows] == ["bad", "bad", "bad", "doubtful"]
+
+
+def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
+    broken = Expectation(
+        "t", "cycles", "", "a / b", None, 0.5, Outcome.BROKEN, "beyond", 0.7, 0.69, 0.71
+    )
+    made = run_of(Outcome.UNCHANGED)
+    found = of(Run(1, "", "", made.measurements, made.verdicts, (broken,)))
+    assert found.tone == "bad"
+    assert "1 expectation broken" in found.headline
+    assert found.expected[0].cells[-1] == "broken"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (
+            Outcome.REGRESSED,
+            [
+                "pytest 'a.py::test_step[0]' --gpuperf-kernels always",
+                'gpuperf update-baseline run.json --reason "..."',
+            ],
+        ),
+        (Outcome.IMPROVED, ['gpuperf update-baseline run.json --reason "..."']),
+        (Outcome.INCONCLUSIVE, ["gpuperf record --processes 5 -- 'a.py::test_step[0]'"]),
+        (
+            Outcome.NO_BASELINE,
+            [
+                "gpuperf record --processes 5 -- 'a.py::test_step[0]'",
+                'gpuperf update-baseline --reason "first baseline"',
+            ],
+        ),
+        (Outcome.UNCHANGED, []),
+    ],
+)
+def test_what_to_do_next_follows_from_the_verdicts(outcome: Outcome, expected: list[str]) -> None:
+    assert commands(of(run_of(outcome))) == expected
+
+
+def test_figures_that_lack_metrics_have_the_command_that_collects_them() -> None:
+    found = of(run_of(Outcome.UNCHANGED), incomplete=True)
+    assert commands(found) == [
+        "pytest 'a.py::test_step[0]' --gpuperf-metrics paper --gpuperf-kernels always "
+        "--gpuperf-report report.html"
+    ]
+
+
+def test_metrics_that_do_not_exist_are_named_once_with_their_reason() -> None:
+    found = of(committed("cpu-meddpm.json"))
+    assert len(found.notes) == len(set(found.notes)) >= 1
+    assert all(note.startswith("Unsupported: ") for note in found.notes)

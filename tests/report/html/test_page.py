@@ -1,0 +1,207 @@
+"""The page: one file, no request, and nothing from outside is ever markup or code."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.blame import blame
+from pytest_gpuperf.model import Device, KernelBlame, KernelTable, Launch, Outcome
+from pytest_gpuperf.report.html.launched import MOST_LAUNCHES
+from pytest_gpuperf.report.html.page import in_script, page
+from tests.examples import kernels_changed, measurement, run, verdict
+from tests.kernel_steps import NAMING, table
+from tests.report.html.pages import COMMITTED, committed, full
+from tests.report.html.test_figures import KEYS
+
+ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
+_VOID = {"meta", "link", "img", "br"}
+
+
+class Structure(HTMLParser):
+    """The elements of a page, its ids, and whether all are closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] == "script":
+            self.scripts[-1] += data
+
+    def attributes(self, name: str) -> list[str]:
+        return [value for _, found in self.elements if (value := found.get(name)) is not None]
+
+    @property
+    def tags(self) -> list[str]:
+        return [tag for tag, _ in self.elements]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_every_figure_of_a_committed_run_has_its_place(name: str) -> None:
+    found = Structure(page(committed(name), name))
+    ids = found.attributes("id")
+    assert [identity for identity in ids if identity in KEYS] == KEYS
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_the_page_asks_nothing_of_the_network(name: str) -> None:
+    found = Structure(page(committed(name), name))
+    assert not {"iframe", "object", "embed", "form", "base", "audio", "video"} & set(found.tags)
+    addresses = [*found.attributes("src"), *found.attributes("href")]
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+
+
+def test_only_the_page_s_own_script_and_style_may_run() -> None:
+    text = page(committed("h200-paper-set.json"))
+    (policy,) = re.findall('Content-Security-Policy" content="([^"]*)"', text)
+    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(policy).split(";"))
+    assert rules["default-src"] == "'none'"
+    data, *scripts = Structure(text).scripts
+    json.loads(data)
+    assert rules["script-src"].split() == [_hash(script) for script in scripts]
+    (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+    assert rules["style-src"] == _hash(style)
+    assert "unsafe" not in policy
+    assert not [name for _, found in Structure(text).elements for name in found if name[:2] == "on"]
+    assert not Structure(text).attributes("style")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_eight_configurations_with_everything_take_less_than_3_mb() -> None:
+    assert len(page(full(8), "run.json").encode()) < 3_000_000
+
+
+def hostile(text: str) -> str:
+    """The page of a run in which everything that is text is `text`."""
+    before = table(("conv", 900.0), ("silu", 600.0))
+    found = blame(before, table(("conv", 900.0)), NAMING)
+    entries = tuple(replace(entry, short=text, formerly=text) for entry in found.entries)
+    kernels = KernelTable(
+        (text,), (), (Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1000.0),), 0.0, text
+    )
+    measured = measurement(
+        {"cycles": [1.0], "ipc": [1.0], "step_time": [1.0]},
+        test=text,
+        name=text,
+        suite=text,
+        configuration=text,
+        process=text,
+        workload={text: text},
+        phases={text: {"cycles": [1.0]}},
+        unsupported={"dram_throughput": text},
+        device=Device(text, text, text, text),
+        software={text: text},
+        settings={text: text},
+        kernels=kernels,
+    )
+    made = run(
+        [measured, replace(measured, configuration="baseline", test="other")],
+        [
+            verdict(test=text, name=text, detail=text, reason=text),
+            verdict("dram_throughput", Outcome.UNSUPPORTED, test=text, name=text, detail=text),
+            kernels_changed(text, test=text, name=text),
+        ],
+        [KernelBlame(text, text, replace(found, entries=entries))],
+    )
+    return page(replace(made, command=text, created=text), text)
+
+
+def shape(text: str) -> list[str]:
+    return Structure(text).tags
+
+
+def test_nothing_from_outside_is_markup_or_code() -> None:
+    plain, attacked = hostile("x"), hostile(ATTACK)
+    assert "alert(1)" in attacked
+    assert "img" not in shape(attacked)
+    assert "<script>alert" not in attacked
+    assert "{{7*7}}" in attacked
+    assert "49" not in "".join(re.findall(r"alert\(2\)[^<]{0,40}", attacked))
+    # A command is shown word by word, and this one has blanks.
+    extra = ATTACK.count(" ")
+    assert shape(attacked).count("script") == shape(plain).count("script") == 3
+    assert len(shape(attacked)) - len(shape(plain)) <= 20 * extra
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.text(st.characters(), min_size=1, max_size=30))
+def test_no_name_changes_the_layout(name: str) -> None:
+    tags = [tag for tag in shape(hostile(name)) if tag != "span"]
+    assert tags == [tag for tag in shape(hostile("x")) if tag != "span"]
+
+
+@pytest.mark.parametrize("text", [ATTACK, "<!--<script>", "\u2028\u2029", "]]>", "\ud800", "\x00"])
+def test_json_in_a_script_is_no_html_and_says_the_same(text: str) -> None:
+    found = in_script({"text": text})
+    assert not set("<>&\u2028\u2029") & set(found)
+    assert json.loads(found) == {"text": text}
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_what_is_no_number_is_no_json(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        in_script([number])
+
+
+def test_half_a_surrogate_pair_can_be_written() -> None:
+    hostile("conv\ud800").encode("utf-8")
+
+
+def test_a_run_of_huge_and_of_tiny_numbers_is_shown() -> None:
+    numbers: dict[str, Any] = {"cycles": [1.7e308], "ipc": [5e-324], "step_time": [0.0]}
+    launches = tuple(Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1.7e308) for _ in range(3))
+    text = page(run([measurement(numbers, kernels=KernelTable(("a",), (), launches, 0.0))]))
+    json.loads(Structure(text).scripts[0])
+
+
+def test_a_run_without_measurements_says_so() -> None:
+    assert "The run has no measurements" in page(run([]))
+
+
+def test_a_run_of_a_hundred_thousand_hostile_kernels_stays_small() -> None:
+    count = 100_000
+    names = tuple(f"{ATTACK} {number}" for number in range(count))
+    launches = tuple(
+        Launch(number, "kernel", (1, 1, 1), (1, 1, 1), 100.0, (1.0, 2.0)) for number in range(count)
+    )
+    kernels = KernelTable(names, ("active_cycles", "instructions"), launches, 0.0)
+    text = page(run([measurement(kernels=kernels)]))
+    assert len(text) < 1_500_000
+    assert f"{count - MOST_LAUNCHES:,} shorter ones are left out" in text
+    assert shape(text).count("script") == 3
+
+
+def test_the_commands_name_the_run() -> None:
+    text = html.unescape(page(committed("h200-tf32-broken.json.xz"), "runs/my run.json"))
+    words = re.sub("<[^>]*>", "", text)
+    assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
