@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_gpuperf.derived import mix
-from pytest_gpuperf.derived.mix import (
-    PAPER_CLASSES,
-    PIPES,
-    SASS,
-    InstructionMix,
-    Mix,
-)
+from pytest_gpuperf.derived.classes import PAPER_CLASSES, PIPES, SASS
+from pytest_gpuperf.derived.mix import InstructionMix, Mix
 from pytest_gpuperf.report.html import missing
 from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity
 from pytest_gpuperf.report.html.launched import short_name
