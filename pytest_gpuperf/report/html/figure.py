@@ -11,6 +11,9 @@ from pytest_gpuperf.report import numbers
 RATIO = "ratio"
 """The unit of a value that is relative to another: "x0.18"."""
 
+_MICROSECONDS = 1e5
+"""Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
@@ -24,6 +27,8 @@ class Quantity:
         """As people read it."""
         if self.unit == RATIO:
             return f"x{self.value:.3g}"
+        if self.unit == "ns" and 0 < abs(self.value) < _MICROSECONDS:
+            return f"{numbers.value(self.value / 1e3, '')} us"
         return numbers.value(self.value, self.unit)
 
 

@@ -87,6 +87,14 @@ class Opened:
     def __exit__(self, *_: object) -> None:
         self._context.close()
 
+    def until(self, condition: str) -> None:
+        """Waits for a condition. The page's policy lets no condition be made of a string in it."""
+        for _ in range(100):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"not so after 5 s: {condition}")
+
     def count(self, selector: str) -> int:
         """How many elements there are."""
         return self.page.locator(selector).count()
@@ -110,7 +118,8 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(
     name: str, browser: Browser, files: dict[str, Path]
 ) -> None:
     with Opened(browser, files[name], DESK, "light") as opened:
-        expected = json.loads(opened.page.inner_text("#drawings") or "[]")
+        expected = json.loads(opened.page.inner_text("#drawings"))
+        assert len(expected) >= 3
         for drawing in expected:
             assert opened.count(f"#{drawing['key']} .plot svg") == len(drawing["panels"])
             drawn = opened.count(f"#{drawing['key']} .plot svg path")
@@ -131,21 +140,32 @@ def test_a_full_run_leaves_no_figure_without_a_chart(
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCHEMES)
-@pytest.mark.parametrize("name", ["h200-tf32-broken.json.xz", "full"])
 def test_nobody_is_locked_out(
-    name: str, width: int, scheme: str, browser: Browser, files: dict[str, Path], axe: str
+    width: int, scheme: str, browser: Browser, files: dict[str, Path], axe: str
 ) -> None:
-    with Opened(browser, files[name], width, scheme) as opened:
+    with Opened(browser, files["h200-tf32-broken.json.xz"], width, scheme) as opened:
         opened.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-        opened.page.evaluate(axe)
-        found = opened.page.evaluate("axe.run(document)")
-        assert len(found["passes"]) > 20
-        serious = [
-            (fault["id"], fault["nodes"][0]["html"])
-            for fault in found["violations"]
-            if fault["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
+        assert serious_faults(opened, axe) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESK, "light")])
+def test_nobody_is_locked_out_of_any_figure(
+    width: int, scheme: str, browser: Browser, files: dict[str, Path], axe: str
+) -> None:
+    with Opened(browser, files["full"], width, scheme) as opened:
+        assert serious_faults(opened, axe) == []
+
+
+def serious_faults(opened: Opened, axe: str) -> list[tuple[str, str]]:
+    """What axe finds serious or critical: the rule, and the first element."""
+    opened.page.evaluate(axe)
+    found = opened.page.evaluate("axe.run(document)")
+    assert len(found["passes"]) > 20
+    return [
+        (fault["id"], fault["nodes"][0]["html"])
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+    ]
 
 
 @pytest.mark.parametrize("width", [PHONE, 768, DESK])
@@ -183,7 +203,7 @@ def test_a_hostile_name_is_text_in_the_tooltip_too(
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
         assert box is not None
-        opened.page.mouse.move(box["x"] + 60, box["y"] + 26)
+        opened.page.mouse.move(box["x"] + 200, box["y"] + 18)
         opened.page.wait_for_selector(".tip", state="visible")
         assert "<img src=x" in opened.page.inner_text(".tip")
         assert opened.count("img") == 0
@@ -206,7 +226,7 @@ def test_on_paper_charts_are_light_and_as_wide_as_the_sheet(
     with Opened(browser, files["full"], DESK, "dark") as opened:
         opened.page.emulate_media(media="print", color_scheme="dark")
         opened.page.set_viewport_size({"width": 718, "height": 1000})
-        opened.page.wait_for_function(
+        opened.until(
             "[...document.querySelectorAll('.plot svg')].every(svg => svg.clientWidth <= 718)"
         )
         ink = opened.page.evaluate("document.querySelector('#work svg text').getAttribute('fill')")
@@ -222,5 +242,5 @@ def test_charts_follow_the_scheme_that_is_switched_on(
     with Opened(browser, files["full"], DESK, "light") as opened:
         light = opened.page.evaluate(script)
         opened.page.emulate_media(color_scheme="dark")
-        opened.page.wait_for_function(f"{script} !== {json.dumps(light)}")
+        opened.until(f"{script} !== {json.dumps(light)}")
         assert opened.complaints == []

@@ -119,9 +119,10 @@ def longest(subjects: Sequence[Subject]) -> Figure:
             )
             rows.append((subject.label, others.name, others.family, *_counted(others, total), ""))
         if found and total and not said:
+            launches = found[0].launches
             said = (
                 f"{found[0].name} takes {100 * found[0].duration / total:.0f} % of the kernels' "
-                f"time in {subject.label}, in {found[0].launches:,} launches."
+                f"time in {subject.label}, in {launches:,} launch{'es' if launches != 1 else ''}."
             )
     return Figure(
         key="kernels",
