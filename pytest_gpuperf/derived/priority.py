@@ -141,8 +141,8 @@ def _narrowed(table: KernelTable) -> Iterator[str]:
     lacking = [unit for unit in ("sm_throughput", MEMORY) if unit not in table.metrics]
     if lacking:
         yield (
-            f"without {' and '.join(lacking)}, another unit may limit a kernel, which then can gain "
-            "less than is said here"
+            f"without {' and '.join(lacking)}, another unit may limit a kernel, which then can "
+            "gain less than is said here"
         )
 
 
