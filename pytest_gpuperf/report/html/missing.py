@@ -14,17 +14,20 @@ WINDOW = "--gpuperf-protocol paper-window"
 def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bool = False) -> str:
     """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
 
-    `per_kernel` asks for values of each kernel, not of the whole step.
+    `per_kernel` asks for values of each kernel, not of the whole step. Where some are there, those
+    that no flag would collect on these architectures are not missed.
     """
     absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
-    if not absent:
-        return ""
     reasons = {
         unsupported.metric: unsupported.reason
         for subject in subjects
         for measurement in subject.measurements
         for unsupported in measurement.unsupported
     }
+    if len(absent) < len(names):
+        absent = [name for name in absent if name in reasons or _exists(subjects, name)]
+    if not absent:
+        return ""
     told = [f"{name} ({reasons[name]})" for name in absent if name in reasons]
     wanted = [name for name in absent if name not in reasons]
     parts = [f"not available here: {'; '.join(told)}"] if told else []
@@ -34,6 +37,11 @@ def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bo
         of = " of each kernel" if per_kernel else ""
         parts.append(f"this run has no {', '.join(wanted)}{of}{by}")
     return _sentence("; ".join(parts))
+
+
+def collectable(text: str) -> bool:
+    """Whether what is missing, as the functions here say it, is collected by a flag."""
+    return "measure with" in text
 
 
 def kernels(subjects: Sequence[Subject]) -> str:
@@ -49,6 +57,14 @@ def _set_flag(names: Sequence[str]) -> str:
         if set(names) <= set(members):
             return f"--gpuperf-metrics {name}"
     return ""
+
+
+def _exists(subjects: Sequence[Subject], name: str) -> bool:
+    """Whether one of the architectures that were measured has it, as far as the catalogue knows."""
+    metric = catalogue().metrics.get(name)
+    return metric is None or any(
+        not metric.hardware or metric.hardware_name(subject.device.arch) for subject in subjects
+    )
 
 
 def _has(subject: Subject, metric: str, per_kernel: bool) -> bool:

@@ -74,7 +74,7 @@
     const stacked = drawing.shape === "stack";
     const lanes = stacked ? 1 : panel.series.length;
     const longest = Math.max(...panel.names.map((name) => name.length));
-    const above = longest > (width < 500 ? 18 : 26);
+    const above = longest > (width < 360 ? 10 : width < 500 ? 18 : 26);
     const lane = stacked ? 30 : BAR;
     const slot = lanes * lane + GAP + (above ? 18 : 0);
     const totals = panel.names.map((_, at) => {
@@ -85,7 +85,7 @@
     return {
       height: panel.names.length * slot + 30,
       option: {
-        grid: { left: 2, right: stacked ? 14 : 78, top: 4, bottom: 2, containLabel: true },
+        grid: { left: 2, right: stacked ? 18 : 66, top: 4, bottom: 2, containLabel: true },
         xAxis: {
           type: "value", max: drawing.most === null ? undefined : drawing.most,
           interval: drawing.most === null ? undefined : drawing.most / 4, splitNumber: 3,

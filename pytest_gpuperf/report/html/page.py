@@ -21,7 +21,7 @@ from urllib.parse import quote
 from pytest_gpuperf import __version__
 from pytest_gpuperf.model import Run
 from pytest_gpuperf.report import table
-from pytest_gpuperf.report.html import chart, figure, overview, spreadsheet
+from pytest_gpuperf.report.html import chart, figure, missing, overview, spreadsheet
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.subject import Subject, subjects
 
@@ -51,7 +51,7 @@ def page(run: Run, file: str = "") -> str:
     """The report of `run` as HTML. `file` is where the run is saved, for the commands to type."""
     found = subjects(run)
     figures = all_figures(found)
-    incomplete = any(one.missing for one in figures)
+    incomplete = any(missing.collectable(one.missing) for one in figures)
     drawings = {one.key: chart.drawing(one) for one in figures}
     charts = [drawing for drawing in drawings.values() if drawing is not None]
     style, scripts = _style(), _scripts()

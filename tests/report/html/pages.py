@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from pytest_gpuperf import runs
+from pytest_gpuperf.derived.classes import PIPES, SASS
+from pytest_gpuperf.derived.roofline import OPCODES
 from pytest_gpuperf.model import KernelTable, Launch, Measurement, Run, Sample
 
 DOCS = Path(__file__).parents[3] / "docs" / "runs"
@@ -38,6 +40,13 @@ _SASS = {
     "sass_dmul": 0.0, "sass_dfma": 0.0, "tensor_ops_fp16": 0.0, "tensor_ops_bf16": 0.0,
     "tensor_ops_fp8": 0.0,
 }  # fmt: skip
+# What this architecture may not have is there too, and counts nothing.
+_PIPES |= {name: 0.0 for name in PIPES if name not in _PIPES}
+_SASS |= {
+    name: 0.0
+    for name in (*SASS, *(name for weights in OPCODES.values() for name in weights))
+    if name not in _SASS
+}
 _TENSOR = 0.05
 """Of the chip's TF32 operations per nanosecond and per cent of the tensor cores' utilization."""
 

@@ -17,7 +17,7 @@ from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.launched import MOST_LAUNCHES, MOST_NAMES, bounded, by_kernel
 from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.html.wording import of_each
-from tests.examples import measurement, run
+from tests.examples import H200, measurement, run
 from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
@@ -63,6 +63,7 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing(name: str) -> N
 def test_a_full_run_draws_every_figure() -> None:
     for figure in figures(full(4)).values():
         assert chart.drawing(figure) is not None, figure.key
+        assert not figure.missing, figure.key
 
 
 @pytest.mark.parametrize("found", [*map(committed, COMMITTED), full(4)], ids=[*COMMITTED, "full"])
@@ -171,6 +172,13 @@ def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
     assert missing.metrics(found, metrics) == (
         "Not available here: stall_long_scoreboard (no such counter on sm70)"
     )
+
+
+def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() -> None:
+    names = ("stall_long_scoreboard", "cycles")
+    old = replace(H200, arch="sm70")
+    assert missing.metrics(subjects(run([measurement(device=old)])), names) == ""
+    assert "stall_long_scoreboard" in missing.metrics(subjects(run([measurement()])), names)
 
 
 def test_the_paper_stands_beside_what_was_measured() -> None:

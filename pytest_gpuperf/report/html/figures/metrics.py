@@ -59,7 +59,6 @@ def utilisation(subjects: Sequence[Subject]) -> Figure:
         "figure 10",
         subjects,
         ("tensor_utilization", "fma_utilization", "int_alu_utilization", "sm_throughput"),
-        most=100.0,
     )
 
 
@@ -77,7 +76,6 @@ def memory(subjects: Sequence[Subject]) -> Figure:
         "figure 11",
         subjects,
         ("l1_hit_rate", "l2_hit_rate", "dram_throughput"),
-        most=100.0,
     )
 
 
@@ -135,7 +133,6 @@ def _figure(
     metrics: Sequence[str],
     *,
     relative: bool = False,
-    most: float | None = None,
 ) -> Figure:
     """A chart per metric, a bar per configuration, the paper's beside it.
 
@@ -171,7 +168,6 @@ def _figure(
             values=(shown, *drawn),
             panel="metric",
             published=tuple(drawn),
-            most=most,
         )
         if rows
         else None,
