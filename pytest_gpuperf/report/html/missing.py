@@ -14,8 +14,8 @@ WINDOW = "--gpuperf-protocol paper-window"
 def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bool = False) -> str:
     """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
 
-    `per_kernel` asks for values of each kernel, not of the whole step. Where some are there, those
-    that no flag would collect on these architectures are not missed.
+    `per_kernel` asks for values of each kernel, not of the whole step. What these architectures do
+    not have is missed only where they have none of the metrics.
     """
     absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
     reasons = {
@@ -24,8 +24,11 @@ def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bo
         for measurement in subject.measurements
         for unsupported in measurement.unsupported
     }
-    if len(absent) < len(names):
-        absent = [name for name in absent if name in reasons or _exists(subjects, name)]
+    possible = [name for name in absent if name in reasons or _exists(subjects, name)]
+    if absent and not possible and len(absent) == len(names) and subjects:
+        archs = " and ".join(dict.fromkeys(subject.device.arch for subject in subjects))
+        return f"Not available here: {archs} does not have {', '.join(absent)}"
+    absent = possible if subjects else absent
     if not absent:
         return ""
     told = [f"{name} ({reasons[name]})" for name in absent if name in reasons]

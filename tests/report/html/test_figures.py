@@ -176,8 +176,11 @@ def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
 
 def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() -> None:
     names = ("stall_long_scoreboard", "cycles")
-    old = replace(H200, arch="sm70")
-    assert missing.metrics(subjects(run([measurement(device=old)])), names) == ""
+    old = subjects(run([measurement(device=replace(H200, arch="sm70"))]))
+    assert missing.metrics(old, names) == ""
+    assert missing.metrics(old, names[:1]) == (
+        "Not available here: sm70 does not have stall_long_scoreboard"
+    )
     assert "stall_long_scoreboard" in missing.metrics(subjects(run([measurement()])), names)
 
 
