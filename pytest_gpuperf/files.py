@@ -12,8 +12,8 @@ import json
 import lzma
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
+
+_TICK = 1.0
+"""Seconds between two words of who waits for a lock."""
 
 COMPRESSED = ".xz"
 """A file whose name ends so is compressed: campaigns and kernel tables are kept for long."""
@@ -194,21 +197,30 @@ class Locked(Exception):
 
 
 @contextmanager
-def locked(name: str, *, wait: bool = True) -> Iterator[None]:
+def locked(
+    name: str, *, wait: bool = True, tick: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Holds the lock `name` (a file's path, a device's identity) against other processes.
 
-    Without `wait`, raises Locked when another process holds it. Lock files live in the temporary
-    folder, so that none lies beside a baseline in a repository.
+    Without `wait`, raises Locked when another process holds it; otherwise `tick` is called about
+    every second until that one lets go. Lock files live in the temporary folder, so that none lies
+    beside a baseline in a repository.
     """
     from filelock import FileLock, Timeout
 
     folder = Path(tempfile.gettempdir()) / f"gpuperf-locks-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = FileLock(folder / (hashlib.sha256(name.encode()).hexdigest()[:16] + ".lock"))
-    try:
-        lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        raise Locked(name) from None
+
+    def acquired(timeout: float) -> bool:
+        with suppress(Timeout):
+            lock.acquire(timeout=timeout)
+        return bool(lock.is_locked)
+
+    while not acquired(_TICK if wait else 0):
+        if not wait:
+            raise Locked(name)
+        tick()
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpuperf import arch, baselines, blaming
 from pytest_gpuperf.collect.base import Phases, Plan, Work, no_reset
+from pytest_gpuperf.display import Display
 from pytest_gpuperf.errors import (
     CountersUnavailable,
     GpuperfError,
@@ -63,6 +64,7 @@ class GpuPerf:
         records: Records,
         measured: Measured,
         judging: Judging,
+        display: Display,
     ) -> None:
         self._settings = settings
         self._instrument = instrument
@@ -70,6 +72,7 @@ class GpuPerf:
         self._records = records
         self._measured = measured
         self._judging = judging
+        self._display = display
         self._config = config
         self._phases = Phases()
 
@@ -126,27 +129,28 @@ class GpuPerf:
             metrics=catalogue().selected(subject.metric_set),
             rounds=traits.rounds or self._settings.rounds,
         )
-        work = Work(step, self._phases, reset or no_reset, traits.nodeid, name)
-        try:
-            measurements = self._instrument.measure(subject, work, plan)
-        except CountersUnavailable as error:
-            pytest.fail(f"gpuperf: {error}", pytrace=False)
-        judged = (
-            self._judging.settle(traits, measurements)
-            if self._settings.judge
-            else Judged(measurements, ())
-        )
-        if self._wants_kernels(judged):
-            first, *others = judged.measurements
-            first = self._instrument.with_kernels(first, work, plan)
-            judged = replace(judged, measurements=(first, *others))
-        if self._settings.timeline == "always":
-            first, *others = judged.measurements
-            first = self._instrument.with_timeline(first, work)
-            judged = replace(judged, measurements=(first, *others))
-        judged = blaming.blamed(judged, self._settings, self.device)
-        if self._settings.protocol == PAPER_WINDOW:
-            judged = self._with_window(judged, work)
+        work = Work(step, self._phases, reset or no_reset, traits.nodeid, name, self._display)
+        with self._display.of(_title(subject)):
+            try:
+                measurements = self._instrument.measure(subject, work, plan)
+            except CountersUnavailable as error:
+                pytest.fail(f"gpuperf: {error}", pytrace=False)
+            judged = (
+                self._judging.settle(traits, measurements)
+                if self._settings.judge
+                else Judged(measurements, ())
+            )
+            if self._wants_kernels(judged):
+                first, *others = judged.measurements
+                first = self._instrument.with_kernels(first, work, plan)
+                judged = replace(judged, measurements=(first, *others))
+            if self._settings.timeline == "always":
+                first, *others = judged.measurements
+                first = self._instrument.with_timeline(first, work)
+                judged = replace(judged, measurements=(first, *others))
+            judged = blaming.blamed(judged, self._settings, self.device)
+            if self._settings.protocol == PAPER_WINDOW:
+                judged = self._with_window(judged, work)
         self._records.judged.append(judged)
         self._config.hook.pytest_gpuperf_judged(
             config=self._config, measurement=measurements[0], verdicts=judged.verdicts
@@ -217,7 +221,8 @@ class GpuPerf:
         lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
         if lacking and not self._settings.require_counters:
             pytest.skip(f"gpuperf: {lacking}")
-        found = self._judging.expect(known, comparison, over, under, (above, below))
+        with self._display.of(messages.name_of_test(self._traits.nodeid)):
+            found = self._judging.expect(known, comparison, over, under, (above, below))
         if found.reason == "both-zero":
             pytest.skip(f"gpuperf: {expectations.line(found)}")
         if lacking:
@@ -252,6 +257,14 @@ class GpuPerf:
 
     def _command(self) -> str:
         return shlex.join(selection(self._config.invocation_params.args))
+
+
+def _title(subject: Subject) -> str:
+    """What is measured, in a few words: the test, its configuration, the measurement."""
+    test = messages.name_of_test(subject.test)
+    named = subject.configuration in test or not subject.configuration
+    configured = test if named else f"{test} ({subject.configuration})"
+    return configured if subject.name == STEP else f"{configured}, {subject.name}"
 
 
 def traits_of(item: pytest.Item) -> TestTraits:

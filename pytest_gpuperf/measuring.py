@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_gpuperf.collect.base import (
     Collector,
     KernelCollector,
     Plan,
+    Progress,
     TimelineCollector,
     WindowCollector,
     Work,
@@ -111,7 +113,7 @@ class Instrument:
         source = self._source
         if isinstance(source, RecordedRun) or not isinstance(source, KernelCollector):
             return measurement
-        with files.locked(f"device {self.device.identity}"):
+        with self._alone(work.progress):
             watch = Stopwatch()
             kernels = source.kernels(work, plan.metrics)
             seconds = watch.lap()
@@ -163,8 +165,20 @@ class Instrument:
         source = self._source
         if isinstance(source, RecordedRun) or not isinstance(source, WindowCollector):
             return None
-        with files.locked(f"device {self.device.identity}"):
+        with self._alone(work.progress):
             return source.window(work)
+
+    @contextmanager
+    def _alone(self, progress: Progress) -> Iterator[None]:
+        """Holds the device: two measurements at once on one GPU would measure each other."""
+        name = f"device {self.device.identity}"
+        with ExitStack() as held:
+            try:
+                held.enter_context(files.locked(name, wait=False))
+            except files.Locked:
+                progress.begins("waiting for another measurement on this device")
+                held.enter_context(files.locked(name, tick=progress.goes_on))
+            yield
 
     def _measure(
         self, collector: Collector, subject: Subject, work: Work, plan: Plan
@@ -172,8 +186,7 @@ class Instrument:
         begun = clock.now()
         on_gpu = self.device.arch != arch.CPU
         if on_gpu and self._guarded:
-            # Two measurements at once on one GPU would measure each other.
-            with files.locked(f"device {self.device.identity}"):
+            with self._alone(work.progress):
                 for _ in range(_ATTEMPTS):
                     before = guard.read(parent=self._parent)
                     collected = collector.collect(work, plan)

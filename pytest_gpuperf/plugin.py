@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from pytest_gpuperf import hooks, options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.errand import Errand
+    from pytest_gpuperf.display import Display, Outlet
     from pytest_gpuperf.fixture import GpuPerf, Records
     from pytest_gpuperf.ledger import Ledger
     from pytest_gpuperf.measured import Measured
@@ -34,6 +36,7 @@ _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
 _REPEATS: pytest.StashKey[Repeats] = pytest.StashKey()
 _ASKED_FOR: pytest.StashKey[str | None] = pytest.StashKey()
+_DISPLAY: pytest.StashKey[Display] = pytest.StashKey()
 _PARENT: pytest.StashKey[int | None] = pytest.StashKey()
 _ERRAND: pytest.StashKey[Errand | None] = pytest.StashKey()
 
@@ -129,7 +132,7 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     traits = fixture.traits_of(item)
     judging = Judging(settings, instrument.device, None if settings.replay else _repeats(config))
     return fixture.GpuPerf(
-        config, settings, instrument, traits, records, _measured(config), judging
+        config, settings, instrument, traits, records, _measured(config), judging, _display(config)
     )
 
 
@@ -249,7 +252,7 @@ def _instrument(config: pytest.Config) -> Instrument:
             settings.root,
             offered,
             config.stash[_PARENT],
-            rerun=Errands(_invocation(config), settings.time_limit, _say(config)),
+            rerun=Errands(_invocation(config), settings.time_limit, _display(config)),
             task=config.stash[_ERRAND],
         )
         if settings.protocol == "paper-window":
@@ -292,7 +295,7 @@ def _repeats(config: pytest.Config) -> Repeats:
         from pytest_gpuperf.repeats import Repeats
 
         settings = config.stash[_SETTINGS]
-        config.stash[_REPEATS] = Repeats(_invocation(config), settings.time_limit, _say(config))
+        config.stash[_REPEATS] = Repeats(_invocation(config), settings.time_limit, _display(config))
     return config.stash[_REPEATS]
 
 
@@ -307,19 +310,54 @@ def _invocation(config: pytest.Config) -> Invocation:
     return Invocation(tuple(map(str, arguments)), Path(folder), distributed)
 
 
-def _say(config: pytest.Config) -> Callable[[str], None]:
-    """Prints a line at once, past the capture of output: a repeat of a long test takes minutes."""
+def _display(config: pytest.Config) -> Display:
+    """Shows what is being measured."""
+    if _DISPLAY not in config.stash:
+        from pytest_gpuperf.display import Display
+
+        config.stash[_DISPLAY] = Display(_outlet(config))
+    return config.stash[_DISPLAY]
+
+
+def _outlet(config: pytest.Config) -> Outlet:
+    """Where it is shown, past the capture of output."""
+    from pytest_gpuperf.display import Below, Nowhere, Occasional
+
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    # A worker of xdist has no reporter. What a process prints that we started, nobody reads.
+    if reporter is None or config.get_verbosity() < 0 or config.stash[_ASKED_FOR] is not None:
+        return Nowhere()
+
+    def columns() -> int:
+        with _uncaptured(config):  # the size is asked of stdout
+            return int(reporter._tw.fullwidth)
+
+    def write(text: str) -> None:
+        with _uncaptured(config):
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     def say(text: str) -> None:
-        reporter = config.pluginmanager.getplugin("terminalreporter")
-        capture = config.pluginmanager.getplugin("capturemanager")
-        if reporter is None or config.get_verbosity() < 0:
-            return
-        with capture.global_and_fixture_disabled() if capture else nullcontext():
+        with _uncaptured(config):
             reporter.ensure_newline()
-            reporter.write_line(f"gpuperf: {text}")
+            reporter.write_line(text)
 
-    return say
+    if reporter.isatty and os.environ.get("TERM", "dumb") != "dumb" and not _others_print(config):
+        return Below(write, columns, lambda: int(reporter._tw.width_of_current_line))
+    return Occasional(say, columns)
+
+
+def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()
+
+
+def _others_print(config: pytest.Config) -> bool:
+    """Whether what tests print, or log, appears while they run: then no line can be erased."""
+    logged = config.pluginmanager.hasplugin("logging") and (
+        config.getini("log_cli") or config.getoption("log_cli_level") is not None
+    )
+    return bool(logged) or config.getoption("capture", "no") not in ("fd", "sys")
 
 
 def _ledger(config: pytest.Config) -> Ledger:

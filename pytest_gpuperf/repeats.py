@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf import fresh
+from pytest_gpuperf.collect.base import Progress, each
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model import Measurement
 
@@ -45,6 +46,7 @@ class Invocation:
         time_limit: float | None = None,
         under: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> fresh.Finished:
         """Runs the test with this node id, and no other, in a fresh process.
 
@@ -58,18 +60,17 @@ class Invocation:
                 under=under,
                 time_limit=time_limit,
                 environment={**(environment or {}), _VARIABLE: json.dumps(test)},
+                tick=lambda _: tick(),
             )
 
 
 class Errands:
     """Sends fresh processes on errands. A `collect.errand.Rerun`."""
 
-    def __init__(
-        self, invocation: Invocation, time_limit: float, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, invocation: Invocation, time_limit: float, progress: Progress) -> None:
         self._invocation = invocation
         self._time_limit = time_limit
-        self._say = say
+        self._progress = progress
 
     def __call__(
         self,
@@ -83,28 +84,29 @@ class Errands:
 
         Raises MeasurementError when it takes longer than the time limit.
         """
-        profiler = f" under {Path(under[0]).name}" if under else ""
-        self._say(f"running {test} in a fresh process{profiler}")
+        profiler = Path(under[0]).name if under else ""
+        # Only what counts by itself is sent without a profiler: the paper's window.
+        self._progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         finished = self._invocation.alone(
             test,
             time_limit=self._time_limit,
             under=under,
             environment={**(environment or {}), **errand.environment()},
+            tick=self._progress.goes_on,
         )
         if finished.timed_out:
-            raise MeasurementError(_too_long(test, finished, profiler))
+            under_it = f" under {profiler}" if profiler else ""
+            raise MeasurementError(_too_long(test, finished, under_it))
         return finished
 
 
 class Repeats:
     """Measurements of tests in further processes, made when asked for and kept for the session."""
 
-    def __init__(
-        self, invocation: Invocation, time_limit: float, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, invocation: Invocation, time_limit: float, progress: Progress) -> None:
         self._invocation = invocation
         self._time_limit = time_limit
-        self._say = say
+        self._progress = progress
         self._found: dict[str, list[tuple[Measurement, ...]]] = {}
 
     def measurements(self, test: str, name: str, count: int) -> tuple[Measurement, ...]:
@@ -114,12 +116,7 @@ class Repeats:
         measures nothing, or takes longer than the time limit; what was measured before is kept.
         """
         found = self._found.setdefault(test, [])
-        if len(found) < count:
-            self._say(
-                f"{test} is not settled: measuring it in {count - len(found)} "
-                f"fresh process{'es' if count - len(found) > 1 else ''}"
-            )
-        while len(found) < count:
+        for _ in each(self._progress, "not settled, fresh process", count - len(found)):
             found.append(self._repeat(test))
         named = tuple(m for process in found[:count] for m in process if m.name == name)
         if len(named) < count:
@@ -130,7 +127,9 @@ class Repeats:
         return named
 
     def _repeat(self, test: str) -> tuple[Measurement, ...]:
-        finished = self._invocation.alone(test, time_limit=self._time_limit)
+        finished = self._invocation.alone(
+            test, time_limit=self._time_limit, tick=self._progress.goes_on
+        )
         if finished.timed_out:
             raise MeasurementError(_too_long(test, finished))
         run = finished.run

@@ -11,12 +11,13 @@ from pathlib import Path
 import filelock
 import pytest
 
-from pytest_gpuperf import arch, timeline
+from pytest_gpuperf import arch, files, timeline
 from pytest_gpuperf.collect.base import Collected, Phases, Plan, Work
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measuring import PROCESS, Instrument, Subject
 from pytest_gpuperf.model import Conditions, Measurement, Reading, Sample, Timeline, Unsupported
 from tests.examples import H200, TEST
+from tests.heard_progress import Heard
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Library
 
@@ -320,3 +321,34 @@ def test_a_cpu_is_not_locked(tmp_path: Path, locks: Path) -> None:
     )
     measured(collector, tmp_path)
     assert during == [[]]
+
+
+def test_who_waits_for_the_device_says_so(
+    tmp_path: Path, locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the other one lets go, which here is as soon as it hears of it."""
+    monkeypatch.setattr(files, "_TICK", 0.01)
+    instrument = Instrument(ScriptedCollector(CYCLES), tmp_path)
+    instrument.measure(SUBJECT, Work(lambda: None, Phases()), PLAN)
+    (file,) = locks.rglob("*.lock")
+    other = filelock.FileLock(file)
+    heard = Heard()
+
+    class Leaving(Heard):
+        def goes_on(self) -> None:
+            super().goes_on()
+            other.release()
+
+    with other:
+        instrument.measure(
+            SUBJECT, Work(lambda: None, Phases(), progress=Leaving(heard.said)), PLAN
+        )
+    assert heard.said == ["waiting for another measurement on this device", "goes on"]
+
+
+@pytest.mark.usefixtures("locks")
+def test_who_need_not_wait_says_nothing(tmp_path: Path) -> None:
+    heard = Heard()
+    instrument = Instrument(ScriptedCollector(CYCLES), tmp_path)
+    instrument.measure(SUBJECT, Work(lambda: None, Phases(), progress=heard), PLAN)
+    assert heard.said == []

@@ -94,6 +94,45 @@ class PhaseNames:
         """Nothing to note."""
 
 
+class Progress(Protocol):
+    """Told what a measurement is doing, between two executions of the step and never inside one."""
+
+    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+        """One more execution begins, or whatever else the stage consists of.
+
+        `stage` says what is done ("timing") and `place` where in it ("2 of 3"); `left` is how many
+        of about this length are still to come, this one included, None where nobody knows.
+        """
+        ...
+
+    def goes_on(self) -> None:
+        """It still does; called about every second by who waits for something else."""
+        ...
+
+
+class _Silent:
+    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+        pass
+
+    def goes_on(self) -> None:
+        pass
+
+
+SILENT: Progress = _Silent()
+"""For measurements that nobody watches."""
+
+
+def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> Iterator[None]:
+    """`count` executions in a row, each announced as it begins.
+
+    `after` of about the same length follow in other stages; None where nobody knows how many.
+    """
+    for number in range(1, count + 1):
+        left = None if after is None else count - number + 1 + after
+        progress.begins(stage, f"{number} of {count}", left)
+        yield
+
+
 def no_reset() -> None:
     """For a step whose every repetition does the same work anyway."""
 
@@ -109,6 +148,8 @@ class Work:
     """The node id of the test that it is of, for collectors that run the test elsewhere."""
     name: str = STEP
     """The measurement's name within its test."""
+    progress: Progress = SILENT
+    """Told how far a collector has come."""
 
 
 @dataclass(frozen=True)

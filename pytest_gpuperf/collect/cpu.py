@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.arch import portable_device
 from pytest_gpuperf.collect import perf_events
-from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
+from pytest_gpuperf.collect.base import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.fingerprint import cpu_model
 from pytest_gpuperf.model import STEP, Device, Unsupported
@@ -58,14 +58,16 @@ class CpuCollector:
         import torch
 
         started = time.perf_counter()
+        rounds = max(1, min(plan.rounds, _COUNTED_ROUNDS))
+        after = plan.repetitions
         # At least once: the first execution makes gradients and optimizer state.
-        for _ in range(max(1, plan.warmup)):
+        for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + 2 * after):
             work.reset()
             work.step()
-        rounds = max(1, min(plan.rounds, _COUNTED_ROUNDS))
         series: _Series = {}
-        _count(work, rounds, series)
-        series[STEP, "wall_time"] = [_wall_time(work) for _ in range(plan.repetitions)]
+        _count(work, rounds, series, 2 * after)
+        timed = each(work.progress, "timing", plan.repetitions, after)
+        series[STEP, "wall_time"] = [_wall_time(work) for _ in timed]
         unsupported: tuple[Unsupported, ...] = ()
         try:
             series |= _cpu_counters(work, plan.repetitions)
@@ -92,10 +94,13 @@ def _wall_time(work: Work) -> float:
     return (time.perf_counter_ns() - started) / 1e6
 
 
-def _count(work: Work, rounds: int, series: _Series) -> None:
-    """Appends the portable counts of `rounds` executions to `series`, whole step first."""
+def _count(work: Work, rounds: int, series: _Series, after: int) -> None:
+    """Appends the portable counts of `rounds` executions to `series`, whole step first.
+
+    `after` executions follow.
+    """
     phases: list[str] | None = None
-    for _ in range(rounds):
+    for _ in each(work.progress, "counting, round", rounds, after):
         counter = _counted(work)
         found = list(counter.phases)
         if phases is not None and found != phases:
@@ -157,7 +162,7 @@ def _cpu_counters(work: Work, rounds: int) -> _Series:
     series: _Series = {}
     # Opened after the warm-up, which started the threads that are to be counted.
     with perf_events.counting() as counters:
-        for _ in range(rounds):
+        for _ in each(work.progress, "reading CPU counters", rounds):
             _append_cpu_counters(work, counters, series)
     return series
 

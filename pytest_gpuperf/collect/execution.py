@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pytest_gpuperf.collect.base import PhaseNames, Plan, Work
+from pytest_gpuperf.collect.base import PhaseNames, Plan, Work, each
 from pytest_gpuperf.collect.cupti.timing import DeviceTimer
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model import STEP
@@ -31,7 +31,7 @@ def warm_up(work: Work, plan: Plan, timer: DeviceTimer) -> tuple[str, ...]:
     Raises MeasurementError for phases that change from one execution to the next.
     """
     heard: list[tuple[str, ...]] = []
-    for _ in range(max(plan.warmup, 1)):
+    for _ in each(work.progress, "warming up", max(plan.warmup, 1), after=None):
         prepare(work, timer)
         listener = PhaseNames()
         with work.phases.heard_by(listener):
@@ -49,7 +49,7 @@ def warm_up(work: Work, plan: Plan, timer: DeviceTimer) -> tuple[str, ...]:
 def times(work: Work, plan: Plan, timer: DeviceTimer) -> Series:
     """Device and wall-clock times of `plan.repetitions` executions, in ms."""
     series: Series = {}
-    for _ in range(plan.repetitions):
+    for _ in each(work.progress, "timing", plan.repetitions, after=None):
         prepare(work, timer)
         device_ms, wall_ms = timer.timed(work.step)
         series.setdefault((STEP, "step_time"), []).append(device_ms)

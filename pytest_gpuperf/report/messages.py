@@ -64,9 +64,14 @@ def failure(
 
 def subject(measurement: Measurement) -> str:
     """A measurement by its test's name, and its own where it has one."""
-    path, bracket, parameters = measurement.test.partition("[")
-    test = path.rsplit("::", 1)[-1] + bracket + parameters
+    test = name_of_test(measurement.test)
     return test if measurement.name == STEP else f"{test}, {measurement.name},"
+
+
+def name_of_test(nodeid: str) -> str:
+    """The last part of a node id, with its parameters: "test_training_step[tf32]"."""
+    path, bracket, parameters = nodeid.partition("[")
+    return path.rsplit("::", 1)[-1] + bracket + parameters
 
 
 def make_baseline(command: str) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.dispatch import StepCounter, changes_stride_order
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP
+from tests.heard_progress import Heard
 
 PLAN = Plan(metrics=(), rounds=5, repetitions=2, warmup=1)
 FLOATS = 256
@@ -504,3 +505,26 @@ def test_counters_that_stand_still_are_unsupported(monkeypatch: pytest.MonkeyPat
     collected = CpuCollector().collect(Training().work(), PLAN)
     assert "did not run" in collected.unsupported[0].reason
     assert (STEP, "cpu_cycles") not in values(collected)
+
+
+# Progress
+
+
+def test_every_execution_is_announced_before_it_is_prepared() -> None:
+    diary: list[str] = []
+    work = Work(
+        lambda: diary.append("step"),
+        Phases(),
+        lambda: diary.append("reset"),
+        progress=Heard(diary),
+    )
+    CpuCollector().collect(work, Plan((), rounds=5, repetitions=2, warmup=2))
+    announced = [
+        *("warming up 1 of 2 (8)", "warming up 2 of 2 (7)"),
+        *("counting, round 1 of 2 (6)", "counting, round 2 of 2 (5)"),
+        *("timing 1 of 2 (4)", "timing 2 of 2 (3)"),
+        # Where the CPU offers counters of itself.
+        *("reading CPU counters 1 of 2 (2)", "reading CPU counters 2 of 2 (1)"),
+    ]
+    expected = [entry for text in announced for entry in (text, "reset", "step")]
+    assert diary in (expected, expected[:-6])

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pytest_gpuperf.model import PAPER_WINDOW, STEP
 from tests.collect import stand_in_ncu
 from tests.collect.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page
 from tests.examples import H200, measurement, run
+from tests.heard_progress import Heard
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
@@ -292,3 +294,13 @@ def test_kernels_that_cannot_be_counted_say_why(ncu: Ncu) -> None:
     table = collector(ncu).kernels(work(), CORE)
     assert table.launches == ()
     assert "no kernel was profiled" in table.mismatch
+
+
+# Progress
+
+
+def test_executions_are_announced_and_nobody_knows_how_long_ncu_will_take(ncu: Ncu) -> None:
+    ncu.gives(RANGES[0].read_text())
+    heard = Heard()
+    collector(ncu).collect(replace(work(), progress=heard), Plan(CORE, repetitions=1))
+    assert heard.said == ["warming up 1 of 2", "warming up 2 of 2", "timing 1 of 1"]

@@ -17,6 +17,7 @@ from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Device, Metric
 from tests.cupti.fake import Fake, FakeTimer
+from tests.heard_progress import Heard
 
 HOPPER = Device("sm90", "NVIDIA H200", "nvidia-h200")
 METRICS = catalogue().metrics
@@ -289,3 +290,42 @@ def test_without_metrics_no_session_is_opened(collector: CuptiCollector, fake: F
     collected = collector.collect(Step(fake).work, Plan(()))
     assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
     assert not any("Profiler" in line for line in fake.log)
+
+
+# Progress
+
+
+def test_every_execution_is_announced_before_it_is_prepared(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    fake.set("passes", 2)
+    diary: list[str] = []
+    step = Step(fake, ("forward", 1.0))
+
+    def noted() -> None:
+        diary.append("step")
+        step()
+
+    work = Work(noted, step.marks, lambda: diary.append("reset"), progress=Heard(diary))
+    collector.collect(work, plan(rounds=2, repetitions=2, warmup=2))
+    announced = [
+        *("warming up 1 of 2", "warming up 2 of 2", "timing 1 of 2", "timing 2 of 2"),
+        *(
+            f"counting round {number} of 2, pass {done} of 4 ({8 - 4 * (number - 1) - done + 1})"
+            for number in (1, 2)
+            for done in (1, 2, 3, 4)
+        ),
+    ]
+    assert diary == [entry for text in announced for entry in (text, "reset", "step")]
+
+
+def test_without_phases_a_round_has_half_as_many_passes(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    heard = Heard()
+    work = replace(Step(fake).work, progress=heard)
+    collector.collect(work, plan(rounds=2, repetitions=0))
+    assert heard.said[1:] == [
+        "counting round 1 of 2, pass 1 of 1 (2)",
+        "counting round 2 of 2, pass 1 of 1 (1)",
+    ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from pytest_gpuperf.collect.base import Phases, Work
+from pytest_gpuperf.collect.base import SILENT, Phases, Progress, Work
 from pytest_gpuperf.collect.cupti import collector, graphs
 from pytest_gpuperf.collect.cupti.collector import CuptiCollector
 from pytest_gpuperf.collect.cupti.session import RangeSession, Values
@@ -17,6 +17,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Device, KernelTable
 from tests.cupti.fake import Fake, FakeTimer
+from tests.heard_progress import Heard
 
 CYCLES = "sm__cycles_elapsed.max"
 METRICS = tuple(catalogue().metrics[name] for name in ("cycles", "ipc"))
@@ -259,11 +260,14 @@ def test_a_trace_tells_when_the_host_launched() -> None:
 # The collector
 
 
-def kernels(fake: Fake, timer: FakeTimer, step: Callable[[], object]) -> KernelTable:
+def kernels(
+    fake: Fake, timer: FakeTimer, step: Callable[[], object], progress: Progress = SILENT
+) -> KernelTable:
     made = CuptiCollector(
         HOPPER, timer=timer, load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda
     )
-    return made.kernels(Work(step, Phases(), lambda: fake.work(1e6)), METRICS)
+    work = Work(step, Phases(), lambda: fake.work(1e6), progress=progress)
+    return made.kernels(work, METRICS)
 
 
 @pytest.fixture
@@ -330,3 +334,18 @@ def test_metrics_that_cannot_be_counted_are_a_mismatch(
     )
     found = made.kernels(Work(Graph(5).replay, Phases()), (missing,))
     assert found.mismatch == "none of the metrics can be counted here"
+
+
+@pytest.mark.parametrize("kinds", ["kGkkG", "kk"])
+def test_the_trace_and_every_pass_are_announced(
+    kinds: str, fake: Fake, timer: FakeTimer, tracing: Callable[[str], None]
+) -> None:
+    tracing(kinds)
+    fake.set("passes", 2)
+    heard = Heard()
+    kernels(fake, timer, between_kernels(fake), heard)
+    assert heard.said == [
+        "tracing kernels",
+        "counting kernels, pass 1 of 2 (2)",
+        "counting kernels, pass 2 of 2 (1)",
+    ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf import timeline
-from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
+from pytest_gpuperf.collect.base import Collected, Plan, Progress, Work, each, samples_of
 from pytest_gpuperf.collect.cupti import driver, graphs, kernels, library
 from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
 from pytest_gpuperf.collect.cupti.session import RangeSession, Values
@@ -134,6 +134,7 @@ class CuptiCollector:
         once in a trace and once per pass. Where counters cannot be read, the table has names and
         times, and `mismatch` the reason. Raises what the step raises.
         """
+        work.progress.begins("tracing kernels")
         prepare(work, self._timer)
         with garbage_kept():
             traced = trace(work.step, self._timer.synchronize)
@@ -184,9 +185,6 @@ class CuptiCollector:
             work.step()
             synchronize()
 
-        def reset() -> None:
-            prepare(work, self._timer)
-
         with RangeSession(
             tuple(named.values()),
             len(graphs.range_names(replayed)) if replayed else len(traced.counted) + _MORE_LAUNCHES,
@@ -197,6 +195,8 @@ class CuptiCollector:
             if not session.metrics:
                 return kernels.uncounted(traced, "none of the metrics can be counted here")
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
+            passes = each(work.progress, "counting kernels, pass", session.passes)
+            reset = self._preparation(work, passes)
             if replayed:
                 values = graphs.counted(session, work.step, synchronize, replayed, prepare=reset)
                 return graphs.table(traced, chosen, arch, values)
@@ -228,24 +228,41 @@ class CuptiCollector:
         ) as session:
             refused = {entry.metric: entry.reason for entry in session.unsupported}
             absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
-            for _ in range(plan.rounds if session.metrics else 0):
-                step = self._step_round(work, session)
+            passes = session.passes * (2 if ranges else 1)
+            for number in range(plan.rounds if session.metrics else 0):
+                prepared = self._preparation(
+                    work, _passes(work.progress, number, plan.rounds, passes)
+                )
+                step = self._step_round(work, session, prepared)
                 watch.lap()
-                rounds.append((step, self._phase_round(work, session, ranges) if ranges else {}))
+                rounds.append(
+                    (step, self._phase_round(work, session, ranges, prepared) if ranges else {})
+                )
                 phases_s += watch.lap()
         metrics = [metric for metric in plan.metrics if metric.name not in absent]
         series, problems = _series(metrics, named, rounds, ranges)
         settings: dict[str, Scalar] = {
             "chip": session.chip,
             "passes": session.passes,
-            "counter_passes": session.passes * len(rounds) * (2 if ranges else 1),
+            "counter_passes": passes * len(rounds),
             "ranges": 1 + len(ranges),
             "reopened": session.reopened,
             "phases_s": phases_s,
         }
         return _Counted(series, _unsupported(plan.metrics, absent) + problems, settings)
 
-    def _step_round(self, work: Work, session: RangeSession) -> Values:
+    def _preparation(self, work: Work, passes: Iterator[None]) -> Callable[[], None]:
+        """What comes before every pass, outside of counting: it is announced, and reset."""
+
+        def prepared() -> None:
+            next(passes, None)
+            prepare(work, self._timer)
+
+        return prepared
+
+    def _step_round(
+        self, work: Work, session: RangeSession, prepared: Callable[[], None]
+    ) -> Values:
         def whole() -> None:
             session.push(STEP)
             work.step()
@@ -253,10 +270,14 @@ class CuptiCollector:
             self._timer.synchronize()
             session.pop()
 
-        return session.round([STEP], whole, prepare=lambda: prepare(work, self._timer))
+        return session.round([STEP], whole, prepare=prepared)
 
     def _phase_round(
-        self, work: Work, session: RangeSession, ranges: Sequence[PhaseRange]
+        self,
+        work: Work,
+        session: RangeSession,
+        ranges: Sequence[PhaseRange],
+        prepared: Callable[[], None],
     ) -> Values:
         def in_phases() -> None:
             marker = RangeMarker(session, self._timer.synchronize, ranges)
@@ -266,9 +287,7 @@ class CuptiCollector:
             marker.finish()
 
         names = [entry.name for entry in ranges]
-        return session.round(
-            names, in_phases, prepare=lambda: prepare(work, self._timer), undefined=True
-        )
+        return session.round(names, in_phases, prepare=prepared, undefined=True)
 
 
 @dataclass(frozen=True)
@@ -276,6 +295,14 @@ class _Counted:
     series: Series
     unsupported: tuple[Unsupported, ...]
     settings: dict[str, Scalar]
+
+
+def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
+    """The passes of the round after so many that are done, each announced as it begins."""
+    for number in range(1, passes + 1):
+        place = f"round {done + 1} of {rounds}, pass {number} of {passes}"
+        progress.begins("counting", place, (rounds - done) * passes - number + 1)
+        yield
 
 
 def _series(

@@ -1,0 +1,169 @@
+"""What a terminal shows while tests measure, and what is left of it when they are done."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_gpuperf import display
+from tests.plugin.projects import Project
+from tests.screen import Screen
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.parametrize("size", ["small", "a-parameter-that-is-as-long-as-some-are"])
+    @pytest.mark.optimization("tf32")
+    def test_step(gpuperf, size, capsys):
+        gpuperf.measure(lambda: print("from the step"))
+
+    def test_between():
+        pass
+
+    def test_that_fails(gpuperf):
+        gpuperf.measure(lambda: 1 / 0)
+"""
+INTERRUPTED = """
+    def test_step(gpuperf):
+        def step():
+            raise KeyboardInterrupt
+        gpuperf.measure(step)
+"""
+SAID = "test_step[small] (tf32): counting round 1 of 1, pass 1 of 1"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What came of a run of pytest in a terminal."""
+
+    screen: Screen
+
+    @property
+    def text(self) -> str:
+        """What the screen shows in the end, but for what is another every time."""
+        shown = re.sub(r"\d{8}T\d{6}\.\d{6}Z-\d+", "TIME", self.screen.text)
+        return re.sub(r"=* (.*) in [0-9.]+s =*", r"\1", shown)
+
+    @property
+    def progress(self) -> list[str]:
+        """Every line that was written over: pytest's own ends with the number of the tests."""
+        return [line for line in self.screen.frames if line and "collect" not in line]
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project on a scripted A100, with baselines for anything."""
+    project.device()
+    project.tests(TESTS)
+    project.ini("gpuperf_missing = warn")
+    return project
+
+
+def in_terminal(project: Project, *arguments: str, columns: int = 80, term: str = "xterm") -> Shown:
+    """Runs pytest in a terminal of its own, of so many columns."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    known = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "pytest", "--color=no", "--tb=no", *arguments]
+    child = subprocess.Popen(
+        command,
+        cwd=project.root,
+        # Locks of its own: the devices of all these projects are one and the same.
+        env={**known, "TERM": term, "TMPDIR": str(project.root)},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    written = b""
+    try:
+        while block := os.read(controller, 65536):
+            written += block
+    except OSError:  # how Linux says that nobody has the terminal any more
+        pass
+    os.close(controller)
+    child.wait()
+    screen = Screen(columns)
+    screen.feed(written.decode())
+    return Shown(screen)
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+@pytest.mark.parametrize("arguments", [(), ("-v",), ("--capture=sys",)], ids=" ".join)
+def test_the_line_is_there_and_then_it_is_as_if_it_had_not_been(
+    arguments: tuple[str, ...], columns: int, a100: Project
+) -> None:
+    shown = in_terminal(a100, *arguments, columns=columns)
+    without = in_terminal(a100, *arguments, columns=columns, term="dumb")
+    assert shown.text == without.text
+    assert without.progress == []
+    assert all(len(line) < columns for line in shown.progress)
+    assert [line.split(": ")[-1] for line in shown.progress] == [SAID.split(": ")[1]] * 3
+    if columns == 80:
+        assert shown.progress[0] == SAID
+        assert shown.progress[2] == SAID.replace("step[small] (tf32)", "that_fails")
+
+
+def test_a_measurement_that_is_interrupted_leaves_no_line(a100: Project) -> None:
+    a100.tests(INTERRUPTED)
+    shown = in_terminal(a100)
+    assert shown.progress
+    assert shown.text == in_terminal(a100, term="dumb").text
+    assert "KeyboardInterrupt" in shown.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-q",), ("-s",), ("--capture=tee-sys",), ("-o", "log_cli=true"), ("-n1",)],
+    ids=" ".join,
+)
+def test_where_others_write_or_nobody_wants_it_there_is_none(
+    arguments: tuple[str, ...], a100: Project
+) -> None:
+    assert in_terminal(a100, *arguments).progress == []
+
+
+# Without a terminal
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is measured takes long."""
+    monkeypatch.setattr(display, "PATIENCE", 1e-9)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("arguments", [(), ("-v",), ("-s",)], ids=" ".join)
+def test_what_takes_long_is_spoken_of_in_lines(arguments: tuple[str, ...], a100: Project) -> None:
+    result = a100.run("-k", "small", *arguments)
+    assert result.outlines.count(SAID) == 1
+    assert result.outlines[result.outlines.index(SAID) - 1].startswith("test_steps.py")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_under_q_nothing_is_said(a100: Project) -> None:
+    assert "counting" not in str(a100.run("-q", "-k", "small").stdout)
+
+
+def test_what_is_soon_done_is_not_spoken_of(a100: Project) -> None:
+    assert "counting" not in str(a100.run("-k", "small").stdout)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_fresh_process_is_spoken_of_by_who_waits_for_it(project: Project) -> None:
+    project.device()
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    project.accept_processes(*[1.0] * 5)
+    project.device(processes=[{"cycles": 1.02}, {}, {}])
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["test_step: not settled, fresh process * of 2*"])
