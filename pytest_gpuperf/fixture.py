@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judging import Judging, fails
-from pytest_gpuperf.ledger import RECORDABLE, Judged
+from pytest_gpuperf.ledger import RECORDABLE, Judged, session_of
 from pytest_gpuperf.measured import Comparison, Measured, NotMeasured, not_collected
 from pytest_gpuperf.measuring import Instrument, Subject
 from pytest_gpuperf.metrics import catalogue
@@ -35,6 +35,7 @@ from pytest_gpuperf.model import (
 )
 from pytest_gpuperf.options import Settings, selection
 from pytest_gpuperf.report import expectations, messages
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.traits import TestTraits, checked
 
 
@@ -167,7 +168,7 @@ class GpuPerf:
                     measurements[0],
                     judged.verdicts,
                     failing,
-                    self._command(),
+                    self._session(),
                     judged.notes,
                     limits,
                     judged.blame,
@@ -255,8 +256,9 @@ class GpuPerf:
         )
         return wanted == "always" or (wanted == "on-regression" and (regressed or recorded))
 
-    def _command(self) -> str:
-        return shlex.join(selection(self._config.invocation_params.args))
+    def _session(self) -> Session:
+        typed = self._config.invocation_params
+        return session_of(self._settings, shlex.join(selection(typed.args)), typed.dir)
 
 
 def _title(subject: Subject) -> str:

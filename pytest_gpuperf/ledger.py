@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf import acceptance, clock, files, github, reporting, runs
+from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import Expectation, KernelBlame, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import messages, table
+from pytest_gpuperf.report import messages, order, table
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.annotations import workflow_commands
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
+from pytest_gpuperf.report.order import Judgement
 from pytest_gpuperf.report.summary import summary
 
 if TYPE_CHECKING:
     from pytest_gpuperf.options import Settings
 
+
+_LOOKED_THROUGH = 3
+"""Earlier runs that are read to find one to compare a regression with."""
 
 RECORDABLE = ("no-file", "no-entry")
 """Reasons for which `--gpuperf-missing record` makes a baseline: there is none to be replaced."""
@@ -46,6 +53,25 @@ def to_text(judged: Judged) -> str:
     return files.to_json(judged)
 
 
+def session_of(
+    settings: Settings, command: str, folder: Path, saved: Path | None = None
+) -> Session:
+    """What the commands to type next depend on, for somebody in `folder`.
+
+    `command` are the arguments of pytest that say what is measured; `saved` is the run's file.
+    """
+    # Elsewhere than in the root, `gpuperf update-baseline` does not find the newest run.
+    run = settings.replay or settings.run or (saved if folder != settings.root else None)
+    known = settings.baselines == folder / "baselines"
+    return Session(
+        command=command,
+        run=messages.short(run, folder) if run else "",
+        replayed=settings.replay is not None,
+        baselines="" if known else messages.short(settings.baselines, folder),
+        processes=settings.processes,
+    )
+
+
 class Ledger:
     """Gathers judged measurements; lives in the one process that writes."""
 
@@ -58,7 +84,9 @@ class Ledger:
         self._passed: list[Judged] = []
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
-        self._run = ""
+        self._settings: Settings | None = None
+        self._saved: Path | None = None
+        self._recorded: set[tuple[str, str]] = set()
 
     def locate(self, test: str, file: str, line: int | None) -> None:
         """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
@@ -81,6 +109,7 @@ class Ledger:
         """
         if not self._judged:
             return
+        self._settings = settings
         run = Run(
             schema=runs.SCHEMA,
             created=clock.now(),
@@ -97,24 +126,34 @@ class Ledger:
         if settings.replay is None:
             file = settings.run or runs.new_file(settings.root)
             runs.save(run, file)
-            self._run = messages.short(file, settings.root)
+            self._saved = file
         self._tell_github(run, settings)
+        saved = messages.short(self._saved, settings.root) if self._saved else ""
         for report in settings.reports:
-            files.write_atomically(report, reporting.text(run, report, self._run))
+            files.write_atomically(report, reporting.text(run, report, saved))
             self._notes.append(f"report written: {messages.short(report, settings.root)}")
         if settings.missing == "record":
             self._record(settings.baselines, run, settings.root)
 
-    def summary(self, width: int, command: str) -> list[Line]:
-        """The terminal summary, in lines of at most `width` characters."""
+    def summary(
+        self, width: int, command: str, folder: Path | None = None, *, verbose: bool = False
+    ) -> list[Line]:
+        """The terminal summary, in lines of at most `width` characters.
+
+        `command` are the arguments of pytest that say what is measured, typed in `folder`, the root
+        if not given. `verbose`: with a table for every measurement, however many there are.
+        """
         judged = [
             (entry.measurements, entry.verdicts) for entry in self._judged if entry.measurements
         ]
         expected = [expectation for entry in self._judged for expectation in entry.expectations]
+        session, run = Session(command), ""
+        if self._settings is not None:
+            root = self._settings.root
+            session = self._session(self._settings, command, folder or root, judged)
+            run = messages.short(self._saved, root) if self._saved else ""
         side_by_side = configurations(judged, width)
-        lines = summary(judged, width, command, self._run, expected)
-        for note in dict.fromkeys(self._notes):
-            lines += [Line(text) for text in table.wrapped([note], width, "")]
+        lines = summary(judged, width, session, run, expected, notes=self._notes, verbose=verbose)
         for refusal in dict.fromkeys(self.refusals):
             for text in f"refused: {refusal}".splitlines():
                 lines += [Line(part, "bad") for part in table.wrapped([text], width, "")]
@@ -132,6 +171,36 @@ class Ledger:
         }
         self.annotations += workflow_commands(run, places)
 
+    def _session(
+        self, settings: Settings, command: str, folder: Path, judged: Sequence[Judgement]
+    ) -> Session:
+        session = session_of(settings, command, folder, self._saved)
+        before = self._before(settings.root, judged)
+        compared = None
+        if before and self._saved:
+            compared = (messages.short(before, folder), messages.short(self._saved, folder))
+        return replace(session, compared=compared, recorded=frozenset(self._recorded))
+
+    def _before(self, root: Path, judged: Sequence[Judgement]) -> Path | None:
+        """An earlier run in which the worst of the regressed tests was measured and had not."""
+        measurements, verdicts = next(iter(order.worst_first(judged)), ((), ()))
+        if self._saved is None or not _regressed(verdicts):
+            return None
+        worst = measurements[0]
+        files = sorted((root / runs.FOLDER).glob("*.json"), reverse=True)
+        for file in [file for file in files if file != self._saved][:_LOOKED_THROUGH]:
+            with suppress(GpuperfError):
+                run = runs.load(file)
+                same = [
+                    m.fingerprint.device.name == worst.fingerprint.device.name
+                    for m in run.measurements
+                    if (m.test, m.name, m.workload) == (worst.test, worst.name, worst.workload)
+                ]
+                found = [v for v in run.verdicts if (v.test, v.name) == (worst.test, worst.name)]
+                if any(same) and not _regressed(found):
+                    return file
+        return None
+
     def _record(self, folder: Path, run: Run, root: Path) -> None:
         new = [
             judged
@@ -144,6 +213,11 @@ class Ledger:
         # One process is what there is. The log says so, by what it was forced over.
         request = acceptance.Request(folder, reason, run.created, force=True, only_new=True)
         for proposal in acceptance.accept(acceptance.proposals(measurements, request)):
+            self._recorded.add((proposal.test, proposal.name))
             self._notes.append(
                 f"baseline recorded: {proposal.test} in {messages.short(proposal.file, root)}"
             )
+
+
+def _regressed(verdicts: Iterable[Verdict]) -> bool:
+    return any(verdict.outcome is Outcome.REGRESSED for verdict in verdicts)

@@ -312,6 +312,7 @@ _ABOUT_THE_RUN = (
     "--gpuperf-github",
     "--gpuperf-missing",
     "--gpuperf-inconclusive",
+    "--gpuperf-processes",
     "--gpuperf-kernels",  # `gpuperf record` counts them in its first process
     "--gpuperf-timeline",
 )

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from pytest_gpuperf import hooks, options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.errand import Errand
-    from pytest_gpuperf.display import Display, Outlet
+    from pytest_gpuperf.display import Display
     from pytest_gpuperf.fixture import GpuPerf, Records
     from pytest_gpuperf.ledger import Ledger
     from pytest_gpuperf.measured import Measured
@@ -203,8 +201,13 @@ class _Gatherer:
         terminalreporter.write_sep("=", "gpuperf")
         for annotation in self._config.stash[_LEDGER].annotations:
             terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
-        width = terminalreporter._tw.fullwidth
-        for line in self._config.stash[_LEDGER].summary(width, _selection(self._config)):
+        lines = self._config.stash[_LEDGER].summary(
+            terminalreporter._tw.fullwidth,
+            _selection(self._config),
+            self._config.invocation_params.dir,
+            verbose=self._config.get_verbosity() > 0,
+        )
+        for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
 
 
@@ -313,51 +316,13 @@ def _invocation(config: pytest.Config) -> Invocation:
 def _display(config: pytest.Config) -> Display:
     """Shows what is being measured."""
     if _DISPLAY not in config.stash:
-        from pytest_gpuperf.display import Display
+        from pytest_gpuperf.display import Display, Nowhere
+        from pytest_gpuperf.terminal import outlet
 
-        config.stash[_DISPLAY] = Display(_outlet(config))
+        # What a process prints that we started, nobody reads.
+        watched = config.stash[_ASKED_FOR] is None
+        config.stash[_DISPLAY] = Display(outlet(config) if watched else Nowhere())
     return config.stash[_DISPLAY]
-
-
-def _outlet(config: pytest.Config) -> Outlet:
-    """Where it is shown, past the capture of output."""
-    from pytest_gpuperf.display import Below, Nowhere, Occasional
-
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    # A worker of xdist has no reporter. What a process prints that we started, nobody reads.
-    if reporter is None or config.get_verbosity() < 0 or config.stash[_ASKED_FOR] is not None:
-        return Nowhere()
-
-    def columns() -> int:
-        with _uncaptured(config):  # the size is asked of stdout
-            return int(reporter._tw.fullwidth)
-
-    def write(text: str) -> None:
-        with _uncaptured(config):
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-    def say(text: str) -> None:
-        with _uncaptured(config):
-            reporter.ensure_newline()
-            reporter.write_line(text)
-
-    if reporter.isatty and os.environ.get("TERM", "dumb") != "dumb" and not _others_print(config):
-        return Below(write, columns, lambda: int(reporter._tw.width_of_current_line))
-    return Occasional(say, columns)
-
-
-def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
-    capture = config.pluginmanager.getplugin("capturemanager")
-    return capture.global_and_fixture_disabled() if capture else nullcontext()
-
-
-def _others_print(config: pytest.Config) -> bool:
-    """Whether what tests print, or log, appears while they run: then no line can be erased."""
-    logged = config.pluginmanager.hasplugin("logging") and (
-        config.getini("log_cli") or config.getoption("log_cli_level") is not None
-    )
-    return bool(logged) or config.getoption("capture", "no") not in ("fd", "sys")
 
 
 def _ledger(config: pytest.Config) -> Ledger:

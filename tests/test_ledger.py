@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from pytest_gpuperf import baselines, files, runs
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.blame import Blame, blame
-from pytest_gpuperf.ledger import Judged, Ledger, to_text
+from pytest_gpuperf.ledger import Judged, Ledger, session_of, to_text
 from pytest_gpuperf.model import KernelBlame, Measurement, Outcome, Verdict
 from pytest_gpuperf.options import Settings
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.line import Line
 from tests import strategies
 from tests.corruption import refusal
-from tests.examples import H200, TEST, default_settings, measurement, verdict
+from tests.examples import A100, H200, TEST, default_settings, measurement, verdict
 from tests.kernel_steps import NAMING, table
 
 COMMAND = "suites/meddpm"
@@ -246,3 +247,87 @@ def test_the_configurations_come_before_the_rows() -> None:
     assert lines[0] == "configurations, relative to the first"
     assert lines.index("test[baseline] on NVIDIA H200 (sm90)") > 0
     assert TEST not in lines
+
+
+# What to type next
+
+
+REGRESSED = Judged((measurement(),), (verdict(),))
+
+
+@pytest.mark.parametrize(
+    ("changes", "folder", "expected"),
+    [
+        ({}, ".", Session(COMMAND)),
+        ({"processes": 3}, ".", Session(COMMAND, processes=3)),
+        ({"run": "x/run.json"}, ".", Session(COMMAND, run="x/run.json")),
+        ({"run": "x/run.json"}, "x", Session(COMMAND, run="run.json", baselines="/root/baselines")),
+        ({}, "x", Session(COMMAND, run="/root/saved.json", baselines="/root/baselines")),
+        ({"baselines": "perf"}, ".", Session(COMMAND, baselines="perf")),
+        ({"replay": "old.json"}, ".", Session(COMMAND, run="old.json", replayed=True)),
+    ],
+)
+def test_files_are_named_as_one_would_type_them(
+    changes: dict[str, str | int], folder: str, expected: Session
+) -> None:
+    root = Path("/root")
+    paths = {k: root / v if isinstance(v, str) else v for k, v in changes.items()}
+    settings = replace(default_settings(root), **paths)  # type: ignore[arg-type]
+    assert session_of(settings, COMMAND, root / folder, root / "saved.json") == expected
+
+
+def saved_earlier(settings: Settings, *judged: Judged) -> None:
+    """Another session, which ended before."""
+    ledger_of(*judged).save(settings, COMMAND)
+
+
+def compared(settings: Settings, *judged: Judged) -> list[str]:
+    """The two runs that the summary of a session has compared."""
+    ledger = ledger_of(*judged)
+    ledger.save(settings, COMMAND)
+    lines = [text.strip() for text in texts(ledger.summary(300, COMMAND))]
+    return next((t.split()[2:] for t in lines if t.startswith("gpuperf compare")), [])
+
+
+def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Settings) -> None:
+    elsewhere = Judged((measurement(test="a.py::test_other"),), (verdict(test="a.py::test_other"),))
+    for earlier in (PASSED, PASSED, REGRESSED, elsewhere):
+        saved_earlier(settings, earlier)
+    files = sorted((settings.root / runs.FOLDER).iterdir())
+    before, after = compared(settings, PASSED, REGRESSED)
+    assert before == str(files[1].relative_to(settings.root))
+    assert after == str(runs.newest(settings.root).relative_to(settings.root))
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        REGRESSED,
+        MISSING,
+        Judged((measurement(device=A100),), (verdict(outcome=Outcome.UNCHANGED),)),
+        Judged((measurement(workload={"size": 64}),), (verdict(outcome=Outcome.UNCHANGED),)),
+    ],
+)
+def test_what_cannot_be_compared_is_not(earlier: Judged, settings: Settings) -> None:
+    assert compared(settings, REGRESSED) == []
+    saved_earlier(settings, earlier)
+    assert compared(settings, REGRESSED) == []
+
+
+def test_without_a_regression_nothing_is_compared(settings: Settings) -> None:
+    saved_earlier(settings, PASSED)
+    assert compared(settings, PASSED) == []
+
+
+def test_a_damaged_run_from_before_is_passed_over(settings: Settings) -> None:
+    saved_earlier(settings, PASSED)
+    (settings.root / runs.FOLDER / "20990101T000000.000000Z-1.json").write_text("{")
+    assert compared(settings, REGRESSED)
+
+
+def test_a_baseline_that_was_just_recorded_is_not_asked_for(settings: Settings) -> None:
+    ledger = ledger_of(MISSING)
+    ledger.save(replace(settings, missing="record"), COMMAND)
+    lines = texts(ledger.summary(200, COMMAND))
+    assert any(line.startswith("baseline recorded: a.py::test_new") for line in lines)
+    assert not any("gpuperf record" in line for line in lines)

@@ -10,6 +10,7 @@ from pytest_gpuperf.judge.looks import LEAST_TO_ALARM
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Scalar, Verdict
 from pytest_gpuperf.report import blame as kernels
 from pytest_gpuperf.report import expectations, numbers, table
+from pytest_gpuperf.report.advice import Session
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
@@ -21,15 +22,15 @@ def failure(
     measurement: Measurement,
     verdicts: Sequence[Verdict],
     failing: Sequence[Verdict],
-    command: str,
+    session: Session,
     notes: Sequence[str] = (),
     limits: Sequence[Expectation] = (),
     blame: Blame | None = None,
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 
-    Kernels that changed come first: they explain the rest. `command` is what pytest was started
-    with, for the commands that make a baseline; `notes` what went wrong on the way; `limits` those
+    Kernels that changed come first: they explain the rest. `session` is what the commands depend on
+    that make or accept a baseline; `notes` what went wrong on the way; `limits` those
     that fail the test, too; `blame` the kernels that the change comes from.
     """
     device = measurement.fingerprint.device
@@ -51,10 +52,10 @@ def failure(
         parts += _phases(verdicts, failing)
     parts += kernels.lines(blame, _WIDTH) if blame else []
     if worst is Outcome.REGRESSED:
-        parts.append('If the change is intended: gpuperf update-baseline --reason "..."')
+        parts.append(f"If the change is intended: {session.accept()}")
     if worst is Outcome.NO_BASELINE:
         parts.append("Make a baseline on this device:")
-        parts += ["  " + line for line in make_baseline(command)]
+        parts += ["  " + line for line in session.record()]
     if worst is Outcome.INCONCLUSIVE:
         parts.append(_undecided(entries))
     if worst is Outcome.UNSUPPORTED:
@@ -72,14 +73,6 @@ def name_of_test(nodeid: str) -> str:
     """The last part of a node id, with its parameters: "test_training_step[tf32]"."""
     path, bracket, parameters = nodeid.partition("[")
     return path.rsplit("::", 1)[-1] + bracket + parameters
-
-
-def make_baseline(command: str) -> tuple[str, str]:
-    """The two commands that make a baseline for the tests that `command` ran."""
-    return (
-        f"gpuperf record --processes 5 -- {command}".rstrip(),
-        'gpuperf update-baseline --reason "first baseline"',
-    )
 
 
 def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:

@@ -1,4 +1,7 @@
-"""The terminal summary: one row per test and metric, what was odd, and what to type next."""
+"""The terminal summary: one row per test and metric, what was odd, and what to type next.
+
+What failed comes first, the worst of it at the top.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,25 @@ from dataclasses import replace
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import expectations, messages, table, timeline, window
+from pytest_gpuperf.report import (
+    advice,
+    expectations,
+    messages,
+    numbers,
+    order,
+    table,
+    timeline,
+    window,
+)
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.configurations import configurations
-from pytest_gpuperf.report.line import Line
+from pytest_gpuperf.report.line import Line, shortened
+from pytest_gpuperf.report.order import Judgement
+
+MANY = 20
+"""With more measurements than this, those that are unchanged have a line each."""
+_LEAST_NAME = 20
+"""Characters of a test's name that are kept before its numbers."""
 
 _TONES = {
     Outcome.REGRESSED: "bad",
@@ -23,27 +42,39 @@ _TONES = {
 
 
 def summary(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]],
+    judged: Sequence[Judgement],
     width: int,
-    command: str,
+    session: Session,
     run: str,
     expected: Sequence[Expectation] = (),
+    *,
+    notes: Sequence[str] = (),
+    verbose: bool = False,
 ) -> list[Line]:
     """The summary of a run as lines of at most `width` characters.
 
     `judged` is what each measurement was and what the judge said of it (nothing, when it was not
-    asked); `command` what pytest was started with; `run` where the run was saved, or ""; `expected`
-    what tests expect of the numbers beside their baselines.
+    asked); `session` what the commands to type next depend on; `run` where the run was saved, or
+    ""; `expected` what tests expect of the numbers beside their baselines; `notes` what else is to
+    be said. Where there are many measurements, only those of which something is to be said have a
+    table, unless `verbose`.
     """
-    found: list[Line] = []
-    for measurements, verdicts in judged:
-        found += _measurement(measurements, verdicts, width)
-    found += expectations.lines(expected, width)
+    short = [] if verbose or len(judged) <= MANY else [e for e in judged if order.calm(e)]
+    shown = {id(entry) for entry in short}
+    failed = [e for e in expected if e.outcome in (Outcome.BROKEN, Outcome.INCONCLUSIVE)]
+    found: list[Line] = [*expectations.lines(failed, width)]
+    for entry in order.worst_first(judged):
+        if id(entry) not in shown:
+            found += _measurement(*entry, width)
+    found += _unchanged(short, width)
+    found += expectations.lines([e for e in expected if e not in failed], width)
     found += _looks(judged, width)
     found += _notes(judged, width)
     if run:
         found += [Line(text) for text in table.wrapped([f"run saved: {run}"], width, "")]
-    found += _next(judged, width, command)
+    for note in dict.fromkeys(notes):
+        found += [Line(text) for text in table.wrapped([note], width, "")]
+    found += [Line(text) for text in advice.lines(judged, expected, session, width)]
     return found
 
 
@@ -56,7 +87,9 @@ def of_run(run: Run, width: int) -> list[Line]:
         (group, [v for v in run.verdicts if (v.test, v.name) == key])
         for key, group in groups.items()
     ]
-    return configurations(judged, width) + summary(judged, width, run.command, "", run.expectations)
+    return configurations(judged, width) + summary(
+        judged, width, Session(run.command), "", run.expectations
+    )
 
 
 def _measurement(
@@ -92,9 +125,38 @@ def _measurement(
         yield from map(Line, table.wrapped([timeline.line(first)], width, "  "))
 
 
-def _looks(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
-) -> Iterator[Line]:
+def _unchanged(judged: Sequence[Judgement], width: int) -> Iterator[Line]:
+    """A line for each, by device: its test, and the changes of what is gated."""
+    devices: dict[str, list[str]] = {}
+    for measurements, verdicts in judged:
+        device = measurements[0].fingerprint.device
+        subject = messages.subject(measurements[0]).removesuffix(",")
+        changes = [
+            f"{verdict.metric} {numbers.change(verdict)}"
+            for verdict in verdicts
+            if verdict.outcome is Outcome.UNCHANGED and verdict.change is not None
+        ]
+        devices.setdefault(f"{device.name} ({device.arch})", []).append(
+            _in_one_line(subject, changes, width)
+        )
+    for name, texts in devices.items():
+        title = f"{len(texts)} unchanged on {name}; -v shows all their metrics"
+        yield from (Line(text, "heading") for text in table.wrapped([title], width, ""))
+        yield from map(Line, texts)
+
+
+def _in_one_line(subject: str, changes: Sequence[str], width: int) -> str:
+    """As many of the changes as fit beside the name, which is shortened where even one does not."""
+    name = min(len(subject), _LEAST_NAME)
+    for count in range(len(changes), -1, -1):
+        said = f": {', '.join(changes[:count])}" if count else ""
+        room = width - len("  ") - len(said)
+        if room >= (len(subject) if count > 1 else name):
+            break
+    return f"  {shortened(subject, room)}{said}"
+
+
+def _looks(judged: Sequence[Judgement], width: int) -> Iterator[Line]:
     """How many processes it took, where it took more than one."""
     several: dict[int, list[str]] = {}
     for measurements, verdicts in judged:
@@ -110,9 +172,7 @@ def _looks(
         yield from (Line(line) for line in table.wrapped([text], width, ""))
 
 
-def _notes(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
-) -> Iterator[Line]:
+def _notes(judged: Sequence[Judgement], width: int) -> Iterator[Line]:
     for measurements, _ in judged:
         for measurement in measurements:
             conditions = measurement.fingerprint.conditions
@@ -155,43 +215,3 @@ def _notes(
     for reason, metrics in by_reason.items():
         text = f"unsupported: {', '.join(metrics)}: {reason}"
         yield from (Line(line, "doubtful") for line in table.wrapped([text], width, ""))
-
-
-def _next(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int, command: str
-) -> Iterator[Line]:
-    outcomes = [verdict.outcome for _, verdicts in judged for verdict in verdicts]
-    wanted: list[str] = []
-    if Outcome.NO_BASELINE in outcomes:
-        wanted = ["to make a baseline on this device:"]
-        wanted += ["  " + line for line in messages.make_baseline(command)]
-    elif Outcome.REGRESSED in outcomes:
-        wanted = ['to accept what is intended:  gpuperf update-baseline --reason "..."']
-    elif Outcome.IMPROVED in outcomes:
-        better = {
-            (verdict.test, verdict.name)
-            for _, verdicts in judged
-            for verdict in verdicts
-            if verdict.outcome is Outcome.IMPROVED
-        }
-        wanted = [
-            f"{len(better)} improved; accept, so that a later loss shows:  "
-            'gpuperf update-baseline --reason "..."'
-        ]
-    for text in wanted:
-        yield from map(Line, _command_lines(text, width))
-
-
-def _command_lines(text: str, width: int) -> list[str]:
-    """A line with a command in it; too long for `width`, it goes on after a backslash."""
-    if len(text) <= width or not text.startswith("  "):
-        return table.wrapped([text], width, "")
-    return [
-        line + (" \\" if more else "")
-        for line, more in _with_more(table.wrapped([text.strip()], width - 2, "  "))
-    ]
-
-
-def _with_more(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    for position, line in enumerate(lines, 1):
-        yield line, position < len(lines)

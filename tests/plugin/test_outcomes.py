@@ -100,7 +100,8 @@ def test_improved_passes_and_asks_to_be_accepted(a100: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "*cycles*400.00 M*200.00 M*-50.00 %*improved",
-            "1 improved; accept, so that a later loss shows: *gpuperf update-baseline --reason*",
+            "1 improved; to accept, so that a later loss shows:",
+            "  gpuperf update-baseline --reason*",
         ]
     )
 
@@ -483,4 +484,38 @@ def test_configurations_of_one_test_are_shown_side_by_side(a100: Project) -> Non
     result = a100.run("--gpuperf-missing=warn")
     result.stdout.fnmatch_lines(
         ["configurations, relative to the first", "*baseline*tf32", "cycles*400.00 M*x0.25"]
+    )
+
+
+# The summary
+
+
+@pytest.mark.parametrize(("arguments", "tables"), [((), 1), (("-v",), 21), (("-q",), 1)])
+def test_of_many_tests_those_that_are_unchanged_have_a_line_each(
+    arguments: tuple[str, ...], tables: int, project: Project
+) -> None:
+    project.device()
+    tests = [f"def test_{n:02d}(gpuperf): gpuperf.measure(lambda: None)" for n in range(21)]
+    project.tests("\n".join(tests))
+    project.accept_processes(*[1.0] * 5)
+    project.device(factors={"test_17": {"cycles": 0.5}})
+    result = project.run("--gpuperf-processes=1", *arguments)
+    undecided = "test_17 on NVIDIA A100-SXM4-80GB (sm80)"
+    lines = result.outlines[result.outlines.index(undecided) :]  # it is the first
+    assert len([line for line in lines if "metric  " in line]) == tables
+    assert ("  test_00: cycles 0 %, instructions 0 %, step_time 0 %" in lines) == (tables == 1)
+
+
+def test_a_run_that_update_baseline_would_not_find_is_named(a100: Project) -> None:
+    a100.accept()
+    a100.device(factors={"": {"cycles": 1.5}})
+    a100.run("--gpuperf-run=mine.json").stdout.fnmatch_lines(
+        [
+            'If the change is intended: gpuperf update-baseline mine.json --reason "..."',
+            "to accept what is intended:",
+            '  gpuperf update-baseline mine.json --reason "..."',
+        ]
+    )
+    a100.run("--gpuperf-replay=mine.json").stdout.fnmatch_lines(
+        ["to accept what is intended:", '  gpuperf update-baseline mine.json --reason "..."']
     )

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpuperf.model import Expectation, Outcome
 from pytest_gpuperf.report import expectations, messages
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.line import Line
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.summary import of_run, summary
@@ -121,9 +122,10 @@ def test_the_tone_of_each_outcome(outcome: Outcome, tone: str) -> None:
 
 def test_the_summary_has_them_after_the_tables() -> None:
     judged = [([measurement()], [verdict(outcome=Outcome.UNCHANGED)])]
-    lines = summary(judged, 100, "suites/meddpm", "run.json", [RATIO, LIMIT])
+    lines = summary(judged, 100, Session("suites/meddpm"), "run.json", [RATIO, LIMIT])
     texts = [line.text for line in lines]
-    assert texts[0].startswith("test_training_step[tf32] on NVIDIA H200")
+    # What failed comes first.
+    assert texts[0] == expectations.line(LIMIT)[: len(texts[0])]
     assert texts.index(expectations.line(RATIO)) > max(
         number for number, text in enumerate(texts) if "unchanged" in text
     )
@@ -177,7 +179,7 @@ def test_an_undecided_ratio_says_what_to_do(reason: str, says: str) -> None:
 
 
 def test_a_broken_limit_alone_fails_a_test() -> None:
-    text = messages.failure(measurement(), [], [], "suites/meddpm", (), [LIMIT])
+    text = messages.failure(measurement(), [], [], Session("suites/meddpm"), (), [LIMIT])
     assert text.splitlines() == [
         "gpuperf: test_training_step[tf32] is beyond a limit on NVIDIA H200 (sm90)",
         "configuration: tf32",
@@ -188,13 +190,13 @@ def test_a_broken_limit_alone_fails_a_test() -> None:
 
 def test_a_broken_limit_beside_a_regression() -> None:
     worse = verdict()
-    text = messages.failure(measurement(), [worse], [worse], "suites/meddpm", (), [LIMIT])
+    text = messages.failure(measurement(), [worse], [worse], Session("suites/meddpm"), (), [LIMIT])
     assert text.startswith("gpuperf: test_training_step[tf32] regressed on")
     assert expectations.line(LIMIT) in text
 
 
 def test_an_undecided_limit_says_what_to_do() -> None:
     undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE, reason="unsure")
-    text = messages.failure(measurement(), [], [], "suites/meddpm", (), [undecided])
+    text = messages.failure(measurement(), [], [], Session("suites/meddpm"), (), [undecided])
     assert "is inconclusive on" in text
     assert "--gpuperf-inconclusive warn" in text

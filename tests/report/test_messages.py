@@ -10,10 +10,12 @@ import pytest
 from pytest_gpuperf.judge.blame import blame
 from pytest_gpuperf.model import Outcome, Scalar, Verdict
 from pytest_gpuperf.report import messages
+from pytest_gpuperf.report.advice import Session
 from tests.examples import kernels_changed, measurement, verdict
 from tests.kernel_steps import NAMING, table
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
+SESSION = Session(COMMAND)
 NO_BASELINE = verdict(
     outcome=Outcome.NO_BASELINE,
     baseline=None,
@@ -34,7 +36,7 @@ INCONCLUSIVE = verdict("instructions", Outcome.INCONCLUSIVE, change=0.004)
 
 
 def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> None:
-    text = messages.failure(measurement(), [verdict()], [verdict()], COMMAND)
+    text = messages.failure(measurement(), [verdict()], [verdict()], SESSION)
     assert text == "\n".join(
         [
             "gpuperf: test_training_step[tf32] regressed on NVIDIA H200 (sm90)",
@@ -51,7 +53,7 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
     found = blame(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     # The judge's order; only what fails the test is a row, besides.
     verdicts = [kernels_changed(), verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
-    text = messages.failure(measurement(), verdicts, verdicts[1:2], COMMAND, blame=found)
+    text = messages.failure(measurement(), verdicts, verdicts[1:2], SESSION, blame=found)
     assert text.splitlines()[2:] == [
         "  metric   baseline  measured   change  tolerance  detects  verdict",
         "  kernels      1647      1649        -          -        -  kernels-changed",
@@ -65,12 +67,12 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
 
 def test_why_no_kernel_is_named_is_one_line() -> None:
     note = "no kernel can be named: x.kernels.json.xz: no such file. Restore it from git"
-    text = messages.failure(measurement(), [verdict()], [verdict()], COMMAND, [note])
+    text = messages.failure(measurement(), [verdict()], [verdict()], SESSION, [note])
     assert text.splitlines()[-2] == f"  {note}"
 
 
 def test_without_a_configuration_none_is_named() -> None:
-    text = messages.failure(measurement(configuration=""), [verdict()], [verdict()], COMMAND)
+    text = messages.failure(measurement(configuration=""), [verdict()], [verdict()], SESSION)
     assert "configuration" not in text
 
 
@@ -89,12 +91,12 @@ def test_a_regression_says_which_phase_it_is_in() -> None:
         verdict("ipc", outcome=Outcome.REPORTED, phase="backward", change=0.07),
         verdict(outcome=Outcome.REPORTED, phase="new", baseline=None, change=None),
     ]
-    text = messages.failure(measurement(), verdicts, verdicts[:1], COMMAND)
+    text = messages.failure(measurement(), verdicts, verdicts[:1], SESSION)
     assert "  cycles by phase: backward +5.00 %\n" in text
 
 
 def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
-    text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE] * 2, COMMAND)
+    text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE] * 2, SESSION)
     assert text.startswith("gpuperf: test_training_step[tf32] has no baseline on NVIDIA H200")
     assert text.count("baselines/sm90/nvidia-h200/meddpm.yaml does not exist") == 1
     assert text.endswith(
@@ -105,7 +107,7 @@ def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
 
 
 def test_an_inconclusive_verdict_says_how_to_go_on() -> None:
-    text = messages.failure(measurement(), [INCONCLUSIVE], [INCONCLUSIVE], COMMAND)
+    text = messages.failure(measurement(), [INCONCLUSIVE], [INCONCLUSIVE], SESSION)
     assert "is inconclusive on" in text
     assert text.endswith("--gpuperf-inconclusive warn")
 
@@ -123,7 +125,7 @@ def test_too_few_processes_is_what_it_says_when_that_is_all(
     reasons: list[str], enough: bool
 ) -> None:
     looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
-    text = messages.failure(measurement(), looks, looks, COMMAND)
+    text = messages.failure(measurement(), looks, looks, SESSION)
     needed = (
         "One process in fifty is slow by itself: 3 are needed for a verdict. Allow more by "
         "--gpuperf-processes, or record several: gpuperf record --processes 3"
@@ -133,7 +135,7 @@ def test_too_few_processes_is_what_it_says_when_that_is_all(
 
 
 def test_missing_counters_lead_to_the_doctor() -> None:
-    text = messages.failure(measurement(), [UNSUPPORTED], [UNSUPPORTED], COMMAND)
+    text = messages.failure(measurement(), [UNSUPPORTED], [UNSUPPORTED], SESSION)
     assert "could not read the counters it needs" in text
     assert "CUPTI may not read counters here" in text
     assert text.endswith("`gpuperf doctor` says what is missing and what to do about it")
@@ -150,7 +152,7 @@ def test_missing_counters_lead_to_the_doctor() -> None:
 def test_of_several_the_worst_is_the_headline_and_all_are_listed(
     failing: list[Verdict], says: str
 ) -> None:
-    text = messages.failure(measurement(), failing, failing, COMMAND)
+    text = messages.failure(measurement(), failing, failing, SESSION)
     assert says in text.splitlines()[0]
     for found in failing:
         assert any(
@@ -194,7 +196,7 @@ def test_a_regression_says_how_sure_it_is_and_on_how_many_processes_it_rests(
     processes: int, counted: str
 ) -> None:
     look = replace(verdict(change=0.05), low=0.041, high=0.059, processes=processes)
-    text = messages.failure(measurement(), [look], [look], COMMAND)
+    text = messages.failure(measurement(), [look], [look], SESSION)
     assert f"\n  99.5 % interval, {counted}: cycles +4.10 % to +5.90 %\n" in text
     assert "confidence" not in text
 
@@ -206,7 +208,7 @@ def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() ->
         # From zero there is no ratio, and no interval.
         replace(verdict("layout_copies", change=None, baseline=0.0), processes=3),
     ]
-    text = messages.failure(measurement(), looks, looks, COMMAND)
+    text = messages.failure(measurement(), looks, looks, SESSION)
     assert (
         "\n  99.5 % interval, 3 processes: cycles +4.10 % to +5.90 %, "
         "l2_hit_rate -2.50 pt to -1.50 pt\n"
@@ -214,5 +216,5 @@ def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() ->
 
 
 def test_a_missing_baseline_claims_no_confidence() -> None:
-    text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE], COMMAND)
+    text = messages.failure(measurement(), [NO_BASELINE], [NO_BASELINE], SESSION)
     assert "interval" not in text

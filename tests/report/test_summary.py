@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf import runs
 from pytest_gpuperf.model import Conditions, Measurement, Outcome, Reading, Verdict
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
-from pytest_gpuperf.report.summary import summary
+from pytest_gpuperf.report.summary import of_run, summary
 from tests.examples import A100, TEST, kernels_changed, measurement, verdict
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
+SESSION = Session(COMMAND)
 Judged = tuple[Sequence[Measurement], Sequence[Verdict]]
 
 REGRESSED: Judged = ([measurement()], [verdict()])
@@ -88,14 +91,14 @@ def texts(lines: Sequence[Line]) -> list[str]:
 
 def shown(*judged: Judged, width: int = 100, run: str = "") -> str:
     """The summary as one text."""
-    return "\n".join(texts(summary(judged, width, COMMAND, run)))
+    return "\n".join(texts(summary(judged, width, SESSION, run)))
 
 
 # Rows
 
 
 def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
-    lines = summary([REGRESSED], 100, COMMAND, "")
+    lines = summary([REGRESSED], 100, SESSION, "")
     assert lines[0] == Line("test_training_step[tf32] on NVIDIA H200 (sm90)", "heading")
     assert lines[1].text.split() == [
         *("metric", "baseline", "measured", "change", "tolerance", "detects", "verdict")
@@ -119,7 +122,7 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
 )
 def test_a_verdict_has_its_tone_in_both_layouts(width: int, outcome: Outcome, tone: str) -> None:
     rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
-    lines = summary([([measurement()], rows)], width, "", "")
+    lines = summary([([measurement()], rows)], width, Session(), "")
     start = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("cycles"))
     end = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("instructions"))
     assert {line.tone for line in lines[start:end]} == {tone}
@@ -144,7 +147,7 @@ def test_several_processes_are_counted() -> None:
 
 def test_what_was_not_judged_is_shown_with_its_values() -> None:
     found = measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"cycles": [1.0]}})
-    rows = texts(summary([([found], [])], 100, COMMAND, ""))[2:]
+    rows = texts(summary([([found], [])], 100, SESSION, ""))[2:]
     assert [row.split() for row in rows] == [
         ["cycles", "-", "437.00", "M", "-", "-", "-", "reported"],
         ["ipc", "-", "2.5000", "-", "-", "-", "reported"],
@@ -221,7 +224,7 @@ def test_other_reasons_have_lines_of_their_own() -> None:
 
 
 def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
-    lines = summary([THROTTLED], 200, COMMAND, "")
+    lines = summary([THROTTLED], 200, SESSION, "")
     assert [line for line in lines if line.text.startswith("note")] == [
         Line(
             "note: test_training_step[tf32] was measured throttled after: software power cap "
@@ -243,48 +246,25 @@ def test_the_run_file_is_named() -> None:
 # What to type next
 
 
-def test_without_a_baseline_the_two_commands_that_make_one() -> None:
-    assert shown(MISSING).endswith(
-        "to make a baseline on this device:\n"
-        "  gpuperf record --processes 5 -- --gpu-arch sm90 suites/meddpm\n"
-        '  gpuperf update-baseline --reason "first baseline"'
-    )
-
-
-def test_a_missing_baseline_comes_before_accepting() -> None:
-    text = shown(REGRESSED, MISSING, IMPROVED)
-    assert "gpuperf record" in text
-    assert "to accept" not in text
-
-
-def test_a_regression_says_how_to_accept_what_is_intended() -> None:
-    assert shown(REGRESSED, IMPROVED).endswith(
-        'to accept what is intended:  gpuperf update-baseline --reason "..."'
-    )
-
-
-def test_an_improvement_asks_to_be_accepted() -> None:
-    twice = (IMPROVED[0], [*IMPROVED[1], verdict("instructions", Outcome.IMPROVED)])
-    assert shown(twice).endswith(
-        '1 improved; accept, so that a later loss shows:  gpuperf update-baseline --reason "..."'
-    )
+def test_it_ends_with_the_next_command() -> None:
+    lines = texts(summary([REGRESSED, IMPROVED], 100, SESSION, "run.json", notes=["note: this"]))
+    assert lines[-4:] == [
+        "run saved: run.json",
+        "note: this",
+        "to accept what is intended:",
+        '  gpuperf update-baseline --reason "..."',
+    ]
 
 
 def test_when_all_is_well_nothing_is_asked() -> None:
     assert "gpuperf " not in shown(([measurement()], [verdict(outcome=Outcome.UNCHANGED)]))
 
 
-def test_a_command_that_does_not_fit_goes_on_after_a_backslash() -> None:
-    lines = texts(summary([MISSING], 40, COMMAND, ""))
-    start = lines.index("to make a baseline on this device:") + 1
-    text = "\n".join(lines[start:])
-    first, second = re.sub(r" \\\n +", " ", text).splitlines()
-    assert first.strip() == f"gpuperf record --processes 5 -- {COMMAND}"
-    assert second.strip() == 'gpuperf update-baseline --reason "first baseline"'
+# Other kernels
 
 
 def test_other_kernels_come_first_and_are_counted_below() -> None:
-    lines = summary([CHANGED], 100, COMMAND, "")
+    lines = summary([CHANGED], 100, SESSION, "")
     assert [line.text for line in lines[2:]] == [
         "  kernels      1647      1649        -          -        -  kernels-changed",
         "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %        -  unchanged",
@@ -302,13 +282,110 @@ def test_other_kernels_come_first_and_are_counted_below() -> None:
     ],
 )
 def test_other_kernels_read_well_at_any_width(width: int, expected: list[str]) -> None:
-    text = texts(summary([CHANGED], width, COMMAND, ""))
+    text = texts(summary([CHANGED], width, SESSION, ""))
     start = text.index(expected[0])
     assert text[start : start + len(expected)] == expected
 
 
+# The order
+
+
+def named(name: str, outcome: Outcome, change: float = 0.02, **changes: object) -> Judged:
+    """A test of this name with one verdict beside an unchanged one."""
+    found = verdict(outcome=outcome, change=change)
+    calm = verdict("instructions", Outcome.UNCHANGED, change=1e-5)
+    return [measurement(test=f"a.py::{name}", **changes)], [calm, found]  # type: ignore[arg-type]
+
+
+def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
+    judged = [
+        named("test_same", Outcome.UNCHANGED),
+        named("test_reported", Outcome.REPORTED),
+        named("test_better", Outcome.IMPROVED, -0.1),
+        named("test_much_better", Outcome.IMPROVED, -0.5),
+        named("test_other_kernels", Outcome.KERNELS_CHANGED),
+        named("test_unfit", Outcome.UNFIT),
+        named("test_undecided", Outcome.INCONCLUSIVE),
+        named("test_new", Outcome.NO_BASELINE),
+        named("test_slower", Outcome.REGRESSED, 0.1),
+        named("test_much_slower", Outcome.REGRESSED, 4.0),
+        named("test_lower", Outcome.REGRESSED, -0.3),
+    ]
+    headings = [line.text for line in summary(judged, 100, SESSION, "") if line.tone == "heading"]
+    assert [heading.split()[0] for heading in headings] == [
+        *("test_much_slower", "test_lower", "test_slower"),
+        *("test_new", "test_undecided", "test_unfit"),
+        *("test_much_better", "test_better"),
+        *("test_other_kernels", "test_same", "test_reported"),
+    ]
+
+
+def test_a_point_of_a_percentage_is_a_hundredth() -> None:
+    points = named("test_points", Outcome.REGRESSED, -3.0)
+    points = points[0], [replace(v, points=True) for v in points[1]]
+    text = shown(points, named("test_slower", Outcome.REGRESSED, 0.1))
+    assert text.startswith("test_slower on")
+
+
+# Many
+
+
+MANY = [named(f"test_{n:02d}", Outcome.UNCHANGED, n / 1e4) for n in range(20)]
+SLOWER = named("test_slower", Outcome.REGRESSED)
+
+
+def test_of_many_those_that_are_unchanged_have_a_line_each() -> None:
+    lines = texts(summary([*MANY, SLOWER], 100, SESSION, ""))
+    assert lines[0] == "test_slower on NVIDIA H200 (sm90)"
+    assert lines[4] == "20 unchanged on NVIDIA H200 (sm90); -v shows all their metrics"
+    assert lines[5:7] == [
+        "  test_00: instructions +10 ppm, cycles 0 %",
+        "  test_01: instructions +10 ppm, cycles +0.01 %",
+    ]
+    assert len(lines) == 4 + 1 + 20 + 2
+
+
+@pytest.mark.parametrize(("count", "verbose"), [(20, False), (21, True)])
+def test_of_few_and_where_asked_all_have_their_tables(count: int, verbose: bool) -> None:
+    judged = [*MANY, SLOWER][-count:]
+    lines = summary(judged, 100, SESSION, "", verbose=verbose)
+    assert len([line for line in lines if line.tone == "heading"]) == count
+
+
+def test_devices_are_told_apart() -> None:
+    other = [named(f"test_{n}", Outcome.UNCHANGED, device=A100) for n in range(2)]
+    text = shown(*MANY, *other)
+    assert "20 unchanged on NVIDIA H200 (sm90)" in text
+    assert "2 unchanged on NVIDIA A100-SXM4-40GB (sm80)" in text
+
+
+def test_what_did_not_decide_keeps_its_table() -> None:
+    reported = named("test_reported", Outcome.REPORTED)
+    text = shown(*MANY, (reported[0], reported[1][1:]))
+    assert "test_reported on NVIDIA H200 (sm90)" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "says"),
+    [
+        (70, "  test_training_step[tf32_channels_last]: cycles +0.10 %, ipc 0 %"),
+        (60, "  test_training_step[tf32_channels_last]: cycles +0.10 %"),
+        (50, "  test_trai...[tf32_channels_last]: cycles +0.10 %"),
+        (30, "  test_tra...32_channels_last]"),
+    ],
+)
+def test_a_line_holds_as_much_as_fits(width: int, says: str) -> None:
+    name = "test_training_step[tf32_channels_last]"
+    rows = [verdict("cycles", Outcome.UNCHANGED, change=1e-3)]
+    rows += [verdict("ipc", Outcome.UNCHANGED, change=0.0)]
+    judged = [*MANY, ([measurement(test=f"a.py::{name}")], rows)]
+    assert says in texts(summary(judged, width, SESSION, ""))
+
+
 # Widths
 
+_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "runs"
+RUNS = sorted([*_FOLDER.glob("h200-*"), *_FOLDER.glob("cpu-*")])
 names = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=250),
     st.sampled_from([TEST, f"{'x' * 300}.py::test_{'y' * 300}", "many words " * 30]),
@@ -318,7 +395,7 @@ names = st.one_of(
 @given(st.integers(20, 200), st.lists(st.sampled_from(ALL), max_size=4), names, names)
 def test_no_line_is_too_wide(width: int, judged: list[Judged], name: str, command: str) -> None:
     named = ([measurement(test=name, name=name, configuration=name)], [verdict(detail=name)])
-    lines = summary([*judged, named], width, command, name)
+    lines = summary([*judged, named], width, Session(command), name)
     assert all(len(line.text) <= width for line in lines)
     assert all("\n" not in line.text for line in lines)
 
@@ -328,6 +405,27 @@ def test_every_number_of_a_failure_is_there_at_any_width(width: int) -> None:
     text = " ".join(shown(*ALL, width=width).split())
     for number in ("437.00 M", "448.00 M", "+2.52 %", "0.5 %", "regressed", "no-baseline"):
         assert number in text
+
+
+@pytest.mark.parametrize("file", RUNS, ids=lambda file: file.name)
+def test_no_committed_run_is_too_wide(file: Path) -> None:
+    """Also with names that are as long as some are, and with many tests."""
+    run = runs.load(file)
+    for width in (40, 50, 57, 80, 81, 100, 132, 200):
+        assert all(len(line.text) <= width for line in of_run(run, width))
+    longer = {m.test: m.test.replace("[", f"[{'a-long-name-' * 20}") for m in run.measurements}
+    judged = [
+        (
+            [replace(measurement, test=longer[measurement.test], name="a name of its own")],
+            [replace(v, test=longer[v.test]) for v in run.verdicts if v.test == measurement.test],
+        )
+        for measurement in run.measurements
+    ]
+    session = Session(" ".join(longer.values()), run="/a/folder/" * 20, compared=("a" * 90, "b"))
+    for width in range(40, 201, 20):
+        for some in (judged, judged * 6):
+            lines = summary(some, width, session, "run.json", run.expectations)
+            assert all(len(line.text) <= width for line in lines)
 
 
 # The configurations side by side
