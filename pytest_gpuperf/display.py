@@ -19,6 +19,9 @@ PATIENCE = 30.0
 """Seconds of one measurement before the first line where lines stay; then twice as many, ..."""
 _REDRAWN = 0.1
 """Seconds between two states of a line within one stage: eyes are no faster."""
+_SPARE = 3
+"""Columns left free on a terminal: for the ^C that it shows, and the last, after which it may go on
+below."""
 _LEAST_TITLE = 10
 """Characters below which a name says nothing, and is left out."""
 
@@ -101,8 +104,7 @@ class Below:
             self._write("\n" if here else "")
         if new or status.passed - self._drawn >= _REDRAWN:
             self._drawn = status.passed
-            # One column is left free: written into the last, a terminal may begin a new line.
-            self._write(f"\r{status.line(self._columns() - 1)}\x1b[K")
+            self._write(f"\r{status.line(self._columns() - _SPARE)}\x1b[K")
 
     def end(self) -> None:
         """Erases the line, and goes back to where the other one was."""

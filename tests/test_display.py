@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import Progress, each
@@ -159,6 +159,7 @@ def test_what_does_not_fit_is_left_out(width: int, says: str) -> None:
     assert Status(NAME, COUNTING, 9, 0, 40).line(width) == says
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.text(max_size=200), st.text(max_size=80), st.none() | st.floats(0))
 def test_a_status_is_never_too_wide(width: int, title: str, doing: str, left: float | None) -> None:
     assert len(Status(title, doing, 0, 5, left).line(width)) <= width
@@ -194,6 +195,7 @@ def test_the_line_stands_below_and_is_written_over() -> None:
     assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: timing"
 
 
+@settings(deadline=None)
 @given(
     columns=st.integers(10, 90),
     before=st.integers(0, 200),
@@ -217,6 +219,15 @@ def test_the_other_one_goes_on_as_if_it_had_not_been(
         terminal.write(after)
     assert disturbed.screen.text == alone.screen.text
     assert disturbed.screen.cursor == alone.screen.cursor
+
+
+def test_the_echo_of_ctrl_c_is_erased_with_it() -> None:
+    terminal = Terminal(50)
+    terminal.write("tests/test_steps.py ..")
+    terminal.below.show(Status("a-long-title-" * 9, COUNTING, 0, 0, 40), new=True)
+    terminal.screen.feed("^C")
+    terminal.below.end()
+    assert terminal.screen.text == "tests/test_steps.py .."
 
 
 def test_when_nothing_was_shown_nothing_is_erased() -> None:

@@ -70,7 +70,7 @@ def command_lines(command: str, width: int) -> Iterator[str]:
     """
     room = max(width, 20) - len(" \\")
     line = _INDENT
-    for word in _WORD.findall(command):
+    for word in _together(_WORD.findall(command), room - len(line) * 2):
         if line.strip() and len(line) + len(word) > room:
             yield f"{line.rstrip()} \\"
             line = _INDENT * 2
@@ -81,6 +81,23 @@ def command_lines(command: str, width: int) -> Iterator[str]:
             line, left = "", left[room - len(line) :]
         line += f"{left} "
     yield line.rstrip()
+
+
+def _together(words: Sequence[str], room: int) -> Iterator[str]:
+    """The words, a flag and its value as one where both fit in a line."""
+    flag = ""
+    for word in words:
+        if flag and not word.startswith("-") and len(flag) + len(word) < room:
+            flag, word = "", f"{flag} {word}"
+        elif flag:
+            yield flag
+            flag = ""
+        if word.startswith("-") and " " not in word:
+            flag = word
+        else:
+            yield word
+    if flag:
+        yield flag
 
 
 def _wanted(

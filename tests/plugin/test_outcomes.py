@@ -490,7 +490,7 @@ def test_configurations_of_one_test_are_shown_side_by_side(a100: Project) -> Non
 # The summary
 
 
-@pytest.mark.parametrize(("arguments", "tables"), [((), 1), (("-v",), 21), (("-q",), 1)])
+@pytest.mark.parametrize(("arguments", "tables"), [((), 1), (("-v",), 21)])
 def test_of_many_tests_those_that_are_unchanged_have_a_line_each(
     arguments: tuple[str, ...], tables: int, project: Project
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model import Expectation, Measurement, Outcome, Verdict
@@ -180,7 +180,7 @@ def test_an_improvement_asks_to_be_accepted() -> None:
     ("width", "shown"),
     [
         (80, ["  gpuperf record --processes 5 -- -k 'one or two' suites/meddpm"]),
-        (50, ["  gpuperf record --processes 5 -- -k \\", "    'one or two' suites/meddpm"]),
+        (50, ["  gpuperf record --processes 5 -- \\", "    -k 'one or two' suites/meddpm"]),
         (24, ["  gpuperf record \\", "    --processes 5 -- \\", "    -k 'one or two' \\",
               "    suites/meddpm"]),
     ],
@@ -197,6 +197,7 @@ words = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(words, st.integers(40, 200))
 def test_what_is_pasted_is_the_command(command: list[str], width: int) -> None:
     text = shlex.join(command)
