@@ -69,6 +69,7 @@ def session_of(
         replayed=settings.replay is not None,
         baselines="" if known else messages.short(settings.baselines, folder),
         processes=settings.processes,
+        missing_passes=settings.missing == "warn",
     )
 
 

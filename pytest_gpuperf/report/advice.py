@@ -32,6 +32,8 @@ class Session:
     """The folder of the baselines; "" where that is the default."""
     processes: int = LOOKS[-1]
     """The most processes that a test was looked at in."""
+    missing_passes: bool = False
+    """Whether a test without a baseline passes, so that one which regressed comes first."""
     compared: tuple[str, str] | None = None
     """A run from before the first regression, and that of the session."""
     recorded: frozenset[tuple[str, str]] = frozenset()
@@ -108,12 +110,14 @@ def _wanted(
     outcomes |= {expectation.outcome for expectation in expected}
     if any(_unreadable(measurements[0], verdicts) for measurements, verdicts in judged):
         yield "to see why counters cannot be read:", ["gpuperf doctor"]
-    if any(_without_baseline(verdicts, session) for _, verdicts in judged):
+    worse = outcomes & {Outcome.REGRESSED, Outcome.BROKEN}
+    missing = any(_without_baseline(verdicts, session) for _, verdicts in judged)
+    if missing and not (session.missing_passes and worse):
         if session.replayed:
             yield "to make a baseline of this run:", [session.accept("first baseline")]
         else:
             yield "to make a baseline on this device:", session.record()
-    elif outcomes & {Outcome.REGRESSED, Outcome.BROKEN}:
+    elif worse:
         if session.compared:
             before, after = map(shlex.quote, session.compared)
             what = "to see what changed since a run that had not regressed:"

@@ -71,6 +71,12 @@ def test_a_missing_baseline_comes_before_accepting() -> None:
     assert advised(REGRESSED, MISSING, IMPROVED) == RECORD
 
 
+def test_where_a_missing_baseline_passes_a_regression_comes_first() -> None:
+    session = replace(SESSION, missing_passes=True)
+    assert advised(REGRESSED, MISSING, session=session) == ["to accept what is intended:", ACCEPT]
+    assert advised(UNCHANGED, MISSING, session=session) == RECORD
+
+
 def test_a_recorded_run_becomes_the_baseline_itself() -> None:
     session = Session(SELECTED, run="old run.json", replayed=True)
     assert advised(MISSING, session=session) == [
