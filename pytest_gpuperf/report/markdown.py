@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.report import blame as kernels
-from pytest_gpuperf.report import expectations, messages, standings, table, timeline, window
+from pytest_gpuperf.report import expectations, standings, table, timeline, window
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.standings import Standing
 
 _WIDTH = 96
@@ -63,7 +64,7 @@ def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
     if Outcome.REGRESSED in outcomes:
         yield from ('If that is intended: `gpuperf update-baseline --reason "..."`', "")
     elif Outcome.NO_BASELINE in outcomes:
-        first, second = messages.make_baseline(run.command)
+        first, second = Session(command=run.command).record()
         yield from (f"To make a baseline: `{code(first)}`, then `{second}`", "")
     elif Outcome.IMPROVED in outcomes:
         accept = '`gpuperf update-baseline --reason "..."`'

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpuperf import timeline
 from pytest_gpuperf.model import Measurement, Timeline, Unsupported
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.summary import summary
 from pytest_gpuperf.report.timeline import line
@@ -72,14 +73,14 @@ def test_without_a_timeline_nothing_is_said() -> None:
 
 @pytest.mark.parametrize("width", [50, 80])
 def test_it_fits_the_terminal(width: int) -> None:
-    lines = [found.text for found in summary([([having(SAMPLED)], ())], width, "", "")]
+    lines = [found.text for found in summary([([having(SAMPLED)], ())], width, Session(), "")]
     assert max(map(len, lines)) <= width
     assert line(having(SAMPLED)) in " ".join(" ".join(lines).split())
 
 
 def test_an_obstacle_is_said_once_for_all_tests() -> None:
     absent = having(timeline.absent("this user may not. Ask for it"))
-    lines = summary([([absent], ()), ([replace(absent, test="other")], ())], 80, "", "")
+    lines = summary([([absent], ()), ([replace(absent, test="other")], ())], 80, Session(), "")
     said = [found for found in lines if "timeline" in found.text]
     assert [(found.text, found.tone) for found in said] == [
         ("timeline: not sampled: this user may not. Ask for it", "doubtful")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
-from pytest_gpuperf.report import blame, expectations, messages, numbers, table
+from pytest_gpuperf.report import blame, expectations, numbers, table
+from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.html.missing import KERNELS
 from pytest_gpuperf.report.html.subject import Subject
 
@@ -237,7 +238,7 @@ def _steps(run: Run, subjects: Sequence[Subject], file: str, incomplete: bool) -
         )
     if Outcome.NO_BASELINE in outcomes:
         tests = dict.fromkeys(v.test for v in run.verdicts if v.outcome is Outcome.NO_BASELINE)
-        record, update = messages.make_baseline(shlex.join(tests))
+        record, update = Session(command=shlex.join(tests)).record()
         steps += [Step("To make a baseline on this device:", record), Step("Then:", update)]
     if Outcome.IMPROVED in outcomes and Outcome.REGRESSED not in outcomes:
         steps.append(
