@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pytest_gpuperf import __version__
-from pytest_gpuperf.model import Run
+from pytest_gpuperf.model import Run, Scalar
 from pytest_gpuperf.report import table
 from pytest_gpuperf.report.html import chart, figure, missing, overview, spreadsheet
 from pytest_gpuperf.report.html.figures import all_figures
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
+_MOST_VALUES = 6
+"""Values of one fact that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +109,25 @@ def _facts(found: Sequence[Subject]) -> list[tuple[str, str]]:
                 "GPU": device.identity,
                 "revision": measurement.fingerprint.revision,
                 "measured": measurement.fingerprint.measured,
-                **{k: str(v) for k, v in measurement.workload.items()},
+                **{k: _scalar(v) for k, v in measurement.workload.items()},
                 **measurement.fingerprint.software,
-                **{k: str(v) for k, v in measurement.fingerprint.settings.items()},
+                **{k: _scalar(v) for k, v in measurement.fingerprint.settings.items()},
             }
             for name, value in told.items():
                 if value:
                     facts.setdefault(name, {})[value] = None
-    return [(name, ", ".join(values)) for name, values in facts.items()]
+    return [(name, _few(list(values))) for name, values in facts.items()]
+
+
+def _scalar(value: Scalar) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _few(values: Sequence[str]) -> str:
+    """Some of the values, and how many others there are: a campaign has a time per process."""
+    more = len(values) - _MOST_VALUES
+    others = f" and {more} others" if more > 1 else ""
+    return ", ".join(values[:_MOST_VALUES] if others else values) + others
 
 
 @lru_cache(maxsize=1)

@@ -201,6 +201,15 @@ def test_a_run_of_a_hundred_thousand_hostile_kernels_stays_small() -> None:
     assert shape(text).count("script") == 3
 
 
+def test_how_it_was_measured_is_short_whatever_the_number_of_processes() -> None:
+    found = [
+        measurement(process=f"p{n}", settings={"cost_s": 0.1 + n, "rounds": 5}) for n in range(20)
+    ]
+    text = page(run(found))
+    assert "<dd>0.1, 1.1, 2.1, 3.1, 4.1, 5.1 and 14 others</dd>" in text
+    assert "<dd>5</dd>" in text
+
+
 def test_the_commands_name_the_run() -> None:
     text = html.unescape(page(committed("h200-tf32-broken.json.xz"), "runs/my run.json"))
     words = re.sub("<[^>]*>", "", text)
