@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.errors import UsageFailure
-
 COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
 PROTOCOLS = ("whole-step", "paper-window")
 NCU_REPLAYS = ("kernel", "range", "app-range")  # collect/ncu_command.py, imported where it runs
@@ -387,6 +385,7 @@ def _metrics(config: pytest.Config, value: str) -> str:
     """Sets and metrics that exist; the catalogue is not read for a set alone."""
     if value in METRIC_SETS:
         return value
+    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.metrics import catalogue
 
     try:
