@@ -2,7 +2,7 @@
 
 Needs Chromium (`script/browser` finds or installs one; GPUPERF_BROWSER names another), and axe-core
 in the folder GPUPERF_AXE (`script/vendor --axe FOLDER`). Where there is none, these tests skip, but
-not under GPUPERF_REQUIRE_BROWSER, which .ci/run sets.
+not where GPUPERF_REQUIRE_BROWSER is set.
 """
 
 from __future__ import annotations
