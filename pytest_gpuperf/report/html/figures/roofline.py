@@ -34,7 +34,8 @@ def under_roofs(subjects: Sequence[Subject]) -> Figure:
     for subject in subjects:
         if subject.kernels is None:
             continue
-        found = roofline(subject.kernels, family, peaks.of_device(subject.device.slug))
+        device = subject.device
+        found = roofline(subject.kernels, family, peaks.of_device(device.slug), device.arch)
         drawn = [point for point in found.kernels[:_MOST] if point.flop_per_byte]
         rows += [_row(subject.label, point) for point in drawn]
         if not drawn:
