@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
 
 pytest_plugins = ["pytester"]
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("any-machine")
+settings.load_profile("any-machine")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import Progress, each
@@ -159,7 +159,6 @@ def test_what_does_not_fit_is_left_out(width: int, says: str) -> None:
     assert Status(NAME, COUNTING, 9, 0, 40).line(width) == says
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), st.text(max_size=200), st.text(max_size=80), st.none() | st.floats(0))
 def test_a_status_is_never_too_wide(width: int, title: str, doing: str, left: float | None) -> None:
     assert len(Status(title, doing, 0, 5, left).line(width)) <= width
@@ -195,7 +194,6 @@ def test_the_line_stands_below_and_is_written_over() -> None:
     assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: timing"
 
 
-@settings(deadline=None)
 @given(
     columns=st.integers(10, 90),
     before=st.integers(0, 200),

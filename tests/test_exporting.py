@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from pytest_gpuperf import cli, runs
 from pytest_gpuperf.model import Measurement, Outcome, Run
@@ -196,7 +196,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exported")
 
 
-@settings(deadline=None)
 @given(found=strategies.run_files)
 @example(found=run([measurement({"step_time": [1e-309]})]))
 @example(found=run([measurement({"step_time": [1.7e308, -1.7e308]})]))

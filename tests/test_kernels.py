@@ -188,7 +188,7 @@ def test_short_names_mostly_fit_a_column() -> None:
 
 
 @given(ODD_NAMES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_string_has_a_family_and_a_printable_short_name(name: str) -> None:
     assert family(name) in FAMILIES
     paper_name(name)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from pytest_gpuperf import baselines, files, runs, schemas
@@ -111,13 +111,11 @@ def test_another_program_agrees(tmp_path: Path) -> None:
 # What is loaded
 
 
-@settings(deadline=None)
 @given(strategies.run_files)
 def test_every_run_that_is_saved_validates(found: Run) -> None:
     assert not problems("run", json.loads(files.to_json(found)))
 
 
-@settings(deadline=None)
 @given(strategies.baseline_files)
 def test_every_baseline_that_is_saved_validates(found: baselines.BaselineFile) -> None:
     assert not problems("baseline", json.loads(files.to_json(found)))

@@ -244,7 +244,7 @@ def close(one: Spread, other: Spread) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) for a, b in pairs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers, st.randoms(use_true_random=False))
 def test_the_order_of_processes_and_rounds_does_not_matter(
     values: list[float], rng: Random
@@ -258,14 +258,14 @@ def test_the_order_of_processes_and_rounds_does_not_matter(
     assert apart(grouped(found), METRICS) == apart(grouped(turned), METRICS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers, st.floats(1e-6, 1e9))
 def test_the_size_of_the_values_does_not_matter(values: list[float], factor: float) -> None:
     scaled = [value * factor for value in values]
     assert close(spread_of(laid_out(values)), spread_of(laid_out(scaled)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(numbers)
 def test_no_spread_is_negative_or_larger_than_what_was_seen(values: list[float]) -> None:
     found = spread_of(laid_out(values))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf import acceptance
@@ -107,7 +107,6 @@ def test_a_new_anchor_is_shown_beside_the_old_one(tmp_path: Path) -> None:
     ]
 
 
-@settings(deadline=None)
 @given(values=st.lists(st.floats(0, 1e15), min_size=3, max_size=3))
 def test_every_metric_has_its_line_whatever_its_values(
     tmp_path_factory: pytest.TempPathFactory, values: list[float]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model import Expectation, Measurement, Outcome, Verdict
@@ -203,7 +203,6 @@ words = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(words, st.integers(40, 200))
 def test_what_is_pasted_is_the_command(command: list[str], width: int) -> None:
     text = shlex.join(command)

@@ -118,7 +118,7 @@ def test_instructions_corroborate() -> None:
 REAL = ("baseline", "tf32", "tf32_channels_last", "adam-foreach-off", "bf16")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(20, 140))
 def test_at_most_twelve_lines_and_none_too_wide(measured: str, baseline: str, width: int) -> None:
     found = text(traced(measured), traced(baseline), width)

@@ -248,7 +248,7 @@ def test_what_most_kernels_did_is_said() -> None:
 REAL = ("baseline", "tf32", "tf32_channels_last")
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(24, 140))
 def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
     old = [with_kernels(measured, traced(one)) for measured in THREE]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.report.line import shortened
@@ -24,7 +24,6 @@ def test_the_middle_of_a_long_text_is_left_out(width: int, says: str) -> None:
     assert shortened("test_training_step[tf32]", width) == says
 
 
-@settings(deadline=None)
 @given(st.text(max_size=100), st.integers(-5, 120))
 def test_it_fits_and_is_no_shorter_than_it_has_to_be(text: str, width: int) -> None:
     assert len(shortened(text, width)) == min(len(text), max(width, 0))

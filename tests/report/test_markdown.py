@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.blame import blame
@@ -308,7 +308,6 @@ def rendered(outcome: Outcome, name: str) -> _Tags:
     return page
 
 
-@settings(deadline=None)
 @given(hostile, st.sampled_from([Outcome.REGRESSED, Outcome.UNCHANGED]))
 @example("- ", Outcome.REGRESSED)
 @example("\r# x", Outcome.REGRESSED)

@@ -153,7 +153,7 @@ def test_nothing_from_outside_is_markup_or_code() -> None:
     assert len(shape(attacked)) - len(shape(plain)) <= 20 * extra
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.text(st.characters(), min_size=1, max_size=30))
 def test_no_name_changes_the_layout(name: str) -> None:
     tags = [tag for tag in shape(hostile(name)) if tag != "span"]
