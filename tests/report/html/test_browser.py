@@ -119,7 +119,7 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(
 ) -> None:
     with Opened(browser, files[name], DESK, "light") as opened:
         expected = json.loads(opened.page.inner_text("#drawings"))
-        assert len(expected) >= 3
+        assert expected
         for drawing in expected:
             assert opened.count(f"#{drawing['key']} .plot svg") == len(drawing["panels"])
             drawn = opened.count(f"#{drawing['key']} .plot svg path")
@@ -230,7 +230,7 @@ def test_on_paper_charts_are_light_and_as_wide_as_the_sheet(
             "[...document.querySelectorAll('.plot svg')].every(svg => svg.clientWidth <= 718)"
         )
         ink = opened.page.evaluate("document.querySelector('#work svg text').getAttribute('fill')")
-        assert ink == "#16191d"
+        assert ink in ("#16191d", "#545c66")  # of page.css, without the dark scheme
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= 718
         assert len(opened.page.pdf()) > 10_000
 
