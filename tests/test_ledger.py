@@ -134,7 +134,7 @@ def test_reports_are_written_by_their_suffix(settings: Settings) -> None:
     reports = (settings.root / "out" / "x.md", settings.root / "out" / "x.json")
     ledger = ledger_of(PASSED)
     ledger.save(replace(settings, reports=reports), COMMAND)
-    assert reports[0].read_text().startswith("# gpuperf\n")
+    assert reports[0].read_text().startswith("# gpuperf: 1 unchanged\n")
     assert runs.load(reports[1]).measurements == PASSED.measurements
     assert json.loads(reports[1].read_text())["command"] == COMMAND
     lines = texts(ledger.summary(80, COMMAND))
