@@ -25,7 +25,7 @@ def test_reports_are_written_by_their_suffixes(
     assert cli.main(["report", str(PAPER), *words]) == cli.OK
     page, markdown, data = (file.read_text(encoding="utf-8") for file in files)
     assert page.startswith("<!DOCTYPE html>")
-    assert markdown.startswith("# gpuperf\n")
+    assert markdown.startswith("# gpuperf: ")
     assert runs.load(files[2]) == runs.load(PAPER)
     assert json.loads(data)["schema"] == runs.SCHEMA
     assert capsys.readouterr().out.splitlines() == [f"report written: {file}" for file in files]

@@ -153,8 +153,8 @@ def test_durations_that_overflow_draw_nothing() -> None:
     ("key", "says"),
     [
         ("utilisation", "no tensor_utilization, fma_utilization, int_alu_utilization, sm_through"),
-        ("utilisation", "--gpuperf-metrics paper"),
-        ("stalls", "--gpuperf-metrics paper"),
+        ("utilisation", "--gpuperf-metrics reference"),
+        ("stalls", "--gpuperf-metrics reference"),
         ("kernel-mix", "measure with --gpuperf-kernels always"),
         ("kernels", "measure with --gpuperf-kernels always"),
         ("window", "measure with --gpuperf-protocol paper-window"),
@@ -175,13 +175,13 @@ def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
 
 
 def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() -> None:
-    names = ("stall_long_scoreboard", "cycles")
+    names = ("tensor_ops_tf32", "cycles")
     old = subjects(run([measurement(device=replace(H200, arch="sm70"))]))
     assert missing.metrics(old, names) == ""
     assert missing.metrics(old, names[:1]) == (
-        "Not available here: sm70 does not have stall_long_scoreboard"
+        "Not available here: sm70 does not have tensor_ops_tf32"
     )
-    assert "stall_long_scoreboard" in missing.metrics(subjects(run([measurement()])), names)
+    assert "tensor_ops_tf32" in missing.metrics(subjects(run([measurement()])), names)
 
 
 def test_the_paper_stands_beside_what_was_measured() -> None:
