@@ -6,6 +6,7 @@ expected to do to them. What it really does, only a GPU can say.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import runpy
@@ -23,6 +24,8 @@ from benchmarks.losses import CAUSES, Loss
 from benchmarks.suspects import Recorded, Result, results
 from pytest_gpuperf.collect.base import Work
 from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.judge import significance
+from pytest_gpuperf.judge.blame import Naming, blame
 from pytest_gpuperf.judge.blamed import Kind
 from pytest_gpuperf.kernels import family, short_name
 from pytest_gpuperf.model import KernelTable, Launch, Metric, Scalar
@@ -213,6 +216,28 @@ def test_all_ten_were_found_on_an_h200_and_no_innocent_kernel() -> None:
         ("tf32", ()),
         ("tf32_channels_last", ()),
     ]
+
+
+def test_kernels_that_nobody_touched_move_further_than_their_noise_and_are_not_blamed() -> None:
+    """What docs/statistics.md says of the tails, and why small changes are never named."""
+    tables = suspects.load(CHECKOUT / "docs" / "runs" / "causes").tables
+    elsewhere = ["none-tf32", "host-copy", "extra-kernel", "synchronise"]
+    pairs = [("clean-tf32", other) for other in elsewhere]
+    pairs += [*itertools.combinations(elsewhere, 2)]
+    pairs += [("clean-tf32_channels_last", "none-tf32_channels_last")]
+    surely: dict[tuple[str, str], list[float]] = {}
+    for before, after in pairs:
+        result = blame(tables[after], tables[before], Naming(family, short_name))
+        asked = [e for e in result.entries if e.p_value is not None and e.kind is not Kind.GAP]
+        assert {entry.kind for entry in asked} == {Kind.SAME}
+        sure = significance.found([entry.p_value or 0.0 for entry in asked])
+        moved = [abs(e.change) / result.before for e, s in zip(asked, sure, strict=True) if s]
+        surely[before, after] = moved
+    assert len(pairs) == 11
+    assert sum(map(bool, surely.values())) == 9
+    assert max(max(moved, default=0.0) for moved in surely.values()) == pytest.approx(
+        3.5e-4, abs=5e-6
+    )
 
 
 def test_the_recorded_adam_without_foreach_is_found() -> None:
