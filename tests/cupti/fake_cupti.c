@@ -21,7 +21,7 @@
 #define HEAD size_t structSize; void *pPriv
 
 enum { OK = 0, INVALID_PARAMETER = 1, INVALID_OPERATION = 7, INVALID_METRIC_NAME = 17 };
-enum { MAX_RANGES = 16, MAX_METRICS = 128, IMAGE = 4096, MAX_SAMPLES = 20000, SAMPLES_IMAGE = 8192 };
+enum { MAX_RANGES = 16, MAX_METRICS = 128, IMAGE = 4096, MAX_SAMPLES = 20000, SAMPLE = 72000 };
 
 static char the_log[1 << 20], fail_call[128], lost[64], undefined[128], unknown[128], names[MAX_METRICS][128];
 static size_t log_length;
@@ -343,7 +343,7 @@ API void fake_elapse(double ns, double active) {
 }
 
 static int evaluate_sample(const uint8_t *image, size_t size, size_t index, size_t count, double *values) {
-  if (image != sample_image || size != SAMPLES_IMAGE || (int)index >= image_count) return INVALID_PARAMETER;
+  if (image != sample_image || size != (size_t)image_max * SAMPLE || (int)index >= image_count) return INVALID_PARAMETER;
   for (size_t i = 0; i < count; i++) values[i] = shares[image_first + (int)index] / (double)(i + 1);
   return OK;
 }
@@ -401,14 +401,14 @@ typedef struct {
 API int cuptiPmSamplingGetCounterDataSize(SamplingDataSize *p) {
   ENTER(SamplingDataSize, size);
   if (p->sampler != &sampling_enabled || !p->samples || (int)p->count != n_names) return INVALID_PARAMETER;
-  image_max = (int)p->samples; p->size = SAMPLES_IMAGE;
+  image_max = (int)p->samples; p->size = (size_t)image_max * SAMPLE;
   return OK;
 }
 
 typedef struct { HEAD; void *sampler; size_t size; uint8_t *image; } SamplingDataInit;
 API int cuptiPmSamplingCounterDataImageInitialize(SamplingDataInit *p) {
   ENTER(SamplingDataInit, image);
-  if (p->sampler != &sampling_enabled || p->size != SAMPLES_IMAGE) return INVALID_PARAMETER;
+  if (p->sampler != &sampling_enabled || p->size != (size_t)image_max * SAMPLE) return INVALID_PARAMETER;
   sample_image = p->image; image_count = 0;
   return OK;
 }
@@ -430,12 +430,13 @@ API int cuptiPmSamplingStop(SamplingObject *p) {
 typedef struct { HEAD; void *sampler; uint8_t *image; size_t size; int reason; uint8_t overflow; } SamplingDecode;
 API int cuptiPmSamplingDecodeData(SamplingDecode *p) {
   ENTER(SamplingDecode, overflow);
-  if (p->image != sample_image || p->size != SAMPLES_IMAGE) return INVALID_PARAMETER;
+  if (p->image != sample_image || p->size != (size_t)image_max * SAMPLE) return INVALID_PARAMETER;
   REQUIRE(sampling_enabled && !sampling && !image_count);
   int left = sampled - decoded;
   image_first = decoded; image_count = left < image_max ? left : image_max;
-  decoded += image_count;
-  p->reason = decoded == sampled ? stop_reason : 1;
+  decoded = sampled;
+  /* As an H200 does: what has no room is gone. */
+  p->reason = left == image_count ? stop_reason : 1;
   p->overflow = (uint8_t)sampling_overflow;
   return OK;
 }

@@ -16,10 +16,11 @@ from tests.cupti.fake import Fake
 
 SMS, TENSOR, DRAM = "sm__cycles_active", "sm__pipe_tensor_cycles_active", "dram__throughput"
 INTERVAL = 20_000
+MOST = 100
 
 
-def opened(fake: Fake, *metrics: str, interval: int = INTERVAL) -> Sampler:
-    return Sampler(metrics or (SMS,), interval, cupti=fake.cupti, cuda=fake.cuda)
+def opened(fake: Fake, *metrics: str, interval: int = INTERVAL, most: int = MOST) -> Sampler:
+    return Sampler(metrics or (SMS,), interval, most, cupti=fake.cupti, cuda=fake.cuda)
 
 
 def test_samples_follow_each_other_at_the_interval(fake: Fake) -> None:
@@ -71,13 +72,26 @@ def test_the_order_of_calls(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("reason", [0, 2])  # other, end of records
-def test_more_samples_than_an_image_holds_are_decoded_in_turns(reason: int, fake: Fake) -> None:
+def test_as_many_samples_as_there_is_room_for_are_decoded(reason: int, fake: Fake) -> None:
     fake.set("reason", reason)
-    with opened(fake) as sampler:
+    with opened(fake, most=2500) as sampler:
         samples = sampler.sample(lambda: fake.elapse(2500 * INTERVAL / 1e6, 10))
     assert len(samples) == 2500
     assert len({sample.begin for sample in samples}) == 2500
-    assert fake.log.count("PmSamplingDecodeData") == (3 if reason == 2 else 4)
+
+
+def test_one_more_sample_than_there_is_room_for_is_said(fake: Fake) -> None:
+    with opened(fake) as sampler:
+        with pytest.raises(SamplesLost, match=r"every 20 us are too many.* more than 100"):
+            sampler.sample(lambda: fake.elapse((MOST + 1) * INTERVAL / 1e6, 10))
+    assert fake.alive == 0
+
+
+def test_room_that_needs_too_much_memory_is_not_asked_for(fake: Fake) -> None:
+    with pytest.raises(SamplesLost, match=r"100000 of them need 6866 MiB of 4096 MiB"):
+        with opened(fake, most=100_000):
+            pytest.fail("opened")
+    assert fake.alive == 0
 
 
 @pytest.mark.parametrize("chip", ["TU102", "GA100"])
@@ -91,7 +105,7 @@ def test_chips_that_cannot_wait_for_a_time_wait_for_cycles(chip: str, fake: Fake
 def test_a_full_buffer_is_said(fake: Fake) -> None:
     fake.set("buffer", 3)
     with opened(fake) as sampler:
-        with pytest.raises(SamplesLost, match=r"every 20 us.*512 MiB was full"):
+        with pytest.raises(SamplesLost, match=r"every 20 us are too many.*512 MiB was full"):
             sampler.sample(lambda: fake.elapse(0.1, 60))
     assert fake.alive == 0
 

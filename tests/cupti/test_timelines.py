@@ -128,6 +128,15 @@ def test_a_buffer_that_stays_too_small_is_the_obstacle(fake: Fake) -> None:
     assert fake.alive == 0
 
 
+def test_a_step_that_takes_twice_as_long_as_expected_is_sampled_less_often(fake: Fake) -> None:
+    # FakeTimer says 5 ms: there is room for 475 samples, and 10 ms have 500.
+    step = Step(fake, ("forward", 9.8, 50))
+    found = collector(fake).timeline(step.work)
+    assert found.obstacle == ""
+    assert found.sampling_interval == pytest.approx(40_000, rel=2e-3)
+    assert step.executed == 3
+
+
 def test_metrics_that_cannot_be_sampled_are_named_as_ours(fake: Fake) -> None:
     fake.set("room", 3)
     found = collector(fake).timeline(Step(fake).work)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gpu
 
 EDGE = 8192
 PRODUCTS, PAUSE_S, COPIES = 150, 0.05, 100
-"""Some 240, 50 and 50 ms on an H200: more samples than are decoded at once."""
+"""Some 240, 50 and 50 ms on an H200."""
 
 
 class Alternating:

@@ -7,6 +7,7 @@ CUPTI converts the samples' times to its own clock, that of `Cupti.timestamp`.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -36,14 +37,15 @@ _BUFFER = 512 * 2**20
 """Bytes for the samples that are not decoded yet: cupti-python's default. A sample of a timeline's
 metrics takes 11 kB on GH100 and 12 kB on GB100, as libnvperf_host estimates: at 10 kHz, there is
 room for more than 4 s."""
-_AT_ONCE = 1024
-"""Samples that are decoded at once: the image has room for all counters of all SMs for each."""
+_MEMORY = 4 * 2**30
+"""Bytes for decoded samples, at most. Each has all counters of all SMs: 72 kB on an H200, and so
+1 GB for a step of 1.4 s at 10 kHz."""
 _MARGIN = 2
 """Intervals that are sampled before and after: a sample is only there when its interval is over."""
 
 
 class SamplesLost(MeasurementError):
-    """The hardware's buffer was full before the end: samples were taken too often for so long."""
+    """There was no room for all samples: they were taken too often for so long."""
 
 
 @dataclass(frozen=True)
@@ -62,28 +64,32 @@ class Sampler:
     `metrics` are NVIDIA's names, the more important ones first: what does not fit into one pass
     with those before it is left out, and is in `unsupported` with what the chip does not have.
     `interval` is the time between samples in ns; Turing and GA100 can only wait for so many cycles
-    of a clock of about 1 GHz, and their interval differs from it.
+    of a clock of about 1 GHz, and their interval differs from it. There is room for `most` samples:
+    decoding takes them out of the hardware's buffer, and drops those that have no room.
 
-    Opening raises CountersUnavailable. If no metric can be sampled it opens with no `metrics`, and
-    `sample` must not be called.
+    Opening raises CountersUnavailable, and SamplesLost where so many need too much memory. If no
+    metric can be sampled it opens with no `metrics`, and `sample` must not be called.
     """
 
     def __init__(
         self,
         metrics: Sequence[str],
         interval: int,
+        most: int,
         *,
         cupti: library.Cupti | None = None,
         cuda: driver.Driver | None = None,
     ) -> None:
         self._wanted = tuple(dict.fromkeys(metrics))
         self._interval = interval
+        self._most = most
         self._cupti = cupti or library.load()
         self._cuda = cuda or driver.load()
         self._device = 0
         self._configuration: Configuration | None = None
         self._sampling: int | None = None
-        self._image: ctypes.Array[ctypes.c_char] | None = None
+        self._data: dict[str, int] = {}
+        self._memory: ctypes.Array[ctypes.c_char] | None = None
         self._initialized = False
         self.chip = ""
         """NVIDIA's name of the chip, "GH100", once open."""
@@ -116,6 +122,8 @@ class Sampler:
 
     def sample(self, run: Callable[[], object]) -> list[Sample]:
         """The samples taken while `run` ran, and shortly before and after; once per sampler.
+
+        They are decoded afterwards, for `run` to have the processor to itself.
 
         `run` has to wait for the device. What it raises comes out unchanged. Raises SamplesLost.
         """
@@ -204,18 +212,20 @@ class Sampler:
             pPmSamplingObject=self._sampling,
             pMetricNames=strings(self.metrics),
             numMetrics=len(self.metrics),
-            maxSamples=_AT_ONCE,
+            maxSamples=self._most,
         ).counterDataSize
-        self._image = ctypes.create_string_buffer(size)
-        self._empty(self._image)
-
-    def _empty(self, image: ctypes.Array[ctypes.c_char]) -> None:
-        self._cupti.call(
+        if size > _MEMORY:
+            raise self._lost(f"{self._most} of them need {size >> 20} MiB of {_MEMORY >> 20} MiB")
+        # Not zeroed by hand: only what samples are written to becomes memory in use.
+        self._memory = (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
+        address = ctypes.addressof(self._memory)
+        call(
             abi.CounterDataImageInitialize,
             pPmSamplingObject=self._sampling,
-            counterDataSize=len(image),
-            pCounterData=ctypes.addressof(image),
+            counterDataSize=size,
+            pCounterData=address,
         )
+        self._data = {"pCounterDataImage": address, "counterDataImageSize": size}
 
     def _wait(self) -> None:
         time.sleep(_MARGIN * self._interval / 1e9)
@@ -224,41 +234,36 @@ class Sampler:
         self._cupti.call(abi.Stop, pPmSamplingObject=self._sampling)
 
     def _decoded(self) -> Iterator[Sample]:
-        """All samples in the hardware's buffer, an image full of them at a time."""
-        configuration, image = self._configuration, self._image
+        """All samples in the hardware's buffer."""
+        configuration = self._configuration
         assert configuration is not None
-        assert image is not None
-        data = {"pCounterDataImage": ctypes.addressof(image), "counterDataImageSize": len(image)}
-        while True:
-            reason = self._decode(data)
-            completed = self._cupti.call(abi.GetCounterDataInfo, **data).numCompletedSamples
-            for index in range(completed):
-                info = self._cupti.call(
-                    abi.CounterDataGetSampleInfo,
-                    pPmSamplingObject=self._sampling,
-                    **data,
-                    sampleIndex=index,
-                )
-                values = configuration.evaluate(data, index)
-                yield Sample(info.startTimestamp, info.endTimestamp, tuple(values.values()))
-            # Other reasons than these are seen too, with good samples (pytorch/kineto#1532).
-            if reason == DecodeStopReason.END_OF_RECORDS or not completed:
-                return
-            self._empty(image)
+        self._decode()
+        completed = self._cupti.call(abi.GetCounterDataInfo, **self._data).numCompletedSamples
+        for index in range(completed):
+            info = self._cupti.call(
+                abi.CounterDataGetSampleInfo,
+                pPmSamplingObject=self._sampling,
+                **self._data,
+                sampleIndex=index,
+            )
+            values = configuration.evaluate(self._data, index)
+            yield Sample(info.startTimestamp, info.endTimestamp, tuple(values.values()))
 
-    def _decode(self, data: dict[str, int]) -> int:
+    def _decode(self) -> None:
+        full = f"the device's buffer of {_BUFFER >> 20} MiB was full before the step had ended"
+        call = self._cupti.call
         try:
-            decoded = self._cupti.call(abi.DecodeData, pPmSamplingObject=self._sampling, **data)
+            decoded = call(abi.DecodeData, pPmSamplingObject=self._sampling, **self._data)
         except library.CuptiError as error:
             if error.result == Result.ERROR_OUT_OF_MEMORY:
-                raise self._lost() from error
+                raise self._lost(full) from error
             raise
         if decoded.overflow:
-            raise self._lost()
-        return decoded.decodeStopReason
+            raise self._lost(full)
+        # What has no room is not there to be decoded later: an H200's second decoding finds nothing
+        # (CUPTI 13.0). Other reasons are seen too, with good samples (pytorch/kineto#1532).
+        if decoded.decodeStopReason == DecodeStopReason.COUNTER_DATA_FULL:
+            raise self._lost(f"there were more than {self._most} of them")
 
-    def _lost(self) -> SamplesLost:
-        return SamplesLost(
-            f"the device took a sample every {self._interval / 1e3:g} us, and its buffer of "
-            f"{_BUFFER >> 20} MiB was full before the step had ended"
-        )
+    def _lost(self, why: str) -> SamplesLost:
+        return SamplesLost(f"samples every {self._interval / 1e3:g} us are too many: {why}")

@@ -24,6 +24,11 @@ from pytest_gpuperf.model import Metric, Timeline, TimelinePhase, Unsupported
 _LONGER = 4
 """Where samples are lost, the step is sampled again at twice the interval, up to so many times."""
 _REMEDY = "Everything else is measured without it"
+_ROOM = 1.5
+"""Samples that there is room for, of those that the step's duration leads one to expect: it may
+take longer while it is sampled, and some chips' interval is only roughly known."""
+_AROUND = 100
+"""And so many more: for what surrounds the step."""
 _TRIES = 5
 """Readings of both clocks, of which the one that took the least time is believed."""
 
@@ -52,24 +57,28 @@ class Timelines:
         """
         prepare(work, self._timer)
         milliseconds, _ = self._timer.timed(work.step)
-        interval = timeline.interval_for(milliseconds * 1e6)
+        duration = milliseconds * 1e6
+        interval = timeline.interval_for(duration)
         longest = _LONGER * interval
-        while isinstance(found := self._sampled(work, metrics, interval), SamplesLost):
-            if interval == longest:
-                raise found
-            interval *= 2
-        return found
+        while True:
+            most = round(_ROOM * duration / interval) + _AROUND
+            try:
+                return self._sampled(work, metrics, interval, most)
+            except SamplesLost:
+                if interval == longest:
+                    raise
+                interval *= 2
 
     def _sampled(
-        self, work: Work, metrics: Sequence[Metric], interval: int
-    ) -> Timeline | SamplesLost:
+        self, work: Work, metrics: Sequence[Metric], interval: int, most: int
+    ) -> Timeline:
         named = {hardware: m.name for m in metrics if (hardware := m.hardware_name(self._arch))}
         absent = tuple(
             Unsupported(metric.name, f"cannot be sampled on {self._arch}")
             for metric in metrics
             if not metric.hardware_name(self._arch)
         )
-        with Sampler(tuple(named), interval, cupti=self._cupti, cuda=self._cuda) as sampler:
+        with Sampler(tuple(named), interval, most, cupti=self._cupti, cuda=self._cuda) as sampler:
             refused = (Unsupported(named[u.metric], u.reason) for u in sampler.unsupported)
             absent = (*absent, *refused)
             if not sampler.metrics:
@@ -77,10 +86,7 @@ class Timelines:
                 raise CountersUnavailable(f"nothing can be sampled: {reasons}", _REMEDY)
             prepare(work, self._timer)
             execution = _Execution(work, self._clock(), self._timer, self._cupti)
-            try:
-                samples = sampler.sample(execution.run)
-            except SamplesLost as lost:
-                return lost
+            samples = sampler.sample(execution.run)
             collected = [named[hardware] for hardware in sampler.metrics]
         duration, phases, on_device = execution.times()
         readings = [
