@@ -69,9 +69,7 @@ class Timelines:
                     raise
                 interval *= 2
 
-    def _sampled(
-        self, work: Work, metrics: Sequence[Metric], interval: int, most: int
-    ) -> Timeline:
+    def _sampled(self, work: Work, metrics: Sequence[Metric], interval: int, most: int) -> Timeline:
         named = {hardware: m.name for m in metrics if (hardware := m.hardware_name(self._arch))}
         absent = tuple(
             Unsupported(metric.name, f"cannot be sampled on {self._arch}")
