@@ -137,11 +137,16 @@ class Occasional:
 class Display:
     """Shows what the measurement of the moment is doing. A `collect.base.Progress`.
 
-    How long it will still take is told by how long the executions of the same stage took.
+    How long it will still take is told by how long the executions of the same stage took. `outlet`
+    is asked for when the first measurement begins: pytest has a terminal only then for certain.
     """
 
-    def __init__(self, outlet: Outlet, clock: Callable[[], float] = time.monotonic) -> None:
-        self._outlet, self._clock = outlet, clock
+    def __init__(
+        self, outlet: Callable[[], Outlet], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._find_outlet, self._clock = outlet, clock
+        self._outlet: Outlet = Nowhere()
+        self._found = False
         self._title = ""
         self._begun = 0.0
         self._stage = self._place = ""
@@ -153,6 +158,8 @@ class Display:
     @contextmanager
     def of(self, title: str) -> Iterator[None]:
         """Shows what is done inside the block, as that of `title`, and nothing after it."""
+        if not self._found:
+            self._outlet, self._found = self._find_outlet(), True
         self._title, self._stage, self._begun = title, "", self._clock()
         try:
             yield

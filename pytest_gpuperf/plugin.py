@@ -321,7 +321,7 @@ def _display(config: pytest.Config) -> Display:
 
         # What a process prints that we started, nobody reads.
         watched = config.stash[_ASKED_FOR] is None
-        config.stash[_DISPLAY] = Display(outlet(config) if watched else Nowhere())
+        config.stash[_DISPLAY] = Display(lambda: outlet(config) if watched else Nowhere())
     return config.stash[_DISPLAY]
 
 

@@ -53,7 +53,7 @@ def kept() -> Kept:
 
 @pytest.fixture
 def display(kept: Kept, clock: Clock) -> Display:
-    return Display(kept, clock)
+    return Display(lambda: kept, clock)
 
 
 # How long it will still take
@@ -286,6 +286,6 @@ def test_every_measurement_is_given_as_much_patience() -> None:
 
 
 def test_nowhere_is_an_outlet(clock: Clock) -> None:
-    display = Display(Nowhere(), clock)
+    display = Display(Nowhere, clock)
     with display.of(NAME):
         display.begins("timing", "1 of 3", 3)

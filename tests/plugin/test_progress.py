@@ -142,7 +142,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("arguments", [(), ("-v",), ("-s",)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(), ("-v",), ("-s",), ("--gpu-arch", "sm80")], ids=" ".join)
 def test_what_takes_long_is_spoken_of_in_lines(arguments: tuple[str, ...], a100: Project) -> None:
     result = a100.run("-k", "small", *arguments)
     assert result.outlines.count(SAID) == 1
