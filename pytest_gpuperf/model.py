@@ -64,6 +64,13 @@ class Metric:
         """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
         return self.hardware.get(arch, self.hardware.get("default")) or None
 
+    def instrumented(self, arch: str) -> bool:
+        """Whether it is counted by instructions that are put into every kernel, not by hardware.
+
+        NVIDIA says so in the name ("smsp__sass_inst_executed..."): exact, and many times slower.
+        """
+        return "__sass_" in (self.hardware_name(arch) or "")
+
     def exists_on(self, arch: str) -> bool:
         """Whether it can be measured on `arch` at all; true of what is no hardware counter."""
         return not self.hardware or self.hardware_name(arch) is not None

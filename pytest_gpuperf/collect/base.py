@@ -156,7 +156,8 @@ class Work:
 class Plan:
     """How often to repeat the step.
 
-    One process executes it `warmup + repetitions + rounds * passes` times.
+    One process executes it `warmup + repetitions + rounds * passes` times, and once more where
+    kernels are instrumented.
     """
 
     metrics: tuple[Metric, ...]

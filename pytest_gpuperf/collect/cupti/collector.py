@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from pytest_gpuperf import timeline
-from pytest_gpuperf.collect.base import Collected, Plan, Progress, Work, each, samples_of
+from pytest_gpuperf.collect.base import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.collect.cupti import driver, graphs, kernels, library
-from pytest_gpuperf.collect.cupti.ranges import PhaseRange, RangeMarker, phase_ranges
-from pytest_gpuperf.collect.cupti.session import RangeSession, Values
+from pytest_gpuperf.collect.cupti.counting import Counted, Counting, announced
+from pytest_gpuperf.collect.cupti.ranges import PhaseRange, phase_ranges
+from pytest_gpuperf.collect.cupti.session import RangeSession
 from pytest_gpuperf.collect.cupti.timelines import Timelines
 from pytest_gpuperf.collect.cupti.timing import CudaClock, CudaTimer, DeviceClock, DeviceTimer
 from pytest_gpuperf.collect.errand import WINDOW, Errand, Rerun, no_rerun
 from pytest_gpuperf.collect.execution import (
-    Series,
     Stopwatch,
     garbage_kept,
     prepare,
@@ -26,11 +24,9 @@ from pytest_gpuperf.collect.trace import Trace, trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.metrics import timeline_metrics
 from pytest_gpuperf.model import (
-    STEP,
     Device,
     KernelTable,
     Metric,
-    Scalar,
     Timeline,
     Unsupported,
     Window,
@@ -196,143 +192,18 @@ class CuptiCollector:
                 return kernels.uncounted(traced, "none of the metrics can be counted here")
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
             passes = each(work.progress, "counting kernels, pass", session.passes)
-            reset = self._preparation(work, passes)
+            reset = announced(work, self._timer, passes)
             if replayed:
                 values = graphs.counted(session, work.step, synchronize, replayed, prepare=reset)
                 return graphs.table(traced, chosen, arch, values)
             return kernels.table(traced, chosen, arch, session.launches(whole, prepare=reset))
 
-    def _count(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> _Counted:
+    def _count(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> Counted:
         if not plan.metrics or plan.rounds < 1:
-            return _Counted({}, (), {})
+            return Counted({}, (), {})
         try:
-            return self._count_available(work, plan, ranges)
+            cupti, cuda = self._load_cupti(), self._load_driver()
+            return Counting(self.device().arch, self._timer, cupti, cuda).of(work, plan, ranges)
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
-            return _Counted({}, unsupported, {"passes": 0, "counter_passes": 0})
-
-    def _count_available(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> _Counted:
-        arch = self.device().arch
-        named = {m.name: hardware for m in plan.metrics if (hardware := m.hardware_name(arch))}
-        absent = {m.name: f"does not exist on {arch}" for m in plan.metrics if m.name not in named}
-        if not named:
-            return _Counted({}, _unsupported(plan.metrics, absent), {"passes": 0})
-        rounds: list[tuple[Values, Values]] = []
-        phases_s = 0.0
-        watch = Stopwatch()
-        with RangeSession(
-            tuple(named.values()),
-            max(1, len(ranges)),
-            cupti=self._load_cupti(),
-            cuda=self._load_driver(),
-        ) as session:
-            refused = {entry.metric: entry.reason for entry in session.unsupported}
-            absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
-            passes = session.passes * (2 if ranges else 1)
-            for number in range(plan.rounds if session.metrics else 0):
-                prepared = self._preparation(
-                    work, _passes(work.progress, number, plan.rounds, passes)
-                )
-                step = self._step_round(work, session, prepared)
-                watch.lap()
-                rounds.append(
-                    (step, self._phase_round(work, session, ranges, prepared) if ranges else {})
-                )
-                phases_s += watch.lap()
-        metrics = [metric for metric in plan.metrics if metric.name not in absent]
-        series, problems = _series(metrics, named, rounds, ranges)
-        settings: dict[str, Scalar] = {
-            "chip": session.chip,
-            "passes": session.passes,
-            "counter_passes": passes * len(rounds),
-            "ranges": 1 + len(ranges),
-            "reopened": session.reopened,
-            "phases_s": phases_s,
-        }
-        return _Counted(series, _unsupported(plan.metrics, absent) + problems, settings)
-
-    def _preparation(self, work: Work, passes: Iterator[None]) -> Callable[[], None]:
-        """What comes before every pass, outside of counting: it is announced, and reset."""
-
-        def prepared() -> None:
-            next(passes, None)
-            prepare(work, self._timer)
-
-        return prepared
-
-    def _step_round(
-        self, work: Work, session: RangeSession, prepared: Callable[[], None]
-    ) -> Values:
-        def whole() -> None:
-            session.push(STEP)
-            work.step()
-            # A range ends where the host pops it: its kernels have to be done by then.
-            self._timer.synchronize()
-            session.pop()
-
-        return session.round([STEP], whole, prepare=prepared)
-
-    def _phase_round(
-        self,
-        work: Work,
-        session: RangeSession,
-        ranges: Sequence[PhaseRange],
-        prepared: Callable[[], None],
-    ) -> Values:
-        def in_phases() -> None:
-            marker = RangeMarker(session, self._timer.synchronize, ranges)
-            with work.phases.heard_by(marker):
-                work.step()
-            self._timer.synchronize()
-            marker.finish()
-
-        names = [entry.name for entry in ranges]
-        return session.round(names, in_phases, prepare=prepared, undefined=True)
-
-
-@dataclass(frozen=True)
-class _Counted:
-    series: Series
-    unsupported: tuple[Unsupported, ...]
-    settings: dict[str, Scalar]
-
-
-def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
-    """The passes of the round after so many that are done, each announced as it begins."""
-    for number in range(1, passes + 1):
-        place = f"round {done + 1} of {rounds}, pass {number} of {passes}"
-        progress.begins("counting", place, (rounds - done) * passes - number + 1)
-        yield
-
-
-def _series(
-    metrics: Sequence[Metric],
-    named: dict[str, str],
-    rounds: Sequence[tuple[Values, Values]],
-    ranges: Sequence[PhaseRange],
-) -> tuple[Series, tuple[Unsupported, ...]]:
-    """The values per phase and metric, and what has no value in some phase."""
-    series: Series = {}
-    for metric in metrics:
-        hardware = named[metric.name]
-        series[STEP, metric.name] = [step[STEP][hardware] for step, _ in rounds]
-    problems: dict[str, list[str]] = {}
-    for phase in dict.fromkeys(entry.phase for entry in ranges):
-        members = [entry.name for entry in ranges if entry.phase == phase]
-        for metric in metrics:
-            hardware = named[metric.name]
-            if len(members) > 1 and not metric.additive:
-                problem = f'phase "{phase}" occurs {len(members)} times and the metric does not add'
-                problems.setdefault(metric.name, []).append(problem)
-                continue
-            values = [math.fsum(parts[name][hardware] for name in members) for _, parts in rounds]
-            if all(map(math.isfinite, values)):
-                series[phase, metric.name] = values
-            else:
-                problem = f'phase "{phase}" has no value: nothing ran there that the metric counts'
-                problems.setdefault(metric.name, []).append(problem)
-    return series, tuple(Unsupported(name, "; ".join(told)) for name, told in problems.items())
-
-
-def _unsupported(metrics: Sequence[Metric], absent: dict[str, str]) -> tuple[Unsupported, ...]:
-    return tuple(Unsupported(m.name, absent[m.name]) for m in metrics if m.name in absent)
+            return Counted({}, unsupported, {"passes": 0, "counter_passes": 0})

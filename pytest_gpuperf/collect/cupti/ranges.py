@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.model import STEP
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,15 @@ def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
     return tuple(ranges)
 
 
+def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
+    """Ranges of which a step consists: its phases, and what is before, between and after them.
+
+    Those others are of the phase STEP, which no phase can be named.
+    """
+    names = [STEP, *(name for entry in phases for name in (entry.phase, STEP))]
+    return phase_ranges(names)
+
+
 class Ranges(Protocol):
     """Where ranges are marked: a RangeSession."""
 
@@ -50,36 +60,62 @@ class RangeMarker:
 
     The first problem is kept until `finish` and ends the marking: raising inside the step's phases
     would hide an exception of the step's own, or be swallowed by the step.
+
+    `covering` says that `expected` are the ranges of the function of that name: there is always one
+    open, from `begin` to `finish`.
     """
 
     def __init__(
-        self, session: Ranges, synchronize: Callable[[], None], expected: Sequence[PhaseRange]
+        self,
+        session: Ranges,
+        synchronize: Callable[[], None],
+        expected: Sequence[PhaseRange],
+        *,
+        covering: bool = False,
     ) -> None:
         self._session = session
         self._synchronize = synchronize
-        self._expected = expected
+        self._expected = [entry for entry in expected if entry.phase != STEP or not covering]
+        self._others = [entry for entry in expected if entry.phase == STEP] if covering else []
         self._seen: list[str] = []
         self._problem: Exception | None = None
+
+    def begin(self) -> None:
+        """The execution begins."""
+        if self._others:
+            self._guarded(lambda: self._session.push(self._others[0].name))
 
     def enter(self, phase: str) -> None:
         """Begins the range of this occurrence, once the device has done what came before."""
         position = len(self._seen)
         self._seen.append(phase)
         if position < len(self._expected) and self._expected[position].phase == phase:
-            self._guarded(lambda: self._session.push(self._expected[position].name))
+            self._guarded(lambda: self._push(self._expected[position].name))
         elif self._problem is None:
             self._problem = self._changed()
 
     def leave(self, phase: str) -> None:  # noqa: ARG002
         """Ends the range, once the device has done what belongs to it."""
-        self._guarded(self._session.pop)
+        self._guarded(self._pop)
 
     def finish(self) -> None:
         """Raises the problem that came up, or MeasurementError for phases that are missing."""
         if self._problem is None and len(self._seen) < len(self._expected):
             self._problem = self._changed()
+        if self._others:
+            self._guarded(self._session.pop)
         if self._problem is not None:
             raise self._problem
+
+    def _push(self, name: str) -> None:
+        if self._others:
+            self._session.pop()
+        self._session.push(name)
+
+    def _pop(self) -> None:
+        self._session.pop()
+        if self._others:
+            self._session.push(self._others[len(self._seen)].name)
 
     def _guarded(self, mark: Callable[[], None]) -> None:
         if self._problem is not None:
