@@ -241,15 +241,16 @@ def test_a_gap_in_a_timeline_is_not_drawn_over(browser: Browser, files: dict[str
         assert {len(shape.split("M")) - 1 for shape in shapes} == {2}
 
 
+@pytest.mark.parametrize(("figure", "below"), [("kernels", 18), ("timeline", 70)])
 def test_a_hostile_name_is_text_in_the_tooltip_too(
-    browser: Browser, files: dict[str, Path]
+    figure: str, below: int, browser: Browser, files: dict[str, Path]
 ) -> None:
     with Opened(browser, files["hostile"], DESK, "light") as opened:
-        plot = opened.page.locator("#kernels .plot").first
+        plot = opened.page.locator(f"#{figure} .plot").first
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
         assert box is not None
-        opened.page.mouse.move(box["x"] + 200, box["y"] + 18)
+        opened.page.mouse.move(box["x"] + 200, box["y"] + below)
         opened.page.wait_for_selector(".tip", state="visible")
         assert "<img src=x" in opened.page.inner_text(".tip")
         assert opened.count("img") == 0
