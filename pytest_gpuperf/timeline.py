@@ -112,6 +112,8 @@ def problems(timeline: Timeline) -> Iterator[tuple[str, str]]:
             yield f"series/{name}", "no such metric of a timeline"
         if len(values) != len(next(iter(timeline.series.values()))):
             yield f"series/{name}", f"{len(values)} values: not as many as the first series has"
+        if len(values) > MOST_POINTS:
+            yield f"series/{name}", f"{len(values):,} values: more than {MOST_POINTS:,}"
         wrong = [value for value in values if value is not None and not 0 <= value <= _MOST_PERCENT]
         if wrong:
             yield f"series/{name}", f"{wrong[0]:g}, which is no percentage"

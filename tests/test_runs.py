@@ -277,6 +277,14 @@ def test_a_timeline_that_cannot_be_is_refused_with_its_entry(file: Path) -> None
         runs.load(file)
 
 
+def test_a_timeline_of_too_many_points_is_refused(file: Path) -> None:
+    values = (1.0,) * (timeline.MOST_POINTS + 1)
+    sampled = Timeline(1, 1e5, 1e5, 0.0, 1e9, {"sm_active": values}, ())
+    runs.save(run([replace(measurement(), timeline=sampled)]), file)
+    with pytest.raises(BadFile, match="series/sm_active: 4,001 values: more than 4,000"):
+        runs.load(file)
+
+
 def test_a_run_without_timelines_is_read_as_before(file: Path) -> None:
     data = files.to_plain(SAVED)
     for entry in data["measurements"]:

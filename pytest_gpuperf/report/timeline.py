@@ -1,4 +1,4 @@
-"""A measurement's timeline in one sentence."""
+"""A measurement's timeline in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model import STEP, Measurement, Timeline
 from pytest_gpuperf.report import numbers
 
-_UNITS = {
+NAMES = {
     "tensor_active": "tensor pipe",
     "fma_active": "FMA pipe",
     "dram_active": "DRAM",
@@ -27,21 +27,41 @@ def line(measurement: Measurement) -> str:
         return ""
     if found.obstacle:
         return f"timeline: not sampled: {found.obstacle}"
-    kept = ""
-    if found.interval > 1.5 * found.sampling_interval:
-        kept = f" (kept as means of {_microseconds(found.interval)})"
     parts = [
-        f"{found.samples:,} samples of {_microseconds(found.sampling_interval)}{kept}",
+        sampling(found),
         *_means(found),
         *_idle(found),
         *_unsupported(found),
-        *_duration(found, measurement),
+        *slower(found, measurement),
     ]
     return "timeline: " + "; ".join(parts)
 
 
+def sampling(found: Timeline, drawn: float = 0.0) -> str:
+    """How it was sampled, and what the points are where they are no samples: "2,300 samples of
+    100 us". `drawn` is the time of a point in a figure, in ns, where that is more.
+    """
+    means = []
+    if found.interval > 1.5 * found.sampling_interval:
+        means.append(f"kept as means of {_time(found.interval)}")
+    if drawn > found.interval:
+        means.append(f"drawn as means of {_time(drawn)}")
+    told = f" ({', '.join(means)})" if means else ""
+    return f"{found.samples:,} samples of {_time(found.sampling_interval)}{told}"
+
+
+def slower(found: Timeline, measurement: Measurement) -> list[str]:
+    """That the step took another time while it was sampled, where that is so."""
+    times = [s.values for s in measurement.samples if (s.phase, s.metric) == (STEP, "step_time")]
+    usual = centre(times) * 1e6 if times else 0.0
+    if usual <= 0 or abs(change := found.duration / usual - 1) < _SLOWER:
+        return []
+    took = numbers.value(found.duration, "ns")
+    return [f"the step took {took} while it was sampled ({numbers.moved(change)})"]
+
+
 def _means(found: Timeline) -> list[str]:
-    means = {name: timeline.mean(found, metric) for metric, name in _UNITS.items()}
+    means = {name: timeline.mean(found, metric) for metric, name in NAMES.items()}
     said = [f"{name} {value:.0f} %" for name, value in means.items() if value is not None]
     return [", ".join(said) + " on average"] if said else []
 
@@ -55,15 +75,6 @@ def _unsupported(found: Timeline) -> list[str]:
     return [f"{entry.metric}: {entry.reason}" for entry in found.unsupported]
 
 
-def _duration(found: Timeline, measurement: Measurement) -> list[str]:
-    """That the step took another time while it was sampled, where that is so."""
-    times = [s.values for s in measurement.samples if (s.phase, s.metric) == (STEP, "step_time")]
-    usual = centre(times) * 1e6 if times else 0.0
-    if usual <= 0 or abs(change := found.duration / usual - 1) < _SLOWER:
-        return []
-    took = numbers.value(found.duration, "ns")
-    return [f"the step took {took} while it was sampled ({numbers.moved(change)})"]
-
-
-def _microseconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1e3:.3g} us"
+def _time(nanoseconds: float) -> str:
+    milliseconds = nanoseconds / 1e6
+    return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{nanoseconds / 1e3:.3g} us"

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf import timeline
+from pytest_gpuperf.metrics import timeline_metrics
 from pytest_gpuperf.model import Measurement, Timeline, Unsupported
 from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.summary import summary
-from pytest_gpuperf.report.timeline import line
+from pytest_gpuperf.report.timeline import NAMES, line, sampling
 from tests.examples import measurement, run
 
 SAMPLED = Timeline(
@@ -45,6 +46,18 @@ def test_one_sentence_says_what_matters() -> None:
 def test_means_are_said_to_be_means() -> None:
     found = replace(SAMPLED, samples=12_500, interval=4e5)
     assert "12,500 samples of 100 us (kept as means of 400 us);" in line(having(found))
+
+
+def test_long_times_are_in_milliseconds() -> None:
+    found = replace(SAMPLED, interval=1.5e6)
+    assert sampling(found, 6e6) == (
+        "2,300 samples of 100 us (kept as means of 1.5 ms, drawn as means of 6 ms)"
+    )
+    assert sampling(SAMPLED, 3e5) == "2,300 samples of 100 us (drawn as means of 300 us)"
+
+
+def test_every_metric_of_a_timeline_has_a_name_to_speak_of() -> None:
+    assert set(NAMES) == {metric.name for metric in timeline_metrics()}
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.kernels import FAMILIES
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Quantity, Shape, text
+from pytest_gpuperf.report.html import lines
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantity, Shape, text
 
 _COLOURS = 8
 """Of series that are no family of kernels, in page.css: --s0 to --s7."""
 
 _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
-
-Plain = dict[str, object]
-"""What becomes JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,8 @@ def drawing(figure: Figure) -> Plain | None:
     plot = figure.plot
     if plot is None:
         return None
+    if plot.shape is Shape.LINES:
+        return lines.drawing(figure, plot)
     items = _items(figure, plot)
     if not items:
         return None

@@ -35,6 +35,9 @@ class Quantity:
 Cell = str | Quantity | None
 """What a row has in a column; None where it has nothing."""
 
+Plain = dict[str, object]
+"""What becomes JSON for the page's script."""
+
 
 class Shape(str, Enum):
     """How rows are drawn."""
@@ -45,6 +48,8 @@ class Shape(str, Enum):
     """The same, one after the other."""
     POINTS = "points"
     """A point per row, at its x and y."""
+    LINES = "lines"
+    """Lines over a common x, under each other, each of its own column: x, then those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +64,25 @@ class Roof:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """A part of the axis of x that has a name. For lines."""
+
+    panel: str
+    name: str
+    begin: float
+    """In the unit of x, like `end`."""
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """Which columns are drawn, and how. Columns are named by their titles."""
 
     shape: Shape
     name: str
-    """The column of text that names a row: at the axis for bars."""
+    """The column of text that names a row: at the axis for bars. None for lines, ""."""
     values: tuple[str, ...]
-    """Columns of quantities: a series each for bars; x and y for points."""
+    """Columns of quantities: a series each for bars; x and y for points; x and a line each."""
     series: str = ""
     """The column of text that divides rows into series, each with its colour."""
     panel: str = ""
@@ -80,6 +96,15 @@ class Plot:
     roofs: tuple[Roof, ...] = ()
     sizes: str = ""
     """For points: the column of quantities that areas are proportional to."""
+    bands: tuple[Band, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows to read, each a summary of many."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +126,13 @@ class Figure:
     """What has to be known to read it: what was left out, what was not comparable."""
     missing: str = ""
     """Which metrics the run lacks for it, and what collects them; "" where nothing is missing."""
+    summary: Table | None = None
+    """The table to show, where there are more rows than anybody reads."""
 
     def __post_init__(self) -> None:
-        for row in self.rows:
-            assert len(row) == len(self.columns), (self.key, row)
+        for table in (self, self.summary) if self.summary else (self,):
+            for row in table.rows:
+                assert len(row) == len(table.columns), (self.key, row)
 
     def at(self, column: str) -> int:
         """The position of a column. Raises ValueError where there is none."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.metrics import catalogue, timeline_metrics
 from pytest_gpuperf.report.html.subject import Subject
+from pytest_gpuperf.report.html.wording import of_each
 
 KERNELS = "--gpuperf-kernels always"
 WINDOW = "--gpuperf-protocol paper-window"
+TIMELINE = "--gpuperf-timeline always"
 
 
 def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bool = False) -> str:
@@ -52,6 +54,41 @@ def kernels(subjects: Sequence[Subject]) -> str:
     if any(subject.kernels for subject in subjects):
         return ""
     return f"This run has no kernels: measure with {KERNELS}"
+
+
+def timelines(subjects: Sequence[Subject]) -> str:
+    """Which subjects have no timeline, or not all of it: with the reason, or with the flag that
+    collects it; "" when nothing is missing.
+    """
+    archs = dict.fromkeys(subject.device.arch for subject in subjects)
+    if subjects and not any(m.exists_on(arch) for m in timeline_metrics() for arch in archs):
+        return f"Not available here: {' and '.join(archs)} cannot be sampled"
+    absent: dict[str, list[str]] = {}
+    for subject in subjects:
+        for reason in _not_sampled(subject):
+            absent.setdefault(reason, []).append(subject.label)
+    parts = [
+        reason if len(labels) == len(subjects) else of_each([(reason, one) for one in labels])
+        for reason, labels in absent.items()
+    ]
+    asked = [subject for subject in subjects if subject.sampled]
+    if not asked:
+        parts.append(f"this run has no timeline: measure with {TIMELINE}")
+    elif len(asked) < len(subjects):
+        labels = ", ".join(subject.label for subject in subjects if not subject.sampled)
+        parts.append(f"this run has no timeline of {labels}: measure with {TIMELINE}")
+    return _sentence("; ".join(parts))
+
+
+def _not_sampled(subject: Subject) -> Iterator[str]:
+    """Why a subject has no timeline, or which of its metrics are not in it."""
+    found = subject.sampled.timeline if subject.sampled else None
+    if found is None:
+        return
+    if found.obstacle:
+        yield f"not sampled ({found.obstacle})"
+    for entry in found.unsupported:
+        yield f"no {entry.metric} ({entry.reason})"
 
 
 def _set_flag(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.report import blame, expectations, numbers, table
 from pytest_gpuperf.report.advice import Session
-from pytest_gpuperf.report.html.missing import KERNELS
+from pytest_gpuperf.report.html.missing import KERNELS, TIMELINE
 from pytest_gpuperf.report.html.subject import Subject
 
 _WORST_FIRST = (
@@ -257,7 +257,8 @@ def _steps(run: Run, subjects: Sequence[Subject], file: str, incomplete: bool) -
         steps.append(
             Step(
                 "To fill the figures that lack metrics:",
-                f"pytest {shown} --gpuperf-metrics paper {KERNELS} --gpuperf-report report.html",
+                f"pytest {shown} --gpuperf-metrics paper {KERNELS} {TIMELINE} "
+                "--gpuperf-report report.html",
             )
         )
     return steps

@@ -9,6 +9,7 @@ script and nothing else, whatever a name says.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
+_MOST_PLAIN = 20_000
+"""Characters of a CSV file that is in the page as it is."""
 _MOST_VALUES = 6
 """Values of one fact that are shown."""
 
@@ -40,10 +43,13 @@ class _Shown:
     """A figure as the template wants it."""
 
     figure: figure.Figure
+    columns: tuple[str, ...]
     cells: tuple[tuple[tuple[str, bool], ...], ...]
     """Text, and whether it is a number, row by row."""
     csv: str
     """A data: URL."""
+    file: str
+    """The name to save that under. Packed (.gz) files are unpacked by the page's script."""
     drawn: bool
     left_out: int
     """Rows that the table has no place for."""
@@ -85,17 +91,30 @@ def in_script(data: object) -> str:
 
 
 def _shown(one: figure.Figure, *, drawn: bool) -> _Shown:
+    shown = one.summary or one
+    packed, csv = _data_url(spreadsheet.text(one))
     return _Shown(
         figure=one,
+        columns=shown.columns,
         cells=tuple(
             tuple((figure.text(cell), isinstance(cell, figure.Quantity)) for cell in row)
-            for row in one.rows[:_MOST_ROWS]
+            for row in shown.rows[:_MOST_ROWS]
         ),
-        csv="data:text/csv;charset=utf-8,"
-        + quote(spreadsheet.text(one), safe=" ,()[]:;/*=!@|~$", errors="replace"),
+        csv=csv,
+        file=f"{one.key}.csv.gz" if packed else f"{one.key}.csv",
         drawn=drawn,
-        left_out=max(0, len(one.rows) - _MOST_ROWS),
+        left_out=max(0, len(shown.rows) - _MOST_ROWS),
     )
+
+
+def _data_url(csv: str) -> tuple[bool, str]:
+    """Whether it is packed, and the data: URL. Long files are, or the page would be too large."""
+    if len(csv) <= _MOST_PLAIN:
+        return False, "data:text/csv;charset=utf-8," + quote(
+            csv, safe=" ,()[]:;/*=!@|~$", errors="replace"
+        )
+    packed = gzip.compress(csv.encode("utf-8", "replace"), mtime=0)
+    return True, f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
 
 
 def _facts(found: Sequence[Subject]) -> list[tuple[str, str]]:

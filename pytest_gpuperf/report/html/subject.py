@@ -69,6 +69,15 @@ class Subject:
         return None if self._table is None else bounded(self._table)
 
     @property
+    def sampled(self) -> Measurement | None:
+        """That of the first process with a timeline, else of the first that says why it has none;
+        None where none was asked for.
+        """
+        found = [m for m in self.measurements if m.timeline is not None]
+        drawn = [m for m in found if m.timeline and not m.timeline.obstacle]
+        return next(iter([*drawn, *found]), None)
+
+    @property
     def left_out(self) -> int:
         """Launches that are in no figure, since there are too many."""
         if self._table is None or self.kernels is None:

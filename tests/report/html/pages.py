@@ -10,7 +10,16 @@ from pathlib import Path
 from pytest_gpuperf import runs
 from pytest_gpuperf.derived.classes import PIPES, SASS
 from pytest_gpuperf.derived.roofline import OPCODES
-from pytest_gpuperf.model import KernelTable, Launch, Measurement, Run, Sample
+from pytest_gpuperf.model import (
+    KernelTable,
+    Launch,
+    Measurement,
+    Run,
+    Sample,
+    Timeline,
+    TimelinePhase,
+)
+from pytest_gpuperf.timeline import MOST_POINTS
 
 DOCS = Path(__file__).parents[3] / "docs" / "runs"
 COMMITTED = (
@@ -79,9 +88,40 @@ def full(configurations: int = 8) -> Run:
                 kernels=_enriched(table, 1 + number / 10),
                 samples=(*measured.samples, *_counts(measured)),
                 window=window,
+                timeline=sampled(1 + number / 10),
             )
         )
     return replace(judged, measurements=tuple(measurements), blames=())
+
+
+def sampled(slower: float = 1.0) -> Timeline:
+    """A timeline with as many points as one has at most, no two of them alike, and a gap."""
+    interval = 5e4 * slower
+    values = [
+        None
+        if MOST_POINTS // 2 <= number < MOST_POINTS // 2 + 100
+        else number * 7919 % 10_007 / 100
+        for number in range(MOST_POINTS)
+    ]
+    names = ("sm_active", "tensor_active", "dram_active", "fma_active")
+    ends = [part * MOST_POINTS * interval for part in (0.0, 0.3, 0.95, 1.0)]
+    return Timeline(
+        samples=2 * MOST_POINTS,
+        sampling_interval=interval / 2,
+        interval=interval,
+        begin=0.0,
+        duration=ends[-1],
+        series={
+            name: tuple(
+                None if value is None else min(100.0, round(value / (1 + n), 2)) for value in values
+            )
+            for n, name in enumerate(names)
+        },
+        phases=tuple(
+            TimelinePhase(name, ends[n], ends[n + 1])
+            for n, name in enumerate(("forward", "backward", "optimizer"))
+        ),
+    )
 
 
 def _counts(measured: Measurement) -> tuple[Sample, ...]:

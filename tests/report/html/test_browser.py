@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf.report.html.page import page
+from pytest_gpuperf.timeline import MOST_POINTS
 from tests.report.html.pages import COMMITTED, committed, full
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile
@@ -124,7 +126,9 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(
             assert opened.count(f"#{drawing['key']} .plot svg") == len(drawing["panels"])
             drawn = opened.count(f"#{drawing['key']} .plot svg path")
             assert drawn >= sum(
-                len(series["items"]) for panel in drawing["panels"] for series in panel["series"]
+                len(series.get("items", [series]))
+                for panel in drawing["panels"]
+                for series in panel["series"]
             )
         missing = [key for key in KEYS if not opened.count(f"#{key} svg")]
         assert all(opened.count(f"#{key} .missing") for key in missing)
@@ -195,15 +199,58 @@ def test_hovering_gives_the_kernel_and_its_value(
         assert "normalization" in said
 
 
-def test_a_hostile_name_is_text_in_the_tooltip_too(
-    browser: Browser, files: dict[str, Path]
+@pytest.mark.parametrize(("width", "scheme"), SCHEMES)
+def test_hovering_over_a_timeline_gives_the_moment_in_every_lane(
+    width: int, scheme: str, browser: Browser, files: dict[str, Path]
 ) -> None:
-    with Opened(browser, files["hostile"], DESK, "light") as opened:
-        plot = opened.page.locator("#kernels .plot").first
+    with Opened(browser, files["full"], width, scheme) as opened:
+        plot = opened.page.locator("#timeline .plot").first
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
         assert box is not None
-        opened.page.mouse.move(box["x"] + 200, box["y"] + 18)
+        for share, phase in ((0.3, "forward"), (0.7, "backward")):
+            opened.page.mouse.move(box["x"] + share * box["width"], box["y"] + 70)
+            opened.page.wait_for_selector(".tip", state="visible")
+            opened.until(
+                f"[...document.querySelectorAll('.tip')].some(t => t.innerText.includes('{phase}'))"
+            )
+            said = opened.page.inner_text("#timeline .tip").split("\n")
+            assert said[::2] == ["time", "phase", "tensor pipe", "FMA pipe", "DRAM", "SMs"]
+            assert said[1].endswith(" ms")
+            assert re.fullmatch(r"[\d.]+ % \([\d.]+ to [\d.]+\)", said[-1])
+        assert opened.complaints == []
+
+
+def test_the_phases_of_a_timeline_are_named_over_its_first_lane(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    with Opened(browser, files["full"], DESK, "light") as opened:
+        texts = opened.page.locator("#timeline .plot").first.locator("svg text").all_text_contents()
+        assert [text for text in texts if "ward" in text] == ["forward", "backward"]
+        # Too short a phase for its name has it beside itself, with an arrow to it.
+        assert "optimizer \u25b8" in texts
+        assert {"tensor pipe", "FMA pipe", "DRAM", "SMs"} <= set(texts)
+
+
+def test_a_gap_in_a_timeline_is_not_drawn_over(browser: Browser, files: dict[str, Path]) -> None:
+    with Opened(browser, files["full"], DESK, "light") as opened:
+        shapes = opened.page.evaluate(
+            "[...document.querySelector('#timeline .plot').querySelectorAll('path[fill=none]')]"
+            ".map(path => path.getAttribute('d')).filter(shape => shape.length > 1000)"
+        )
+        assert {len(shape.split("M")) - 1 for shape in shapes} == {2}
+
+
+@pytest.mark.parametrize(("figure", "below"), [("kernels", 18), ("timeline", 70)])
+def test_a_hostile_name_is_text_in_the_tooltip_too(
+    figure: str, below: int, browser: Browser, files: dict[str, Path]
+) -> None:
+    with Opened(browser, files["hostile"], DESK, "light") as opened:
+        plot = opened.page.locator(f"#{figure} .plot").first
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        assert box is not None
+        opened.page.mouse.move(box["x"] + 200, box["y"] + below)
         opened.page.wait_for_selector(".tip", state="visible")
         assert "<img src=x" in opened.page.inner_text(".tip")
         assert opened.count("img") == 0
@@ -218,6 +265,19 @@ def test_the_table_has_what_the_csv_file_has(browser: Browser, files: dict[str, 
         assert download.suggested_filename == "work.csv"
         text = Path(download.path()).read_text(encoding="utf-8")
         assert len(text.splitlines()) == 1 + opened.count("#work .data tbody tr")
+
+
+def test_a_packed_csv_file_is_unpacked_when_it_is_saved(
+    browser: Browser, files: dict[str, Path]
+) -> None:
+    with Opened(browser, files["full"], DESK, "light") as opened:
+        with opened.page.expect_download() as started:
+            opened.page.click("#timeline .links a[download]")
+        assert started.value.suggested_filename == "timeline.csv"
+        lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
+        assert lines[0].startswith("configuration,time [ms],phase,tensor pipe [%]")
+        assert len(lines) == 1 + 4 * MOST_POINTS
+        assert opened.complaints == []
 
 
 def test_on_paper_charts_are_light_and_as_wide_as_the_sheet(

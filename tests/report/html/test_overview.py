@@ -117,7 +117,7 @@ def test_figures_that_lack_metrics_have_the_command_that_collects_them() -> None
     found = of(run_of(Outcome.UNCHANGED), incomplete=True)
     assert commands(found) == [
         "pytest 'a.py::test_step[0]' --gpuperf-metrics paper --gpuperf-kernels always "
-        "--gpuperf-report report.html"
+        "--gpuperf-timeline always --gpuperf-report report.html"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
@@ -16,9 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.blame import blame
-from pytest_gpuperf.model import Device, KernelBlame, KernelTable, Launch, Outcome
+from pytest_gpuperf.model import (
+    Device,
+    KernelBlame,
+    KernelTable,
+    Launch,
+    Outcome,
+    Timeline,
+    TimelinePhase,
+    Unsupported,
+)
 from pytest_gpuperf.report.html.launched import MOST_LAUNCHES
 from pytest_gpuperf.report.html.page import in_script, page
+from pytest_gpuperf.timeline import MOST_POINTS, absent
 from tests.examples import kernels_changed, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, committed, full
@@ -101,6 +112,20 @@ def test_eight_configurations_with_everything_take_less_than_3_mb() -> None:
     assert len(page(full(8), "run.json").encode()) < 3_000_000
 
 
+def test_a_long_csv_file_is_packed_and_has_every_row() -> None:
+    links = {
+        found["download"]: found["href"]
+        for tag, found in Structure(page(full(1))).elements
+        if tag == "a" and "download" in found
+    }
+    assert {"work.csv", "timeline.csv.gz"} <= set(links)
+    kind, _, data = (links["timeline.csv.gz"] or "").partition(",")
+    assert kind == "data:application/gzip;base64"
+    lines = gzip.decompress(base64.b64decode(data)).decode().splitlines()
+    assert lines[0].startswith("configuration,time [ms],phase,")
+    assert len(lines) == 1 + MOST_POINTS
+
+
 def hostile(text: str) -> str:
     """The page of a run in which everything that is text is `text`."""
     before = table(("conv", 900.0), ("silu", 600.0))
@@ -124,8 +149,21 @@ def hostile(text: str) -> str:
         settings={text: text},
         kernels=kernels,
     )
+    sampled = Timeline(
+        samples=2,
+        sampling_interval=1e6,
+        interval=1e6,
+        begin=0.0,
+        duration=2e6,
+        series={"sm_active": (50.0, 100.0)},
+        phases=(TimelinePhase(text, 0.0, 2e6),),
+        unsupported=(Unsupported("fma_active", text),),
+    )
     made = run(
-        [measured, replace(measured, configuration="baseline", test="other")],
+        [
+            replace(measured, timeline=sampled),
+            replace(measured, configuration="baseline", test="other", timeline=absent(text)),
+        ],
         [
             verdict(test=text, name=text, detail=text, reason=text),
             verdict("dram_throughput", Outcome.UNSUPPORTED, test=text, name=text, detail=text),

@@ -13,6 +13,7 @@ from pytest_gpuperf.report.html.figures import (
     priority,
     roofline,
     time,
+    timeline,
     window,
 )
 from pytest_gpuperf.report.html.subject import Subject
@@ -24,6 +25,7 @@ def all_figures(subjects: Sequence[Subject]) -> list[Figure]:
         time.ipc(subjects),
         metrics.work(subjects),
         phases.phases(subjects),
+        timeline.over_the_step(subjects),
         kernels.mix(subjects),
         kernels.convolutions(subjects),
         kernels.longest(subjects),
