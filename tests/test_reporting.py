@@ -14,7 +14,7 @@ from tests.plugin.projects import STEP, Project
 from tests.report.html.pages import DOCS
 
 ROOT = DOCS.parents[1]
-PAPER = DOCS / "h200-paper-set.json"
+MEASURED = DOCS / "h200-meddpm.json"
 
 
 def test_reports_are_written_by_their_suffixes(
@@ -22,11 +22,11 @@ def test_reports_are_written_by_their_suffixes(
 ) -> None:
     files = [tmp_path / f"report{suffix}" for suffix in reporting.SUFFIXES]
     words = [word for file in files for word in ("--output", str(file))]
-    assert cli.main(["report", str(PAPER), *words]) == cli.OK
+    assert cli.main(["report", str(MEASURED), *words]) == cli.OK
     page, markdown, data = (file.read_text(encoding="utf-8") for file in files)
     assert page.startswith("<!DOCTYPE html>")
     assert markdown.startswith("# gpuperf: ")
-    assert runs.load(files[2]) == runs.load(PAPER)
+    assert runs.load(files[2]) == runs.load(MEASURED)
     assert json.loads(data)["schema"] == runs.SCHEMA
     assert capsys.readouterr().out.splitlines() == [f"report written: {file}" for file in files]
 
@@ -37,7 +37,7 @@ def test_without_words_it_is_html_of_the_newest_run(
     monkeypatch.chdir(tmp_path)
     target = tmp_path / runs.FOLDER / "20261121T000000.json"
     target.parent.mkdir(parents=True)
-    shutil.copy(PAPER, target)
+    shutil.copy(MEASURED, target)
     assert cli.main(["report"]) == cli.OK
     assert "20261121T000000" not in (tmp_path / "report.html").read_text(encoding="utf-8")[:300]
     assert (tmp_path / "report.html").stat().st_size > 700_000
@@ -59,7 +59,7 @@ def test_a_run_is_judged_anew_by_a_folder_of_baselines(
 
 
 def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:
-    found = reporting.judged(runs.load(PAPER), tmp_path)
+    found = reporting.judged(runs.load(MEASURED), tmp_path)
     outcomes = {v.outcome for v in found.verdicts}
     assert outcomes == {Outcome.NO_BASELINE, Outcome.REPORTED}
 
@@ -73,7 +73,7 @@ def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:
         ),
         (["--output", "report"], 'no report has the suffix ""'),
         (["--baseline", "nowhere"], "--baseline nowhere: no such folder"),
-        (["--output", str(PAPER)], "this is the run itself; name another file"),
+        (["--output", str(MEASURED)], "this is the run itself; name another file"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
@@ -84,7 +84,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["report", str(PAPER), *words]) == cli.BAD_CONFIGURATION
+    assert cli.main(["report", str(MEASURED), *words]) == cli.BAD_CONFIGURATION
     assert says in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -93,11 +93,11 @@ def test_a_run_that_cannot_be_trusted_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.json"
-    text = PAPER.read_text(encoding="utf-8").replace("2417397625.0", "NaN", 1)
+    text = MEASURED.read_text(encoding="utf-8").replace("524785305425.0", "NaN", 1)
     bad.write_text(text, encoding="utf-8")
     out = tmp_path / "report.html"
     assert cli.main(["report", str(bad), "--output", str(out)]) == cli.BAD_CONFIGURATION
-    assert "measurements/0/samples/0/values/0" in capsys.readouterr().err
+    assert "measurements/0/samples/2/values/0" in capsys.readouterr().err
     assert not out.exists()
 
 

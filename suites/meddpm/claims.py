@@ -78,7 +78,7 @@ CLAIMS = (
         above=1.5,
         architectures=("sm80+",),
         verified=("sm90",),
-        source="docs/runs/h200-paper-set.json: 0.86 to 23.08 %; ICPE '26, figure 10: 1.4 to 9.98 % "
+        source="docs/runs/h200-paper.json.xz: 0.86 to 23.08 %; ICPE '26, figure 10: 1.4 to 9.98 % "
         "on A100, 1.44 to 7.81 % on H100",
     ),
     Claim(

@@ -69,8 +69,17 @@ def kernels() -> KernelTable:
 @cache
 def paper_set() -> dict[str, dict[str, float]]:
     """Steps of Med-DDPM on an H200 by configuration: the medians of the paper's metrics."""
-    found = runs.load(_ROOT / "docs/runs/h200-paper-set.json").measurements
+    found = runs.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
     return {measurement.configuration: step(measurement) for measurement in found}
+
+
+@cache
+def paper_kernels(configuration: str) -> KernelTable:
+    """The kernels of such a step, each with the paper's metrics."""
+    found = runs.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
+    (table,) = (m.kernels for m in found if m.configuration == configuration)
+    assert table is not None
+    return table
 
 
 def step(measurement: Measurement) -> dict[str, float]:

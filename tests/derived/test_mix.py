@@ -13,7 +13,7 @@ from pytest_gpuperf.derived import mix
 from pytest_gpuperf.derived.classes import PAPER_CLASSES, PIPES, REST, SASS
 from pytest_gpuperf.derived.launches import existing
 from pytest_gpuperf.model import KernelTable
-from tests.derived.tables import family, hostile, kernels, paper_set, scaled, table
+from tests.derived.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
 
 # Kernels
 
@@ -289,6 +289,13 @@ def test_longer_launches_leave_the_mix_as_it_is() -> None:
 
 
 def test_a_recorded_step_without_pipes_says_so() -> None:
-    found = mix.instruction_mix(paper_set()["tf32"], "sm90")
+    found = mix.instruction_mix(step(recorded()), "sm90")
     assert found.ipc is not None
     assert found.pipes.missing[0].startswith("not collected: pipe_fma, ")
+
+
+@pytest.mark.parametrize("configuration", ["baseline", "tf32"])
+def test_the_classes_of_a_recorded_step_are_all_of_its_instructions(configuration: str) -> None:
+    found = mix.instruction_mix(paper_set()[configuration], "sm90")
+    for kind in (found.pipes, found.sass):
+        assert math.fsum(part.share or 0 for part in kind.parts) == pytest.approx(1)

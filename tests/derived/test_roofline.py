@@ -14,7 +14,17 @@ from pytest_gpuperf.derived import roofline
 from pytest_gpuperf.derived.peaks import PEAKS, Peaks, of_device
 from pytest_gpuperf.derived.roofline import DRAM, OPCODES, TENSOR
 from pytest_gpuperf.model import KernelTable
-from tests.derived.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
+from tests.derived.tables import (
+    family,
+    hostile,
+    kernels,
+    paper_kernels,
+    paper_set,
+    recorded,
+    scaled,
+    step,
+    table,
+)
 
 PLAIN = Peaks(
     "a GPU",
@@ -288,6 +298,29 @@ def test_a_recorded_step_under_the_bandwidth_roof() -> None:
     assert found.step.total_flop is None  # opcodes were not in the paper's set
     of_step = roofline.of_step(step(recorded()), of_device("nvidia-h200"))
     assert of_step.shares[DRAM] == pytest.approx(found.step.shares[DRAM], rel=0.02)
+
+
+@pytest.mark.parametrize("configuration", ["baseline", "tf32", "tf32_channels_last"])
+def test_the_three_directions_of_the_convolutions_take_the_same_arithmetic(
+    configuration: str,
+) -> None:
+    """5.7 TFLOP each: 2 x weights x voxels of every convolution, but for the first's data."""
+    found = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
+    convolutions = {p.name: p.total_flop for p in found.families if "convolution" in p.name}
+    assert set(convolutions) == {
+        f"convolution-{direction}" for direction in ("forward", "data-gradient", "weight-gradient")
+    }
+    assert list(convolutions.values()) == pytest.approx([5.8e12] * 3, rel=0.06)
+
+
+def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:
+    before, after = (
+        roofline.of_step(paper_set()[name], None, "sm90").flop for name in ("baseline", "tf32")
+    )
+    assert before.get("tensor tf32", 0) == 0
+    assert after["tensor tf32"] == pytest.approx(17.9e12, rel=0.01)
+    assert after["fp32"] < 0.02 * before["fp32"]
+    assert before["fp32"] == pytest.approx(after["tensor tf32"], rel=0.06)
 
 
 @pytest.mark.parametrize("configuration", ["baseline", "tf32", "channels_last"])

@@ -72,7 +72,7 @@ def test_only_what_somebody_has_seen_is_verified() -> None:
     assert {name for claim in CLAIMS for name in claim.verified} == {"sm90"}
 
 
-@pytest.mark.parametrize("run", ["h200-meddpm.json", "h200-paper-set.json"])
+@pytest.mark.parametrize("run", ["h200-meddpm.json", "h200-paper.json.xz"])
 @pytest.mark.parametrize(
     "claim", [claim for claim in CLAIMS if "sm90" in claim.verified], ids=lambda claim: claim.name
 )

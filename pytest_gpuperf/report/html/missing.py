@@ -17,7 +17,7 @@ def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bo
     """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
 
     `per_kernel` asks for values of each kernel, not of the whole step. What these architectures do
-    not have is missed only where they have none of the metrics.
+    not have is missed only where they have none of the metrics; the first screen names it.
     """
     absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
     reasons = {
@@ -26,7 +26,7 @@ def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bo
         for measurement in subject.measurements
         for unsupported in measurement.unsupported
     }
-    possible = [name for name in absent if name in reasons or _exists(subjects, name)]
+    possible = [name for name in absent if _exists(subjects, name)]
     if absent and not possible and len(absent) == len(names) and subjects:
         archs = " and ".join(dict.fromkeys(subject.device.arch for subject in subjects))
         return f"Not available here: {archs} does not have {', '.join(absent)}"
@@ -45,8 +45,11 @@ def metrics(subjects: Sequence[Subject], names: Sequence[str], *, per_kernel: bo
 
 
 def collectable(text: str) -> bool:
-    """Whether what is missing, as the functions here say it, is collected by a flag."""
-    return "measure with" in text
+    """Whether what is missing, as the functions here say it, is collected by a flag.
+
+    The paper's window is not: it is another protocol, to be asked for by name.
+    """
+    return "measure with" in text and WINDOW not in text
 
 
 def kernels(subjects: Sequence[Subject]) -> str:

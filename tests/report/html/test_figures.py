@@ -181,6 +181,9 @@ def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() 
     names = ("tensor_ops_tf32", "cycles")
     old = subjects(run([measurement(device=replace(H200, arch="sm70"))]))
     assert missing.metrics(old, names) == ""
+    reason = {names[0]: "does not exist on sm70"}
+    told = subjects(run([measurement(device=replace(H200, arch="sm70"), unsupported=reason)]))
+    assert missing.metrics(told, names) == ""
     assert missing.metrics(old, names[:1]) == (
         "Not available here: sm70 does not have tensor_ops_tf32"
     )
@@ -188,7 +191,7 @@ def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() 
 
 
 def test_the_paper_stands_beside_what_was_measured() -> None:
-    found = figures(committed("h200-paper-set.json"))
+    found = figures(committed("h200-paper.json.xz"))
     assert found["utilisation"].columns[3:] == ("paper, V100", "paper, A100", "paper, H100")
     published = values(found["utilisation"], "paper, H100")
     assert published["tensor_utilization", "tf32"] == 7.81

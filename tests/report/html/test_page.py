@@ -90,7 +90,7 @@ def test_the_page_asks_nothing_of_the_network(name: str) -> None:
 
 
 def test_only_the_page_s_own_script_and_style_may_run() -> None:
-    text = page(committed("h200-paper-set.json"))
+    text = page(committed("h200-paper.json.xz"))
     (policy,) = re.findall('Content-Security-Policy" content="([^"]*)"', text)
     rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(policy).split(";"))
     assert rules["default-src"] == "'none'"
@@ -252,3 +252,9 @@ def test_the_commands_name_the_run() -> None:
     text = html.unescape(page(committed("h200-tf32-broken.json.xz"), "runs/my run.json"))
     words = re.sub("<[^>]*>", "", text)
     assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
+
+
+def test_a_run_that_lacks_only_the_window_lacks_no_metric() -> None:
+    text = page(committed("h200-paper.json.xz"))
+    assert "This run has no window" in text
+    assert "To fill the figures" not in text
