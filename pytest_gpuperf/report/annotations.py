@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_gpuperf.model import Run
-from pytest_gpuperf.report import blame, standings
+from pytest_gpuperf.report import blame, order, standings
 from pytest_gpuperf.report.standings import Standing
 
 _WIDTH = 96
@@ -34,9 +34,9 @@ def workflow_commands(run: Run, places: Mapping[str, Place]) -> Iterator[str]:
     a test without one is marked nowhere, but named.
     """
     for standing in standings.standings(run):
-        if standing.outcome in standings.FAULTS:
+        if standing.outcome in order.FAULTS:
             yield _command("error", standing, places.get(standing.test))
-        elif standing.outcome in standings.DOUBTS:
+        elif standing.outcome in order.DOUBTS:
             yield _command("warning", standing, places.get(standing.test))
 
 

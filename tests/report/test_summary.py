@@ -314,7 +314,7 @@ def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
     headings = [line.text for line in summary(judged, 100, SESSION, "") if line.tone == "heading"]
     assert [heading.split()[0] for heading in headings] == [
         *("test_much_slower", "test_lower", "test_slower"),
-        *("test_new", "test_undecided", "test_unfit"),
+        *("test_unfit", "test_new", "test_undecided"),
         *("test_much_better", "test_better"),
         *("test_other_kernels", "test_same", "test_reported"),
     ]
