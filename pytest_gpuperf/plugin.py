@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -345,12 +345,18 @@ def _or_usage_error(act: Callable[[], object]) -> None:
 
 def _command(config: pytest.Config) -> str:
     """What pytest was started with, as one would type it."""
-    return shlex.join(config.invocation_params.args)
+    return _typed(config.invocation_params.args)
 
 
 def _selection(config: pytest.Config) -> str:
     """What of it says what to measure, for the commands that the summary ends with."""
-    return shlex.join(options.selection(config.invocation_params.args))
+    return _typed(options.selection(config.invocation_params.args))
+
+
+def _typed(arguments: Sequence[str]) -> str:
+    from pytest_gpuperf import files
+
+    return files.writable(shlex.join(arguments))
 
 
 def _is_worker(config: pytest.Config) -> bool:
