@@ -142,7 +142,8 @@ class Ledger:
         """The terminal summary, in lines of at most `width` characters.
 
         `command` are the arguments of pytest that say what is measured, typed in `folder`, the root
-        if not given. `verbose`: with a table for every measurement, however many there are.
+        if not given. `verbose`: with a table for every measurement and a row for every metric,
+        however many there are.
         """
         judged = [
             (entry.measurements, entry.verdicts) for entry in self._judged if entry.measurements
@@ -153,7 +154,7 @@ class Ledger:
             root = self._settings.root
             session = self._session(self._settings, command, folder or root, judged)
             run = messages.short(self._saved, root) if self._saved else ""
-        side_by_side = configurations(judged, width)
+        side_by_side = configurations(judged, width, verbose=verbose)
         lines = summary(judged, width, session, run, expected, notes=self._notes, verbose=verbose)
         for refusal in dict.fromkeys(self.refusals):
             for text in f"refused: {refusal}".splitlines():

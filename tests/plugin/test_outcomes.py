@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Outcome
 from tests.plugin.projects import STEP, Project
 
@@ -551,6 +552,23 @@ def test_configurations_of_one_test_are_shown_side_by_side(a100: Project) -> Non
 
 
 # The summary
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_papers_metrics_are_all_kept_and_shown_where_asked(
+    verbose: bool, project: Project
+) -> None:
+    paper = catalogue().hardware_set("paper")
+    project.device(counters={metric.name: 1000 for metric in paper})
+    project.tests(STEP)
+    project.accept("--gpuperf-metrics=paper")
+    result = project.run("--gpuperf-metrics=paper", "--gpuperf-run=run.json", *["-v"] * verbose)
+    assert result.ret == 0
+    text = result.stdout.str()
+    assert ("sass_misc" in text, "more reported: see -v" in text) == (verbose, not verbose)
+    assert "instructions" in text
+    measured = {sample.metric for sample in project.saved("run.json").measurements[0].samples}
+    assert measured == {metric.name for metric in paper}
 
 
 @pytest.mark.parametrize(("arguments", "tables"), [((), 1), (("-v",), 21)])
