@@ -85,6 +85,7 @@ class Ledger:
         self._passed: list[Judged] = []
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
+        self._spared: dict[str, str] = {}
         self._settings: Settings | None = None
         self._saved: Path | None = None
         self._recorded: set[tuple[str, str]] = set()
@@ -92,6 +93,10 @@ class Ledger:
     def locate(self, test: str, file: str, line: int | None) -> None:
         """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
         self._locations[test] = (file, line)
+
+    def spare(self, test: str, why: str) -> None:
+        """Notes why a test did not fail, whatever it measured; "" for one that has failed."""
+        self._spared[test] = why
 
     def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
         """Takes the judged measurements of one test, written by `to_text`."""
@@ -171,7 +176,7 @@ class Ledger:
             test: actions.place(settings.root, *location)
             for test, location in self._locations.items()
         }
-        self.annotations += workflow_commands(run, places)
+        self.annotations += workflow_commands(run, places, self._spared)
 
     def _session(
         self, settings: Settings, command: str, folder: Path, judged: Sequence[Judgement]

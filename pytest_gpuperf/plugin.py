@@ -176,6 +176,7 @@ class _Gatherer:
         if texts or refusal:
             ledger = _ledger(self._config)
             ledger.locate(report.nodeid, *report.location[:2])
+            ledger.spare(report.nodeid, _spared(report))
             ledger.add(texts, refusal, failed=report.failed)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -209,6 +210,16 @@ class _Gatherer:
         )
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
+
+
+def _spared(report: pytest.TestReport) -> str:
+    """Why the test has not failed, whatever it measured; "" where it has."""
+    if report.failed:
+        return ""
+    if hasattr(report, "wasxfail"):
+        reason = report.wasxfail.removeprefix("reason: ")
+        return f"expected to fail: {reason}" if reason else "expected to fail"
+    return "the test has not failed"
 
 
 _MARKUP: dict[str, dict[str, bool]] = {
