@@ -146,6 +146,14 @@ def to_json(value: object) -> str:
     return adapter(type(value)).dump_json(value).decode()
 
 
+def writable(text: str) -> str:
+    """`text` as a file can hold it: half of a surrogate pair, which UTF-8 has not, is escaped.
+
+    Python's own text may have one, from an escape or a file's name that is not UTF-8.
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def packed(text: str, file: Path) -> bytes:
     """`text` as `file` holds it: compressed for a name in .xz."""
     return lzma.compress(text.encode()) if file.suffix == COMPRESSED else text.encode()

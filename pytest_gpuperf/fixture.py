@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pytest_gpuperf import arch, baselines, blaming
+from pytest_gpuperf import arch, baselines, blaming, files
 from pytest_gpuperf.collect.base import Phases, Plan, Work, no_reset
 from pytest_gpuperf.display import Display
 from pytest_gpuperf.errors import (
@@ -111,6 +111,7 @@ class GpuPerf:
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
         on an inconclusive verdict, a missing baseline or missing counters as the settings say.
+        Raises UsageFailure for a name that the test has used, and for text that no file can hold.
         """
         traits = self._traits
         if any(name == m.name for other in self._records.judged for m in other.measurements):
@@ -126,6 +127,7 @@ class GpuPerf:
             workload=dict(workload or {}),
             metric_set=traits.metrics or self._settings.metrics,
         )
+        _check_text(subject)
         plan = Plan(
             metrics=catalogue().selected(subject.metric_set),
             rounds=traits.rounds or self._settings.rounds,
@@ -259,6 +261,23 @@ class GpuPerf:
     def _session(self) -> Session:
         typed = self._config.invocation_params
         return session_of(self._settings, shlex.join(selection(typed.args)), typed.dir)
+
+
+def _check_text(subject: Subject) -> None:
+    """Raises UsageFailure for text that neither a run nor a baseline can hold."""
+    texts: list[tuple[str, object]] = [
+        ("the test's id", subject.test),
+        ("the measurement's name", subject.name),
+        ("the name of the optimization", subject.configuration),
+        *(("a key of the workload", key) for key in subject.workload),
+        *(("a value of the workload", value) for value in subject.workload.values()),
+    ]
+    for what, text in texts:
+        if isinstance(text, str) and files.writable(text) != text:
+            raise UsageFailure(
+                f'{files.writable(subject.test)}: {what}, "{files.writable(text)}", has half of a '
+                "surrogate pair, which no file can hold. Nothing was measured: write it otherwise"
+            )
 
 
 def _title(subject: Subject) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pytest_gpuperf import arch, clock, runs
+from pytest_gpuperf import arch, clock, files, runs
 from pytest_gpuperf.collect import ncu_report, ncu_step
 from pytest_gpuperf.collect.ncu_report import Report
 from pytest_gpuperf.collect.ncu_step import Step
@@ -134,7 +134,7 @@ def imported_run(reports: Sequence[Path], request: Request) -> Run:
     if len(devices) > 1:
         listed = " and ".join(f"{device.name} ({device.arch})" for device in devices)
         raise UsageFailure(f"the reports are of {listed}: import those of one device at a time")
-    command = shlex.join(["gpuperf", "import", *map(str, reports)])
+    command = files.writable(shlex.join(["gpuperf", "import", *map(str, reports)]))
     return Run(runs.SCHEMA, clock.now(), command, measurements)
 
 

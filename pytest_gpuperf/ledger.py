@@ -85,6 +85,7 @@ class Ledger:
         self._passed: list[Judged] = []
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
+        self._spared: dict[str, str] = {}
         self._settings: Settings | None = None
         self._saved: Path | None = None
         self._recorded: set[tuple[str, str]] = set()
@@ -92,6 +93,10 @@ class Ledger:
     def locate(self, test: str, file: str, line: int | None) -> None:
         """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
         self._locations[test] = (file, line)
+
+    def spare(self, test: str, why: str) -> None:
+        """Notes why a test did not fail, whatever it measured; "" for one that has failed."""
+        self._spared[test] = why
 
     def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
         """Takes the judged measurements of one test, written by `to_text`."""
@@ -142,7 +147,8 @@ class Ledger:
         """The terminal summary, in lines of at most `width` characters.
 
         `command` are the arguments of pytest that say what is measured, typed in `folder`, the root
-        if not given. `verbose`: with a table for every measurement, however many there are.
+        if not given. `verbose`: with a table for every measurement and a row for every metric,
+        however many there are.
         """
         judged = [
             (entry.measurements, entry.verdicts) for entry in self._judged if entry.measurements
@@ -153,7 +159,7 @@ class Ledger:
             root = self._settings.root
             session = self._session(self._settings, command, folder or root, judged)
             run = messages.short(self._saved, root) if self._saved else ""
-        side_by_side = configurations(judged, width)
+        side_by_side = configurations(judged, width, verbose=verbose)
         lines = summary(judged, width, session, run, expected, notes=self._notes, verbose=verbose)
         for refusal in dict.fromkeys(self.refusals):
             for text in f"refused: {refusal}".splitlines():
@@ -170,7 +176,7 @@ class Ledger:
             test: actions.place(settings.root, *location)
             for test, location in self._locations.items()
         }
-        self.annotations += workflow_commands(run, places)
+        self.annotations += workflow_commands(run, places, self._spared)
 
     def _session(
         self, settings: Settings, command: str, folder: Path, judged: Sequence[Judgement]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +176,7 @@ class _Gatherer:
         if texts or refusal:
             ledger = _ledger(self._config)
             ledger.locate(report.nodeid, *report.location[:2])
+            ledger.spare(report.nodeid, _spared(report))
             ledger.add(texts, refusal, failed=report.failed)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -209,6 +210,16 @@ class _Gatherer:
         )
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
+
+
+def _spared(report: pytest.TestReport) -> str:
+    """Why the test has not failed, whatever it measured; "" where it has."""
+    if report.failed:
+        return ""
+    if hasattr(report, "wasxfail"):
+        reason = report.wasxfail.removeprefix("reason: ")
+        return f"expected to fail: {reason}" if reason else "expected to fail"
+    return "the test has not failed"
 
 
 _MARKUP: dict[str, dict[str, bool]] = {
@@ -345,12 +356,18 @@ def _or_usage_error(act: Callable[[], object]) -> None:
 
 def _command(config: pytest.Config) -> str:
     """What pytest was started with, as one would type it."""
-    return shlex.join(config.invocation_params.args)
+    return _typed(config.invocation_params.args)
 
 
 def _selection(config: pytest.Config) -> str:
     """What of it says what to measure, for the commands that the summary ends with."""
-    return shlex.join(options.selection(config.invocation_params.args))
+    return _typed(options.selection(config.invocation_params.args))
+
+
+def _typed(arguments: Sequence[str]) -> str:
+    from pytest_gpuperf import files
+
+    return files.writable(shlex.join(arguments))
 
 
 def _is_worker(config: pytest.Config) -> bool:

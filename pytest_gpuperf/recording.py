@@ -59,7 +59,7 @@ class Order:
         """The command line of this order, which its run keeps."""
         pause = ["--pause", f"{self.pause:g}"] if self.pause else []
         words = [*_COMMAND, "--processes", str(self.processes), *pause, "--", *self.pytest_args]
-        return shlex.join(words)
+        return files.writable(shlex.join(words))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

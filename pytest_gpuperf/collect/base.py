@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.files import writable
 from pytest_gpuperf.model import (
     STEP,
     Device,
@@ -54,6 +55,11 @@ class Phases:
     def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
         if name == STEP:
             raise MeasurementError(f'a phase cannot be named "{STEP}": that is the whole step')
+        if writable(name) != name:
+            raise MeasurementError(
+                f'the name of the phase "{writable(name)}" has half of a surrogate pair, which no '
+                "file can hold: write it otherwise"
+            )
         if self._current is not None:
             raise MeasurementError(
                 f'phase "{name}" was entered inside phase "{self._current}". '

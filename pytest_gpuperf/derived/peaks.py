@@ -3,6 +3,11 @@
 Where a GPU runs faster than that (the tensor figures of an H100 are at 1.83 GHz, and it boosts to
 1.98 GHz), a share of peak can exceed 1. Figures with sparsity are halved. A MIG instance has a name
 of its own, so the peaks of the whole GPU are not taken for it.
+
+Every figure is one of NVIDIA's own documents, which `Peaks.source` names; what none of them states
+has no place here, and its share of peak is not known. Half precision without tensor cores is stated
+for some products only: it follows from single precision by the results per clock and SM that the
+CUDA C++ Programming Guide has for both ("Throughput of Native Arithmetic Instructions").
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ class Peaks:
     bytes_per_second: float
     """Of DRAM."""
     source: str
+    """The documents that state the figures, and what follows from them."""
 
 
 def of_device(slug: str) -> Peaks | None:
@@ -34,33 +40,41 @@ def of_device(slug: str) -> Peaks | None:
     return PEAKS.get(slug)
 
 
-def _peaks(device: str, source: str, gigabytes: float, **teraflops: float) -> Peaks:
+def _peaks(device: str, source: str, gigabytes: float, half: float, **teraflops: float) -> Peaks:
+    """`half` is how many times `fp32` half precision is, without tensor cores."""
+    figures = {FP16: half * teraflops[FP32], **teraflops}
     return Peaks(
         device,
-        {kind.replace("_", " "): value * _TERA for kind, value in teraflops.items()},
+        {kind.replace("_", " "): value * _TERA for kind, value in figures.items()},
         gigabytes * _GIGA,
-        source,
+        f"{source}; fp16 is {half} x fp32 by the CUDA C++ Programming Guide",
     )
 
 
-_VOLTA = "NVIDIA Tesla V100 data sheet (2020) and GV100 architecture whitepaper (WP-08608)"
-_AMPERE = "NVIDIA A100 data sheet (2021) and A100 architecture whitepaper"
-_HOPPER = "NVIDIA H100 architecture whitepaper (v1.04); bandwidth: H100 data sheet (2023)"
-_H200 = "NVIDIA H200 data sheet (2024); FLOP/s as the H100 SXM5, which is the same chip"
+_VOLTA = "NVIDIA V100 data sheet (2020)"
+_AMPERE = "NVIDIA A100 data sheet (2021)"
+_HOPPER = "NVIDIA H100 architecture whitepaper (v1.04), DRAM: H100 data sheet (2023)"
+_H200 = "NVIDIA H200 data sheet (2024)"
 
-_V100_SXM: Mapping[str, float] = {"fp16": 31.4, "fp32": 15.7, "fp64": 7.8, "tensor_fp16": 125}
-_V100_PCIE: Mapping[str, float] = {"fp16": 28, "fp32": 14, "fp64": 7, "tensor_fp16": 112}
+# Results of half and of single precision per clock and SM: 128 and 64 on sm70, 256 and 64 on sm80,
+# 256 and 128 on sm90.
+_V100_SXM: Mapping[str, float] = {"half": 2, "fp32": 15.7, "fp64": 7.8, "tensor_fp16": 125}
+_V100_PCIE: Mapping[str, float] = {"half": 2, "fp32": 14, "fp64": 7, "tensor_fp16": 112}
 _A100: Mapping[str, float] = {
-    "fp16": 78, "fp32": 19.5, "fp64": 9.7, "tensor_fp16": 312, "tensor_bf16": 312,
+    "half": 4, "fp32": 19.5, "fp64": 9.7, "tensor_fp16": 312, "tensor_bf16": 312,
     "tensor_tf32": 156,
 }  # fmt: skip
 _H100_SXM: Mapping[str, float] = {
-    "fp16": 133.8, "fp32": 66.9, "fp64": 33.5, "tensor_fp16": 989.4, "tensor_bf16": 989.4,
+    "half": 2, "fp32": 66.9, "fp64": 33.5, "tensor_fp16": 989.4, "tensor_bf16": 989.4,
     "tensor_tf32": 494.7, "tensor_fp8": 1978.9,
 }  # fmt: skip
 _H100_PCIE: Mapping[str, float] = {
-    "fp16": 102.4, "fp32": 51.2, "fp64": 25.6, "tensor_fp16": 756, "tensor_bf16": 756,
+    "half": 2, "fp32": 51.2, "fp64": 25.6, "tensor_fp16": 756, "tensor_bf16": 756,
     "tensor_tf32": 378, "tensor_fp8": 1513,
+}  # fmt: skip
+_H200_SXM: Mapping[str, float] = {
+    "half": 2, "fp32": 67, "fp64": 34, "tensor_fp16": 989.5, "tensor_bf16": 989.5,
+    "tensor_tf32": 494.5, "tensor_fp8": 1979,
 }  # fmt: skip
 
 PEAKS: Mapping[str, Peaks] = {
@@ -74,6 +88,6 @@ PEAKS: Mapping[str, Peaks] = {
     "nvidia-a100-80gb-pcie": _peaks("A100 PCIe 80 GB", _AMPERE, 1935, **_A100),
     "nvidia-h100-80gb-hbm3": _peaks("H100 SXM5", _HOPPER, 3350, **_H100_SXM),
     "nvidia-h100-pcie": _peaks("H100 PCIe", _HOPPER, 2000, **_H100_PCIE),
-    "nvidia-h200": _peaks("H200 SXM", _H200, 4800, **_H100_SXM),
+    "nvidia-h200": _peaks("H200 SXM", _H200, 4800, **_H200_SXM),
 }
 """By device slug."""

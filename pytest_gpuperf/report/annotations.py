@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_gpuperf.model import Run
-from pytest_gpuperf.report import blame, standings
+from pytest_gpuperf.report import blame, order, standings
 from pytest_gpuperf.report.standings import Standing
 
 _WIDTH = 96
@@ -27,21 +27,27 @@ class Place:
     """From 1 on."""
 
 
-def workflow_commands(run: Run, places: Mapping[str, Place]) -> Iterator[str]:
+def workflow_commands(
+    run: Run, places: Mapping[str, Place], spared: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """A line per measurement or ratio that is not as it should be, the worst first.
 
     GitHub shows the first ten errors and the first ten warnings of a step. `places` are by node id;
-    a test without one is marked nowhere, but named.
+    a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
+    fail whatever it measured ("expected to fail"): what would be an error is a notice then.
     """
     for standing in standings.standings(run):
-        if standing.outcome in standings.FAULTS:
-            yield _command("error", standing, places.get(standing.test))
-        elif standing.outcome in standings.DOUBTS:
+        why = (spared or {}).get(standing.test, "")
+        if standing.outcome in order.FAULTS:
+            level = "notice" if why else "error"
+            yield _command(level, standing, places.get(standing.test), why)
+        elif standing.outcome in order.DOUBTS:
             yield _command("warning", standing, places.get(standing.test))
 
 
-def _command(level: str, standing: Standing, place: Place | None) -> str:
-    said = standings.reasons(standing)
+def _command(level: str, standing: Standing, place: Place | None, why: str = "") -> str:
+    said = [why] if why else []
+    said += standings.reasons(standing)
     said += blame.lines(standing.blame, _WIDTH, _KERNELS) if standing.blame else []
     properties = {"file": place.file if place else "", "line": ""}
     if place and place.line is not None:

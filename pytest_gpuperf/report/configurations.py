@@ -7,20 +7,24 @@ from collections.abc import Sequence
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Measurement, Verdict
-from pytest_gpuperf.report import numbers, window
+from pytest_gpuperf.report import brevity, numbers, table, window
 from pytest_gpuperf.report.line import Line
 
 _FIRST = "baseline"
 
 
 def configurations(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]], width: int
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]],
+    width: int,
+    *,
+    verbose: bool = False,
 ) -> list[Line]:
     """One table of the configurations side by side, each against the first of them.
 
     The one named "baseline" is the first, whatever the order in which they were measured (under
     pytest-xdist it is by chance). Empty when fewer than two configurations were measured, or the
-    table does not fit.
+    table does not fit. Where there are many metrics, only those that decide have a row, unless
+    `verbose`.
     """
     named = [
         (measurements[0], {s.metric: s for s in measurements[0].samples if s.phase == STEP})
@@ -33,7 +37,8 @@ def configurations(
     first = named[0][1]
     columns = [m.configuration for m, _ in named]
     rows = []
-    for metric in (catalogue().metrics[name] for name in first):
+    brief = brevity.shown(list(first), verbose=verbose)
+    for metric in (catalogue().metrics[name] for name in brief):
         base = centre([first[metric.name].values])
         cells = [numbers.value(base, metric.unit)]
         for _, samples in named[1:]:
@@ -51,7 +56,12 @@ def configurations(
     title = "configurations, relative to the first"
     if max(2 * len(columns) + sum(widths), len(title)) > width:
         return []
-    return [Line(title, "heading"), *(Line(_aligned(row, widths)) for row in table_rows)]
+    others = table.wrapped([brevity.others(len(first) - len(brief))], width, "")
+    return [
+        Line(title, "heading"),
+        *(Line(_aligned(row, widths)) for row in table_rows),
+        *map(Line, others),
+    ]
 
 
 def _windows(measurements: Sequence[Measurement]) -> list[list[str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.report import blame as kernels
-from pytest_gpuperf.report import expectations, standings, table, timeline, window
+from pytest_gpuperf.report import expectations, order, standings, table, timeline, window
 from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.standings import Standing
 
@@ -30,7 +30,7 @@ def markdown(run: Run, limit: int | None = None) -> str:
     found = standings.standings(run)
     head = "\n".join([*_head(found, run), ""])
     # A ratio has no table of its own: all that was expected is one.
-    seen = (*standings.FAULTS, *standings.DOUBTS)
+    seen = (*order.FAULTS, *order.DOUBTS)
     shown = [s for s in found if s.outcome in seen and s.measurements]
     folded = [s for s in found if s.outcome not in seen and s.measurements]
     expected = ["\n".join(_expected(run.expectations))] if run.expectations else []

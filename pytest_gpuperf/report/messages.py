@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.judge.looks import LEAST_TO_ALARM
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Scalar, Verdict
 from pytest_gpuperf.report import blame as kernels
-from pytest_gpuperf.report import expectations, numbers, table
+from pytest_gpuperf.report import expectations, numbers, order, table
 from pytest_gpuperf.report.advice import Session
 
 _LEAST_PART = 0.05
@@ -35,8 +35,7 @@ def failure(
     """
     device = measurement.fingerprint.device
     entries: list[Verdict | Expectation] = [*failing, *limits]
-    outcomes = {entry.outcome for entry in entries}
-    worst = next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
+    worst = _decisive({entry.outcome for entry in entries})
     parts = [f"gpuperf: {subject(measurement)} {SAYS[worst]} on {device.name} ({device.arch})"]
     if measurement.configuration:
         parts.append(f"configuration: {measurement.configuration}")
@@ -61,6 +60,13 @@ def failure(
     if worst is Outcome.UNSUPPORTED:
         parts.append("`gpuperf doctor` says what is missing and what to do about it")
     return "\n".join(parts)
+
+
+def _decisive(outcomes: Collection[Outcome]) -> Outcome:
+    """What the message is about; that counters are missing comes before what else is in doubt."""
+    worst = min(outcomes, key=order.rank)
+    lacking = Outcome.UNSUPPORTED in outcomes and worst not in order.FAULTS
+    return Outcome.UNSUPPORTED if lacking else worst
 
 
 def subject(measurement: Measurement) -> str:
@@ -135,13 +141,6 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
     return [f"  {metric} by phase: {', '.join(moved)}"] if moved else []
 
 
-_WORST_FIRST = (
-    Outcome.REGRESSED,
-    Outcome.BROKEN,
-    Outcome.UNSUPPORTED,
-    Outcome.NO_BASELINE,
-    Outcome.INCONCLUSIVE,
-)
 SAYS = {
     Outcome.REGRESSED: "regressed",
     Outcome.BROKEN: "is beyond a limit",

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import expectations, messages, numbers
+from pytest_gpuperf.report import expectations, messages, numbers, order
 
-_WORST_FIRST = (
-    Outcome.REGRESSED,
-    Outcome.BROKEN,
-    Outcome.UNFIT,
-    Outcome.NO_BASELINE,
-    Outcome.INCONCLUSIVE,
-    Outcome.IMPROVED,
-    Outcome.UNCHANGED,
-    Outcome.HOLDS,
-    Outcome.UNSUPPORTED,
-    Outcome.REPORTED,
-)
-FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
-"""What fails a test under all settings."""
-DOUBTS = (Outcome.UNFIT, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
-"""What fails a test, or does not, as the settings say: somebody has to look at it."""
-_CHANGED = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
+_CHANGED = (*order.FAULTS, *order.DOUBTS, Outcome.IMPROVED)
 
 
 @dataclass(frozen=True)
@@ -45,16 +29,20 @@ class Standing:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The worst of all that was said; None where nothing was judged."""
+        """The worst of all that was said; None where nothing was judged.
+
+        Kernels that changed explain an outcome, and are none of their own.
+        """
         said: Sequence[Verdict | Expectation] = (*self.verdicts, *self.expectations)
-        return worst(entry.outcome for entry in said)
+        outcomes = [entry.outcome for entry in said]
+        return order.worst(o for o in outcomes if o is not Outcome.KERNELS_CHANGED)
 
     @property
     def telling(self) -> tuple[Verdict | Expectation, ...]:
         """Verdicts and expectations that are not as one would have them, the worst first."""
         said: list[Verdict | Expectation] = [*self.verdicts, *self.expectations]
         found = [entry for entry in said if entry.outcome in _CHANGED]
-        return tuple(sorted(found, key=lambda entry: _rank(entry.outcome)))
+        return tuple(sorted(found, key=lambda entry: order.rank(entry.outcome)))
 
 
 def standings(run: Run) -> list[Standing]:
@@ -86,19 +74,13 @@ def standings(run: Run) -> list[Standing]:
         for key, measurements in measured.items()
     ]
     found += [Standing(entry.test, entry.subject, (), (), (entry,)) for entry in ratios]
-    return sorted(found, key=lambda standing: _rank(standing.outcome))
-
-
-def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The worst of these outcomes; None where none of them judges anything."""
-    known = [outcome for outcome in outcomes if outcome in _WORST_FIRST]
-    return min(known, key=_WORST_FIRST.index, default=None)
+    return sorted(found, key=lambda standing: order.rank(standing.outcome))
 
 
 def counted(found: Sequence[Standing]) -> str:
     """How many stand how, the worst first: "1 regressed, 2 unchanged"."""
     outcomes = [standing.outcome for standing in found]
-    parts = [f"{outcomes.count(o)} {o.value}" for o in _WORST_FIRST if o in outcomes]
+    parts = [f"{outcomes.count(o)} {o.value}" for o in order.WORST_FIRST if o in outcomes]
     parts += [f"{outcomes.count(None)} not judged"] if None in outcomes else []
     return ", ".join(parts)
 
@@ -131,7 +113,3 @@ def _reason(entry: Verdict | Expectation) -> str:
         low, high = (numbers.moved(end, points=entry.points) for end in (entry.low, entry.high))
         text += f", somewhere between {low} and {high}"
     return text + ")"
-
-
-def _rank(outcome: Outcome | None) -> int:
-    return _WORST_FIRST.index(outcome) if outcome in _WORST_FIRST else len(_WORST_FIRST)

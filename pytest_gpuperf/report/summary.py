@@ -13,6 +13,7 @@ from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import (
     advice,
+    brevity,
     expectations,
     messages,
     numbers,
@@ -57,7 +58,7 @@ def summary(
     asked); `session` what the commands to type next depend on; `run` where the run was saved, or
     ""; `expected` what tests expect of the numbers beside their baselines; `notes` what else is to
     be said. Where there are many measurements, only those of which something is to be said have a
-    table, unless `verbose`.
+    table, and where there are many metrics, only those that decide have a row, unless `verbose`.
     """
     short = [] if verbose or len(judged) <= MANY else [e for e in judged if order.calm(e)]
     shown = {id(entry) for entry in short}
@@ -65,7 +66,7 @@ def summary(
     found: list[Line] = [*expectations.lines(failed, width)]
     for entry in order.worst_first(judged):
         if id(entry) not in shown:
-            found += _measurement(*entry, width)
+            found += _measurement(*entry, width, verbose=verbose)
     found += _unchanged(short, width)
     found += expectations.lines([e for e in expected if e not in failed], width)
     found += _looks(judged, width)
@@ -93,7 +94,11 @@ def of_run(run: Run, width: int) -> list[Line]:
 
 
 def _measurement(
-    measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
+    measurements: Sequence[Measurement],
+    verdicts: Sequence[Verdict],
+    width: int,
+    *,
+    verbose: bool,
 ) -> Iterator[Line]:
     first = measurements[0]
     device = first.fingerprint.device
@@ -115,10 +120,13 @@ def _measurement(
             for verdict in unjudged
             if verdict.phase == STEP
         ]
-    heading, blocks = table.fitted([table.cells(verdict) for verdict in rows], width)
+    brief = brevity.shown([verdict.metric for verdict in rows], verbose=verbose)
+    shown = [v for v in rows if v.metric in brief or v.outcome is not Outcome.REPORTED]
+    heading, blocks = table.fitted([table.cells(verdict) for verdict in shown], width)
     yield from map(Line, heading)
-    for block, verdict in zip(blocks, rows, strict=True):
+    for block, verdict in zip(blocks, shown, strict=True):
         yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
+    yield from map(Line, table.wrapped([brevity.others(len(rows) - len(shown))], width, "  "))
     if first.window:
         yield from map(Line, table.wrapped([window.line(first)], width, "  "))
     if first.timeline and not first.timeline.obstacle:

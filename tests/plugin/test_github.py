@@ -69,6 +69,47 @@ def test_a_regression_is_in_the_summary_and_at_its_line(
     result.stdout.fnmatch_lines(["job summary: written"])
 
 
+@pytest.mark.parametrize(
+    ("marker", "body", "level", "says"),
+    [
+        ("@pytest.mark.xfail(reason='cuDNN 9.1')", "", "notice", "expected to fail: cuDNN 9.1\n"),
+        ("@pytest.mark.xfail(strict=True)", "", "notice", "expected to fail\n"),
+        ("@pytest.mark.xfail(raises=ZeroDivisionError)", "", "error", "cycles x2 "),
+        ("", "pytest.xfail('cuDNN 9.1')", "notice", "expected to fail: cuDNN 9.1\n"),
+        ("", "pytest.skip('later')", "notice", "the test has not failed\n"),
+        ("", "return", "notice", "the test has not failed\n"),
+        ("", "raise", "error", "cycles x2 "),
+    ],
+)
+@pytest.mark.parametrize("mode", [(), ("-n1",)], ids=["without", "n1"])
+def test_only_what_failed_a_test_is_an_error(
+    mode: tuple[str, ...], marker: str, body: str, level: str, says: str, a100: Project
+) -> None:
+    a100.tests(
+        f"""
+        import pytest
+
+        {marker}
+        def test_slower(gpuperf):
+            try:
+                gpuperf.measure(lambda: None)
+            except pytest.fail.Exception:
+                {body or "raise"}
+        """
+    )
+    result = a100.run_apart(*mode)
+    (command,) = told(result)
+    assert command.name == level
+    assert command.message.startswith(says)
+    assert "cycles x2 (400.00 M -> 800.00 M, tolerance 0.5 %)" in command.message
+    assert (result.ret == 0) == (level == "notice")
+
+
+def test_a_skipped_test_is_not_marked(a100: Project) -> None:
+    a100.tests(TESTS.replace("def test_slower", "@pytest.mark.skip\n    def test_slower"))
+    assert not told(a100.run())
+
+
 def test_a_test_without_a_baseline_is_a_warning(a100: Project) -> None:
     a100.tests(STEP, name="test_new")
     result = a100.run("test_new.py", "--gpuperf-missing=warn")

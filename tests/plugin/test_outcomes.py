@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Outcome
 from tests.plugin.projects import STEP, Project
 
@@ -325,6 +326,69 @@ def test_one_name_twice_is_a_usage_error(a100: Project) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "marker", "says"),
+    [
+        ('name="a\\ud800"', "", """the measurement's name, "a\\ud800","""),
+        ('workload={"data": "\\udcff"}', "", 'a value of the workload, "\\udcff",'),
+        ('workload={"\\udcff": 1}', "", 'a key of the workload, "\\udcff",'),
+        ("", "@pytest.mark.optimization('\\ud800')", 'the name of the optimization, "\\ud800",'),
+    ],
+)
+@pytest.mark.parametrize("mode", [(), ("-n1",)], ids=["without", "n1"])
+def test_text_that_no_file_can_hold_is_refused_and_the_rest_is_kept(
+    mode: tuple[str, ...], arguments: str, marker: str, says: str, a100: Project
+) -> None:
+    a100.tests(
+        f"""
+        import pytest
+
+        {marker}
+        def test_wrong(gpuperf):
+            gpuperf.measure(lambda: pytest.fail("measured"), {arguments})
+
+        def test_right(gpuperf):
+            gpuperf.measure(lambda: None, name="\U0001f680")
+        """
+    )
+    result = a100.run_apart(*mode, "--gpuperf-missing=warn")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.assert_outcomes(passed=1, failed=1)
+    assert f"refused: test_steps.py::test_wrong: {says} has half of a" in result.stdout.str()
+    assert [m.name for m in a100.saved().measurements] == ["\U0001f680"]
+
+
+def test_a_file_name_that_is_no_text_is_refused_and_may_be_typed(a100: Project) -> None:
+    source = (a100.root / "test_steps.py").read_text(encoding="utf-8")
+    (a100.root / "test_\udcff.py").write_text(source, encoding="utf-8")
+    # pytest's own cache cannot hold such a test, either.
+    result = a100.run(
+        "test_steps.py", "test_\udcff.py", "--gpuperf-missing=warn", "-pno:cacheprovider"
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.assert_outcomes(passed=1, failed=1)
+    assert 'the test\'s id, "test_\\udcff.py::test_step", has half' in result.stdout.str()
+    saved = a100.saved()
+    assert [m.test for m in saved.measurements] == ["test_steps.py::test_step"]
+    assert "test_\\udcff.py" in saved.command
+
+
+def test_a_phase_whose_name_no_file_can_hold_fails_the_test(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            def step():
+                with gpuperf.phase("\\ud800"):
+                    pass
+
+            gpuperf.measure(step)
+        """
+    )
+    result = a100.run("--gpuperf-missing=warn")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(['*MeasurementError: the name of the phase "\\ud800" has half*'])
+
+
 def test_a_fixture_may_measure(a100: Project) -> None:
     a100.tests(
         """
@@ -488,6 +552,23 @@ def test_configurations_of_one_test_are_shown_side_by_side(a100: Project) -> Non
 
 
 # The summary
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_papers_metrics_are_all_kept_and_shown_where_asked(
+    verbose: bool, project: Project
+) -> None:
+    paper = catalogue().hardware_set("paper")
+    project.device(counters={metric.name: 1000 for metric in paper})
+    project.tests(STEP)
+    project.accept("--gpuperf-metrics=paper")
+    result = project.run("--gpuperf-metrics=paper", "--gpuperf-run=run.json", *["-v"] * verbose)
+    assert result.ret == 0
+    text = result.stdout.str()
+    assert ("sass_misc" in text, "more reported: see -v" in text) == (verbose, not verbose)
+    assert "instructions" in text
+    measured = {sample.metric for sample in project.saved("run.json").measurements[0].samples}
+    assert measured == {metric.name for metric in paper}
 
 
 @pytest.mark.parametrize(("arguments", "tables"), [((), 1), (("-v",), 21)])

@@ -47,6 +47,29 @@ def test_what_has_to_be_looked_at_is_a_warning(outcome: Outcome, level: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("outcome", "level", "says"),
+    [
+        (Outcome.REGRESSED, "notice", ["expected to fail: known"]),
+        (Outcome.BROKEN, "notice", ["expected to fail: known"]),
+        (Outcome.INCONCLUSIVE, "warning", []),
+        (Outcome.NO_BASELINE, "warning", []),
+    ],
+)
+def test_what_failed_no_test_is_no_error(outcome: Outcome, level: str, says: list[str]) -> None:
+    found = run([measurement()], [verdict(outcome=outcome)])
+    lines = workflow_commands(found, PLACES, {TEST: "expected to fail: known"})
+    (command,) = commands("\n".join(lines))
+    assert command.name == level
+    assert command.message.splitlines()[:-1] == says
+
+
+@pytest.mark.parametrize("spared", [{"another": "expected to fail"}, {TEST: ""}])
+def test_other_tests_excuse_nothing(spared: dict[str, str]) -> None:
+    (line,) = workflow_commands(run([measurement()], [verdict()]), PLACES, spared)
+    assert line.startswith("::error ")
+
+
+@pytest.mark.parametrize(
     "outcome",
     [
         *(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.HOLDS, Outcome.REPORTED),

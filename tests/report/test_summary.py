@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf import runs
+from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Conditions, Measurement, Outcome, Reading, Verdict
 from pytest_gpuperf.report.advice import Session
+from pytest_gpuperf.report.brevity import MANY as MANY_METRICS
 from pytest_gpuperf.report.configurations import configurations
 from pytest_gpuperf.report.line import Line
 from pytest_gpuperf.report.summary import of_run, summary
@@ -314,7 +316,7 @@ def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
     headings = [line.text for line in summary(judged, 100, SESSION, "") if line.tone == "heading"]
     assert [heading.split()[0] for heading in headings] == [
         *("test_much_slower", "test_lower", "test_slower"),
-        *("test_new", "test_undecided", "test_unfit"),
+        *("test_unfit", "test_new", "test_undecided"),
         *("test_much_better", "test_better"),
         *("test_other_kernels", "test_same", "test_reported"),
     ]
@@ -380,6 +382,75 @@ def test_a_line_holds_as_much_as_fits(width: int, says: str) -> None:
     rows += [verdict("ipc", Outcome.UNCHANGED, change=0.0)]
     judged = [*MANY, ([measurement(test=f"a.py::{name}")], rows)]
     assert says in texts(summary(judged, width, SESSION, ""))
+
+
+# Many metrics
+
+PAPER = [metric.name for metric in catalogue().hardware_set("paper")]
+TIMES = ["step_time", "wall_time"]
+ESSENTIAL = ["cycles", "active_cycles", "instructions", "ipc", "duration", *TIMES]
+
+
+def of_metrics(names: Sequence[str], *, judged: bool = True, **outcomes: Outcome) -> Judged:
+    """A measurement of these metrics; those in `outcomes` have that verdict, others are reported.
+
+    Not `judged`: without a verdict.
+    """
+    rows = [verdict(name, outcomes.get(name, Outcome.REPORTED)) for name in names]
+    return [measurement({name: [1.0] for name in names})], rows if judged else []
+
+
+def metrics_of(lines: Sequence[Line]) -> list[str]:
+    """The metrics that have a row in a table of seven columns."""
+    return [line.text.split()[0] for line in lines if line.text.startswith("  ")][1:]
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_of_many_metrics_those_that_decide_have_a_row(judged: bool) -> None:
+    lines = summary([of_metrics([*PAPER, *TIMES], judged=judged)], 100, SESSION, "")
+    *rows, more = metrics_of(lines)
+    assert rows == ESSENTIAL
+    assert lines[-1].text == f"  {more} more reported: see -v, the run's file or --gpuperf-report"
+    assert int(more) == len(PAPER) + len(TIMES) - len(ESSENTIAL)
+
+
+def test_where_asked_all_metrics_have_a_row() -> None:
+    lines = summary([of_metrics([*PAPER, *TIMES])], 100, SESSION, "", verbose=True)
+    assert metrics_of(lines) == [*PAPER, *TIMES]
+
+
+def test_few_metrics_all_have_a_row() -> None:
+    reference = [metric.name for metric in catalogue().hardware_set("reference")]
+    lines = summary([of_metrics([*reference, *TIMES])], 100, SESSION, "")
+    assert metrics_of(lines) == [*reference, *TIMES]
+    assert len(metrics_of(summary([of_metrics(PAPER[:MANY_METRICS])], 100, SESSION, ""))) == 20
+
+
+def test_a_verdict_is_never_left_out() -> None:
+    judged = of_metrics(PAPER, pipe_lsu=Outcome.INCONCLUSIVE, sass_misc=Outcome.UNCHANGED)
+    *rows, _ = metrics_of(summary([judged], 100, SESSION, ""))
+    assert {"pipe_lsu", "sass_misc"} < set(rows)
+    assert "pipe_tex" not in rows
+
+
+@pytest.mark.parametrize("width", [20, 50, 80])
+def test_how_many_are_left_out_is_said_at_any_width(width: int) -> None:
+    lines = texts(summary([of_metrics(PAPER)], width, SESSION, ""))
+    assert all(len(line) <= width for line in lines)
+    said = " ".join(" ".join(lines).split())
+    assert said.endswith("more reported: see -v, the run's file or --gpuperf-report")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_of_many_metrics_configurations_show_those_that_decide(verbose: bool) -> None:
+    values = dict.fromkeys(PAPER, 1.0)
+    judged = [configured("baseline", **values), configured("tf32", **values)]
+    _, _, *rows = texts(configurations(judged, 100, verbose=verbose))
+    if verbose:
+        assert [row.split()[0] for row in rows] == PAPER
+    else:
+        assert [row.split()[0] for row in rows[:-1]] == ESSENTIAL[:-2]
+        assert rows[-1].endswith(" more reported: see -v, the run's file or --gpuperf-report")
 
 
 # Widths

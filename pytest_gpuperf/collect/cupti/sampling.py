@@ -7,20 +7,13 @@ CUPTI converts the samples' times to its own clock, that of `Cupti.timestamp`.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 
 from pytest_gpuperf.collect.cupti import driver, library
 from pytest_gpuperf.collect.cupti import sampling_abi as abi
-from pytest_gpuperf.collect.cupti.abi import (
-    DeviceGetChipName,
-    ProfilerDeInitialize,
-    ProfilerInitialize,
-)
 from pytest_gpuperf.collect.cupti.codes import (
     AppendMode,
     DecodeStopReason,
@@ -29,8 +22,9 @@ from pytest_gpuperf.collect.cupti.codes import (
     Result,
     TriggerMode,
 )
-from pytest_gpuperf.collect.cupti.configuration import Configuration, obstacles, strings
-from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
+from pytest_gpuperf.collect.cupti.configuration import Configuration, strings
+from pytest_gpuperf.collect.cupti.profiling import Profiling, zeroes
+from pytest_gpuperf.errors import GpuperfError, MeasurementError
 from pytest_gpuperf.model import Unsupported
 
 _BUFFER = 512 * 2**20
@@ -58,7 +52,7 @@ class Sample:
     """In the order of the sampler's metrics."""
 
 
-class Sampler:
+class Sampler(Profiling):
     """A context manager: opening enables PM sampling on the current device, closing disables it.
 
     `metrics` are NVIDIA's names, the more important ones first: what does not fit into one pass
@@ -71,6 +65,10 @@ class Sampler:
     metric can be sampled it opens with no `metrics`, and `sample` must not be called.
     """
 
+    _what = "PM sampling"
+    _remedy = "Everything else is measured without it; `gpuperf doctor` shows the versions"
+    _api = ProfilerApi.PM_SAMPLING
+
     def __init__(
         self,
         metrics: Sequence[str],
@@ -80,45 +78,13 @@ class Sampler:
         cupti: library.Cupti | None = None,
         cuda: driver.Driver | None = None,
     ) -> None:
+        super().__init__(cupti, cuda)
         self._wanted = tuple(dict.fromkeys(metrics))
         self._interval = interval
         self._most = most
-        self._cupti = cupti or library.load()
-        self._cuda = cuda or driver.load()
-        self._device = 0
-        self._configuration: Configuration | None = None
         self._sampling: int | None = None
         self._data: dict[str, int] = {}
         self._memory: ctypes.Array[ctypes.c_char] | None = None
-        self._initialized = False
-        self.chip = ""
-        """NVIDIA's name of the chip, "GH100", once open."""
-        self.metrics: tuple[str, ...] = ()
-        """The metrics that are sampled, once open."""
-        self.unsupported: tuple[Unsupported, ...] = ()
-
-    def __enter__(self) -> Sampler:
-        try:
-            self._open()
-        except library.CuptiError as error:
-            found = obstacles(self._cupti, self._device, ProfilerApi.PM_SAMPLING)
-            self.close()
-            raise CountersUnavailable(
-                f"PM sampling cannot be opened: {error}" + (f"; {found}" if found else ""),
-                "Everything else is measured without it; `gpuperf doctor` shows the versions",
-            ) from error
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def sample(self, run: Callable[[], object]) -> list[Sample]:
         """The samples taken while `run` ran, and shortly before and after; once per sampler.
@@ -141,43 +107,20 @@ class Sampler:
         self._stop()
         return list(self._decoded())
 
-    def close(self) -> None:
-        """Disables and releases whatever is open. Never raises; may be called again."""
-        if self._sampling is not None:
-            sampling, self._sampling = self._sampling, None
-            with suppress(GpuperfError):
-                self._cupti.call(abi.Disable, pPmSamplingObject=sampling)
-        # Afterwards: CUPTI refers to the configuration image as long as it samples.
-        if self._configuration:
-            self._configuration.close()
-            self._configuration = None
-        if self._initialized:
-            self._initialized = False
-            with suppress(GpuperfError):
-                self._cupti.call(ProfilerDeInitialize)
-
     def _open(self) -> None:
-        if self._cuda.current_context() is None:
-            raise CountersUnavailable(
-                "no CUDA context is current in this thread",
-                "Run something on the GPU before the measurement",
-            )
-        self._device = self._cuda.current_device()
-        self._cupti.call(ProfilerInitialize)
-        self._initialized = True
-        chip = self._cupti.call(DeviceGetChipName, deviceIndex=self._device).pChipName
-        if not chip:
-            raise CountersUnavailable(
-                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
-            )
-        self.chip = chip.decode()
         # Before sampling is enabled: counters that are in use count as not available.
         self._configuration = Configuration(
-            self._cupti, chip, ProfilerType.PM_SAMPLING, deviceIndex=self._device
+            self._cupti, self.chip.encode(), ProfilerType.PM_SAMPLING, deviceIndex=self._device
         )
         self._schedule(self._configuration)
         if self.metrics:
             self._enable(self._configuration)
+
+    def _disable(self) -> None:
+        if self._sampling is not None:
+            sampling, self._sampling = self._sampling, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.Disable, pPmSamplingObject=sampling)
 
     def _schedule(self, configuration: Configuration) -> None:
         """Leaves out what does not fit into one pass, from the last metric on."""
@@ -216,8 +159,7 @@ class Sampler:
         ).counterDataSize
         if size > _MEMORY:
             raise self._lost(f"{self._most} of them need {size >> 20} MiB of {_MEMORY >> 20} MiB")
-        # Not zeroed by hand: only what samples are written to becomes memory in use.
-        self._memory = (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
+        self._memory = zeroes(size)
         address = ctypes.addressof(self._memory)
         call(
             abi.CounterDataImageInitialize,

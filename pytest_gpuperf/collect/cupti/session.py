@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import math
-import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 
 from pytest_gpuperf.collect.cupti import abi, driver, library
-from pytest_gpuperf.collect.cupti.codes import ProfilerRange, ProfilerReplayMode
-from pytest_gpuperf.collect.cupti.configuration import Configuration, obstacles, strings
-from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.model import Unsupported
+from pytest_gpuperf.collect.cupti.codes import ProfilerApi, ProfilerRange, ProfilerReplayMode
+from pytest_gpuperf.collect.cupti.configuration import Configuration, strings
+from pytest_gpuperf.collect.cupti.profiling import Profiling, zeroes
+from pytest_gpuperf.errors import GpuperfError, MeasurementError
 
 Values = dict[str, dict[str, float]]
 """Range name -> hardware metric name -> value, in the unit of the metric."""
 
 
-class RangeSession:
+class RangeSession(Profiling):
     """A context manager: opening enables the profiler on the current context, closing disables it.
 
     `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
@@ -35,6 +33,10 @@ class RangeSession:
     `round` must not be called.
     """
 
+    _what = "the range profiler"
+    _remedy = "`gpuperf doctor` tries it outside of a test and shows the versions"
+    _api = ProfilerApi.RANGE_PROFILING
+
     def __init__(
         self,
         metrics: Sequence[str],
@@ -44,52 +46,19 @@ class RangeSession:
         cupti: library.Cupti | None = None,
         cuda: driver.Driver | None = None,
     ) -> None:
+        super().__init__(cupti, cuda)
         self._wanted = tuple(dict.fromkeys(metrics))
         self._max_ranges = max_ranges
         self._range = ProfilerRange.AUTO if automatic else ProfilerRange.USER
-        self._cupti = cupti or library.load()
-        self._cuda = cuda or driver.load()
-        self._configuration: Configuration | None = None
         self._profiler: int | None = None
         self._image: ctypes.Array[ctypes.c_char] | None = None
-        self._device = 0
-        self._initialized = False
         self._started = False
         self._open_ranges = 0
         self._fresh = True
-        self.chip = ""
-        """NVIDIA's name of the chip, "GH100", once open."""
         self.passes = 0
         """Executions that one round takes, once open."""
-        self.metrics: tuple[str, ...] = ()
-        """The metrics that are collected, once open."""
-        self.unsupported: tuple[Unsupported, ...] = ()
         self.reopened = 0
         """How often a further round needed a new profiler object; 0 is the rule."""
-
-    def __enter__(self) -> RangeSession:
-        try:
-            self._open()
-        except library.CuptiError as error:
-            found = obstacles(self._cupti, self._device)
-            self.close()
-            # A set-up that CUPTI has no name for is no reason to lose the times as well.
-            raise CountersUnavailable(
-                f"the range profiler cannot be opened: {error}" + (f"; {found}" if found else ""),
-                "`gpuperf doctor` tries it outside of a test and shows the versions",
-            ) from error
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def push(self, name: str) -> None:
         """Begins the range `name` (cuptiRangeProfilerPushRange). Only inside a round's `run`."""
@@ -171,32 +140,10 @@ class RangeSession:
         """Stops, disables and releases whatever is open. Never raises; may be called again."""
         with suppress(GpuperfError):
             self._abandon_pass()
-        self._disable()
-        if self._configuration:
-            self._configuration.close()
-            self._configuration = None
-        if self._initialized:
-            self._initialized = False
-            with suppress(GpuperfError):
-                self._cupti.call(abi.ProfilerDeInitialize)
+        super().close()
 
     def _open(self) -> None:
-        context = self._cuda.current_context()
-        if context is None:
-            raise CountersUnavailable(
-                "no CUDA context is current in this thread",
-                "Run something on the GPU before the measurement",
-            )
-        self._device = self._cuda.current_device()
-        self._cupti.call(abi.ProfilerInitialize)
-        self._initialized = True
-        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
-        if not chip:
-            raise CountersUnavailable(
-                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
-            )
-        self.chip = chip.decode()
-        self._configuration = Configuration(self._cupti, chip, ctx=context)
+        self._configuration = Configuration(self._cupti, self.chip.encode(), ctx=self._context)
         self.unsupported = self._configuration.add(self._wanted)
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
         if self.metrics:
@@ -214,7 +161,7 @@ class RangeSession:
             maxNumOfRanges=self._max_ranges,
             maxNumRangeTreeNodes=self._max_ranges,
         ).counterDataSize
-        self._image = _zeroes(size)
+        self._image = zeroes(size)
         self._fresh = True
 
     def _disable(self) -> None:
@@ -321,11 +268,6 @@ class RangeSession:
         if self._configuration is None or self._image is None or self._profiler is None:
             raise MeasurementError("the range session is not open, or has no metric to collect")
         return self._configuration, self._image
-
-
-def _zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
-    """A buffer whose memory is only there once it is written to: an image may have a gigabyte."""
-    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
 
 
 def _compare(expected: Sequence[str], values: Values) -> None:

@@ -9,22 +9,13 @@ from dataclasses import dataclass
 from pytest_gpuperf import guard
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
-from pytest_gpuperf.report import blame, expectations, numbers, table
+from pytest_gpuperf.report import blame, expectations, numbers, order, table
 from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.html.missing import KERNELS, TIMELINE
 from pytest_gpuperf.report.html.subject import Subject
 
-_WORST_FIRST = (
-    Outcome.REGRESSED,
-    Outcome.BROKEN,
-    Outcome.UNFIT,
-    Outcome.INCONCLUSIVE,
-    Outcome.NO_BASELINE,
-    Outcome.IMPROVED,
-    Outcome.KERNELS_CHANGED,
-    Outcome.HOLDS,
-    Outcome.UNCHANGED,
-)
+_UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
+"""What the first screen has no rows of."""
 _TONES = {
     Outcome.REGRESSED: "bad",
     Outcome.BROKEN: "bad",
@@ -95,10 +86,10 @@ def overview(run: Run, subjects: Sequence[Subject], file: str, *, incomplete: bo
 
     `incomplete` says that the run lacks metrics that a figure needs.
     """
+    positions = {outcome.value: order.rank(outcome) for outcome in order.WORST_FIRST}
     judged = [_judged(run, subject) for subject in subjects]
-    order = {outcome.value: position for position, outcome in enumerate(_WORST_FIRST)}
-    judged.sort(key=lambda entry: order.get(entry.outcome, len(order)))
-    expected = sorted(run.expectations, key=lambda entry: order.get(entry.outcome.value, -1))
+    judged.sort(key=lambda entry: positions.get(entry.outcome, len(positions)))
+    expected = sorted(run.expectations, key=lambda entry: order.rank(entry.outcome))
     headline, tone = _headline(judged, run.expectations)
     return Overview(
         headline=headline,
@@ -115,8 +106,8 @@ def overview(run: Run, subjects: Sequence[Subject], file: str, *, incomplete: bo
 def _judged(run: Run, subject: Subject) -> Judged:
     first = subject.first
     verdicts = [v for v in run.verdicts if (v.test, v.name) == (first.test, first.name)]
-    told = [v for v in verdicts if v.outcome in _WORST_FIRST and v.phase == STEP]
-    told.sort(key=lambda v: _WORST_FIRST.index(v.outcome))
+    told = [v for v in verdicts if v.outcome not in _UNTOLD and v.phase == STEP]
+    told.sort(key=lambda v: order.rank(v.outcome))
     blames = [b.blame for b in run.blames if (b.test, b.name) == (first.test, first.name)]
     worst = told[0] if told else None
     found = blames[0] if blames else None
@@ -173,7 +164,7 @@ def _headline(judged: Sequence[Judged], expected: Sequence[Expectation]) -> tupl
     if not total:
         return "The run has no measurements", "doubtful"
     parts = []
-    for outcome in _WORST_FIRST:
+    for outcome in order.WORST_FIRST:
         count = by_outcome.get(outcome.value, 0)
         parts += [f"{count} {outcome.value}"] if count else []
     count = by_outcome.get(NOT_JUDGED, 0)
