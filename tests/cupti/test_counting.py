@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf import runs
 from pytest_gpuperf.collect.base import Phases, Plan, Work
 from pytest_gpuperf.collect.cupti.counting import Counted, Counting
 from pytest_gpuperf.collect.cupti.ranges import covering, phase_ranges
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Metric
+from pytest_gpuperf.model import STEP, Metric
 from tests.cupti.fake import Fake, FakeTimer
 from tests.heard_progress import Heard
 
@@ -171,3 +173,24 @@ def test_nvidias_name_says_whether_kernels_are_instrumented(name: str, instrumen
     metric = replace(CYCLES, hardware={"default": name, "sm70": None})
     assert metric.instrumented("sm90") == instrumented
     assert not metric.instrumented("sm70")
+
+
+@pytest.mark.parametrize(
+    "configuration", ["baseline", "tf32", "channels_last", "tf32_channels_last"]
+)
+def test_on_an_h200_phases_and_kernels_have_the_instructions_of_the_step(
+    configuration: str,
+) -> None:
+    """Counted in separate executions, of which some kernels loop until others are done."""
+    run = runs.load(Path(__file__).parents[2] / "docs/runs/h200-paper.json.xz")
+    (found,) = (m for m in run.measurements if m.configuration == configuration)
+    assert found.kernels is not None
+    counted = [launch.values for launch in found.kernels.launches if launch.values]
+    instrumented = [n for n in found.kernels.metrics if METRICS[n].instrumented("sm90")]
+    assert len(instrumented) == 22
+    for name in instrumented:
+        values = {s.phase: s.values for s in found.samples if s.metric == name}
+        (step,) = values.pop(STEP)
+        assert sum(value for (value,) in values.values()) == pytest.approx(step, rel=1e-3)
+        place = found.kernels.metrics.index(name)
+        assert sum(launch[place] or 0 for launch in counted) == pytest.approx(step, rel=1e-3)
