@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import acceptance, clock, files, github, reporting, runs
+from pytest_gpuperf import acceptance, clock, files, github, runs
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import Expectation, KernelBlame, Measurement, Outcome, Run, Verdict
-from pytest_gpuperf.report import messages, order, table
+from pytest_gpuperf.report import formats, messages, order, table
 from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.annotations import workflow_commands
 from pytest_gpuperf.report.configurations import configurations
@@ -136,7 +136,7 @@ class Ledger:
         self._tell_github(run, settings)
         saved = messages.short(self._saved, settings.root) if self._saved else ""
         for report in settings.reports:
-            files.write_atomically(report, reporting.text(run, report, saved))
+            files.write_atomically(report, formats.text(run, report, saved))
             self._notes.append(f"report written: {messages.short(report, settings.root)}")
         if settings.missing == "record":
             self._record(settings.baselines, run, settings.root)

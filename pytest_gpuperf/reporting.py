@@ -1,4 +1,4 @@
-"""Reports of a run: by the suffix of a file, and `gpuperf report`, which makes them of a saved one.
+"""`gpuperf report`: reports of a saved run, in the formats that the files' suffixes name.
 
 No gate: whatever a run says, the exit code is 0. Needs no GPU.
 """
@@ -6,15 +6,14 @@ No gate: whatever a run says, the exit code is 0. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_gpuperf import files, runs
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model import KernelBlame, Measurement, Run
-
-SUFFIXES = (".html", ".md", ".json")
+from pytest_gpuperf.report import formats
+from pytest_gpuperf.report.formats import SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -23,22 +22,6 @@ class _Folders:
 
     root: Path
     baselines: Path
-
-
-def text(run: Run, report: Path, file: str = "") -> str:
-    """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
-
-    `file` is where the run is saved, "" where it is not; commands in the report name it.
-    """
-    if report.suffix == ".html":
-        from pytest_gpuperf.report.html.page import page
-
-        return page(run, file)
-    if report.suffix == ".md":
-        from pytest_gpuperf.report.markdown import markdown
-
-        return markdown(run)
-    return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +69,7 @@ def act(options: argparse.Namespace) -> int:
             raise UsageFailure(f"--baseline {options.baseline}: no such folder")
         run = judged(run, options.baseline)
     for output in outputs:
-        files.write_atomically(output, text(run, output, str(file)))
+        files.write_atomically(output, formats.text(run, output, str(file)))
         print(f"report written: {output}")
     return 0
 

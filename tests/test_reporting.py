@@ -10,6 +10,7 @@ import pytest
 
 from pytest_gpuperf import cli, reporting, runs
 from pytest_gpuperf.model import Outcome
+from pytest_gpuperf.report import formats
 from tests.plugin.projects import STEP, Project
 from tests.report.html.pages import DOCS
 
@@ -20,7 +21,7 @@ MEASURED = DOCS / "h200-meddpm.json"
 def test_reports_are_written_by_their_suffixes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [tmp_path / f"report{suffix}" for suffix in reporting.SUFFIXES]
+    files = [tmp_path / f"report{suffix}" for suffix in formats.SUFFIXES]
     words = [word for file in files for word in ("--output", str(file))]
     assert cli.main(["report", str(MEASURED), *words]) == cli.OK
     page, markdown, data = (file.read_text(encoding="utf-8") for file in files)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_gpuperf.arch import CPU
-from pytest_gpuperf.listing import Listing, Passes, hardware_names
 from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.metrics.listing import Listing, Passes, hardware_names
 from pytest_gpuperf.model import Direction, Metric
 from pytest_gpuperf.report import columns
 from pytest_gpuperf.report.line import Line

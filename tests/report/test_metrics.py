@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf import arch
-from pytest_gpuperf.listing import Listing, Passes
 from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.metrics.listing import Listing, Passes
 from pytest_gpuperf.model import Unsupported
 from pytest_gpuperf.report.metrics import lines, names
 
