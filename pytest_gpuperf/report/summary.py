@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pytest_gpuperf import guard
-from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
+from pytest_gpuperf.judge.verdict import ABSENT, OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import (
     advice,
@@ -113,7 +113,7 @@ def _measurement(
         rows = [
             replace(verdict, outcome=Outcome.REPORTED)
             for verdict in unjudged
-            if verdict.phase == STEP
+            if verdict.phase == STEP and verdict.reason != ABSENT
         ]
     heading, blocks = table.fitted([table.cells(verdict) for verdict in rows], width)
     yield from map(Line, heading)
