@@ -108,11 +108,13 @@ class Profile:
 
     def start(self) -> None:
         """From here on."""
-        from torch.profiler import ProfilerActivity, profile, supported_activities
+        from torch import profiler
 
-        wanted = [*([ProfilerActivity.CPU] if self._host else []), ProfilerActivity.CUDA]
-        activities = [activity for activity in wanted if activity in supported_activities()]
-        self._profile = profile(activities=activities, acc_events=True)
+        supported: Any = profiler.supported_activities  # untyped
+        device, host = profiler.ProfilerActivity.CUDA, profiler.ProfilerActivity.CPU
+        wanted = [host, device] if self._host else [device]
+        activities = [activity for activity in wanted if activity in supported()]
+        self._profile = profiler.profile(activities=activities, acc_events=True)
         self._profile.start()
 
     def stop(self) -> Callable[[], list[Event]]:

@@ -13,6 +13,7 @@ from pytest_gpuperf.judge.verdict import ABSENT, OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import (
     advice,
+    components,
     expectations,
     messages,
     numbers,
@@ -119,6 +120,7 @@ def _measurement(
     yield from map(Line, heading)
     for block, verdict in zip(blocks, rows, strict=True):
         yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
+    yield from components.lines(measurements, verdicts, width)
     if first.window:
         yield from map(Line, table.wrapped([window.line(first)], width, "  "))
     if first.timeline and not first.timeline.obstacle:

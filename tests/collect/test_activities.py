@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_gpuperf.collect.activities import Activity, activities, graphs, launches
-from pytest_gpuperf.collect.trace import events
-from tests.collect.traces import Event, call, component, copy, fill, kernel, launched
+from pytest_gpuperf.collect.trace import Event, events
+from tests.collect.traces import call, component, copy, fill, kernel, launched
 
 
 def in_components(traced: Sequence[Event]) -> list[str]:
@@ -56,7 +56,7 @@ def test_times_are_in_nanoseconds_and_the_order_is_that_of_the_beginnings() -> N
 def test_events_of_other_kinds_are_passed_over() -> None:
     metadata = json.loads('[{"ph": "M", "name": "process_name", "ts": 1.0, "args": {}}]')
     instant = json.loads('[{"ph": "i", "s": "g", "name": "Record Window End", "ts": 2.0}]')
-    annotation = component(0, 9, "a") | {"cat": "gpu_user_annotation"}
+    annotation = {**component(0, 9, "a"), "cat": "gpu_user_annotation"}
     assert activities([*metadata, *instant, annotation, call(1, 1)]) == ()
 
 
@@ -100,7 +100,7 @@ def test_without_the_call_that_launched_it_nobody_knows_the_component() -> None:
 
 
 def test_other_ranges_of_the_program_are_no_components() -> None:
-    other = component(0, 50, "") | {"name": "Optimizer.step#Adam.step"}
+    other = {**component(0, 50, ""), "name": "Optimizer.step#Adam.step"}
     assert in_components([other, *launched(20, 5, 1, at=10)]) == [""]
 
 

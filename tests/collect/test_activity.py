@@ -7,13 +7,14 @@ import lzma
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.activities import Activity, activities
 from pytest_gpuperf.collect.activity import common, length, part, union, whole
+from pytest_gpuperf.collect.trace import Event
 from pytest_gpuperf.metrics import catalogue
-from tests.collect.traces import Event, call, copy, fill, kernel, launched
+from tests.collect.traces import call, copy, fill, kernel, launched
 
 H200 = Path(__file__).parents[1] / "data" / "h200-kernels"
 
@@ -126,6 +127,7 @@ SPANS = st.lists(
 )
 
 
+@settings(deadline=None)  # of a machine that others use
 @given(SPANS, SPANS)
 def test_unions_are_what_counting_every_moment_finds(
     some: list[Activity], others: list[Activity]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import timeit
 from collections.abc import Iterable
 
 import pytest
 
-from pytest_gpuperf.collect import components as listening
 from pytest_gpuperf.collect.base import Components, PhaseNames, Phases, Plan, Work
 from pytest_gpuperf.collect.components import HostTimes, checked
 from pytest_gpuperf.collect.cpu import CpuCollector
@@ -73,7 +73,7 @@ def test_an_unheard_component_costs_what_an_unheard_phase_costs() -> None:
 
 def test_the_host_s_time_belongs_to_the_innermost(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([0, 10, 15, 35, 100, 103])  # ms
-    monkeypatch.setattr(listening.time, "perf_counter_ns", lambda: next(moments) * 1_000_000)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(moments) * 1_000_000)
     components, times = Components(), HostTimes()
     with components.heard_by(times):
         with components.mark("block"), components.mark("conv2d"):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_gpuperf.collect.activities import COMPONENT
-
-Event = dict[str, Any]
+from pytest_gpuperf.collect.trace import Event
 
 
 def kernel(begin: float, duration: float, call: int = 0, stream: int = 7) -> Event:

@@ -9,10 +9,11 @@ import pytest
 from pytest_gpuperf.collect.base import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.collect.cupti.activity import NOTHING
 from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+from pytest_gpuperf.collect.trace import Event
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Device, Metric
-from tests.collect.traces import Event, call, component, copy, kernel, launched
+from tests.collect.traces import call, component, copy, kernel, launched
 from tests.cupti.fake import Fake, FakeTimer
 from tests.heard_progress import Heard
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.report.html.figure import Figure
 from pytest_gpuperf.report.html.figures import (
+    components,
     instructions,
     kernels,
     metrics,
@@ -13,6 +14,7 @@ from pytest_gpuperf.report.html.figures import (
     priority,
     roofline,
     time,
+    transfers,
     window,
 )
 from pytest_gpuperf.report.html.subject import Subject
@@ -24,6 +26,8 @@ def all_figures(subjects: Sequence[Subject]) -> list[Figure]:
         time.ipc(subjects),
         metrics.work(subjects),
         phases.phases(subjects),
+        transfers.transfers(subjects),
+        components.components(subjects),
         kernels.mix(subjects),
         kernels.convolutions(subjects),
         kernels.longest(subjects),
