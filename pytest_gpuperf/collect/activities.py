@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,8 +55,17 @@ class Activity:
 
 def activities(traced: Sequence[Event]) -> tuple[Activity, ...]:
     """What a trace has of the device, in the order of the beginnings."""
-    graphs, calls, components = graph_launches(traced), launch_calls(traced), _Ranges(traced)
-    return tuple(_activity(event, graphs, calls, components) for event in on_device(traced))
+    events, calls, components = on_device(traced), launch_calls(traced), _Ranges(traced)
+    graphs = graph_launches(traced) | _shared(events)
+    return tuple(_activity(event, graphs, calls, components) for event in events)
+
+
+def _shared(events: Sequence[Event]) -> set[int]:
+    """Correlation ids of several kernels: not every call that launches a graph is in a trace."""
+    found = Counter(
+        event.get("args", {}).get("correlation") for event in events if event["cat"] == KERNEL
+    )
+    return {correlation for correlation, count in found.items() if correlation and count > 1}
 
 
 def _activity(

@@ -113,6 +113,12 @@ def test_a_graph_is_one_launch_and_its_kernels_are_there_by_themselves(name: str
     assert (launches(found), graphs(found)) == (3, 2)
 
 
+def test_kernels_of_one_launch_are_a_graph_also_where_the_call_was_not_traced() -> None:
+    found = activities([kernel(10, 2, 1), fill(13, 1, 1), kernel(15, 2, 1), kernel(20, 2, 2)])
+    assert [entry.graph for entry in found] == [1, 1, 1, None]
+    assert (launches(found), graphs(found)) == (2, 1)
+
+
 def test_a_graph_that_is_launched_in_a_component_belongs_to_it_with_all_its_kernels() -> None:
     graph = [call(5, 1, "cudaGraphLaunch"), kernel(20, 2, 1), kernel(25, 2, 1)]
     assert in_components([component(0, 9, "sampling"), *graph]) == ["sampling", "sampling"]

@@ -162,6 +162,21 @@ def recorded(name: str) -> tuple[Activity, ...]:
     )
 
 
+def test_a_recorded_graph_is_one_launch_whose_kernels_follow_each_other_at_once() -> None:
+    found = whole(recorded("graph"))
+    # Four kernels and a fill, of which the last kernel was launched by itself.
+    assert (found["launches"], found["graph_launches"]) == (2, 1)
+    assert found["gpu_idle"] < 0.2
+    assert found["kernel_time"] == pytest.approx(2_786_581)
+
+
+def test_a_recorded_step_of_small_kernels_waits_for_its_host() -> None:
+    found = whole(recorded("compiled-mlp"))
+    assert (found["launches"], found["graph_launches"], found["copies"]) == (20, 0, 1)
+    assert 60 < found["gpu_idle"] < 80
+    assert found["launch_gap_median"] < found["launch_gaps"] / 19
+
+
 @pytest.mark.parametrize("name", ["baseline", "tf32", "tf32_channels_last", "bf16"])
 def test_a_recorded_training_step_keeps_the_gpu_busy(name: str) -> None:
     step = recorded(name)
