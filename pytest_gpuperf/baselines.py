@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf import arch, baseline_checks, files
 from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.judge.scale import Rounds
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.kernel_files import KernelList
 from pytest_gpuperf.model import STEP, Calibration, Device, Measurement, MetricClass, Scalar
@@ -205,13 +206,10 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         },
         revision=first.fingerprint.revision,
         samples={
-            phase: {
-                metric: tuple(map(tuple, rounds))
-                for metric, rounds in series.items()
-                # What only some processes have is no baseline.
-                if len(rounds) == len(units) and _belongs(metric, first.fingerprint.device)
-            }
+            phase: held
             for phase, series in samples_by_phase(measurements).items()
+            # On a CPU components have times alone, which are not portable.
+            if (held := _held(series, len(units), first.fingerprint.device)) or phase == STEP
         },
         units=tuple(units.values()),
         days=tuple(days.values()),
@@ -236,6 +234,15 @@ def anchor_of(entry: Entry) -> Anchor:
         units=entry.units,
         days=entry.days,
     )
+
+
+def _held(series: Mapping[str, Rounds], processes: int, device: Device) -> dict[str, Processes]:
+    """What a baseline keeps of one phase. What only some processes have is no baseline."""
+    return {
+        metric: tuple(map(tuple, rounds))
+        for metric, rounds in series.items()
+        if len(rounds) == processes and _belongs(metric, device)
+    }
 
 
 def _belongs(metric: str, device: Device) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from pytest_gpuperf import arch, baselines, blaming, files
-from pytest_gpuperf.collect.base import Phases, Plan, Work, no_reset
+from pytest_gpuperf.collect.base import Components, Phases, Plan, Work, no_reset
 from pytest_gpuperf.display import Display
 from pytest_gpuperf.errors import (
     CountersUnavailable,
@@ -36,7 +36,7 @@ from pytest_gpuperf.model import (
 from pytest_gpuperf.options import Settings, selection
 from pytest_gpuperf.report import expectations, messages
 from pytest_gpuperf.report.advice import Session
-from pytest_gpuperf.traits import TestTraits, checked
+from pytest_gpuperf.traits import TestTraits, check_count, checked
 
 
 @dataclass
@@ -76,6 +76,7 @@ class GpuPerf:
         self._display = display
         self._config = config
         self._phases = Phases()
+        self._components = Components()
 
     @property
     def device(self) -> Device:
@@ -95,6 +96,14 @@ class GpuPerf:
         """
         return self._phases.mark(name)
 
+    def component(self, name: str) -> AbstractContextManager[None]:
+        """Marks a part of the step by what it computes: `with gpuperf.component("conv2d"): ...`.
+
+        What is launched inside counts for the innermost component. Free unless the set `activity`
+        is being measured; then a name that a phase has, too, raises MeasurementError.
+        """
+        return self._components.mark(name)
+
     def measure(
         self,
         step: Callable[[], object],
@@ -102,12 +111,14 @@ class GpuPerf:
         reset: Callable[[], object] | None = None,
         name: str = STEP,
         workload: Mapping[str, Scalar] | None = None,
+        repetitions: int | None = None,
     ) -> Measurement:
         """Measures `step`, compares it with its baseline, and fails the test if it got worse.
 
         `reset` puts the step's state back before every execution and is not measured. `name` tells
         several measurements of one test apart. `workload` says what was run (sizes, data): a
-        baseline of another workload is not compared with.
+        baseline of another workload is not compared with. `repetitions` is how often it is timed;
+        given here or in the marker, best, worst and mean wall time are reported by themselves.
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
         on an inconclusive verdict, a missing baseline or missing counters as the settings say.
@@ -128,11 +139,16 @@ class GpuPerf:
             metric_set=traits.metrics or self._settings.metrics,
         )
         _check_text(subject)
-        plan = Plan(
-            metrics=catalogue().selected(subject.metric_set),
-            rounds=traits.rounds or self._settings.rounds,
+        plan = self._plan(subject.metric_set, repetitions)
+        work = Work(
+            step,
+            self._phases,
+            reset or no_reset,
+            traits.nodeid,
+            name,
+            self._display,
+            self._components,
         )
-        work = Work(step, self._phases, reset or no_reset, traits.nodeid, name, self._display)
         with self._display.of(_title(subject)):
             try:
                 measurements = self._instrument.measure(subject, work, plan)
@@ -178,6 +194,18 @@ class GpuPerf:
                 pytrace=False,
             )
         return measurements[0]
+
+    def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
+        """How it is measured. Raises UsageFailure for a number that is none."""
+        check_count("repetitions", repetitions)
+        selected = catalogue().selected(metric_set)
+        plan = Plan(
+            metrics=tuple(metric for metric in selected if not metric.traced),
+            rounds=self._traits.rounds or self._settings.rounds,
+            activity=tuple(metric for metric in selected if metric.traced),
+        )
+        asked = repetitions or self._traits.repetitions
+        return replace(plan, repetitions=asked, extremes=True) if asked else plan
 
     def expect_ratio(
         self,

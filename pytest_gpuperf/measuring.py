@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 from pytest_gpuperf import arch, clock, files, fingerprint, guard, timeline
 from pytest_gpuperf.collect.base import (
@@ -44,6 +45,7 @@ PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
 
 
+WALL_TIME = "wall_time"
 _ATTEMPTS = 2
 """On an unfit device it is measured again once: what disturbed may have passed."""
 
@@ -197,6 +199,9 @@ class Instrument:
             collected = collector.collect(work, plan)
             conditions = None
         _check(collected, collector.name)
+        samples = collected.samples
+        if plan.extremes:
+            samples = (*samples, *_extremes(samples))
         return Measurement(
             test=subject.test,
             name=subject.name,
@@ -204,7 +209,7 @@ class Instrument:
             process=PROCESS,
             configuration=subject.configuration,
             workload=subject.workload,
-            samples=_ordered(collected.samples),
+            samples=_ordered(samples),
             unsupported=collected.unsupported,
             fingerprint=Fingerprint(
                 device=self.device,
@@ -219,6 +224,7 @@ class Instrument:
                 measured=begun,
             ),
             window=collected.window,
+            components=collected.components,
         )
 
     @cached_property
@@ -253,6 +259,14 @@ def _check(collected: Collected, collector: str) -> None:
         if (sample.phase, sample.metric) in seen:
             raise MeasurementError(what.format("a second sample of"))
         seen.add((sample.phase, sample.metric))
+
+
+def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:
+    """Best, worst and mean of the step's wall times, one value of a process each."""
+    for sample in samples:
+        if (sample.phase, sample.metric) == (STEP, WALL_TIME):
+            for name, of in (("best", min), ("worst", max), ("mean", fmean)):
+                yield Sample(STEP, f"{WALL_TIME}_{name}", (float(of(sample.values)),))
 
 
 def _ordered(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:

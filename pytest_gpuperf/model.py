@@ -59,6 +59,13 @@ class Metric:
     hardware: Mapping[str, str | None] = field(default_factory=dict)
     """NVIDIA's name per architecture, None where there is none; "default" for those not named.
     Empty: not a counter."""
+    traced: bool = False
+    """Read from a trace of what the GPU did, not counted; chosen as counters are."""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it is measured only where asked for; others always are, where they exist."""
+        return self.traced or bool(self.hardware)
 
     def hardware_name(self, arch: str) -> str | None:
         """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
@@ -72,7 +79,9 @@ class Metric:
         return "__sass_" in (self.hardware_name(arch) or "")
 
     def exists_on(self, arch: str) -> bool:
-        """Whether it can be measured on `arch` at all; true of what is no hardware counter."""
+        """Whether it can be measured on `arch` at all; true of what nobody has to choose."""
+        if self.traced:
+            return arch != "cpu"
         return not self.hardware or self.hardware_name(arch) is not None
 
 
@@ -284,6 +293,9 @@ class Measurement:
     """What the paper's protocol saw of it, where that was asked for."""
     timeline: Timeline | None = None
     """What the device did over one execution of it, where that was asked for."""
+    components: tuple[str, ...] = ()
+    """Which of the samples' phases are components (`gpuperf.component`), in order of their first
+    appearance. They may be inside phases and inside each other."""
 
 
 class Outcome(str, Enum):

@@ -16,7 +16,7 @@ import pytest
 COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
 PROTOCOLS = ("whole-step", "paper-window")
 NCU_REPLAYS = ("kernel", "range", "app-range")  # collect/ncu_command.py, imported where it runs
-METRIC_SETS = ("core", "reference", "paper", "full")
+METRIC_SETS = ("core", "reference", "paper", "full", "activity")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
@@ -136,8 +136,9 @@ _OPTIONS = (
     _Option(
         "--gpuperf-metrics",
         "which hardware counters: core (one pass of the step), reference (17 for an overview), "
-        "paper (all that the paper reports), full (every reason for stalls too); or sets and "
-        "metrics by name, separated by commas, beside those of core: l2_hit_rate,dram_bytes",
+        "paper (all that the paper reports), full (every reason for stalls too); activity adds "
+        "copies, gaps and components from a trace; or sets and metrics by name, separated by "
+        "commas, beside those of core: l2_hit_rate,activity",
         metavar="SETS",
         default="core",
     ),

@@ -23,22 +23,22 @@ class TestTraits:
     metrics: str | None = None
     tolerance: Mapping[str, str] = field(default_factory=dict)
     rounds: int | None = None
+    repetitions: int | None = None
     limit: Mapping[str, object] = field(default_factory=dict)
     """As written, by metric; `judge/limit.py` reads it."""
 
 
 def checked(options: Mapping[str, object]) -> dict[str, object]:
     """The keywords of the marker gpuperf, as those of TestTraits. Raises UsageFailure."""
-    known = ("metrics", "tolerance", "rounds", "limit")
+    known = ("metrics", "tolerance", "rounds", "repetitions", "limit")
     for key in options:
         if key not in known:
             raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
     metric_set = options.get("metrics")
     if metric_set is not None:
         _check_metrics(metric_set)
-    rounds = options.get("rounds")
-    if rounds is not None and (type(rounds) is not int or rounds < 1):
-        raise UsageFailure(f"rounds={rounds!r}: a whole number from 1 on is needed")
+    for name in ("rounds", "repetitions"):
+        check_count(name, options.get(name))
     tolerance = options.get("tolerance", {})
     if not isinstance(tolerance, Mapping):
         raise UsageFailure(f'tolerance={tolerance!r}: write a mapping, {{"cycles": "1%"}}')
@@ -54,6 +54,12 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
             raise UsageFailure(f'limit for "{name}": no such metric (docs/metrics.md)')
         parse_limit(written, catalogue().metrics[name])
     return dict(options)
+
+
+def check_count(name: str, number: object) -> None:
+    """Raises UsageFailure for what is neither None nor a whole number from 1 on."""
+    if number is not None and (type(number) is not int or number < 1):
+        raise UsageFailure(f"{name}={number!r}: a whole number from 1 on is needed")
 
 
 def _check_metrics(wanted: object) -> None:

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf import baselines, files
+from pytest_gpuperf.arch import portable_device
 from pytest_gpuperf.baselines import Acceptance, BaselineFile, Change, Entry
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.kernel_files import KernelList
@@ -413,6 +414,17 @@ def test_what_only_some_processes_have_is_no_baseline() -> None:
         measurement({"cycles": [3.0]}, process="p2"),
     ]
     assert baselines.entry_of(both, "").samples["step"] == {"cycles": ((1.0,), (3.0,))}
+
+
+def test_a_component_that_has_but_times_of_some_cpu_is_in_no_baseline() -> None:
+    parts = {"forward": {"flops": [8.0], "wall_time": [1.0]}, "conv2d": {"wall_time": [2.0]}}
+    cpu = measurement({"flops": [8.0]}, phases=parts, device=portable_device())
+    assert baselines.entry_of([cpu], "").samples == {
+        "step": {"flops": ((8.0,),)},
+        "forward": {"flops": ((8.0,),)},
+    }
+    gpu = measurement({"cycles": [8.0]}, phases={"conv2d": {"kernel_time": [2.0]}})
+    assert baselines.entry_of([gpu], "").samples["conv2d"] == {"kernel_time": ((2.0,),)}
 
 
 def test_an_entry_says_which_gpu_each_process_ran_on() -> None:

@@ -36,12 +36,34 @@ def test_the_sets_are_those_that_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_set_has_counters_only_each_once_in_the_order_of_the_catalogue(name: str) -> None:
-    members = catalogue().hardware_set(name)
+def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue(name: str) -> None:
+    members = [METRICS[metric] for metric in SETS[name]]
     assert len(members) == len(set(SETS[name]))
-    assert all(metric.hardware for metric in members)
+    assert {(bool(m.hardware), m.traced) for m in members} == {
+        (False, True) if name == "activity" else (True, False)
+    }
     orders = [catalogue().order(metric.name) for metric in members]
     assert orders == sorted(orders)
+
+
+def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> None:
+    assert set(SETS["activity"]) == {metric.name for metric in METRICS.values() if metric.traced}
+    assert catalogue().hardware_set("activity") == ()
+    assert catalogue().counter_sets == ("core", "reference", "paper", "full")
+
+
+@pytest.mark.parametrize("name", SETS["activity"])
+def test_what_comes_from_a_trace_exists_on_every_gpu_and_not_on_a_cpu(name: str) -> None:
+    metric = METRICS[name]
+    assert all(metric.exists_on(gpu) for gpu in GPUS)
+    assert not metric.exists_on(arch.CPU)
+    assert all(metric.hardware_name(gpu) is None for gpu in GPUS)
+
+
+def test_bytes_and_launches_are_gated_and_times_of_a_trace_are_reported() -> None:
+    gated = {name for name in SETS["activity"] if METRICS[name].gated}
+    assert gated == {"launches", "copies", *(n for n in SETS["activity"] if "_bytes_" in n)}
+    assert {METRICS[name].metric_class for name in gated} == {MetricClass.DETERMINISTIC}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +75,8 @@ def test_a_set_has_counters_only_each_once_in_the_order_of_the_catalogue(name: s
         ("l2_hit_rate , core", (*SETS["core"], "l2_hit_rate")),
         ("core,cycles,core", SETS["core"]),
         ("core,paper", SETS["paper"]),
+        ("activity", (*SETS["core"], *SETS["activity"])),
+        ("copy_overlap,launches", (*SETS["core"], "launches", "copy_overlap")),
     ],
 )
 def test_sets_and_metrics_are_selected_by_name(wanted: str, found: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
@@ -23,30 +23,31 @@ from pytest_gpuperf.model import (
 
 
 class PhaseListener(Protocol):
-    """Told when the step enters and leaves a phase."""
+    """Told when the step enters and leaves a phase or a component."""
 
     def enter(self, phase: str) -> None:
-        """The phase begins."""
+        """It begins."""
         ...
 
     def leave(self, phase: str) -> None:
-        """The phase ends, also when it raised."""
+        """It ends, also when it raised."""
         ...
 
 
-class Phases:
-    """Carries the step's phase marks to whoever listens at the moment, if anyone does.
+class Components:
+    """Carries the step's marks of components to whoever listens at the moment, if anyone does.
 
-    A step marks its parts with `with phases.mark("forward"): ...`. Without a listener this is one
-    attribute look-up. Phases are sequential: one inside another is a MeasurementError.
+    A step marks its parts with `with components.mark("conv2d"): ...`. Without a listener this is
+    one attribute look-up. A component may be inside another, and occur any number of times.
     """
+
+    _what = "component"
 
     def __init__(self) -> None:
         self._listener: PhaseListener | None = None
-        self._current: str | None = None
 
     def mark(self, name: str) -> AbstractContextManager[None]:
-        """A context manager around one phase of the step."""
+        """A context manager around one part of the step."""
         if self._listener is None:
             return _UNHEARD
         return self._marked(self._listener, name)
@@ -54,24 +55,19 @@ class Phases:
     @contextmanager
     def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
         if name == STEP:
-            raise MeasurementError(f'a phase cannot be named "{STEP}": that is the whole step')
+            raise MeasurementError(
+                f'a {self._what} cannot be named "{STEP}": that is the whole step'
+            )
         if writable(name) != name:
             raise MeasurementError(
-                f'the name of the phase "{writable(name)}" has half of a surrogate pair, which no '
-                "file can hold: write it otherwise"
+                f'the name of the {self._what} "{writable(name)}" has half of a surrogate pair, '
+                "which no file can hold: write it otherwise"
             )
-        if self._current is not None:
-            raise MeasurementError(
-                f'phase "{name}" was entered inside phase "{self._current}". '
-                "Phases follow each other; close one before opening the next"
-            )
-        self._current = name
         listener.enter(name)
         try:
             yield
         finally:
             listener.leave(name)
-            self._current = None
 
     @contextmanager
     def heard_by(self, listener: PhaseListener) -> Iterator[None]:
@@ -83,11 +79,38 @@ class Phases:
             self._listener = before
 
 
+class Phases(Components):
+    """The same of the step's phases: sequential, so that one inside another is an error.
+
+    Raises MeasurementError for it.
+    """
+
+    _what = "phase"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._current: str | None = None
+
+    @contextmanager
+    def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
+        if self._current is not None:
+            raise MeasurementError(
+                f'phase "{name}" was entered inside phase "{self._current}". '
+                "Phases follow each other; close one before opening the next"
+            )
+        with super()._marked(listener, name):
+            self._current = name
+            try:
+                yield
+            finally:
+                self._current = None
+
+
 _UNHEARD: AbstractContextManager[None] = nullcontext()
 
 
 class PhaseNames:
-    """A listener that notes the order in which phases occur, repetitions included."""
+    """A listener that notes the order in which phases or components begin, each time."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -156,6 +179,7 @@ class Work:
     """The measurement's name within its test."""
     progress: Progress = SILENT
     """Told how far a collector has come."""
+    components: Components = field(default_factory=Components)
 
 
 @dataclass(frozen=True)
@@ -163,7 +187,7 @@ class Plan:
     """How often to repeat the step.
 
     One process executes it `warmup + repetitions + rounds * passes` times, and once more where
-    kernels are instrumented.
+    kernels are instrumented; traces come on top.
     """
 
     metrics: tuple[Metric, ...]
@@ -174,6 +198,10 @@ class Plan:
     """Unprofiled repetitions, for the times."""
     warmup: int = 2
     """First executions, discarded: lazy loading, allocation, algorithm choice."""
+    activity: tuple[Metric, ...] = ()
+    """Metrics from traces that were asked for. With any of them, components are measured."""
+    extremes: bool = False
+    """Best, worst and mean of the wall times are reported by themselves."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +214,8 @@ class Collected:
     """How the collector measured: passes per round, cost in seconds, ..."""
     window: Window | None = None
     """What was counted of the paper's window, where that was the errand."""
+    components: tuple[str, ...] = ()
+    """Which of the samples' phases are components."""
 
 
 class Collector(Protocol):

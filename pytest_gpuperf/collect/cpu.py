@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.arch import portable_device
 from pytest_gpuperf.collect import perf_events
 from pytest_gpuperf.collect.base import Collected, Plan, Work, each, samples_of
+from pytest_gpuperf.collect.components import HostTimes, checked
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.fingerprint import cpu_model
 from pytest_gpuperf.model import STEP, Device, Unsupported
@@ -29,13 +30,16 @@ _COUNTED_ROUNDS = 2
 
 _CYCLES, _INSTRUCTIONS, _IPC = perf_events.CYCLES.name, perf_events.INSTRUCTIONS.name, "cpu_ipc"
 
+_NO_TRACE = "there is no GPU whose activity could be traced"
+
 _Series = dict[tuple[str, str], list[float]]
 
 
 class CpuCollector:
     """Measures a step on the CPU. Implements `collect.base.Collector`.
 
-    Hardware metrics in the plan are a GPU's and are passed over.
+    Hardware metrics in the plan are a GPU's and are passed over. Metrics from traces are
+    unsupported; where they are asked for, components have their wall time.
     """
 
     name = "cpu"
@@ -52,8 +56,8 @@ class CpuCollector:
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Warms up, times, reads CPU counters and counts, each in executions of its own.
 
-        Raises MeasurementError if the step's phases differ from one counted round to the next, and
-        whatever the step raises.
+        Raises MeasurementError if the step's phases or components differ from one execution to the
+        next, and whatever the step raises.
         """
         import torch
 
@@ -68,11 +72,18 @@ class CpuCollector:
         _count(work, rounds, series, 2 * after)
         timed = each(work.progress, "timing", plan.repetitions, after)
         series[STEP, "wall_time"] = [_wall_time(work) for _ in timed]
-        unsupported: tuple[Unsupported, ...] = ()
+        unsupported = tuple(Unsupported(metric.name, _NO_TRACE) for metric in plan.activity)
+        components: tuple[str, ...] = ()
+        if plan.activity:
+            phases = {phase for phase, _ in series}
+            times = _component_times(work, plan.repetitions)
+            components = checked([list(once) for once in times], phases)
+            for name in components:
+                series[name, "wall_time"] = [once[name] for once in times]
         try:
             series |= _cpu_counters(work, plan.repetitions)
         except CountersUnavailable as why:
-            unsupported = tuple(
+            unsupported += tuple(
                 Unsupported(name, str(why)) for name in (_CYCLES, _INSTRUCTIONS, _IPC)
             )
         return Collected(
@@ -83,6 +94,7 @@ class CpuCollector:
                 "counted_rounds": rounds,
                 "cost_s": round(time.perf_counter() - started, 3),
             },
+            components=components,
         )
 
 
@@ -92,6 +104,20 @@ def _wall_time(work: Work) -> float:
     started = time.perf_counter_ns()
     work.step()
     return (time.perf_counter_ns() - started) / 1e6
+
+
+def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
+    """Milliseconds of each component in so many executions; of one, where there are none."""
+    found: list[dict[str, float]] = []
+    for _ in each(work.progress, "timing components", repetitions, after=None):
+        listener = HostTimes()
+        work.reset()
+        with work.components.heard_by(listener):
+            work.step()
+        found.append(listener.times)
+        if not any(found):
+            break
+    return found
 
 
 def _count(work: Work, rounds: int, series: _Series, after: int) -> None:

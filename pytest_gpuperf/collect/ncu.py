@@ -32,6 +32,8 @@ from pytest_gpuperf.model import (
     Window,
 )
 
+_UNTRACED = "read from a trace, which the collector ncu does not take: the collector cupti does"
+
 
 @dataclass(frozen=True)
 class _Profiled:
@@ -94,6 +96,7 @@ class NcuCollector:
             reason = str(error)
             unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
             profiled = _Profiled((), unsupported)
+        untraced = tuple(Unsupported(metric.name, _UNTRACED) for metric in plan.activity)
         settings: dict[str, Scalar] = {
             "replay": self._control.replay,
             "clock_control": self._control.clocks,
@@ -107,7 +110,11 @@ class NcuCollector:
             "cost_s": watch.total(),
             **profiled.settings,
         }
-        return Collected((*samples_of(series), *profiled.samples), profiled.unsupported, settings)
+        return Collected(
+            (*samples_of(series), *profiled.samples),
+            (*profiled.unsupported, *untraced),
+            settings,
+        )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch, by kernel replay.

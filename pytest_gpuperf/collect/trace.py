@@ -1,26 +1,31 @@
 """What a step launches, in order: names, grids, durations and copies, from torch.profiler.
 
 The trace is of one execution without counters. Kernels that a CUDA graph launches are one entry of
-kind `graph`, as counters count them.
+kind `graph`, as counters count them; `activities.py` has them one by one.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-KERNEL, GRAPH = "kernel", "graph"
+KERNEL, COPY, FILL, GRAPH = "kernel", "copy", "fill", "graph"
 COUNTED = (KERNEL, GRAPH)
 """The kinds that counters see."""
-_KINDS = {"kernel": KERNEL, "gpu_memcpy": "copy", "gpu_memset": "fill"}
+KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL}
 """The trace's categories (Kineto's names of activity types) and ours."""
+MICROSECOND = 1000.0
+"""The trace's unit of time, in nanoseconds."""
 _LAUNCHING = ("cuda_runtime", "cuda_driver")
 """The categories of the host's calls; a call and what it launches share a correlation id."""
-_MICROSECOND = 1000.0
+_GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
+
+Event = Mapping[str, Any]
+"""One event of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
 
 
 @dataclass(frozen=True)
@@ -73,61 +78,106 @@ class Trace:
 
 def trace(step: Callable[[], object], synchronize: Callable[[], None]) -> Trace:
     """Traces one execution of `step` on the current CUDA device."""
-    tracer = Tracer()
-    tracer.start()
+    return parse(events(step, synchronize))
+
+
+def events(
+    step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
+) -> list[Event]:
+    """The events of one execution of `step` on the current CUDA device; see `Profile`."""
+    profile = Profile(host=host)
+    profile.start()
     try:
         step()
         synchronize()
     finally:
-        made = tracer.stop()
-    return made()
+        read = profile.stop()
+    return read()
 
 
-class Tracer:
-    """torch.profiler, around whatever is launched between `start` and `stop`."""
+class Profile:
+    """torch.profiler, around whatever is launched between `start` and `stop`.
 
-    def __init__(self) -> None:
+    The calls of the CUDA runtime come with the device's activities. With `host`, so do torch's
+    operators and whatever was annotated, which takes the host microseconds for each.
+    """
+
+    def __init__(self, *, host: bool = False) -> None:
+        self._host = host
         self._profile: Any = None
 
     def start(self) -> None:
         """From here on."""
-        from torch.profiler import ProfilerActivity, profile
+        from torch import profiler
 
-        # The calls of the CUDA runtime come with the device's activities; torch's operators do not,
-        # and nobody misses them.
-        self._profile = profile(activities=[ProfilerActivity.CUDA], acc_events=True)
+        supported: Any = profiler.supported_activities  # untyped
+        device, host = profiler.ProfilerActivity.CUDA, profiler.ProfilerActivity.CPU
+        wanted = [host, device] if self._host else [device]
+        activities = [activity for activity in wanted if activity in supported()]
+        self._profile = profiler.profile(activities=activities, acc_events=True)
         self._profile.start()
 
-    def stop(self) -> Callable[[], Trace]:
+    def stop(self) -> Callable[[], list[Event]]:
         """Up to here, where the device has done its work. The result reads what was traced."""
         made = self._profile
         made.stop()
         return lambda: _exported(made)
 
 
-def _exported(made: Any) -> Trace:
+class Tracer:
+    """A `Profile` that is read as a trace."""
+
+    def __init__(self) -> None:
+        self._profile = Profile()
+
+    def start(self) -> None:
+        """From here on."""
+        self._profile.start()
+
+    def stop(self) -> Callable[[], Trace]:
+        """Up to here, where the device has done its work. The result reads what was traced."""
+        read = self._profile.stop()
+        return lambda: parse(read())
+
+
+def _exported(made: Any) -> list[Event]:
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         # The exported form is the only one that has grids and blocks.
         file = Path(folder) / "trace.json"
         made.export_chrome_trace(str(file))
-        events = json.loads(file.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
-    return parse(events)
+        found: list[Event] = json.loads(file.read_text(encoding="utf-8", errors="replace"))[
+            "traceEvents"
+        ]
+    return found
 
 
-def parse(events: Iterable[Mapping[str, Any]]) -> Trace:
-    """The entries of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
-    events = list(events)
-    graphs = {
+def graph_launches(traced: Iterable[Event]) -> set[int]:
+    """Correlation ids of the calls that launched CUDA graphs, and of what these ran."""
+    return {
         event["args"]["correlation"]
-        for event in events
-        if str(event.get("name", "")).startswith("cudaGraphLaunch")
+        for event in traced
+        if str(event.get("name", "")).startswith(_GRAPH_CALLS)
         and "correlation" in event.get("args", {})
     }
+
+
+def launch_calls(traced: Iterable[Event]) -> dict[int, float]:
+    """When the host began each call, in the trace's time, by correlation id."""
     calls: dict[int, float] = {}
-    for event in events:
+    for event in traced:
         if event.get("cat") in _LAUNCHING and "correlation" in event.get("args", {}):
             calls.setdefault(event["args"]["correlation"], float(event["ts"]))
-    on_gpu = sorted((e for e in events if e.get("cat") in _KINDS), key=lambda e: float(e["ts"]))
+    return calls
+
+
+def on_device(traced: Iterable[Event]) -> list[Event]:
+    """Kernels, copies and fills, in the order of their beginnings."""
+    return sorted((e for e in traced if e.get("cat") in KINDS), key=lambda e: float(e["ts"]))
+
+
+def parse(traced: Sequence[Event]) -> Trace:
+    """The entries of an exported trace."""
+    graphs, calls, on_gpu = graph_launches(traced), launch_calls(traced), on_device(traced)
     origin = float(on_gpu[0]["ts"]) if on_gpu else 0.0
     launched: dict[int, list[Traced]] = {}
     order: list[Traced | int] = []
@@ -143,16 +193,16 @@ def parse(events: Iterable[Mapping[str, Any]]) -> Trace:
     return Trace(tuple(_graph(launched[item]) if isinstance(item, int) else item for item in order))
 
 
-def _traced(event: Mapping[str, Any], origin: float, launched: float | None) -> Traced:
+def _traced(event: Event, origin: float, launched: float | None) -> Traced:
     arguments = event.get("args", {})
     return Traced(
         name=str(event["name"]),
-        kind=_KINDS[event["cat"]],
+        kind=KINDS[event["cat"]],
         grid=_three(arguments.get("grid")),
         block=_three(arguments.get("block")),
-        start=(float(event["ts"]) - origin) * _MICROSECOND,
-        duration=float(event["dur"]) * _MICROSECOND,
-        launched=None if launched is None else (launched - origin) * _MICROSECOND,
+        start=(float(event["ts"]) - origin) * MICROSECOND,
+        duration=float(event["dur"]) * MICROSECOND,
+        launched=None if launched is None else (launched - origin) * MICROSECOND,
     )
 
 

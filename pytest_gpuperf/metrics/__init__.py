@@ -18,21 +18,27 @@ ALWAYS = "core"
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All metrics by name, in the order they are shown, and the named sets of hardware metrics."""
+    """All metrics by name, in the order they are shown, and the named sets that are chosen by."""
 
     metrics: dict[str, Metric]
     sets: dict[str, tuple[str, ...]]
 
     def hardware_set(self, name: str) -> tuple[Metric, ...]:
-        """The metrics of the set `name` (core, paper). Raises KeyError for an unknown set."""
-        return tuple(self.metrics[metric] for metric in self.sets[name])
+        """The counters of the set `name` (core, paper). Raises KeyError for an unknown set."""
+        members = (self.metrics[metric] for metric in self.sets[name])
+        return tuple(metric for metric in members if metric.hardware)
+
+    @property
+    def counter_sets(self) -> tuple[str, ...]:
+        """The sets of hardware counters; each has all of the one before it, and takes passes."""
+        return tuple(name for name in self.sets if self.hardware_set(name))
 
     def selected(self, wanted: str) -> tuple[Metric, ...]:
-        """The hardware metrics of "reference,pipe_lsu": sets and metrics, separated by commas.
+        """The metrics of "reference,pipe_lsu": sets and metrics, separated by commas.
 
         In the catalogue's order, each once; those of the set core are always among them, so that
         no choice takes the verdict away. Raises UsageFailure for a name that is neither, and for
-        metrics that no hardware counter gives.
+        metrics that neither a hardware counter nor a trace gives.
         """
         names = [ALWAYS, *(name.strip() for name in wanted.split(","))]
         for name in names:
@@ -55,7 +61,7 @@ class Catalogue:
                 f'no set and no metric is named "{name}".{suggestion} '
                 f"Sets are {', '.join(self.sets)}; docs/metrics.md has the metrics"
             )
-        if not known.hardware:
+        if not known.chosen:
             raise UsageFailure(
                 f'"{name}" is no hardware counter, so it cannot be chosen: where it exists, it is '
                 "always measured. Leave it out"
@@ -111,4 +117,5 @@ def _metric(name: str, entry: dict[str, Any]) -> Metric:
         percentage=entry.get("percentage", False),
         summary=entry["summary"],
         hardware={"default": hardware} if isinstance(hardware, str) else hardware,
+        traced=entry.get("traced", False),
     )

@@ -57,7 +57,7 @@ def listing(
     if not architectures:
         names = tuple(name for name in names if name != arch.CPU)
     if wanted is None:
-        metrics, sets = tuple(everything.metrics.values()), tuple(everything.sets)
+        metrics, sets = tuple(everything.metrics.values()), everything.counter_sets
     else:
         metrics, sets = everything.selected(wanted), (wanted,)
     return Listing(names, metrics, sets, _passes(names, sets, library))

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pytest_gpuperf.judge.blamed import Blame
 from pytest_gpuperf.model import STEP, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.report import blame as kernels
-from pytest_gpuperf.report import expectations, order, standings, table, timeline, window
+from pytest_gpuperf.report import (
+    components,
+    expectations,
+    order,
+    standings,
+    table,
+    timeline,
+    window,
+)
 from pytest_gpuperf.report.advice import Session
 from pytest_gpuperf.report.standings import Standing
 
@@ -35,8 +43,8 @@ def markdown(run: Run, limit: int | None = None) -> str:
     folded = [s for s in found if s.outcome not in seen and s.measurements]
     expected = ["\n".join(_expected(run.expectations))] if run.expectations else []
     failed = any(e.outcome is not Outcome.HOLDS for e in run.expectations)
-    above = ["\n".join(_section(s)) for s in shown] + (expected if failed else [])
-    below = ["\n".join(_section(s)) for s in folded] + ([] if failed else expected)
+    above = ["\n".join(_section(s, run)) for s in shown] + (expected if failed else [])
+    below = ["\n".join(_section(s, run)) for s in folded] + ([] if failed else expected)
     if limit is None:
         return head + "".join(above) + _folded(folded, below)
     room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
@@ -72,7 +80,7 @@ def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
     yield from (f"Run of {cell(run.created)}: `{code(run.command)}`", "")
 
 
-def _section(standing: Standing) -> Iterator[str]:
+def _section(standing: Standing, run: Run) -> Iterator[str]:
     """The table of one measurement, and its kernels."""
     first = standing.measurements[0]
     device = first.fingerprint.device
@@ -83,12 +91,29 @@ def _section(standing: Standing) -> Iterator[str]:
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     yield from [_row(verdict) for verdict in standing.verdicts] or ["| not judged | | | | | | |"]
     yield ""
+    yield from _components(standing, run)
     if first.window:
         yield from (cell(window.line(first)), "")
     if first.timeline:
         yield from (cell(timeline.line(first)), "")
     yield from _kernels(standing.verdicts, standing.blame)
     yield ""
+
+
+def _components(standing: Standing, run: Run) -> Iterator[str]:
+    """What each component took, the longest first."""
+    if not standing.measurements[0].components:
+        return
+    key = (standing.test, standing.name)
+    verdicts = [verdict for verdict in run.verdicts if (verdict.test, verdict.name) == key]
+    found = components.components(standing.measurements, verdicts)
+    if found is None:
+        return
+    headings, rows = components.cells(found)
+    yield row(headings)
+    yield "| --- |" + " ---: |" * (len(headings) - 1)
+    yield from map(row, rows)
+    yield from ("", *(part for note in found.notes for part in (cell(note), "")))
 
 
 def _expected(found: Sequence[Expectation]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pytest_gpuperf.arch import CPU
 from pytest_gpuperf.metrics import catalogue
@@ -36,10 +37,11 @@ def lines(found: Listing, width: int) -> list[Line]:
 
 
 def _groups() -> list[str]:
-    """Titles in order: every set has all of the one before it."""
-    smallest, *larger = sets = list(catalogue().sets)
-    others = [f"{name}, besides {before}" for before, name in zip(sets, larger, strict=False)]
-    return [smallest, *others, _NONE]
+    """Titles in the order of the sets: one of counters has all of the one before it."""
+    counted = catalogue().counter_sets
+    larger = [f"{name}, besides {before}" for before, name in pairwise(counted)]
+    traced = [f"{name}, from a trace" for name in catalogue().sets if name not in counted]
+    return [counted[0], *larger, *traced, _NONE]
 
 
 def _group(metric: Metric) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pytest_gpuperf import guard
-from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, judge
+from pytest_gpuperf.judge.verdict import ABSENT, OTHER_GPU, Reference, judge
 from pytest_gpuperf.model import STEP, Expectation, Measurement, Outcome, Run, Verdict
 from pytest_gpuperf.report import (
     advice,
     brevity,
+    components,
     expectations,
     messages,
     numbers,
@@ -118,7 +119,7 @@ def _measurement(
         rows = [
             replace(verdict, outcome=Outcome.REPORTED)
             for verdict in unjudged
-            if verdict.phase == STEP
+            if verdict.phase == STEP and verdict.reason != ABSENT
         ]
     brief = brevity.shown([verdict.metric for verdict in rows], verbose=verbose)
     shown = [v for v in rows if v.metric in brief or v.outcome is not Outcome.REPORTED]
@@ -127,6 +128,7 @@ def _measurement(
     for block, verdict in zip(blocks, shown, strict=True):
         yield from (Line(text, _TONES.get(verdict.outcome, "")) for text in block)
     yield from map(Line, table.wrapped([brevity.others(len(rows) - len(shown))], width, "  "))
+    yield from components.lines(measurements, verdicts, width)
     if first.window:
         yield from map(Line, table.wrapped([window.line(first)], width, "  "))
     if first.timeline and not first.timeline.obstacle:

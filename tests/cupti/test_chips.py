@@ -133,7 +133,7 @@ def test_passes_are_documented_for_every_architecture_and_set() -> None:
     documented = json.loads(PASSES.read_text(encoding="utf-8"))["passes"]
     assert list(documented) == GPUS
     for counts in documented.values():
-        assert list(counts) == list(catalogue().sets)
+        assert list(counts) == list(catalogue().counter_sets)
         assert counts["core"] == 1
         assert list(counts.values()) == sorted(counts.values())
 

@@ -81,7 +81,7 @@ def test_what_the_library_denies_is_noted(ask: Ask, fake: Fake) -> None:
 def test_as_json(ask: Ask) -> None:
     found: dict[str, Any] = json.loads(ask("--format", "json", "--gpu-arch", "sm90", "sm75"))
     assert (found["schema"], found["cupti"]) == (1, "13.0.1")
-    assert found["passes"] == {"sm90": dict.fromkeys(catalogue().sets, 1), "sm75": None}
+    assert found["passes"] == {"sm90": dict.fromkeys(catalogue().counter_sets, 1), "sm75": None}
     entries = {entry["name"]: entry for entry in found["metrics"]}
     assert list(entries) == list(catalogue().metrics)
     assert entries["pipe_tma"]["hardware"] == {

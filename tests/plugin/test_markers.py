@@ -118,7 +118,7 @@ def test_gpu_arch_of_class_and_function_both_hold(a100: Project) -> None:
         ('gpuperf("paper")', "the marker gpuperf takes keywords only, not 'paper'"),
         (
             'gpuperf(metric="core")',
-            'no keyword "metric"; known are metrics, tolerance, rounds, limit',
+            'no keyword "metric"; known are metrics, tolerance, rounds, repetitions, limit',
         ),
         ('gpuperf(metrics="all")', "metrics='all': no set and no metric is named"),
         ('gpuperf(metrics=["core"])', "metrics=['core']: write sets and metrics"),

@@ -12,11 +12,11 @@ from pytest_gpuperf.report.metrics import lines, names
 
 METRICS = catalogue().metrics
 GPUS = tuple(name for name in arch.ARCHITECTURES if name != arch.CPU)
-COUNTS = {name: dict.fromkeys(catalogue().sets, 10) for name in GPUS}
+COUNTS = {name: dict.fromkeys(catalogue().counter_sets, 10) for name in GPUS}
 EVERYTHING = Listing(
     GPUS,
     tuple(METRICS.values()),
-    tuple(catalogue().sets),
+    catalogue().counter_sets,
     Passes("13.0.1", "/opt/libcupti.so.13", COUNTS, {}),
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pytest_gpuperf import timeline
 from pytest_gpuperf.collect.base import Collected, Plan, Work, each, samples_of
-from pytest_gpuperf.collect.cupti import driver, graphs, kernels, library
+from pytest_gpuperf.collect.cupti import activity, driver, graphs, kernels, library
 from pytest_gpuperf.collect.cupti.counting import Counted, Counting, announced
 from pytest_gpuperf.collect.cupti.ranges import PhaseRange, phase_ranges
 from pytest_gpuperf.collect.cupti.session import RangeSession
@@ -20,7 +20,7 @@ from pytest_gpuperf.collect.execution import (
     times,
     warm_up,
 )
-from pytest_gpuperf.collect.trace import Trace, trace
+from pytest_gpuperf.collect.trace import Trace, events, trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.metrics import timeline_metrics
 from pytest_gpuperf.model import (
@@ -40,9 +40,10 @@ class CuptiCollector:
     """Counts and times a step on the current CUDA device.
 
     The order: `plan.warmup` executions, at least one, in which the phases are learnt; unprofiled
-    repetitions for the times; rounds of counter passes. Times and counters are never taken from
-    the same execution. Where counters cannot be read, the times are returned all the same and every
-    hardware metric is listed as unsupported, with the reason and the remedy.
+    repetitions for the times; rounds of counter passes; traces, where metrics from them are asked
+    for. Times and counters are never taken from the same execution. Where counters cannot be read,
+    the times are returned all the same and every hardware metric is listed as unsupported, with the
+    reason and the remedy.
 
     `device` is what `arch.detect_device` finds, if not given. `rerun` runs a test again in a fresh
     process, which the paper's window takes. The rest is for tests.
@@ -60,6 +61,7 @@ class CuptiCollector:
         clock: Callable[[], DeviceClock] = CudaClock,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
+        traced: activity.Tracing = events,
     ) -> None:
         self._device = device
         self._rerun = rerun
@@ -67,6 +69,7 @@ class CuptiCollector:
         self._clock = clock
         self._load_cupti = load_cupti
         self._load_driver = load_driver
+        self._traced = traced
 
     def device(self) -> Device:
         """The GPU that is measured. Raises CountersUnavailable where there is none."""
@@ -108,11 +111,16 @@ class CuptiCollector:
             times_s = watch.lap()
             counted = self._count(work, plan, phase_ranges(phases))
             counters_s = watch.lap()
+            active = activity.measured(work, plan, phases, self._timer, self._traced)
+            activity_s = watch.lap()
+        traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
         return Collected(
-            samples=samples_of({**series, **counted.series}),
-            unsupported=counted.unsupported,
+            samples=samples_of({**series, **counted.series, **active.series}),
+            unsupported=(*counted.unsupported, *active.unsupported),
+            components=active.components,
             settings={
                 **counted.settings,
+                **traces,
                 "rounds": plan.rounds,
                 "repetitions": plan.repetitions,
                 "warmup": max(plan.warmup, 1),

@@ -105,9 +105,7 @@ def _set_flag(names: Sequence[str]) -> str:
 def _exists(subjects: Sequence[Subject], name: str) -> bool:
     """Whether one of the architectures that were measured has it, as far as the catalogue knows."""
     metric = catalogue().metrics.get(name)
-    return metric is None or any(
-        not metric.hardware or metric.hardware_name(subject.device.arch) for subject in subjects
-    )
+    return metric is None or any(metric.exists_on(subject.device.arch) for subject in subjects)
 
 
 def _has(subject: Subject, metric: str, per_kernel: bool) -> bool:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from pytest_gpuperf import runs
-from pytest_gpuperf.model import Run, Timeline, TimelinePhase
+from pytest_gpuperf.model import Run, Sample, Timeline, TimelinePhase
 from pytest_gpuperf.timeline import MOST_POINTS
 
 DOCS = Path(__file__).parents[3] / "docs" / "runs"
@@ -23,6 +23,16 @@ CONFIGURATIONS = (
     "baseline", "tf32", "channels_last", "tf32_channels_last", "bf16", "bf16_compiled",
     "bf16_channels_last", "fp8",
 )  # fmt: skip
+
+_ACTIVITY = {
+    "kernel_time": 8e6, "launches": 300.0, "graph_launches": 1.0, "gpu_span": 1e7, "gpu_idle": 12.5,
+    "launch_gaps": 2e6, "launch_gap_median": 1400.0, "copies": 9.0, "copy_bytes_h2d_pinned": 4e6,
+    "copy_bytes_h2d_pageable": 2e6, "copy_bytes_d2h_pinned": 0.0, "copy_bytes_d2h_pageable": 1e6,
+    "copy_bytes_d2d": 0.0, "copy_time_h2d": 5e5, "copy_time_d2h": 2e5, "copy_time_d2d": 0.0,
+    "copy_overlap": 35.0,
+}  # fmt: skip
+_COMPONENTS = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
+"""Time of the kernels, in ns, and launches: the longest stands in the middle."""
 
 
 @cache
@@ -48,8 +58,10 @@ def full(configurations: int = 8) -> Run:
                 measured,
                 configuration=configuration,
                 test=f"suites/meddpm/test_training.py::test_training_step[{configuration}]",
+                samples=(*measured.samples, *_activity(1 + number / 10)),
                 window=window,
                 timeline=sampled(1 + number / 10),
+                components=tuple(_COMPONENTS),
             )
         )
     return replace(paper, measurements=tuple(measurements), blames=())
@@ -83,3 +95,13 @@ def sampled(slower: float = 1.0) -> Timeline:
             for n, name in enumerate(("forward", "backward", "optimizer"))
         ),
     )
+
+
+def _activity(slower: float) -> tuple[Sample, ...]:
+    """What a trace has shown of the step and of its components."""
+    step = [Sample("step", name, (value * slower,)) for name, value in _ACTIVITY.items()]
+    for name, (time, launches) in _COMPONENTS.items():
+        step.append(Sample(name, "kernel_time", (time * slower,)))
+        step.append(Sample(name, "launches", (launches,)))
+        step.append(Sample(name, "copy_time_h2d", (0.0,)))
+    return tuple(step)

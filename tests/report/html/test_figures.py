@@ -22,9 +22,9 @@ from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
 KEYS = [
-    "ipc-time", "work", "phases", "timeline", "kernel-mix", "convolutions", "kernels", "kernel-ipc",
-    "priority", "ipc-stack", "instruction-mix", "sass-mix", "utilisation", "memory", "warps",
-    "stalls", "roofline", "window",
+    "ipc-time", "work", "phases", "timeline", "transfers", "components", "kernel-mix",
+    "convolutions", "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "sass-mix",
+    "utilisation", "memory", "warps", "stalls", "roofline", "window",
 ]  # fmt: skip
 
 

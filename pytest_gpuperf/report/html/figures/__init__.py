@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.report.html.figure import Figure
 from pytest_gpuperf.report.html.figures import (
+    components,
     instructions,
     kernels,
     metrics,
@@ -14,6 +15,7 @@ from pytest_gpuperf.report.html.figures import (
     roofline,
     time,
     timeline,
+    transfers,
     window,
 )
 from pytest_gpuperf.report.html.subject import Subject
@@ -26,6 +28,8 @@ def all_figures(subjects: Sequence[Subject]) -> list[Figure]:
         metrics.work(subjects),
         phases.phases(subjects),
         timeline.over_the_step(subjects),
+        transfers.transfers(subjects),
+        components.components(subjects),
         kernels.mix(subjects),
         kernels.convolutions(subjects),
         kernels.longest(subjects),

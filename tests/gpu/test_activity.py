@@ -1,0 +1,242 @@
+"""Traces on a real GPU: copies of known sizes, gaps of known lengths, components that add up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.collect.base import Collected, Components, Phases, Plan, Work
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = pytest.mark.gpu
+
+ACTIVITY = tuple(catalogue().metrics[name] for name in catalogue().sets["activity"])
+MIB = 2**20
+EDGE = 2048
+LONG = 100_000_000
+"""Cycles of a kernel that only waits: about 50 ms."""
+MILLISECOND = 1e6
+
+
+def cuda() -> Any:
+    """torch.cuda, parts of which have no types."""
+    import torch
+
+    return torch.cuda
+
+
+def collected(step: Callable[[], object], components: Components | None = None) -> Collected:
+    """What the traces of `step` show; no counter is read."""
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    work = Work(step, Phases(), components=components or Components())
+    plan = Plan(metrics=(), repetitions=1, warmup=1, activity=ACTIVITY)
+    found = CuptiCollector().collect(work, plan)
+    assert found.unsupported == ()
+    return found
+
+
+def values(found: Collected, part: str = STEP) -> dict[str, float]:
+    """Medians over the traces."""
+    return {s.metric: median(s.values) for s in found.samples if s.phase == part}
+
+
+def sizes(found: Collected) -> dict[str, float]:
+    """What was copied: the metrics of bytes that are not 0."""
+    return {n: v for n, v in values(found).items() if n.startswith("copy_bytes") and v}
+
+
+@pytest.mark.parametrize("memory", ["pinned", "pageable"])
+@pytest.mark.parametrize("way", ["h2d", "d2h"])
+def test_bytes_of_copies_by_direction_and_memory_of_the_host(way: str, memory: str) -> None:
+    import torch
+
+    here = torch.empty(4 * MIB, dtype=torch.uint8, pin_memory=memory == "pinned")
+    there = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+    target, source = (there, here) if way == "h2d" else (here, there)
+    found = collected(lambda: target.copy_(source, non_blocking=memory == "pinned"))
+    assert sizes(found) == {f"copy_bytes_{way}_{memory}": 4 * MIB}
+    # Between a GB/s and 200 of them.
+    assert 4 * MIB / 200 < values(found)[f"copy_time_{way}"] < 4 * MIB
+    assert values(found)["launches"] == 0
+
+
+def test_counts_are_the_same_in_every_trace() -> None:
+    import torch
+
+    here = torch.randn(1000, 1000)
+
+    def step() -> None:
+        (here.cuda() @ here.cuda()).relu().cpu()
+
+    for sample in collected(step).samples:
+        if catalogue().metrics[sample.metric].metric_class.value == "deterministic":
+            assert len(set(sample.values)) == 1, sample
+
+
+def test_a_copy_on_the_device_is_one_where_the_driver_copies() -> None:
+    import torch
+
+    source, target = (torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(2))
+    assert sizes(collected(lambda: target.copy_(source))) == {"copy_bytes_d2d": MIB}
+
+
+def test_a_copy_beside_a_kernel_overlaps_it_and_one_after_it_does_not() -> None:
+    import torch
+
+    here = torch.empty(64 * MIB, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+    side = cuda().Stream()
+
+    def beside() -> None:
+        cuda()._sleep(LONG)
+        with torch.cuda.stream(side):
+            there.copy_(here, non_blocking=True)
+        side.synchronize()
+
+    def after() -> None:
+        cuda()._sleep(LONG)
+        there.copy_(here, non_blocking=True)
+
+    assert values(collected(beside))["copy_overlap"] > 90
+    assert values(collected(after))["copy_overlap"] < 1
+
+
+def test_what_the_host_waits_between_two_kernels_is_idle_time() -> None:
+    import torch
+
+    def step() -> None:
+        cuda()._sleep(LONG // 10)
+        torch.cuda.synchronize()
+        time.sleep(0.02)
+        cuda()._sleep(LONG // 10)
+
+    found = values(collected(step))
+    assert found["launches"] == 2
+    assert 20 * MILLISECOND < found["launch_gaps"] < 40 * MILLISECOND
+    assert found["launch_gaps"] == found["launch_gap_median"]
+    assert found["kernel_time"] + found["launch_gaps"] == pytest.approx(found["gpu_span"], rel=1e-3)
+    idle = 100 * found["launch_gaps"] / found["gpu_span"]
+    assert found["gpu_idle"] == pytest.approx(idle, abs=0.1)
+
+
+def test_kernels_of_two_streams_count_once() -> None:
+    import torch
+
+    side = cuda().Stream()
+
+    def one() -> None:
+        cuda()._sleep(LONG)
+
+    def two() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        cuda()._sleep(LONG)
+        with torch.cuda.stream(side):
+            cuda()._sleep(LONG)
+        torch.cuda.current_stream().wait_stream(side)
+
+    alone, both = values(collected(one)), values(collected(two))
+    assert both["launches"] == 2 * alone["launches"] == 2
+    assert both["kernel_time"] == pytest.approx(alone["kernel_time"], rel=0.1)
+
+
+class Block:
+    """A step of two components, one of them with another inside, and something outside of both."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.components = Components()
+        self.matrix: torch.Tensor = torch.randn(EDGE, EDGE, device="cuda")
+        self.weight = torch.randn(EDGE, EDGE, device="cuda", requires_grad=True)
+
+    def __call__(self) -> None:
+        mark = self.components.mark
+        with mark("block"):
+            product = self.matrix @ self.matrix
+            with mark("gelu"):
+                product.relu_().neg_()
+            product.abs_()
+        with mark("gelu"):
+            product.exp_()
+        product.sin_()
+
+
+def test_components_have_what_was_launched_in_them_and_add_up() -> None:
+    step = Block()
+    found = collected(step, step.components)
+    assert found.components == ("block", "gelu")
+    whole, block, gelu = (values(found, part) for part in (STEP, "block", "gelu"))
+    assert (whole["launches"], gelu["launches"]) == (block["launches"] + 3 + 1, 3)
+    assert block["kernel_time"] > gelu["kernel_time"] > 0
+    # sin_ is outside: an elementwise kernel as each of gelu's three.
+    outside = whole["kernel_time"] - block["kernel_time"] - gelu["kernel_time"]
+    assert 0 < outside < gelu["kernel_time"]
+
+
+def test_what_backward_launches_belongs_to_the_component_around_it() -> None:
+    import torch
+
+    step = Block()
+
+    def training() -> None:
+        with step.components.mark("forward_part"):
+            loss = (step.matrix @ step.weight).square().sum()
+        with step.components.mark("backward_part"):
+            torch.autograd.backward(loss)
+
+    found = collected(training, step.components)
+    whole = values(found)
+    parts = [values(found, part) for part in ("forward_part", "backward_part")]
+    assert min(part["launches"] for part in parts) > 0
+    assert sum(part["launches"] for part in parts) == whole["launches"]
+    assert sum(part["kernel_time"] for part in parts) == pytest.approx(
+        whole["kernel_time"], rel=0.1
+    )
+
+
+def test_a_graph_is_one_launch_with_the_time_of_its_kernels() -> None:
+    import torch
+
+    step = Block()
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+
+    def replayed() -> None:
+        with step.components.mark("replay"):
+            graph.replay()
+
+    eager, found = values(collected(step)), collected(replayed, step.components)
+    # The marks inside were made while it was captured: nobody hears them now.
+    assert found.components == ("replay",)
+    whole = values(found)
+    assert (whole["launches"], whole["graph_launches"], eager["graph_launches"]) == (1, 1, 0)
+    assert whole["kernel_time"] == pytest.approx(eager["kernel_time"], rel=0.2)
+    assert values(found, "replay")["kernel_time"] == pytest.approx(whole["kernel_time"], rel=0.1)
+    assert whole["gpu_idle"] < 20
+
+
+def test_counters_can_be_read_before_and_after_traces() -> None:
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    step = Block()
+    core = catalogue().hardware_set("core")
+    plan = Plan(metrics=core, rounds=2, repetitions=1, warmup=1, activity=ACTIVITY)
+    work = Work(step, Phases(), components=step.components)
+    first, second = (CuptiCollector().collect(work, plan) for _ in range(2))
+    for found in (first, second):
+        assert found.unsupported == ()
+        assert values(found)["instructions"] > 0
+        assert values(found)["launches"] > 0
+    assert values(first)["launches"] == values(second)["launches"]

@@ -1,0 +1,113 @@
+"""Activity, components and repetitions through pytest: chosen, measured, judged, reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin import scripted
+from tests.plugin.projects import Project, refused
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.gpuperf(metrics="activity")
+    def test_step(gpuperf):
+        def step():
+            with gpuperf.component("conv2d"):
+                sum(range(1000))
+                with gpuperf.component("gelu"):
+                    sum(range(1000))
+        gpuperf.measure(step)
+"""
+REPEATED = """
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: sum(range(1000)), repetitions=20)
+"""
+CPU = ("--gpu-arch=cpu", "--gpuperf-no-judge", "--gpuperf-rounds=1")
+
+
+def samples(project: Project) -> dict[tuple[str, str], tuple[float, ...]]:
+    (measurement,) = project.saved().measurements
+    return {(s.phase, s.metric): s.values for s in measurement.samples}
+
+
+def test_components_on_the_cpu_are_kept_and_replayed(project: Project) -> None:
+    project.tests(TESTS)
+    project.run(*CPU, "--gpuperf-run=first.json").assert_outcomes(passed=1)
+    (measured,) = project.saved("first.json").measurements
+    assert measured.components == ("conv2d", "gelu")
+    replayed = project.run("--gpuperf-replay=first.json", "--gpuperf-no-judge")
+    replayed.assert_outcomes(passed=1)
+    replayed.stdout.fnmatch_lines(["  component *", "  conv2d *", "  gelu *"])
+
+
+def test_without_the_set_nothing_hears_the_components(project: Project) -> None:
+    project.tests(TESTS.replace('"activity"', '"core"'))
+    project.run(*CPU).assert_outcomes(passed=1)
+    (measurement,) = project.saved().measurements
+    assert measurement.components == ()
+    assert {sample.phase for sample in measurement.samples} == {"step"}
+
+
+def test_on_the_cpu_activity_is_unsupported_and_no_fault(project: Project) -> None:
+    project.tests(TESTS)
+    result = project.run("--gpu-arch=cpu", "--gpuperf-missing=warn", "--gpuperf-require-counters")
+    told = " ".join(str(result.stdout).split())
+    assert "copy_overlap: there is no GPU whose activity could be traced" in told
+    (fault, _, _) = told.partition("= gpuperf =")
+    assert "kernel_time" not in fault
+
+
+def test_bytes_and_launches_are_gated_against_the_baseline(project: Project) -> None:
+    traced = {"launches": 300, "copy_bytes_h2d_pinned": 4096, "kernel_time": 5e6}
+    counters = {**scripted.A100["counters"], **traced}
+    project.device(counters=counters)
+    project.tests(TESTS)
+    project.accept()
+    project.run().assert_outcomes(passed=1)
+    project.device(counters={**counters, "copy_bytes_h2d_pinned": 8192, "kernel_time": 9e6})
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*copy_bytes_h2d_pinned*regressed*"])
+    assert "kernel_time" in str(result.stdout)
+
+
+def test_repetitions_give_best_worst_and_mean(project: Project) -> None:
+    project.tests(REPEATED)
+    project.run(*CPU).assert_outcomes(passed=1)
+    found = samples(project)
+    times = found["step", "wall_time"]
+    assert len(times) == 20
+    assert found["step", "wall_time_best"] == (min(times),)
+    assert found["step", "wall_time_worst"] == (max(times),)
+    assert found["step", "wall_time_mean"] == pytest.approx((sum(times) / 20,))
+
+
+def test_the_marker_asks_for_repetitions_and_the_call_has_the_last_word(project: Project) -> None:
+    marked = "import pytest\npytestmark = pytest.mark.gpuperf(repetitions=7)\n"
+    once = "def test_step(gpuperf): gpuperf.measure(lambda: None{})\n"
+    for asked, count in (("", 7), (", repetitions=4", 4)):
+        project.tests(marked + once.format(asked))
+        project.run(*CPU, "--gpuperf-run=run.json").assert_outcomes(passed=1)
+        (measurement,) = project.saved("run.json").measurements
+        (times,) = (s.values for s in measurement.samples if s.metric == "wall_time")
+        assert len(times) == count
+        (project.root / "run.json").unlink()
+
+
+def test_without_repetitions_the_extremes_are_not_shown(project: Project) -> None:
+    project.tests(REPEATED.replace(", repetitions=20", ""))
+    project.run(*CPU).assert_outcomes(passed=1)
+    assert not any(metric.startswith("wall_time_") for _, metric in samples(project))
+
+
+@pytest.mark.parametrize("number", ["0", "True", "2.5", "'20'"])
+def test_repetitions_that_are_no_number_are_refused(project: Project, number: str) -> None:
+    project.tests(REPEATED.replace("repetitions=20", f"repetitions={number}"))
+    result = project.run(*CPU)
+    result.assert_outcomes(failed=1)
+    assert f"repetitions={number}: a whole number from 1 on is needed" in str(result.stdout)
+    project.tests(
+        f"import pytest\n@pytest.mark.gpuperf(repetitions={number})\ndef test_a(gpuperf): pass\n"
+    )
+    assert f"repetitions={number}" in refused(project.run(*CPU))

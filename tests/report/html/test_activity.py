@@ -1,0 +1,107 @@
+"""The figures of transfers and components."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.arch import portable_device
+from pytest_gpuperf.model import Measurement
+from pytest_gpuperf.report.html.figure import Figure, text
+from pytest_gpuperf.report.html.figures.components import components
+from pytest_gpuperf.report.html.figures.transfers import transfers
+from pytest_gpuperf.report.html.subject import subjects
+from tests.examples import measurement, run
+from tests.report.html.pages import full
+
+SYNC = {
+    "kernel_time": [4e6], "gpu_span": [1e7], "gpu_idle": [30.0], "copy_time_h2d": [2e6],
+    "copy_time_d2h": [1e6], "copy_time_d2d": [0.0], "copy_overlap": [0.0], "launches": [10.0],
+    "copy_bytes_h2d_pinned": [0.0], "copy_bytes_h2d_pageable": [4096.0],
+    "copy_bytes_d2h_pinned": [1024.0], "copy_bytes_d2h_pageable": [1024.0],
+}  # fmt: skip
+RESIDENT = {
+    **SYNC, "gpu_span": [5e6], "gpu_idle": [20.0], "copy_time_h2d": [0.0], "copy_time_d2h": [0.0],
+}  # fmt: skip
+
+
+def named(name: str, series: dict[str, list[float]]) -> Measurement:
+    return measurement(series, test=f"test_a.py::test_step[{name}]", configuration=name)
+
+
+def cells(figure: Figure) -> list[list[str]]:
+    return [[text(cell) for cell in row] for row in figure.rows]
+
+
+def test_transfers_have_a_chart_for_each_kind_that_occurs() -> None:
+    figure = transfers(subjects(run([named("sync", SYNC), named("resident", RESIDENT)])))
+    assert cells(figure) == [
+        ["kernels", "sync", "4.0000 ms", "40.00 %", "-", "-"],
+        ["kernels", "resident", "4.0000 ms", "80.00 %", "-", "-"],
+        ["copies to the device", "sync", "2.0000 ms", "20.00 %", "4096 B", "pageable"],
+        ["copies to the device", "resident", "0 ms", "0.00 %", "4096 B", "pageable"],
+        ["copies to the host", "sync", "1.0000 ms", "10.00 %", "2048 B", "pinned and pageable"],
+        ["copies to the host", "resident", "0 ms", "0.00 %", "2048 B", "pinned and pageable"],
+        ["idle", "sync", "30.00 %", "-", "-", "-"],
+        ["idle", "resident", "20.00 %", "-", "-", "-"],
+        ["copies under kernels", "sync", "0.00 %", "-", "-", "-"],
+        ["copies under kernels", "resident", "0.00 %", "-", "-", "-"],
+    ]
+    assert figure.conclusion.startswith(
+        "Of sync, the GPU does nothing in 30.00 % of its span, of resident in 20.00 %"
+    )
+    assert figure.missing == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "This run has no trace of the step: --gpuperf-metrics activity takes one"),
+        (
+            {"unsupported": {"kernel_time": "another profiler watches"}},
+            "Not available here: another profiler watches",
+        ),
+        (
+            {"device": portable_device()},
+            "Not available here: without a GPU there is nothing to trace",
+        ),
+    ],
+)
+def test_without_a_trace_it_says_why_or_what_takes_one(
+    changes: dict[str, object], said: str
+) -> None:
+    figure = transfers(subjects(run([measurement(**changes)])))  # type: ignore[arg-type]
+    assert (figure.rows, figure.plot, figure.missing) == ((), None, said)
+
+
+def test_components_are_stacked_by_configuration_the_longest_first() -> None:
+    figure = components(subjects(full(2)))
+    assert cells(figure)[:4] == [
+        ["baseline", "conv2d", "5.0000 ms", "62.50 %", "40", "0 ms"],
+        ["baseline", "layer_norm", "2.0000 ms", "25.00 %", "60", "0 ms"],
+        ["baseline", "extract", "-", "-", "0", "0 ms"],
+        ["baseline", "(outside)", "1.0000 ms", "12.50 %", "200", "0.70000 ms"],
+    ]
+    assert figure.plot is not None
+    assert (figure.plot.name, figure.plot.series) == ("configuration", "component")
+    assert figure.conclusion == (
+        "conv2d takes 5.0000 ms of baseline, 62 % of it: what is saved there counts most."
+    )
+    (note,) = figure.notes
+    assert note.startswith("baseline, tf32: 1 of the launches is a CUDA graph")
+
+
+def test_without_components_it_says_how_to_name_them() -> None:
+    without = components(subjects(run([measurement()])))
+    assert without.missing == (
+        "This run has no components: a step names them by `with gpuperf.component(...)`, and is "
+        "measured with --gpuperf-metrics activity"
+    )
+    traced = components(subjects(run([named("sync", SYNC)])))
+    assert traced.missing.endswith("`with gpuperf.component(...)`")
+
+
+def test_a_component_without_samples_is_left_out() -> None:
+    alone = replace(named("sync", SYNC), components=("conv2d",))
+    assert components(subjects(run([alone]))).rows == ()

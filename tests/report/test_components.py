@@ -1,0 +1,139 @@
+"""The table of components: the longest first, on any width, and nothing as if it were 0."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.model import STEP, Measurement, Outcome
+from pytest_gpuperf.report import components
+from pytest_gpuperf.report.markdown import markdown
+from pytest_gpuperf.report.summary import of_run
+from tests.examples import H200, measurement, run, verdict
+
+Rounds = dict[str, list[float]]
+
+PARTS: dict[str, Rounds] = {
+    "layer_norm": {"kernel_time": [2e6, 2e6, 9e6], "launches": [60] * 3},
+    "conv2d": {"kernel_time": [5e6] * 3, "launches": [40] * 3},
+    "extract": {"kernel_time": [0.0] * 3, "launches": [0] * 3},
+}
+STEPS: Rounds = {
+    "cycles": [1e6],
+    "kernel_time": [8e6] * 3,
+    "launches": [110] * 3,
+    "graph_launches": [0],
+}
+
+
+def measured(parts: dict[str, Rounds] = PARTS, **changes: Any) -> Measurement:
+    """A measurement with these components."""
+    steps: Rounds = {**STEPS, **changes}
+    return replace(measurement(steps, phases=parts), components=tuple(parts))
+
+
+def copies(time: float) -> dict[str, list[float]]:
+    return {"copy_time_h2d": [time] * 3, "copy_time_d2h": [0.0] * 3}
+
+
+def shown(*measurements: Measurement, width: int = 80, **verdicts: Any) -> list[str]:
+    told = list(verdicts.get("verdicts", ()))
+    return [line.text for line in components.lines(measurements, told, width)]
+
+
+def test_the_longest_is_the_first_and_what_is_outside_the_last() -> None:
+    assert shown(measured()) == [
+        "  component   kernel_time   share  launches",
+        "  conv2d        5.0000 ms  62.5 %        40",
+        "  layer_norm    2.0000 ms  25.0 %        60",
+        "  extract               -       -         0",
+        "  (outside)     1.0000 ms  12.5 %        10",
+    ]
+
+
+def test_copies_have_a_column_where_there_are_any() -> None:
+    parts = {name: {**part, **copies(0.0)} for name, part in PARTS.items()}
+    assert "copies" not in shown(measured(parts))[0]
+    parts["extract"] |= copies(3e6)
+    table = shown(measured(parts))
+    assert table[0].split() == ["component", "kernel_time", "share", "launches", "copies"]
+    # Something was launched in it after all: a copy.
+    assert table[3].split() == ["extract", "0", "ms", "0.0", "%", "0", "3.0000", "ms"]
+
+
+def test_where_all_is_in_components_nothing_is_outside() -> None:
+    found = shown(measured(kernel_time=[7e6], launches=[100]))
+    assert not any("outside" in line for line in found)
+
+
+def test_of_streams_that_overlap_the_components_may_be_longer_than_the_step() -> None:
+    found = components.components([measured(kernel_time=[6e6])])
+    assert found is not None
+    assert [entry.time for entry in found.entries] == [5e6, 2e6, 0.0, 0.0]
+
+
+def test_without_components_there_is_no_table() -> None:
+    assert shown(measurement()) == []
+    phases = measurement(phases={"forward": {"kernel_time": [1.0], "cycles": [5.0]}})
+    assert shown(phases) == []
+
+
+def test_on_the_cpu_the_host_s_time_is_shown() -> None:
+    parts: dict[str, Rounds] = {
+        "gelu": {"wall_time": [2.0]},
+        "conv2d": {"wall_time": [6.0]},
+    }
+    whole = replace(measurement({"wall_time": [10.0]}, phases=parts), components=("gelu", "conv2d"))
+    assert shown(whole) == [
+        "  component  wall_time   share",
+        "  conv2d     6.0000 ms  60.0 %",
+        "  gelu       2.0000 ms  20.0 %",
+        "  (outside)  2.0000 ms  20.0 %",
+    ]
+
+
+def test_processes_count_once_each() -> None:
+    slow: dict[str, Rounds] = {**PARTS, "conv2d": {"kernel_time": [50e6], "launches": [40]}}
+    found = components.components([measured(), measured(), measured(slow)])
+    assert found is not None
+    assert found.entries[0].time == 5e6
+
+
+def test_against_a_baseline_the_change_of_each_is_shown() -> None:
+    moved = replace(
+        verdict("kernel_time", Outcome.REPORTED, unit="ns", change=0.25), phase="conv2d"
+    )
+    other = replace(moved, phase=STEP, change=0.5)
+    table = shown(measured(), verdicts=[other, moved])
+    assert table[0].endswith("change")
+    assert table[1].endswith("+25.00 %")
+    assert table[2].endswith("-")
+
+
+@pytest.mark.parametrize(
+    ("graphs", "said"),
+    [(1, "1 of the launches is a CUDA graph"), (2, "2 of the launches are CUDA")],
+)
+def test_with_graphs_it_says_whose_their_kernels_are(graphs: int, said: str) -> None:
+    found = " ".join(" ".join(shown(measured(graph_launches=[graphs]))).split())
+    assert said in found
+    assert (
+        "in which the graph is launched, not to those that were open when it was captured" in found
+    )
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 120])
+def test_it_fits_any_width(width: int) -> None:
+    parts = {name: {**part, **copies(2e6)} for name, part in PARTS.items()}
+    for line in shown(measured(parts, graph_launches=[4]), width=width):
+        assert len(line) <= width
+
+
+def test_the_summary_and_the_markdown_report_have_it() -> None:
+    found = run([measured()])
+    text = "\n".join(line.text for line in of_run(found, 80))
+    assert "  conv2d        5.0000 ms  62.5 %        40" in text
+    assert "| conv2d | 5.0000 ms | 62.5 % | 40 |" in markdown(found)
+    assert H200.name in text
