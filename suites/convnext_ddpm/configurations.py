@@ -106,21 +106,24 @@ def _graphed(model: Model, device: torch.device) -> Sampler:
     return GraphedNetwork(model, Crossing(device, pinned=True, non_blocking=True))
 
 
-Convolutions = Literal["naive", "tiled", "im2col_bf16"]
-Norms = Literal["naive", "warp_shuffle", "three_kernel"]
-
-
 def _kernels(
     mark: Mark,  # noqa: ARG001 -- what they do in one kernel has no parts
     *,
-    convolution: Convolutions = "tiled",
-    norm: Norms = "warp_shuffle",
+    convolution: Literal["naive", "tiled", "im2col_bf16"] = "tiled",
+    norm: Literal["naive", "warp_shuffle", "three_kernel"] = "warp_shuffle",
     fused: bool = False,
-    blocks: bool = False,
 ) -> Operators:
-    from suites.convnext_ddpm.kernels import KernelOperators
+    from suites.convnext_ddpm.kernels.device import DeviceLauncher
+    from suites.convnext_ddpm.kernels.operators import KernelOperators
 
-    return KernelOperators(convolution=convolution, norm=norm, fused=fused, blocks=blocks)
+    return KernelOperators(DeviceLauncher(), convolution=convolution, norm=norm, fused=fused)
+
+
+def _block_kernels(mark: Mark) -> Operators:  # noqa: ARG001 -- as above
+    from suites.convnext_ddpm.kernels.blocks import FusedBlockOperators
+    from suites.convnext_ddpm.kernels.device import DeviceLauncher
+
+    return FusedBlockOperators(DeviceLauncher())
 
 
 _CUDA_KERNELS = "its kernels are CUDA C++, which only a GPU runs"
@@ -243,8 +246,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
         ),
         _kernel(
             "fused_block",
-            "as fused, with whole ConvNeXt blocks at once",
-            operators=partial(_kernels, fused=True, blocks=True),
+            "as fused, with whole ConvNeXt blocks in one kernel where they fit",
+            operators=_block_kernels,
         ),
         _kernel(
             "preallocated_skip",
