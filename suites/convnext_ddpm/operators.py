@@ -7,12 +7,15 @@ larger buffer. Every method returns its result, `out` where that was given.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from suites.convnext_ddpm.marks import Mark, unmarked
 
 
 class Epilogue(Enum):
@@ -41,8 +44,8 @@ class Operators(Protocol):
     ) -> Tensor:
         """epilogue(convolution of stride 1 + bias + addend).
 
-        x [N, C, H, W], weight [O, C / groups, K, K], bias [O], addend [N, O, H', W'] of the result's
-        shape, or [N, O, 1, 1].
+        x [N, C, H, W], weight [O, C / groups, K, K], bias [O], addend of the result's shape
+        [N, O, H', W'], or [N, O, 1, 1].
         """
         ...
 
@@ -53,11 +56,11 @@ class Operators(Protocol):
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor, *, gelu_first: bool = False
     ) -> Tensor:
-        """X [N, I] (after GELU, where it comes first), weight [O, I], bias [O] -> [N, O]."""
+        """The product of x [N, I] (after GELU, if gelu_first) and weight [O, I], plus bias."""
         ...
 
     def gate(self, x: Tensor, attention: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """X [N, C, H, W] times the sigmoid of attention [N, 1, H, W]."""
+        """The product of x [N, C, H, W] with the sigmoid of attention [N, 1, H, W]."""
         ...
 
     def upsample(self, x: Tensor) -> Tensor:
@@ -69,8 +72,54 @@ class Operators(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class BlockParameters:
+    """The parameters of a ConvNeXt block of C channels in, M in its middle and O out."""
+
+    depthwise_weight: Tensor
+    """[C, 1, 7, 7]"""
+    depthwise_bias: Tensor
+    norm1_weight: Tensor
+    """[C]"""
+    norm1_bias: Tensor
+    conv1_weight: Tensor
+    """[M, C, 3, 3]"""
+    conv1_bias: Tensor
+    norm2_weight: Tensor
+    """[M]"""
+    norm2_bias: Tensor
+    conv2_weight: Tensor
+    """[O, M, 3, 3]"""
+    conv2_bias: Tensor
+    residual_weight: Tensor | None
+    """[O, C, 1, 1]; None where C = O and the block's input is added as it is."""
+    residual_bias: Tensor | None
+    epsilon: float
+    """Of both norms."""
+
+
+@runtime_checkable
+class FusedBlocks(Protocol):
+    """Operators that can also do a whole ConvNeXt block at once."""
+
+    def block(self, x: Tensor, shift: Tensor | None, parameters: BlockParameters) -> Tensor:
+        """From x [N, C, H, W] to [N, O, H, W]; shift [N, C] is added to the depthwise convolution.
+
+        conv2(norm2(gelu(conv1(norm1(depthwise(x) + shift))))) + residual(x), where each convolution
+        keeps the map's size.
+        """
+        ...
+
+
 class TorchOperators:
-    """torch's own (cuDNN's, on a GPU): what everything else is compared with. Differentiable."""
+    """torch's own (cuDNN's, on a GPU): what everything else is compared with.
+
+    Differentiable, but for a gate's `out`.
+    """
+
+    def __init__(self, mark: Mark = unmarked) -> None:
+        """`mark` is entered around what is a kernel of its own here: "gelu", "relu", "add"."""
+        self._mark = mark
 
     def convolution(
         self,
@@ -87,12 +136,14 @@ class TorchOperators:
         """See Operators."""
         result = functional.conv2d(x, weight, bias, padding=padding, groups=groups)
         if addend is not None:
-            result = result + addend
+            with self._mark("add"):
+                result = result + addend
         if epilogue is Epilogue.GELU:
-            result = functional.gelu(result)
+            result = self._gelu(result)
         elif epilogue is Epilogue.RELU:
-            result = torch.relu(result)
-        return _written(result, out)
+            with self._mark("relu"):
+                result = torch.relu(result)
+        return result if out is None else out.copy_(result)
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         """See Operators."""
@@ -102,11 +153,12 @@ class TorchOperators:
         self, x: Tensor, weight: Tensor, bias: Tensor, *, gelu_first: bool = False
     ) -> Tensor:
         """See Operators."""
-        return functional.linear(functional.gelu(x) if gelu_first else x, weight, bias)
+        return functional.linear(self._gelu(x) if gelu_first else x, weight, bias)
 
     def gate(self, x: Tensor, attention: Tensor, *, out: Tensor | None = None) -> Tensor:
         """See Operators."""
-        return _written(x * torch.sigmoid(attention), out)
+        # Not copied there: that the product is written in place is what `out` is for.
+        return torch.mul(x, torch.sigmoid(attention), out=out)
 
     def upsample(self, x: Tensor) -> Tensor:
         """See Operators."""
@@ -116,6 +168,6 @@ class TorchOperators:
         """See Operators."""
         return functional.pixel_unshuffle(x, 2)
 
-
-def _written(result: Tensor, out: Tensor | None) -> Tensor:
-    return result if out is None else out.copy_(result)
+    def _gelu(self, x: Tensor) -> Tensor:
+        with self._mark("gelu"):
+            return functional.gelu(x)
