@@ -30,6 +30,6 @@ def others(count: int) -> str:
 def _extra(name: str) -> bool:
     known = catalogue()
     metric = known.metrics.get(name)  # the verdict on kernels is on none of the catalogue's
-    if metric is None or metric.gated or not metric.hardware:
+    if metric is None or metric.gated or not metric.chosen:
         return False
     return name not in known.sets[ALWAYS]
