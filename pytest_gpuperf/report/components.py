@@ -146,10 +146,10 @@ def _outside(
 
 
 def _notes(values: dict[tuple[str, str], float]) -> Iterator[str]:
-    graphs = values.get((STEP, "graph_launches"), 0.0)
+    graphs = round(values.get((STEP, "graph_launches"), 0.0))
     if graphs:
         yield (
-            f"{graphs:.0f} of the launches {'are CUDA graphs' if graphs > 1 else 'is a CUDA graph'}"
+            f"{graphs} of the launches {'are CUDA graphs' if graphs > 1 else 'is a CUDA graph'}"
             ": its kernels belong to the component in which the graph is launched, not to those "
             "that were open when it was captured"
         )

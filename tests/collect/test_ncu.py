@@ -269,6 +269,18 @@ def test_without_ncu_times_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--gpuperf-ncu PROGRAM" in found.unsupported[0].reason
 
 
+def test_what_comes_from_traces_is_unsupported_and_the_collector_that_has_it_is_named(
+    ncu: Ncu,
+) -> None:
+    ncu.gives(RANGES[0].read_text())
+    launches = catalogue().metrics["launches"]
+    found = collector(ncu).collect(work(), Plan(CORE, activity=(launches,)))
+    (missing,) = (entry for entry in found.unsupported if entry.metric == "launches")
+    assert missing.reason.endswith(
+        "which the collector ncu does not take: the collector cupti does"
+    )
+
+
 def test_a_window_without_ncu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ncu_command, "find", lambda: None)
     with pytest.raises(MeasurementError, match="was not found"):

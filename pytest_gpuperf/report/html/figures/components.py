@@ -31,7 +31,10 @@ def components(subjects: Sequence[Subject]) -> Figure:
         for subject, listed in found
         for entry in listed.entries
     ]
-    notes = dict.fromkeys(f"{s.label}: {note}" for s, listed in found for note in listed.notes)
+    notes: dict[str, list[str]] = {}
+    for subject, listed in found:
+        for note in listed.notes:
+            notes.setdefault(note, []).append(subject.label)
     return Figure(
         key="components",
         title="The components of the step: what each takes",
@@ -41,7 +44,7 @@ def components(subjects: Sequence[Subject]) -> Figure:
         plot=Plot(Shape.STACK, name="configuration", values=("time",), series="component")
         if rows
         else None,
-        notes=tuple(notes),
+        notes=tuple(f"{', '.join(labels)}: {note}" for note, labels in notes.items()),
         missing="" if rows else _missing(subjects),
     )
 

@@ -85,7 +85,7 @@ def _conclusion(subjects: Sequence[Subject]) -> str:
     said = f"Of {worst.label}, the GPU does nothing in {numbers.value(most, '%')} of its span"
     if best is not worst:
         said += f", of {best.label} in {numbers.value(least, '%')}"
-    return f"{said}: no kernel is to blame for that time, but copies and the host are."
+    return f"{said}: no kernel is to blame for that time, but a host that launches late or waits."
 
 
 def _missing(subjects: Sequence[Subject]) -> str:
