@@ -44,7 +44,8 @@ class Activity:
     graph: int | None = None
     """Which launch of a CUDA graph it belongs to; None for what was launched by itself."""
     component: str = ""
-    """The innermost component that was open when the host launched it; "" for none."""
+    """The innermost component that was open when the host launched it, as the trace calls it; ""
+    for none."""
     direction: str = ""
     """Of a copy: h2d, d2h or d2d; "" for a copy that no device takes part in."""
     memory: str = ""

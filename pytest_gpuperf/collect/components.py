@@ -12,10 +12,15 @@ from pytest_gpuperf.errors import MeasurementError
 
 
 class Annotations(PhaseNames):
-    """Opens a range in torch's trace around each component, and notes the names."""
+    """Opens a range in torch's trace around each component, and notes the names.
+
+    The range has a number in place of the name: a trace does not keep every character.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.numbers: dict[str, str] = {}
+        """What stands in the trace for each component."""
         self._open: list[Any] = []
 
     def enter(self, phase: str) -> None:
@@ -23,7 +28,8 @@ class Annotations(PhaseNames):
         from torch.profiler import record_function
 
         super().enter(phase)
-        opened: Any = record_function(COMPONENT + phase)  # untyped in some releases
+        number = self.numbers.setdefault(phase, str(len(self.numbers)))
+        opened: Any = record_function(COMPONENT + number)  # untyped in some releases
         opened.__enter__()
         self._open.append(opened)
 

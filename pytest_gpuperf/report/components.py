@@ -92,7 +92,7 @@ def cells(found: Components) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     headings = ("component", found.metric, "share", "launches", "copies", "change")
     rows = [
         (
-            entry.name,
+            numbers.printable(entry.name),
             _NOTHING if entry.empty else numbers.value(entry.time, found.unit),
             _NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
             numbers.value(entry.launches, "launches"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_gpuperf.collect.activities import Activity, activities, graphs, launches
+from pytest_gpuperf.collect.components import Annotations
 from pytest_gpuperf.collect.trace import Event, events
 from tests.collect.traces import call, component, copy, fill, kernel, launched
 
@@ -124,20 +125,19 @@ def test_a_graph_that_is_launched_in_a_component_belongs_to_it_with_all_its_kern
     assert in_components([component(0, 9, "sampling"), *graph]) == ["sampling", "sampling"]
 
 
-def test_what_torch_exports_on_a_cpu_can_be_read() -> None:
+def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called() -> None:
     import torch
 
-    from pytest_gpuperf.collect.components import Annotations
-
+    outer, inner = "outer", 'a "name"\n of \\ µ'
     listener = Annotations()
 
     def step() -> None:
-        listener.enter("outer")
+        listener.enter(outer)
         torch.ones(8).relu_()
-        listener.enter("inner")
+        listener.enter(inner)
         torch.ones(8).neg_()
-        listener.leave("inner")
-        listener.leave("outer")
+        listener.leave(inner)
+        listener.leave(outer)
 
     traced = events(step, lambda: None, host=True)
     # What a GPU would add: a call inside each operator, and its kernel.
@@ -146,5 +146,5 @@ def test_what_torch_exports_on_a_cpu_can_be_read() -> None:
     made = [*traced]
     for number, name in enumerate(("aten::relu_", "aten::neg_")):
         made += launched(after + 10 * number, 1, number, at=beginnings[name])
-    assert in_components(made) == ["outer", "inner"]
-    assert listener.names == ["outer", "inner"]
+    assert in_components(made) == [listener.numbers[outer], listener.numbers[inner]]
+    assert listener.names == [outer, inner]

@@ -27,8 +27,11 @@ STEP_EVENTS = [
     copy(40, 5, "HtoD (Pinned -> Device)", 4096, 3),
 ]
 """Kernels in [10, 14) and [20, 26), a copy in [40, 45)."""
-MARKS = [component(0, 8, "conv2d"), component(12, 40, "gelu")]
-"""The first kernel was launched at 5, the second at 15, the copy at 30."""
+MARKS = [component(0, 8, "0"), component(12, 40, "1")]
+"""Those of the first component and of the second.
+
+The first kernel was launched at 5, the second at 15, the copy at 30.
+"""
 
 
 class Step:

@@ -94,6 +94,11 @@ def test_on_the_cpu_the_host_s_time_is_shown() -> None:
     ]
 
 
+def test_a_name_that_cannot_be_printed_stands_in_its_line() -> None:
+    odd: dict[str, Rounds] = {"conv\n2d": PARTS["conv2d"]}
+    assert any(line.startswith("  conv\\x0a2d ") for line in shown(measured(odd)))
+
+
 def test_processes_count_once_each() -> None:
     slow: dict[str, Rounds] = {**PARTS, "conv2d": {"kernel_time": [50e6], "launches": [40]}}
     found = components.components([measured(), measured(), measured(slow)])

@@ -72,9 +72,8 @@ def measured(
     for found in wholes:
         _append(series, STEP, activity.whole(found), wanted)
     for name in names:
-        for found in parts:
-            launched = [entry for entry in found if entry.component == name]
-            _append(series, name, activity.part(launched), wanted)
+        for launched in parts:
+            _append(series, name, activity.part(launched[name]), wanted)
     # A share of nothing is no number: some of the traces may have had nothing to copy.
     series = {key: values for key, values in series.items() if len(values) == TRACES}
     return Active(series, components=names, settings={"traces": TRACES})
@@ -82,19 +81,25 @@ def measured(
 
 def _in_components(
     work: Work, phases: Sequence[str], timer: DeviceTimer, traced: Tracing
-) -> tuple[tuple[str, ...], list[tuple[Activity, ...]]]:
-    """The step's components, and what ran in each of the executions in which they were traced."""
+) -> tuple[tuple[str, ...], list[dict[str, list[Activity]]]]:
+    """The step's components, and what each launched, in each execution that was traced for it."""
     heard: list[list[str]] = []
-    found: list[tuple[Activity, ...]] = []
+    found: list[dict[str, list[Activity]]] = []
     for _ in each(work.progress, "tracing components", TRACES, after=None):
         prepare(work, timer)
         listener = Annotations()
         with work.components.heard_by(listener):
             events = traced(work.step, timer.synchronize, host=True)
         heard.append(listener.names)
-        found.append(activities(events))
-        if not listener.names and not heard[0]:
+        if not any(heard):
             break
+        ran = activities(events)
+        found.append(
+            {
+                name: [entry for entry in ran if entry.component == number]
+                for name, number in listener.numbers.items()
+            }
+        )
     return checked(heard, phases), found
 
 
