@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from suites.convnext_ddpm.kernels.blocks import FusedBlockOperators
+from suites.convnext_ddpm.kernels.launches import Launcher
+from suites.convnext_ddpm.kernels.operators import KernelOperators
 from suites.convnext_ddpm.operators import (
     BlockParameters,
     Epilogue,
@@ -26,6 +29,19 @@ bfloat16: both factors are rounded to 8 bits, by up to 2e-3 and on average 1.1e-
 of a sum of independent products are 1.6e-3 of the typical sum, the largest of thousands five times
 that, and the largest sum four times the typical one. A block has two convolutions in a row.
 """
+
+Composition = Callable[[Launcher], KernelOperators]
+COMPOSITIONS: dict[str, Composition] = {
+    "naive": lambda on: KernelOperators(on, convolution="naive", norm="naive"),
+    "naive, unfused": lambda on: KernelOperators(
+        on, convolution="naive", norm="naive", fused=False
+    ),
+    "tiled": lambda on: KernelOperators(on, convolution="tiled", norm="warp_shuffle"),
+    "im2col_bf16": lambda on: KernelOperators(on, convolution="im2col_bf16", norm="three_kernel"),
+    "one kernel": lambda on: FusedBlockOperators(on),
+    "few kernels": lambda on: FusedBlockOperators(on, largest_work=0),
+}
+"""Ways to compose operators of kernels. The last two do blocks."""
 
 Inputs = Mapping[str, Tensor]
 

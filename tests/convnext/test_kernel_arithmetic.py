@@ -10,35 +10,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from suites.convnext_ddpm.kernels.launches import Launcher
-from suites.convnext_ddpm.kernels.operators import KernelOperators
 from tests.convnext import kernel_cases as cases
 from tests.convnext.emulation import Emulator, Recorder
-from tests.convnext.kernel_cases import BOUNDS, Case
+from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS, Case
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 FEW, MANY = 1, 10**6
 """Processors: with few, tiles are as large as they get, with many as small."""
 
-Composition = Callable[[Launcher], KernelOperators]
-COMPOSITIONS: dict[str, Composition] = {
-    "naive": lambda on: KernelOperators(on, convolution="naive", norm="naive"),
-    "naive, unfused": lambda on: KernelOperators(
-        on, convolution="naive", norm="naive", fused=False
-    ),
-    "tiled": lambda on: KernelOperators(on, convolution="tiled", norm="warp_shuffle"),
-    "im2col_bf16": lambda on: KernelOperators(on, convolution="im2col_bf16", norm="three_kernel"),
-}
 CALLS = [
     *(
         (name, case, processors)
-        for name in COMPOSITIONS
+        for name in ("naive", "naive, unfused", "tiled", "im2col_bf16")
         for case in cases.CONVOLUTIONS
         for processors in ((FEW,) if name.startswith("naive") else (FEW, MANY))
     ),
     *((name, case, FEW) for name in ("naive", "tiled", "im2col_bf16") for case in cases.NORMS),
     *((name, case, FEW) for name in ("naive, unfused", "tiled") for case in cases.OTHERS),
+    *((name, case, MANY) for name in ("one kernel", "few kernels") for case in cases.BLOCKS),
 ]
 
 
@@ -84,6 +74,37 @@ def test_agrees_with_float64(
     rounds = name == "im2col_bf16" and bool(case.rounded)
     wanted = cases.expected(case, given)
     assert cases.error(result, wanted) < BOUNDS["bfloat16" if rounds else "float32"]
+
+
+@pytest.mark.parametrize("case", cases.CONVOLUTIONS, ids=lambda case: case.name)
+def test_bfloat16_rounds_nothing_but_the_factors(
+    emulator: Callable[[int], Emulator], case: Case
+) -> None:
+    """Of factors rounded before, the result is as exact as in float32."""
+    given = cases.inputs(case)
+    given |= {name: given[name].bfloat16().float() for name in case.rounded}
+    result = case.call(COMPOSITIONS["im2col_bf16"](emulator(FEW)), given)
+    assert cases.error(result, cases.expected(case, given)) < BOUNDS["float32"]
+
+
+@pytest.mark.parametrize("name", ["naive", "tiled", "im2col_bf16"])
+def test_norm_keeps_its_precision_far_off_centre(
+    emulator: Callable[[int], Emulator], name: str
+) -> None:
+    """A mean of a thousand standard deviations: what float32 keeps of the input is 6e-5 of it."""
+    case = cases.OFF_CENTRE
+    given = cases.inputs(case)
+    result = case.call(COMPOSITIONS[name](emulator(FEW)), given)
+    given["x"] = (given["x"] + 1000) - 1000
+    assert cases.error(result, cases.expected(case, given)) < 2e-4
+
+
+@pytest.mark.parametrize("case", cases.BLOCKS, ids=lambda case: case.name)
+def test_a_block_that_fits_is_one_kernel(emulator: Callable[[int], Emulator], case: Case) -> None:
+    device = emulator(MANY)
+    device.launched.clear()
+    case.call(COMPOSITIONS["one kernel"](device), cases.inputs(case))
+    assert [launch.source for launch in device.launched] == ["block.cu"]
 
 
 def guarded(tensor: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from suites.convnext_ddpm.kernels.compiler import SOURCES, compiled, unavailable
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
 
 KERNELS = {
+    "block.cu": ("convnext_block<3, 10, 5, 7, 9, 2>", "convnext_block<8, 16, 8, 4, 4, 1>"),
     "convolution.cu": (
         "convolution_naive<3, 33, 3, 1, 1, GELU>",
         "convolution_tiled<5, 33, 3, 1, RELU, 8, 2, 2>",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ..operators import Epilogue
 from .compiler import unavailable
 from .launches import Launch, ceiling, named
 
+Convolution = Literal["naive", "tiled", "im2col_bf16"]
 EPILOGUES = {Epilogue.NONE: 0, Epilogue.GELU: 1, Epilogue.RELU: 2}
 """As common.cuh has them."""
 
@@ -129,9 +131,9 @@ def _tile_columns(shape: Shape) -> int:
     return next((n for n in (8, 16) if shape.out_columns <= n), 32)
 
 
-KERNELS: dict[str, Chosen] = {"naive": naive, "tiled": tiled, "im2col_bf16": im2col_bf16}
+KERNELS: dict[Convolution, Chosen] = {"naive": naive, "tiled": tiled, "im2col_bf16": im2col_bf16}
 
 
-def unavailable_convolution(name: str, arch: str) -> str | None:
+def unavailable_convolution(name: Convolution, arch: str) -> str | None:
     """Why a convolution of KERNELS cannot run on an architecture, or None where it can."""
     return unavailable("convolution_bf16.cu" if name == "im2col_bf16" else "convolution.cu", arch)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from .launches import Launch, Launcher, ceiling, named
 
+Norm = Literal["naive", "warp_shuffle", "three_kernel"]
 SOURCE = "layer_norm.cu"
 THREADS, EACH = 256, 16
 """Threads of a block that holds a slice of an image, and elements of a thread."""
 RESIDENT_THREADS = 1024
 """Of a block that holds a whole image."""
 
-Norm = Callable[[Launcher, Tensor, Tensor, Tensor, float], Tensor]
+Computed = Callable[[Launcher, Tensor, Tensor, Tensor, float], Tensor]
 """Of x [N, C, H, W], with weight and bias [C], and epsilon."""
 
 
@@ -64,7 +66,7 @@ def three_kernel(
     return out
 
 
-KERNELS: dict[str, Norm] = {
+KERNELS: dict[Norm, Computed] = {
     "naive": naive,
     "warp_shuffle": warp_shuffle,
     "three_kernel": three_kernel,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -11,10 +9,9 @@ from pytest_gpuperf.errors import UsageFailure
 
 from ..operators import Epilogue
 from . import convolutions, norms
+from .convolutions import Convolution
 from .launches import Argument, Launch, Launcher, ceiling, named
-
-Convolution = Literal["naive", "tiled", "im2col_bf16"]
-Norm = Literal["naive", "warp_shuffle", "three_kernel"]
+from .norms import Norm
 
 
 class KernelOperators:
@@ -55,7 +52,7 @@ class KernelOperators:
         out: Tensor | None = None,
     ) -> Tensor:
         """See Operators."""
-        _check(x=x, weight=weight, bias=bias, addend=addend)
+        check(x=x, weight=weight, bias=bias, addend=addend)
         shape = convolutions.Shape(
             *(x.shape[0], x.shape[1], weight.shape[0], x.shape[2], x.shape[3]),
             *(weight.shape[2], padding, groups),
@@ -82,14 +79,14 @@ class KernelOperators:
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         """See Operators."""
-        _check(x=x, weight=weight, bias=bias)
+        check(x=x, weight=weight, bias=bias)
         return self._norm(self._launcher, x, weight, bias, epsilon)
 
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor, *, gelu_first: bool = False
     ) -> Tensor:
         """See Operators."""
-        _check(x=x, weight=weight, bias=bias)
+        check(x=x, weight=weight, bias=bias)
         outputs, inputs = weight.shape
         if gelu_first and not self._fused:
             activated = torch.empty_like(x)
@@ -111,7 +108,7 @@ class KernelOperators:
 
     def gate(self, x: Tensor, attention: Tensor, *, out: Tensor | None = None) -> Tensor:
         """See Operators."""
-        _check(x=x, attention=attention)
+        check(x=x, attention=attention)
         result, plane = _target(out, x, tuple(x.shape)), x.shape[2] * x.shape[3]
         if not self._fused:
             count, factors = attention.numel(), torch.empty_like(attention)
@@ -124,7 +121,7 @@ class KernelOperators:
 
     def upsample(self, x: Tensor) -> Tensor:
         """See Operators."""
-        _check(x=x)
+        check(x=x)
         images, channels, rows, columns = x.shape
         out = x.new_empty(images, channels, 2 * rows, 2 * columns)
         self._pointwise("upsample", out, x, out, rows, columns)
@@ -132,7 +129,7 @@ class KernelOperators:
 
     def space_to_depth(self, x: Tensor) -> Tensor:
         """See Operators. Raises UsageFailure for odd rows or columns."""
-        _check(x=x)
+        check(x=x)
         images, channels, rows, columns = x.shape
         if rows % 2 or columns % 2:
             raise UsageFailure(f"space_to_depth needs even rows and columns, not {rows}x{columns}")
@@ -148,7 +145,7 @@ class KernelOperators:
         self._launcher.launch(Launch("pointwise.cu", kernel, grid, threads), *arguments)
 
 
-def _check(**tensors: Tensor | None) -> None:
+def check(**tensors: Tensor | None) -> None:
     """Raises UsageFailure for a tensor that the kernels would misread."""
     for name, tensor in tensors.items():
         if tensor is None:

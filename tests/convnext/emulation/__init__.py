@@ -15,6 +15,11 @@ from suites.convnext_ddpm.kernels.compiler import SOURCES
 from suites.convnext_ddpm.kernels.launches import Argument, Launch
 
 HEADER = Path(__file__).parent / "emulation.h"
+_DECLARED = (
+    "const unsigned* grid, unsigned threads, unsigned cluster, unsigned shared, bool descending, "
+    "void** arguments"
+)
+_PASSED = "grid, threads, cluster, shared, descending, arguments"
 
 
 class Recorder:
@@ -83,11 +88,8 @@ def _started(
     """Starts gcc, unless another process of this test run has made the library already."""
     text = f'#include <utility>\n#include "{HEADER}"\n#include "{SOURCES / source}"\n'
     for number, kernel in enumerate(kernels):
-        text += (
-            f'extern "C" int launch_{number}(const unsigned* grid, unsigned threads, unsigned '
-            "cluster, unsigned shared, bool descending, void** arguments) "
-            f"{{ return emulated::launch({kernel}, grid, threads, cluster, shared, descending, arguments); }}\n"
-        )
+        text += f'extern "C" int launch_{number}({_DECLARED}) '
+        text += f"{{ return emulated::launch({kernel}, {_PASSED}); }}\n"
     sources = b"".join(file.read_bytes() for file in (HEADER, *sorted(SOURCES.iterdir())))
     name = hashlib.sha256(text.encode() + sources).hexdigest()[:16]
     library = folder / f"{name}.so"

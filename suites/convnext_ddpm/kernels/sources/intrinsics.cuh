@@ -7,6 +7,42 @@ __device__ inline unsigned shared_address(const void* pointer) {
     return (unsigned)__cvta_generic_to_shared(pointer);
 }
 
+// The shared memory that a launch asked for.
+__device__ inline float* dynamic_shared() {
+    extern __shared__ __align__(16) float requested[];
+    return requested;
+}
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ inline unsigned cluster_rank() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// All threads of a cluster wait for one another, and then see what the others wrote before.
+__device__ inline void cluster_barrier() {
+    asm volatile(
+        "barrier.cluster.arrive;\n"
+        "barrier.cluster.wait;" ::
+            : "memory");
+}
+
+// The place in another block's shared memory that is at `pointer` in this one's.
+__device__ inline const float* in_block(const float* pointer, unsigned rank) {
+    const float* there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(pointer), "r"(rank));
+    return there;
+}
+
+#else  // a cluster is a block
+
+__device__ inline unsigned cluster_rank() { return 0; }
+__device__ inline void cluster_barrier() { __syncthreads(); }
+__device__ inline const float* in_block(const float* pointer, unsigned) { return pointer; }
+
+#endif
 #if __CUDA_ARCH__ >= 800
 
 // Two floats as bfloat16, `low` in the lower half, rounded to the nearest.
