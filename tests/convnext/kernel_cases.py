@@ -277,6 +277,18 @@ OTHERS = (
         lambda operators, given: operators.space_to_depth(given["x"]),
     ),
 )
+LAYERS = (
+    _convolution("64 channels, 64x64", (2, 64, 64, 64), (64, 64, 3), padding=1),
+    _convolution("256 to 512 channels, 8x8", (1, 256, 8, 8), (512, 256, 3), padding=1),
+    _convolution("1x1, 96 to 32 channels", (1, 96, 64, 64), (32, 96, 1)),
+    _convolution(
+        "depthwise 7x7, 64x64", (2, 64, 64, 64), (64, 1, 7), padding=3, groups=64, addend="channels"
+    ),
+    _norm("64 channels, 64x64", (3, 64, 64, 64)),
+    _norm("256 channels, 8x8", (3, 256, 8, 8)),
+)
+"""Of the network as it is by default: too large for an emulator."""
+LARGE_BLOCK = _block("64 channels, 8x8", (2, 64, 8, 8), 128, 64)
 BLOCKS = (
     _block("as many channels", (2, 5, 7, 9), 10, 5),
     _block("more channels", (2, 3, 8, 8), 33, 17),

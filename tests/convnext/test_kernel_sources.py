@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -10,6 +11,9 @@ from pytest_gpuperf.arch import ARCHITECTURES, CPU
 from pytest_gpuperf.errors import UsageFailure
 from suites.convnext_ddpm.kernels import compiler
 from suites.convnext_ddpm.kernels.compiler import SOURCES, compiled, unavailable
+from tests.convnext import kernel_cases as cases
+from tests.convnext.emulation import Recorder
+from tests.convnext.kernel_cases import COMPOSITIONS
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
 
@@ -40,8 +44,27 @@ GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm103")]
 """sm103 differs from sm100 in nothing that is used here."""
 
 
-def test_every_source_is_compiled() -> None:
-    assert set(KERNELS) == {file.name for file in SOURCES.glob("*.cu")}
+def test_every_kernel_is_compiled_and_run() -> None:
+    """Those of the sources, those that are compiled here, and those that the cases launch."""
+    declared = re.compile(r"__global__[^;{]*?(\w+)\((?:const|float)")
+    found = {
+        file.name: set(declared.findall(file.read_text(encoding="utf-8")))
+        for file in SOURCES.glob("*.cu")
+    }
+    compiled_here = {source: {_template(k) for k in kernels} for source, kernels in KERNELS.items()}
+    launched: dict[str, set[str]] = {}
+    recorder = Recorder(processors=1)
+    for name, composition in COMPOSITIONS.items():
+        blocks = cases.BLOCKS if "kernel" in name else ()
+        for case in (*cases.CONVOLUTIONS, *cases.NORMS, *cases.OTHERS, *blocks):
+            case.call(composition(recorder), cases.inputs(case))
+    for launch in recorder.launches:
+        launched.setdefault(launch.source, set()).add(_template(launch.kernel))
+    assert found == compiled_here == launched
+
+
+def _template(kernel: str) -> str:
+    return kernel.partition("<")[0]
 
 
 @pytest.mark.parametrize("arch", GPUS)

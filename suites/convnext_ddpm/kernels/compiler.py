@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ def unavailable(source: str, arch: str) -> str | None:
 
 
 def cuda_core() -> Any:
-    """NVIDIA's cuda-core, which was cuda.core.experimental before version 0.5.
+    """NVIDIA's cuda-core, which is cuda.core.experimental in its older versions.
 
-    Raises UsageFailure where it is not installed.
+    Raises UsageFailure where it is not installed, or older than 0.4, which counted a grid's
+    clusters in another way.
     """
     try:
         core = import_module("cuda.core")
@@ -39,6 +40,9 @@ def cuda_core() -> Any:
             f"the kernel configurations compile CUDA C++ through cuda-core, which is not there "
             f"({error}): pip install 'cuda-core[cu13]', or [cu12] for CUDA 12"
         ) from error
+    version = metadata.version("cuda-core")
+    if version.startswith(("0.1.", "0.2.", "0.3.")):
+        raise UsageFailure(f"cuda-core {version} is too old: pip install 'cuda-core>=0.4'")
     return core
 
 
