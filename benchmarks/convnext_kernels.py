@@ -166,7 +166,6 @@ def _norms(launcher: Launcher) -> Iterator[Comparison]:
 
 
 def _fusion(launcher: Launcher) -> Iterator[Comparison]:
-    from suites.convnext_ddpm.kernels.blocks import FusedBlockOperators
     from suites.convnext_ddpm.kernels.operators import KernelOperators
 
     x, weight, bias = _random((16, 64, 64, 64), (64, 64, 3, 3), (64,))
@@ -179,7 +178,9 @@ def _fusion(launcher: Launcher) -> Iterator[Comparison]:
     for images, channels, edge in ((1, 64, 8), (1, 128, 4), (1, 128, 8), (1, 256, 8), (32, 128, 8)):
         x, parameters = _block(images, channels, edge)
         one, few = (
-            partial(FusedBlockOperators(launcher, largest_work=most).block, x, None, parameters)
+            partial(
+                KernelOperators(launcher, blocks=True, largest_work=most).block, x, None, parameters
+            )
             for most in (sys.maxsize, 0)
         )
         what = f"a block in one kernel, {images} x {channels} channels, {edge}x{edge}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suites.convnext_ddpm.kernels.blocks import FusedBlockOperators
 from suites.convnext_ddpm.kernels.launches import Launcher
 from suites.convnext_ddpm.kernels.operators import KernelOperators
 from suites.convnext_ddpm.operators import (
@@ -38,8 +37,8 @@ COMPOSITIONS: dict[str, Composition] = {
     ),
     "tiled": lambda on: KernelOperators(on, convolution="tiled", norm="warp_shuffle"),
     "im2col_bf16": lambda on: KernelOperators(on, convolution="im2col_bf16", norm="three_kernel"),
-    "one kernel": lambda on: FusedBlockOperators(on),
-    "few kernels": lambda on: FusedBlockOperators(on, largest_work=0),
+    "one kernel": lambda on: KernelOperators(on, blocks=True),
+    "few kernels": lambda on: KernelOperators(on, blocks=True, largest_work=0),
 }
 """Ways to compose operators of kernels. The last two do blocks."""
 
@@ -262,9 +261,9 @@ NORMS = (
     _norm("one element", (2, 1, 1, 1)),
     _norm("one block", (2, 33, 8, 8)),
     _norm("several slices", (2, 33, 24, 24)),
-    _norm("several slices, odd", (2, 53, 17, 19)),
+    _norm("several slices, odd", (1, 53, 17, 19)),
 )
-OFF_CENTRE = _norm("far off centre", (2, 33, 24, 24), shifted=1000.0)
+OFF_CENTRE = _norm("far off centre", (1, 33, 24, 24), shifted=1000.0)
 OTHERS = (
     _linear((3, 37), 33, gelu_first=False),
     _linear((2, 32), 128, gelu_first=True),
@@ -290,7 +289,7 @@ LAYERS = (
 """Of the network as it is by default: too large for an emulator."""
 LARGE_BLOCK = _block("64 channels, 8x8", (2, 64, 8, 8), 128, 64)
 BLOCKS = (
-    _block("as many channels", (2, 5, 7, 9), 10, 5),
-    _block("more channels", (2, 3, 8, 8), 33, 17),
+    _block("as many channels", (2, 5, 5, 7), 10, 5),
+    _block("more channels", (1, 3, 7, 8), 17, 9),
     _block("without a shift", (1, 8, 4, 4), 16, 8, shifted=False),
 )

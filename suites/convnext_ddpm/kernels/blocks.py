@@ -5,12 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from pytest_gpuperf.arch import matches
-
-from ..operators import BlockParameters, Epilogue
-from .convolutions import Convolution
-from .launches import Launch, Launcher, ceiling, named
-from .norms import Norm
-from .operators import KernelOperators, check
+from suites.convnext_ddpm.kernels.launches import Launch, Launcher, ceiling, check, named
+from suites.convnext_ddpm.operators import BlockParameters, Epilogue, Operators
 
 SHARED_BYTES = 48 * 1024
 """What a block of threads has of shared memory without asking for more."""
@@ -23,32 +19,25 @@ _CHUNK, _STRIP, _THREADS = 8, 2, 256
 """As in block.cu."""
 
 
-class FusedBlockOperators(KernelOperators):
-    """KernelOperators, and FusedBlocks.
+class Blocks:
+    """A ConvNeXt block, by the kernels of `operators`; see FusedBlocks.block.
 
-    A block is one kernel where its maps fit into the shared memory of a cluster, and either the
-    work of each block of threads is at most `largest_work` or the images keep all processors busy.
+    It is one kernel where its maps fit into the shared memory of a cluster, and either the work of
+    each block of threads is at most `largest_work` or the images keep all processors busy.
     Otherwise it is what the reports call fused: every epilogue in its convolution's kernel.
     """
 
-    def __init__(
-        self,
-        launcher: Launcher,
-        *,
-        convolution: Convolution = "tiled",
-        norm: Norm = "warp_shuffle",
-        largest_work: int = LARGEST_WORK,
-    ) -> None:
-        super().__init__(launcher, convolution=convolution, norm=norm, fused=True)
+    def __init__(self, operators: Operators, launcher: Launcher, largest_work: int) -> None:
+        self._operators = operators
+        self._launcher = launcher
         self._largest_work = largest_work
 
-    def block(self, x: Tensor, shift: Tensor | None, parameters: BlockParameters) -> Tensor:
-        """See FusedBlocks."""
-        p = parameters
-        check(x=x, shift=shift, **{n: v for n, v in vars(p).items() if n != "epsilon"})
+    def __call__(self, x: Tensor, shift: Tensor | None, parameters: BlockParameters) -> Tensor:
+        """From x [N, C, H, W] to [N, O, H, W]; shift [N, C] or None."""
+        p, of = parameters, self._operators
         if p.depthwise_weight.shape[-1] == 7 and self._in_one_kernel(x, p):
-            return self._block_kernel(x, shift, p)
-        hidden = self.convolution(
+            return self._one_kernel(x, shift, p)
+        hidden = of.convolution(
             x,
             p.depthwise_weight,
             p.depthwise_bias,
@@ -56,14 +45,14 @@ class FusedBlockOperators(KernelOperators):
             groups=x.shape[1],
             addend=None if shift is None else shift[:, :, None, None],
         )
-        hidden = self.layer_norm(hidden, p.norm1_weight, p.norm1_bias, p.epsilon)
-        hidden = self.convolution(
+        hidden = of.layer_norm(hidden, p.norm1_weight, p.norm1_bias, p.epsilon)
+        hidden = of.convolution(
             hidden, p.conv1_weight, p.conv1_bias, padding=1, epilogue=Epilogue.GELU
         )
-        hidden = self.layer_norm(hidden, p.norm2_weight, p.norm2_bias, p.epsilon)
+        hidden = of.layer_norm(hidden, p.norm2_weight, p.norm2_bias, p.epsilon)
         if p.residual_weight is not None:
-            x = self.convolution(x, p.residual_weight, p.residual_bias)
-        return self.convolution(hidden, p.conv2_weight, p.conv2_bias, padding=1, addend=x)
+            x = of.convolution(x, p.residual_weight, p.residual_bias)
+        return of.convolution(hidden, p.conv2_weight, p.conv2_bias, padding=1, addend=x)
 
     def _in_one_kernel(self, x: Tensor, p: BlockParameters) -> bool:
         middle, channels, outputs = *p.conv1_weight.shape[:2], p.conv2_weight.shape[0]
@@ -94,7 +83,8 @@ class FusedBlockOperators(KernelOperators):
         patch = _CHUNK * (strips * _STRIP + 2) * (columns + 2)
         return sums + weights + patch + (each[0] + each[1]) * rows * columns
 
-    def _block_kernel(self, x: Tensor, shift: Tensor | None, p: BlockParameters) -> Tensor:
+    def _one_kernel(self, x: Tensor, shift: Tensor | None, p: BlockParameters) -> Tensor:
+        check(x=x, shift=shift, **{n: v for n, v in vars(p).items() if n != "epsilon"})
         images, channels, rows, columns = x.shape
         middle, outputs = p.conv1_weight.shape[0], p.conv2_weight.shape[0]
         ranks = self._ranks(middle)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-from ..operators import Epilogue
-from .compiler import unavailable
-from .launches import Launch, ceiling, named
+from suites.convnext_ddpm.kernels.compiler import unavailable
+from suites.convnext_ddpm.kernels.launches import Launch, ceiling, named
+from suites.convnext_ddpm.operators import Epilogue
 
 Convolution = Literal["naive", "tiled", "im2col_bf16"]
 EPILOGUES = {Epilogue.NONE: 0, Epilogue.GELU: 1, Epilogue.RELU: 2}
@@ -48,6 +49,7 @@ Chosen = Callable[[Shape, Epilogue, int], Launch]
 """The launch for a shape, an epilogue, and a device of so many multiprocessors."""
 
 
+@cache
 def naive(shape: Shape, epilogue: Epilogue, _processors: int) -> Launch:
     """A thread per element of the result."""
     constants = (shape.channels, shape.outputs, shape.size, shape.padding, shape.groups)
@@ -60,6 +62,7 @@ def naive(shape: Shape, epilogue: Epilogue, _processors: int) -> Launch:
     )
 
 
+@cache
 def tiled(shape: Shape, epilogue: Epilogue, processors: int) -> Launch:
     """Tiles in shared memory; a thread has several pixels of several output channels."""
     if shape.groups > 1:
@@ -91,6 +94,7 @@ _LARGEST = 3
 """Rows and columns of the weights: those of more do not fit into shared memory."""
 
 
+@cache
 def im2col_bf16(shape: Shape, epilogue: Epilogue, processors: int) -> Launch:
     """The tensor cores, for weights of up to 3 x 3 in one group; otherwise as tiled."""
     if shape.groups > 1 or shape.size > _LARGEST:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .compiler import compiled, cuda_core
-from .launches import Argument, Launch
+from pytest_gpuperf.errors import UsageFailure
+from suites.convnext_ddpm.kernels.compiler import compiled, cuda_core
+from suites.convnext_ddpm.kernels.launches import Argument, Launch
 
 _LEGACY_STREAM = 1
 """CU_STREAM_LEGACY: how the driver's interface names the default stream, which is torch's 0."""
@@ -20,9 +21,12 @@ class DeviceLauncher:
     """See Launcher. Neither waits nor allocates: what it launches can be captured in a CUDA graph.
 
     A kernel is compiled at its first launch, which loads it too: launch once before capturing.
+    Raises UsageFailure without a GPU or without cuda-core, and where a kernel does not compile.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
+        if not torch.cuda.is_available():
+            raise UsageFailure("the kernels are CUDA C++: they need a GPU, and torch sees none")
         index = (
             torch.cuda.current_device() if device is None or device.index is None else device.index
         )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+from pytest_gpuperf.errors import UsageFailure
 
 Argument = Tensor | int | float | None
 """Of a kernel: a pointer to a tensor's elements, an int, a float, or a null pointer."""
@@ -51,3 +54,20 @@ def named(kernel: str, *constants: int | bool) -> str:
 def ceiling(a: int, b: int) -> int:
     """The quotient, rounded up."""
     return -(-a // b)
+
+
+def check(**tensors: Tensor | None) -> None:
+    """Raises UsageFailure for a tensor that the kernels would misread."""
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
+            raise UsageFailure(
+                f"the kernels take contiguous float32: {name} is {tensor.dtype} of shape "
+                f"{tuple(tensor.shape)} and strides {tensor.stride()}"
+            )
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise UsageFailure(
+                f"the kernels have no backward, and {name} requires gradients: compute under "
+                "torch.no_grad(), or with TorchOperators"
+            )

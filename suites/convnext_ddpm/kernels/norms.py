@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .launches import Launch, Launcher, ceiling, named
+from suites.convnext_ddpm.kernels.launches import Launch, Launcher, ceiling, named
 
 Norm = Literal["naive", "warp_shuffle", "three_kernel"]
 SOURCE = "layer_norm.cu"

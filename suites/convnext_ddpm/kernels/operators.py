@@ -6,31 +6,44 @@ import torch
 from torch import Tensor
 
 from pytest_gpuperf.errors import UsageFailure
-
-from ..operators import Epilogue
-from . import convolutions, norms
-from .convolutions import Convolution
-from .launches import Argument, Launch, Launcher, ceiling, named
-from .norms import Norm
+from suites.convnext_ddpm.kernels import convolutions, norms
+from suites.convnext_ddpm.kernels.blocks import LARGEST_WORK, Blocks
+from suites.convnext_ddpm.kernels.convolutions import Convolution
+from suites.convnext_ddpm.kernels.device import DeviceLauncher
+from suites.convnext_ddpm.kernels.launches import (
+    Argument,
+    Launch,
+    Launcher,
+    ceiling,
+    check,
+    named,
+)
+from suites.convnext_ddpm.kernels.norms import Norm
+from suites.convnext_ddpm.operators import Epilogue
 
 
 class KernelOperators:
     """See Operators. Not differentiable.
 
-    `fused` has a convolution's bias, addend and activation in the convolution's kernel, the sigmoid
-    in the gate's and GELU and bias in the linear's; without it each is a kernel of its own.
+    They launch through `launcher`, by default on torch's current device. `fused` has a convolution's
+    bias, addend and activation in the convolution's kernel, the sigmoid in the gate's and GELU and
+    bias in the linear's; without it each is a kernel of its own. `blocks` makes them FusedBlocks
+    too, of which `largest_work` says which are one kernel: see Blocks.
     Raises UsageFailure where the device has not what the convolution needs, and in every method for
     tensors that are not as Operators has them.
     """
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: Launcher | None = None,
         *,
         convolution: Convolution = "tiled",
         norm: Norm = "warp_shuffle",
         fused: bool = True,
+        blocks: bool = False,
+        largest_work: int = LARGEST_WORK,
     ) -> None:
+        launcher = launcher or DeviceLauncher()
         reason = convolutions.unavailable_convolution(convolution, launcher.arch)
         if reason:
             raise UsageFailure(reason)
@@ -38,6 +51,9 @@ class KernelOperators:
         self._convolution = convolutions.KERNELS[convolution]
         self._norm = norms.KERNELS[norm]
         self._fused = fused
+        if blocks:
+            # Only then: having it is how operators say that they do blocks.
+            self.block = Blocks(self, launcher, largest_work)
 
     def convolution(
         self,
@@ -143,23 +159,6 @@ class KernelOperators:
         threads = min(256, ceiling(rows * columns, 32) * 32)
         grid = (ceiling(rows * columns, threads), channels, images)
         self._launcher.launch(Launch("pointwise.cu", kernel, grid, threads), *arguments)
-
-
-def check(**tensors: Tensor | None) -> None:
-    """Raises UsageFailure for a tensor that the kernels would misread."""
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if tensor.dtype is not torch.float32 or not tensor.is_contiguous():
-            raise UsageFailure(
-                f"the kernels take contiguous float32: {name} is {tensor.dtype} of shape "
-                f"{tuple(tensor.shape)} and strides {tensor.stride()}"
-            )
-        if tensor.requires_grad and torch.is_grad_enabled():
-            raise UsageFailure(
-                f"the kernels have no backward, and {name} requires gradients: compute under "
-                "torch.no_grad(), or with TorchOperators"
-            )
 
 
 def _target(out: Tensor | None, x: Tensor, shape: tuple[int, ...]) -> Tensor:
