@@ -185,7 +185,7 @@ def _gate(x: tuple[int, int, int, int], *, sliced: bool) -> Case:
     return Case(f"gate: {'into a slice' if sliced else 'new'}", shapes, call)
 
 
-def _block(
+def block(
     name: str, x: tuple[int, int, int, int], middle: int, outputs: int, *, shifted: bool = True
 ) -> Case:
     channels = x[1]
@@ -287,9 +287,9 @@ LAYERS = (
     _norm("256 channels, 8x8", (3, 256, 8, 8)),
 )
 """Of the network as it is by default: too large for an emulator."""
-LARGE_BLOCK = _block("64 channels, 8x8", (2, 64, 8, 8), 128, 64)
+LARGE_BLOCK = block("64 channels, 8x8", (2, 64, 8, 8), 128, 64)
 BLOCKS = (
-    _block("as many channels", (2, 5, 5, 7), 10, 5),
-    _block("more channels", (1, 3, 7, 8), 17, 9),
-    _block("without a shift", (1, 8, 4, 4), 16, 8, shifted=False),
+    block("as many channels", (2, 5, 5, 7), 10, 5),
+    block("more channels", (1, 3, 7, 8), 17, 9),
+    block("without a shift", (1, 8, 4, 4), 16, 8, shifted=False),
 )

@@ -25,10 +25,10 @@ from suites.convnext_ddpm.operators import Epilogue
 class KernelOperators:
     """See Operators. Not differentiable.
 
-    They launch through `launcher`, by default on torch's current device. `fused` has a convolution's
-    bias, addend and activation in the convolution's kernel, the sigmoid in the gate's and GELU and
-    bias in the linear's; without it each is a kernel of its own. `blocks` makes them FusedBlocks
-    too, of which `largest_work` says which are one kernel: see Blocks.
+    They launch through `launcher`, by default on torch's current device. `fused` has bias, addend
+    and activation in the convolution's kernel, the sigmoid in the gate's, and GELU and bias in the
+    linear's; without it each is a kernel of its own. `blocks` makes them FusedBlocks too, of which
+    `largest_work` says which are one kernel: see Blocks.
     Raises UsageFailure where the device has not what the convolution needs, and in every method for
     tensors that are not as Operators has them.
     """

@@ -25,10 +25,9 @@ _PASSED = "grid, threads, cluster, shared, descending, arguments"
 class Recorder:
     """A launcher that launches nothing, and knows what it was asked for."""
 
-    arch = "sm90"
-
-    def __init__(self, processors: int) -> None:
+    def __init__(self, processors: int, arch: str = "sm90") -> None:
         self.processors = processors
+        self.arch = arch
         self.launches: list[Launch] = []
 
     def launch(self, launch: Launch, *_arguments: Argument) -> None:
