@@ -21,7 +21,7 @@ KERNELS = {
     "block.cu": ("convnext_block<3, 10, 5, 7, 9, 2>", "convnext_block<8, 16, 8, 4, 4, 1>"),
     "convolution.cu": (
         "convolution_naive<3, 33, 3, 1, 1, GELU>",
-        "convolution_tiled<5, 33, 3, 1, RELU, 8, 2, 2>",
+        "convolution_tiled<5, 33, 3, 1, RELU, 8, 2, 4, 4>",
         "convolution_grouped<32, 32, 3, 1, 32, NONE, 8, 2, 4>",
     ),
     "convolution_bf16.cu": ("convolution_im2col_bf16<33, 5, 3, 1, GELU, 8, 8, 16, 4, 1>",),

@@ -62,6 +62,13 @@ def naive(shape: Shape, epilogue: Epilogue, _processors: int) -> Launch:
     )
 
 
+_ENOUGH = 0.75
+"""Blocks for each processor: smaller tiles are slower by more than a quarter."""
+_WARPS = ((8, 1), (8, 2), (8, 4), (4, 4))
+"""Output channels of a thread, and how many of a block's four warps share the input channels: fewer
+output channels to a block make more blocks."""
+
+
 @cache
 def tiled(shape: Shape, epilogue: Epilogue, processors: int) -> Launch:
     """Tiles in shared memory; a thread has several pixels of several output channels."""
@@ -71,26 +78,21 @@ def tiled(shape: Shape, epilogue: Epilogue, processors: int) -> Launch:
     strip = 2 if columns == 8 else 4
     rows = strip * (32 // columns)
     tiles = shape.tiles(rows, columns) * shape.images
-    # More output channels to a thread are faster as long as no processor waits for the others.
-    outputs = next(
-        (
-            n
-            for n, blocks_each in ((8, 2.0), (4, _ENOUGH))
-            if tiles * ceiling(shape.outputs, 4 * n) >= blocks_each * processors
-        ),
-        2,
-    )
+
+    def blocks(outputs: int, channel_warps: int) -> int:
+        return tiles * ceiling(shape.outputs, outputs * 4 // channel_warps)
+
+    chosen = next((c for c in _WARPS if blocks(*c) >= _ENOUGH * processors), _WARPS[-1])
+    per_block = chosen[0] * 4 // chosen[1]
     constants = (shape.channels, shape.outputs, shape.size, shape.padding, EPILOGUES[epilogue])
     return Launch(
         "convolution.cu",
-        named("convolution_tiled", *constants, columns, strip, outputs),
-        (shape.tiles(rows, columns), ceiling(shape.outputs, 4 * outputs), shape.images),
+        named("convolution_tiled", *constants, columns, strip, *chosen),
+        (shape.tiles(rows, columns), ceiling(shape.outputs, per_block), shape.images),
         128,
     )
 
 
-_ENOUGH = 0.75
-"""Blocks for each processor: smaller tiles are slower by more than a quarter."""
 _FRAGMENTS = {
     32: ((8, 64, 4, 2), (4, 64, 4, 2), (2, 32, 4, 1), (4, 16, 8, 1)),
     16: ((8, 64, 4, 2), (4, 32, 2, 2), (4, 16, 4, 1)),

@@ -6,6 +6,7 @@ constexpr int NONE = 0, GELU = 1, RELU = 2;
 constexpr int WARP = 32;
 
 __device__ inline constexpr int ceiling(int a, int b) { return (a + b - 1) / b; }
+__device__ inline constexpr int larger(int a, int b) { return a > b ? a : b; }
 __device__ inline constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
 __device__ inline float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f)); }

@@ -40,26 +40,33 @@ __global__ void __launch_bounds__(256)
 // Input and weights in shared memory, several channels at a time and twice, so that the next lot is
 // on its way while this one is multiplied. A warp has TILE_COLUMNS columns, a thread STRIP pixels,
 // one below the other, of OUTPUTS output channels: STRIP x OUTPUTS sums in its registers. The four
-// warps of a block have the same pixels and different output channels.
-template <int C, int O, int K, int PADDING, int EPILOGUE, int TILE_COLUMNS, int STRIP, int OUTPUTS>
-__global__ void __launch_bounds__(128, 3)
+// warps of a block have the same pixels; CHANNEL_WARPS of them share the input channels of the same
+// output channels, and their sums are added at the end.
+template <int C, int O, int K, int PADDING, int EPILOGUE, int TILE_COLUMNS, int STRIP, int OUTPUTS,
+          int CHANNEL_WARPS>
+__global__ void __launch_bounds__(128, CHANNEL_WARPS > 1 ? 2 : 3)
     convolution_tiled(const float* __restrict__ x, const float* __restrict__ weight,
                       const float* __restrict__ bias, const float* __restrict__ addend,
                       float* __restrict__ out, int rows, int columns, int out_stride,
                       int addend_plane) {
     constexpr int THREADS = 128, TAPS = K * K;
     constexpr int TILE_ROWS = STRIP * (WARP / TILE_COLUMNS);
-    constexpr int BLOCK_OUTPUTS = OUTPUTS * (THREADS / WARP);
-    constexpr int CHUNK = smaller(C, K > 3 ? 1 : (K > 1 && OUTPUTS == 8 ? 4 : 8));
+    constexpr int OUTPUT_WARPS = THREADS / WARP / CHANNEL_WARPS;
+    constexpr int BLOCK_OUTPUTS = OUTPUTS * OUTPUT_WARPS;
+    constexpr int CHUNK = smaller(C, CHANNEL_WARPS * (K == 1 ? 8 : (K <= 3 ? 4 : 1)));
     constexpr int PATCH_ROWS = TILE_ROWS + K - 1, PATCH_COLUMNS = TILE_COLUMNS + K - 1;
     constexpr int PATCH_STRIDE = ceiling(PATCH_COLUMNS, 4) * 4;  // strips on different banks
     constexpr int PATCH = CHUNK * PATCH_ROWS * PATCH_COLUMNS;
     constexpr int WEIGHTS = CHUNK * TAPS * BLOCK_OUTPUTS;
     constexpr int WEIGHT_STRIDE = BLOCK_OUTPUTS + 4;  // fewer conflicts where they are written
     constexpr int PATCH_EACH = ceiling(PATCH, THREADS), WEIGHTS_EACH = ceiling(WEIGHTS, THREADS);
-    constexpr int VECTOR = OUTPUTS % 4 == 0 ? 4 : 2;
-    __shared__ float patches[2][CHUNK * PATCH_ROWS * PATCH_STRIDE];
-    __shared__ __align__(16) float weights[2][CHUNK * TAPS * WEIGHT_STRIDE];
+    constexpr int PATCH_SIZE = CHUNK * PATCH_ROWS * PATCH_STRIDE;
+    constexpr int WEIGHTS_SIZE = CHUNK * TAPS * WEIGHT_STRIDE, SUMS_SIZE = THREADS * STRIP * OUTPUTS;
+    static_assert(OUTPUTS % 4 == 0 && STRIP * OUTPUTS % CHANNEL_WARPS == 0, "no remainders");
+    __shared__ __align__(16) float
+        memory[larger(2 * (WEIGHTS_SIZE + PATCH_SIZE), CHANNEL_WARPS > 1 ? SUMS_SIZE : 0)];
+    float* const weights = memory;
+    float* const patches = memory + 2 * WEIGHTS_SIZE;
 
     const int out_rows = rows + 2 * PADDING - K + 1, out_columns = columns + 2 * PADDING - K + 1;
     const int tiles_across = ceiling(out_columns, TILE_COLUMNS);
@@ -67,6 +74,7 @@ __global__ void __launch_bounds__(128, 3)
     const int tile_column = blockIdx.x % tiles_across * TILE_COLUMNS;
     const int first_output = blockIdx.y * BLOCK_OUTPUTS, image = blockIdx.z;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int output_warp = warp % OUTPUT_WARPS, channel_warp = warp / OUTPUT_WARPS;
     const int column = lane % TILE_COLUMNS, strip = lane / TILE_COLUMNS * STRIP;
     const float* source = x + (size_t)image * C * rows * columns;
 
@@ -95,15 +103,15 @@ __global__ void __launch_bounds__(128, 3)
         for (int i = 0; i < PATCH_EACH; ++i) {
             const int index = i * THREADS + threadIdx.x;
             if (index < PATCH)
-                patches[buffer][index / PATCH_COLUMNS * PATCH_STRIDE + index % PATCH_COLUMNS] =
-                    next_patch[i];
+                patches[buffer * PATCH_SIZE + index / PATCH_COLUMNS * PATCH_STRIDE +
+                        index % PATCH_COLUMNS] = next_patch[i];
         }
 #pragma unroll
         for (int i = 0; i < WEIGHTS_EACH; ++i) {
             const int index = i * THREADS + threadIdx.x;
             if (index < WEIGHTS)
-                weights[buffer][index % (CHUNK * TAPS) * WEIGHT_STRIDE + index / (CHUNK * TAPS)] =
-                    next_weights[i];
+                weights[buffer * WEIGHTS_SIZE + index % (CHUNK * TAPS) * WEIGHT_STRIDE +
+                        index / (CHUNK * TAPS)] = next_weights[i];
         }
     };
 
@@ -116,10 +124,12 @@ __global__ void __launch_bounds__(128, 3)
     for (int first = 0; first < C; first += CHUNK) {
         const bool more = first + CHUNK < C;
         if (more) fetch(first + CHUNK);
-        const float* patch = patches[buffer] + strip * PATCH_STRIDE + column;
-        const float* factors = weights[buffer] + warp * OUTPUTS;
+        const float* patch = patches + buffer * PATCH_SIZE + strip * PATCH_STRIDE + column +
+                             channel_warp * PATCH_ROWS * PATCH_STRIDE;
+        const float* factors = weights + buffer * WEIGHTS_SIZE + output_warp * OUTPUTS +
+                               channel_warp * TAPS * WEIGHT_STRIDE;
 #pragma unroll 1
-        for (int c = 0; c < CHUNK; ++c) {
+        for (int c = channel_warp; c < CHUNK; c += CHANNEL_WARPS) {
 #pragma unroll
             for (int s = 0; s < K; ++s) {
                 float inputs[STRIP + K - 1];
@@ -129,37 +139,49 @@ __global__ void __launch_bounds__(128, 3)
                 for (int r = 0; r < K; ++r) {
                     float factor[OUTPUTS];
 #pragma unroll
-                    for (int o = 0; o < OUTPUTS; o += VECTOR)
-                        load<VECTOR>(factor + o, factors + (r * K + s) * WEIGHT_STRIDE + o);
+                    for (int o = 0; o < OUTPUTS; o += 4)
+                        load<4>(factor + o, factors + (r * K + s) * WEIGHT_STRIDE + o);
 #pragma unroll
                     for (int p = 0; p < STRIP; ++p)
 #pragma unroll
                         for (int o = 0; o < OUTPUTS; ++o) sums[p][o] += inputs[p + r] * factor[o];
                 }
             }
-            patch += PATCH_ROWS * PATCH_STRIDE;
-            factors += TAPS * WEIGHT_STRIDE;
+            patch += CHANNEL_WARPS * PATCH_ROWS * PATCH_STRIDE;
+            factors += CHANNEL_WARPS * TAPS * WEIGHT_STRIDE;
         }
         buffer = 1 - buffer;
         if (more) store(buffer);
         __syncthreads();
     }
 
-    const int out_column = tile_column + column;
-    if (out_column >= out_columns) return;
-#pragma unroll
-    for (int p = 0; p < STRIP; ++p) {
-        const int out_row = tile_row + strip + p;
-        if (out_row >= out_rows) continue;
+    const auto write = [&](int p, int o, float sum) {
+        const int out_row = tile_row + strip + p, out_column = tile_column + column;
+        const int output = first_output + output_warp * OUTPUTS + o;
+        if (out_row >= out_rows || out_column >= out_columns || output >= O) return;
         const int pixel = out_row * out_columns + out_column;
+        out[(size_t)image * out_stride + (size_t)output * out_rows * out_columns + pixel] =
+            finished<O, EPILOGUE>(sum, bias, addend, addend_plane, image, output, pixel);
+    };
+    if (CHANNEL_WARPS == 1) {
 #pragma unroll
-        for (int o = 0; o < OUTPUTS; ++o) {
-            const int output = first_output + warp * OUTPUTS + o;
-            if (output < O)
-                out[(size_t)image * out_stride + (size_t)output * out_rows * out_columns + pixel] =
-                    finished<O, EPILOGUE>(sums[p][o], bias, addend, addend_plane, image, output,
-                                          pixel);
-        }
+        for (int p = 0; p < STRIP; ++p)
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; ++o) write(p, o, sums[p][o]);
+        return;
+    }
+#pragma unroll
+    for (int p = 0; p < STRIP; ++p)
+#pragma unroll
+        for (int o = 0; o < OUTPUTS; ++o)
+            memory[(p * OUTPUTS + o) * THREADS + threadIdx.x] = sums[p][o];
+    __syncthreads();
+    for (int i = channel_warp; i < STRIP * OUTPUTS; i += CHANNEL_WARPS) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < CHANNEL_WARPS; ++w)
+            sum += memory[i * THREADS + (w * OUTPUT_WARPS + output_warp) * WARP + lane];
+        write(i / OUTPUTS, i % OUTPUTS, sum);
     }
 }
 

@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(WARP* PIXEL_WARPS* OUTPUT_WARPS,
                             float* __restrict__ out, int rows, int columns, int out_stride,
                             int addend_plane) {
     constexpr int THREADS = WARP * PIXEL_WARPS * OUTPUT_WARPS, TAPS = K * K;
-    constexpr int DEPTH = K == 1 ? 32 : 16;  // channels at a time
+    // Channels at a time: many where the tile is small, so that fewer loads are waited for.
+    constexpr int DEPTH = (K == 1 ? 32 : 16) * (OUTPUTS <= 32 ? 2 : 1);
     constexpr int STRIDE = DEPTH + 8;        // eight rows of 16 bytes on different banks
     constexpr int PATCH_ROWS = TILE_ROWS + K - 1, PATCH_COLUMNS = TILE_COLUMNS + K - 1;
     constexpr int PATCH = PATCH_ROWS * PATCH_COLUMNS;
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(WARP* PIXEL_WARPS* OUTPUT_WARPS,
 #pragma unroll 1
     for (int first = 0; first < C; first += DEPTH) {
         if (first > 0) __syncthreads();
+#pragma unroll 2
         for (int i = threadIdx.x; i < PATCH * (DEPTH / 8); i += THREADS) {
             const int position = i % PATCH, c = first + i / PATCH * 8;
             const int r = tile_row - PADDING + position / PATCH_COLUMNS;
@@ -70,6 +72,7 @@ __global__ void __launch_bounds__(WARP* PIXEL_WARPS* OUTPUT_WARPS,
             *reinterpret_cast<uint4*>(patch + position * STRIDE + i / PATCH * 8) = packed;
         }
         // Two channels of an output, all taps: neighbours in memory.
+#pragma unroll 2
         for (int i = threadIdx.x; i < OUTPUTS * (DEPTH / 2); i += THREADS) {
             const int output = first_output + i / (DEPTH / 2), c = first + i % (DEPTH / 2) * 2;
             const float* from = weight + ((size_t)output * C + c) * TAPS;
