@@ -111,28 +111,39 @@ def test_operators_do_blocks_where_they_were_asked_for() -> None:
     assert isinstance(KernelOperators(Recorder(H200), blocks=True), FusedBlocks)
 
 
+SEVERAL = ["convolution_grouped", "convolution_tiled", "convolution_tiled"]
+
+
 @pytest.mark.parametrize(
-    ("images", "channels", "arch", "expected"),
+    ("edge", "channels", "arch", "expected"),
     [
-        (1, 64, "sm90", ["convnext_block"]),
-        (1, 256, "sm90", ["several"]),  # too much work for eight of 132 processors
-        (17, 256, "sm90", ["convnext_block"]),  # but not where there are enough images for all
-        (1, 8, "sm80", ["convnext_block"]),
-        (1, 256, "sm80", ["several"]),  # does not fit without a cluster
+        (8, 256, "sm90", []),
+        (16, 128, "sm90", SEVERAL),  # does not fit
+        (8, 8, "sm80", []),
+        (8, 256, "sm80", SEVERAL),  # does not fit without a cluster
     ],
 )
-def test_a_block_is_one_kernel_where_that_is_no_loss(
-    images: int, channels: int, arch: str, expected: list[str]
+def test_a_block_is_one_kernel_where_it_fits(
+    edge: int, channels: int, arch: str, expected: list[str]
 ) -> None:
     recorder = Recorder(H200, arch)
-    case = cases.block("", (images, channels, 8, 8), 2 * channels, channels)
+    case = cases.block("", (1, channels, edge, edge), 2 * channels, channels)
     case.call(KernelOperators(recorder, blocks=True), cases.inputs(case))
     found = names(recorder.launches)
-    assert (found if len(found) == 1 else ["several"]) == expected
-    if len(found) > 1:
-        assert [name for name in found if name.startswith("convolution")] == [
-            *("convolution_grouped", "convolution_tiled", "convolution_tiled")
-        ]
+    assert (found == ["convnext_block"]) == (not expected)
+    assert [name for name in found if name.startswith("convolution")] == expected
+
+
+@pytest.mark.parametrize(("largest_work", "kernels"), [(3 * 10**6, 1), (10**6, 5)])
+def test_a_block_of_much_work_can_be_left_to_several_kernels(
+    largest_work: int, kernels: int
+) -> None:
+    """Each of eight blocks of threads has 8 x 8 x 9 x 192 x (96 + 96) / 8 multiplications."""
+    recorder = Recorder(H200)
+    case = cases.block("", (1, 96, 8, 8), 192, 96)
+    operators = KernelOperators(recorder, blocks=True, largest_work=largest_work)
+    case.call(operators, cases.inputs(case))
+    assert len(recorder.launches) == kernels
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,6 @@ from suites.convnext_ddpm.operators import BlockParameters, Epilogue, Operators
 
 SHARED_BYTES = 48 * 1024
 """What a block of threads has of shared memory without asking for more."""
-LARGEST_WORK = 2_000_000
-"""Multiplications of one of a cluster's blocks. With more, and few images, the other processors of
-the GPU would be missed: then the block is several kernels, which use all of them."""
 _RANKS = 8
 """Blocks of a cluster, at most: as many as every GPU of sm90 can have."""
 _CHUNK, _STRIP, _THREADS = 8, 2, 256
@@ -22,12 +19,13 @@ _CHUNK, _STRIP, _THREADS = 8, 2, 256
 class Blocks:
     """A ConvNeXt block, by the kernels of `operators`; see FusedBlocks.block.
 
-    It is one kernel where its maps fit into the shared memory of a cluster, and either the work of
-    each block of threads is at most `largest_work` or the images keep all processors busy.
-    Otherwise it is what the reports call fused: every epilogue in its convolution's kernel.
+    It is one kernel where its maps fit into the shared memory of a cluster and each block of
+    threads has at most `largest_work` multiplications, if that is given: a cluster has eight of a
+    GPU's processors, and with more work the others are missed. Otherwise it is what the reports
+    call fused: every epilogue in its convolution's kernel.
     """
 
-    def __init__(self, operators: Operators, launcher: Launcher, largest_work: int) -> None:
+    def __init__(self, operators: Operators, launcher: Launcher, largest_work: int | None) -> None:
         self._operators = operators
         self._launcher = launcher
         self._largest_work = largest_work
@@ -58,9 +56,8 @@ class Blocks:
         middle, channels, outputs = *p.conv1_weight.shape[:2], p.conv2_weight.shape[0]
         ranks = self._ranks(middle)
         work = 9 * x.shape[2] * x.shape[3] * middle * (channels + outputs) // ranks
-        busy = x.shape[0] * ranks >= self._launcher.processors
         fits = 4 * self._shared_floats(x, p) <= SHARED_BYTES
-        return fits and (busy or work <= self._largest_work)
+        return fits and (self._largest_work is None or work <= self._largest_work)
 
     def _ranks(self, middle: int) -> int:
         """Blocks of an image's cluster, none of them with fewer than four channels."""

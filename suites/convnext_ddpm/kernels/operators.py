@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pytest_gpuperf.errors import UsageFailure
 from suites.convnext_ddpm.kernels import convolutions, norms
-from suites.convnext_ddpm.kernels.blocks import LARGEST_WORK, Blocks
+from suites.convnext_ddpm.kernels.blocks import Blocks
 from suites.convnext_ddpm.kernels.convolutions import Convolution
 from suites.convnext_ddpm.kernels.device import DeviceLauncher
 from suites.convnext_ddpm.kernels.launches import (
@@ -41,7 +41,7 @@ class KernelOperators:
         norm: Norm = "warp_shuffle",
         fused: bool = True,
         blocks: bool = False,
-        largest_work: int = LARGEST_WORK,
+        largest_work: int | None = None,
     ) -> None:
         launcher = launcher or DeviceLauncher()
         reason = convolutions.unavailable_convolution(convolution, launcher.arch)
