@@ -15,7 +15,7 @@ from tests.convnext import kernel_cases as cases
 from tests.convnext.emulation import Recorder
 from tests.convnext.kernel_cases import COMPOSITIONS
 
-pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
 
 KERNELS = {
     "block.cu": ("convnext_block<3, 10, 5, 7, 9, 2>", "convnext_block<8, 16, 8, 4, 4, 1>"),
@@ -75,6 +75,9 @@ def test_compiles(source: str, arch: str) -> None:
         assert source in reason
         assert arch in reason
         return
+    _, known = nvrtc.nvrtcGetSupportedArchs()
+    if int(arch.removeprefix("sm")) not in known:
+        pytest.skip(f"this NVRTC knows no {arch}: the test extra has CUDA 12.9's, which does")
     # All at once, which takes a third of the time that one by one takes.
     options = compiler.options(core, arch)
     program = core.Program((SOURCES / source).read_text(), "c++", options)
