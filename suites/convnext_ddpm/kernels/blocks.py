@@ -12,7 +12,7 @@ SHARED_BYTES = 48 * 1024
 """What a block of threads has of shared memory without asking for more."""
 _RANKS = 8
 """Blocks of a cluster, at most: as many as every GPU of sm90 can have."""
-_CHUNK, _STRIP, _THREADS = 8, 2, 256
+_CHUNK, _STRIP, _THREADS = 8, 2, 512
 """As in block.cu."""
 
 
@@ -71,12 +71,13 @@ class Blocks:
         each = [ceiling(n, self._ranks(middle)) for n in (channels, middle, outputs)]
         strips = ceiling(rows, _STRIP)
 
-        def weight_stride(outputs_each: int) -> int:
-            group = 8 if strips * columns * ceiling(outputs_each, 8) >= _THREADS else 4
-            return ceiling(outputs_each, group) * group + 4
+        def padded(outputs_each: int) -> int:
+            group = 8 if strips * columns * ceiling(outputs_each, 8) >= _THREADS // 2 else 4
+            return ceiling(outputs_each, group) * group
 
+        most = max(padded(n) for n in each[1:])
+        weights = max(_CHUNK * 9 * (most + 4), strips * _STRIP * columns * most)
         sums = 8 + 32
-        weights = _CHUNK * 9 * max(weight_stride(n) for n in each[1:])
         patch = _CHUNK * (strips * _STRIP + 2) * (columns + 2)
         return sums + weights + patch + (each[0] + each[1]) * rows * columns
 

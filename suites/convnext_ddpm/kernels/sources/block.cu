@@ -6,26 +6,43 @@
 // they are. Before sm90 there are no clusters, and RANKS is 1.
 #include "common.cuh"
 
-constexpr int THREADS = 256;
-constexpr int CHUNK = 8;  // input channels of a convolution at a time
-constexpr int STRIP = 2;  // pixels of a thread, one below the other
+constexpr int THREADS = 512;
+constexpr int HALF = THREADS / 2;  // the halves of a block share a convolution's input channels
+constexpr int CHUNK = 8;           // input channels of a convolution at a time
+constexpr int STRIP = 2;           // pixels of a thread, one below the other
 
 template <int ROWS, int COLUMNS, int OUTPUTS_EACH>
 struct Work {
     static constexpr int STRIPS = ceiling(ROWS, STRIP) * COLUMNS;
     // Output channels of a thread: more are faster, if there is work for all threads.
-    static constexpr int GROUP = STRIPS * ceiling(OUTPUTS_EACH, 8) >= THREADS ? 8 : 4;
+    static constexpr int GROUP = STRIPS * ceiling(OUTPUTS_EACH, 8) >= HALF ? 8 : 4;
     static constexpr int ITEMS = STRIPS * ceiling(OUTPUTS_EACH, GROUP);
-    static constexpr int EACH = ceiling(ITEMS, THREADS);
+    static constexpr int EACH = ceiling(ITEMS, HALF);
     static constexpr int WEIGHT_STRIDE = ceiling(OUTPUTS_EACH, GROUP) * GROUP + 4;
+    static constexpr int SUMS = ITEMS * STRIP * GROUP;
     float sums[EACH][STRIP][GROUP];
 
-    // finish(output within the share, pixel, sum) for each of this thread's.
+    // Of a thread's i-th pixels and output channels, which a thread of each half has.
+    __device__ static int item(int i) { return i * HALF + threadIdx.x % HALF; }
+
+    // finish(output within the share, pixel, sum) for each of the first half's, to which the second
+    // half's sums have been added. `memory` is SUMS elements of shared memory that nobody uses.
     template <typename Finish>
-    __device__ void finish(Finish finish) const {
+    __device__ void finish(float* memory, Finish finish) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < EACH; ++i)
+#pragma unroll
+            for (int p = 0; p < STRIP; ++p)
+#pragma unroll
+                for (int o = 0; o < GROUP; ++o)
+                    if (threadIdx.x >= HALF && item(i) < ITEMS)
+                        memory[(p * GROUP + o) * ITEMS + item(i)] = sums[i][p][o];
+        __syncthreads();
+        if (threadIdx.x >= HALF) return;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) {
-            const int item = i * THREADS + threadIdx.x;
+            const int item = Work::item(i);
             if (item >= ITEMS) continue;
             const int row = item % STRIPS / COLUMNS * STRIP, column = item % COLUMNS;
 #pragma unroll
@@ -34,7 +51,7 @@ struct Work {
                 for (int o = 0; o < GROUP; ++o)
                     if (row + p < ROWS)
                         finish(item / STRIPS * GROUP + o, (row + p) * COLUMNS + column,
-                               sums[i][p][o]);
+                               sums[i][p][o] + memory[(p * GROUP + o) * ITEMS + item]);
         }
     }
 };
@@ -93,13 +110,15 @@ __device__ void convolve(Work<ROWS, COLUMNS, OUTPUTS_EACH>& work, Source source,
         if (first + CHUNK < INPUTS) fetch(first + CHUNK);
 #pragma unroll
         for (int i = 0; i < Mine::EACH; ++i) {
-            const int item = i * THREADS + threadIdx.x;
+            const int item = Mine::item(i), half = threadIdx.x / HALF;
             if (item >= Mine::ITEMS) continue;
             const int row = item % Mine::STRIPS / COLUMNS * STRIP, column = item % COLUMNS;
-            const float* pixels = patch + row * PATCH_COLUMNS + column;
-            const float* outputs = factors + item / Mine::STRIPS * GROUP;
+            const float* pixels =
+                patch + (half * PATCH_ROWS + row) * PATCH_COLUMNS + column;
+            const float* outputs =
+                factors + half * TAPS * Mine::WEIGHT_STRIDE + item / Mine::STRIPS * GROUP;
 #pragma unroll 1
-            for (int c = 0; c < CHUNK; ++c) {
+            for (int c = half; c < CHUNK; c += 2) {
 #pragma unroll
                 for (int s = 0; s < K; ++s) {
                     float inputs[STRIP + K - 1];
@@ -118,8 +137,8 @@ __device__ void convolve(Work<ROWS, COLUMNS, OUTPUTS_EACH>& work, Source source,
                                 work.sums[i][p][o] += inputs[p + r] * factor[o];
                     }
                 }
-                pixels += PATCH_ROWS * PATCH_COLUMNS;
-                outputs += TAPS * Mine::WEIGHT_STRIDE;
+                pixels += 2 * PATCH_ROWS * PATCH_COLUMNS;
+                outputs += 2 * TAPS * Mine::WEIGHT_STRIDE;
             }
         }
     }
@@ -189,11 +208,11 @@ __global__ void __launch_bounds__(THREADS)
     float* published = dynamic_shared();
     float* scratch = published + 8;
     float* factors = scratch + WARP;
-    constexpr int WEIGHT_STRIDE =
-        Work<ROWS, COLUMNS, M_EACH>::WEIGHT_STRIDE > Work<ROWS, COLUMNS, O_EACH>::WEIGHT_STRIDE
-            ? Work<ROWS, COLUMNS, M_EACH>::WEIGHT_STRIDE
-            : Work<ROWS, COLUMNS, O_EACH>::WEIGHT_STRIDE;
-    float* patch = factors + CHUNK * 9 * WEIGHT_STRIDE;
+    using Middle = Work<ROWS, COLUMNS, M_EACH>;
+    using Last = Work<ROWS, COLUMNS, O_EACH>;
+    constexpr int WEIGHT_STRIDE = larger(Middle::WEIGHT_STRIDE, Last::WEIGHT_STRIDE);
+    float* patch =
+        factors + larger(CHUNK * 9 * WEIGHT_STRIDE, larger(Middle::SUMS, Last::SUMS));
     float* narrow = patch + CHUNK * (ceiling(ROWS, STRIP) * STRIP + 2) * (COLUMNS + 2);
     float* wide = narrow + C_EACH * PLANE;
     const float* source = x + (size_t)image * C * PLANE;
@@ -219,14 +238,14 @@ __global__ void __launch_bounds__(THREADS)
                                        scratch, published);
 
     {
-        Work<ROWS, COLUMNS, M_EACH> work = {};
+        Middle work = {};
         convolve<3, C, M>(
             work,
             [&](int channel, int pixel) {
                 return in_block(narrow, channel / C_EACH)[channel % C_EACH * PLANE + pixel];
             },
             conv1_weight, rank * M_EACH, patch, factors);
-        work.finish([&](int output, int pixel, float sum) {
+        work.finish(factors, [&](int output, int pixel, float sum) {
             if (output < M_EACH && rank * M_EACH + output < M)
                 wide[output * PLANE + pixel] = gelu(sum + conv1_bias[rank * M_EACH + output]);
         });
@@ -235,7 +254,7 @@ __global__ void __launch_bounds__(THREADS)
     normalise<M, M_EACH, PLANE, RANKS>(wide, rank * M_EACH, norm2_weight, norm2_bias, epsilon,
                                        scratch, published + 2);
 
-    Work<ROWS, COLUMNS, O_EACH> work = {};
+    Last work = {};
     convolve<3, M, O>(
         work,
         [&](int channel, int pixel) {
@@ -246,7 +265,7 @@ __global__ void __launch_bounds__(THREADS)
         convolve<1, C, O>(
             work, [&](int channel, int pixel) { return source[channel * PLANE + pixel]; },
             residual_weight, rank * O_EACH, patch, factors);
-    work.finish([&](int within, int pixel, float sum) {
+    work.finish(factors, [&](int within, int pixel, float sum) {
         const int output = rank * O_EACH + within;
         if (within >= O_EACH || output >= O) return;
         sum += conv2_bias[output];
