@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from suites.convnext_ddpm.marks import Mark, unmarked
+
 
 class Epilogue(Enum):
     """What is applied to a convolution's sum, bias and addend."""
@@ -110,7 +112,14 @@ class FusedBlocks(Protocol):
 
 
 class TorchOperators:
-    """torch's own (cuDNN's, on a GPU): what everything else is compared with. Differentiable."""
+    """torch's own (cuDNN's, on a GPU): what everything else is compared with.
+
+    Differentiable, but for a gate's `out`.
+    """
+
+    def __init__(self, mark: Mark = unmarked) -> None:
+        """`mark` is entered around what is a kernel of its own here: "gelu", "relu", "add"."""
+        self._mark = mark
 
     def convolution(
         self,
@@ -127,12 +136,14 @@ class TorchOperators:
         """See Operators."""
         result = functional.conv2d(x, weight, bias, padding=padding, groups=groups)
         if addend is not None:
-            result = result + addend
+            with self._mark("add"):
+                result = result + addend
         if epilogue is Epilogue.GELU:
-            result = functional.gelu(result)
+            result = self._gelu(result)
         elif epilogue is Epilogue.RELU:
-            result = torch.relu(result)
-        return _written(result, out)
+            with self._mark("relu"):
+                result = torch.relu(result)
+        return result if out is None else out.copy_(result)
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         """See Operators."""
@@ -142,11 +153,12 @@ class TorchOperators:
         self, x: Tensor, weight: Tensor, bias: Tensor, *, gelu_first: bool = False
     ) -> Tensor:
         """See Operators."""
-        return functional.linear(functional.gelu(x) if gelu_first else x, weight, bias)
+        return functional.linear(self._gelu(x) if gelu_first else x, weight, bias)
 
     def gate(self, x: Tensor, attention: Tensor, *, out: Tensor | None = None) -> Tensor:
         """See Operators."""
-        return _written(x * torch.sigmoid(attention), out)
+        # Not copied there: that the product is written in place is what `out` is for.
+        return torch.mul(x, torch.sigmoid(attention), out=out)
 
     def upsample(self, x: Tensor) -> Tensor:
         """See Operators."""
@@ -156,6 +168,6 @@ class TorchOperators:
         """See Operators."""
         return functional.pixel_unshuffle(x, 2)
 
-
-def _written(result: Tensor, out: Tensor | None) -> Tensor:
-    return result if out is None else out.copy_(result)
+    def _gelu(self, x: Tensor) -> Tensor:
+        with self._mark("gelu"):
+            return functional.gelu(x)
