@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from suites.schedule import diffusion_buffers
 
@@ -45,22 +47,22 @@ class GaussianProcess(nn.Module):
     def q_sample(self, x_0: Tensor, t: Tensor, noise: Tensor) -> Tensor:
         """The noisy image x_t = sqrt(alphas_cumprod) x_0 + sqrt(1 - alphas_cumprod) noise."""
         return (
-            extract(self.sqrt_alphas_cumprod, t, x_0) * x_0
-            + extract(self.sqrt_one_minus_alphas_cumprod, t, x_0) * noise
+            self.extract(self.sqrt_alphas_cumprod, t, x_0) * x_0
+            + self.extract(self.sqrt_one_minus_alphas_cumprod, t, x_0) * noise
         )
 
     def predict_x_0(self, x_t: Tensor, t: Tensor, noise: Tensor) -> Tensor:
         """The clean image that `noise` turns into `x_t`: the inverse of `q_sample`."""
-        return self._without(extract(self.sqrt_recip_alphas_cumprod, t, x_t) * x_t, t, noise)
+        return self._without(self.extract(self.sqrt_recip_alphas_cumprod, t, x_t) * x_t, t, noise)
 
     def foreseen(self, x_t: Tensor, t: Tensor, drawn: Tensor) -> Foreseen:
         """What `sampled` takes; `drawn` is noise N(0, 1) of the image's shape."""
-        deviation = torch.exp(0.5 * extract(self.posterior_log_variance_clipped, t, x_t))
+        deviation = torch.exp(0.5 * self.extract(self.posterior_log_variance_clipped, t, x_t))
         # A factor, not a branch: a branch would wait for the device.
         noisy = _to_go_with((t > 0).to(x_t.dtype), x_t)
         return Foreseen(
-            x_0=extract(self.sqrt_recip_alphas_cumprod, t, x_t) * x_t,
-            mean=extract(self.posterior_mean_coef2, t, x_t) * x_t,
+            x_0=self.extract(self.sqrt_recip_alphas_cumprod, t, x_t) * x_t,
+            mean=self.extract(self.posterior_mean_coef2, t, x_t) * x_t,
             drawn=noisy * deviation * drawn,
         )
 
@@ -70,16 +72,25 @@ class GaussianProcess(nn.Module):
         `noise` is what the network found in x_t. At t = 0 the posterior's mean is returned.
         """
         x_0 = self._without(foreseen.x_0, t, noise).clamp(-1, 1)
-        mean = extract(self.posterior_mean_coef1, t, x_0) * x_0 + foreseen.mean
+        mean = self.extract(self.posterior_mean_coef1, t, x_0) * x_0 + foreseen.mean
         return mean + foreseen.drawn
 
+    def loss(self, x_0: Tensor, predicted: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """The training loss, a scalar: L1 between drawn and predicted noise, at random steps.
+
+        `predicted(x_t, t)` is the network's answer. Everything random is drawn on the image's
+        device from its global generator.
+        """
+        t = torch.randint(0, self.timesteps, (x_0.shape[0],), device=x_0.device)
+        noise = torch.randn_like(x_0)
+        return functional.l1_loss(predicted(self.q_sample(x_0, t, noise), t), noise)
+
+    def extract(self, values: Tensor, t: Tensor, images: Tensor) -> Tensor:
+        """`values` [T] at the time steps `t` [B], shaped [B, 1, ...] to go with `images`."""
+        return _to_go_with(values.gather(0, t), images)
+
     def _without(self, scaled: Tensor, t: Tensor, noise: Tensor) -> Tensor:
-        return scaled - extract(self.sqrt_recipm1_alphas_cumprod, t, scaled) * noise
-
-
-def extract(values: Tensor, t: Tensor, images: Tensor) -> Tensor:
-    """`values` [T] at the time steps `t` [B], shaped [B, 1, ...] to go with `images`."""
-    return _to_go_with(values.gather(0, t), images)
+        return scaled - self.extract(self.sqrt_recipm1_alphas_cumprod, t, scaled) * noise
 
 
 def _to_go_with(values: Tensor, images: Tensor) -> Tensor:

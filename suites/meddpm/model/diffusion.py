@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from suites.gaussian import GaussianProcess
 from suites.meddpm.model.unet import UNet3D
@@ -36,10 +35,7 @@ class GaussianDiffusion3D(GaussianProcess):
 
     def forward(self, x_0: Tensor, condition: Tensor) -> Tensor:
         """The training loss, a scalar: L1 between drawn and predicted noise, at random steps."""
-        t = torch.randint(0, self.timesteps, (x_0.shape[0],), device=x_0.device)
-        noise = torch.randn_like(x_0)
-        x_t = self.q_sample(x_0, t, noise)
-        return functional.l1_loss(self.predict_noise(x_t, t, condition), noise)
+        return self.loss(x_0, lambda x_t, t: self.predict_noise(x_t, t, condition))
 
     @torch.no_grad()
     def p_sample(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
