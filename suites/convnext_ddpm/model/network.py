@@ -48,7 +48,7 @@ class Shape:
     @property
     def factor(self) -> int:
         """By which the lowest level's map is smaller than the image."""
-        return 2 ** (len(self.widths) - 1)
+        return 1 << (len(self.widths) - 1)
 
     def images(self, batch: int) -> tuple[int, int, int, int]:
         """The shape of so many images."""
