@@ -64,8 +64,10 @@ class Configuration:
     def applied(self, network: Network, mark: Mark = unmarked) -> Iterator[Network]:
         """`network` computing as this configuration does, within the block.
 
-        torch's global state is as it was afterwards.
+        torch's global state is as it was afterwards. A compiled network has no marks: they would
+        be compiled too, or keep it from that.
         """
+        mark = unmarked if self.compiled else mark
         network.how = Execution(self.operators(mark), mark)
         network.joining = self.joining
         with float32_precision(self.precision):

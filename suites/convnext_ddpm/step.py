@@ -7,7 +7,8 @@ from torch import Tensor
 
 from suites.convnext_ddpm.diffusion import Diffusion, seeded_noise
 from suites.convnext_ddpm.marks import Mark, unmarked
-from suites.convnext_ddpm.model import Network, Shape, seeded_network
+from suites.convnext_ddpm.model import Network, seeded_network
+from suites.convnext_ddpm.shape import Shape
 from suites.convnext_ddpm.transfers import Model, Sampler
 from suites.training import ModelTraining, Phase
 

@@ -1,0 +1,44 @@
+"""Whole samplings, from noise to an image on the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suites.convnext_ddpm.configurations import CHAIN
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
+    from suites.convnext_ddpm.step import Chain
+
+
+LIMITS = {"resident_graph": {"gpu_idle": "5%"}}
+"""Nothing but the host's launches of 100 graphs stands between its kernels."""
+
+
+@pytest.mark.gpuperf(rounds=2)
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        pytest.param(
+            name,
+            marks=[
+                # Another name than a time step's: what is claimed of one is not of the other.
+                pytest.mark.optimization(f"{name}_chain"),
+                pytest.mark.gpuperf(limit=LIMITS.get(name, {})),
+            ],
+        )
+        for name in CHAIN
+    ],
+)
+def test_chain(
+    gpuperf: GpuPerf,
+    chain: Chain,
+    workload: dict[str, Scalar],
+    steps: int,
+    configuration: str,  # noqa: ARG001 -- it names the test
+) -> None:
+    """All time steps, with the way of the first image in and of the last one out."""
+    gpuperf.measure(chain, workload={**workload, "steps": steps})

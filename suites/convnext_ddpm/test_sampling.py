@@ -1,0 +1,28 @@
+"""One time step of sampling under every configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suites.convnext_ddpm.configurations import CONFIGURATIONS
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
+    from suites.convnext_ddpm.step import SamplingStep
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in CONFIGURATIONS],
+)
+def test_time_step(
+    gpuperf: GpuPerf,
+    sampling_step: SamplingStep,
+    workload: dict[str, Scalar],
+    configuration: str,  # noqa: ARG001 -- it names the test
+) -> None:
+    """The network and p_sample, once."""
+    gpuperf.measure(sampling_step, reset=sampling_step.reset, workload=workload)

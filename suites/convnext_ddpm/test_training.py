@@ -1,0 +1,49 @@
+"""Training steps, and what is claimed of all that the suite measures: this file runs last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suites.convnext_ddpm.claims import CLAIMS
+from suites.convnext_ddpm.configurations import TRAINING
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
+    from suites.claim import Claim
+    from suites.convnext_ddpm.step import TrainingStep
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [pytest.param(name, marks=pytest.mark.optimization(f"{name}_training")) for name in TRAINING],
+)
+def test_training_step(
+    gpuperf: GpuPerf,
+    training_step: TrainingStep,
+    workload: dict[str, Scalar],
+    configuration: str,  # noqa: ARG001 -- it names the test
+) -> None:
+    """Forward, backward and Adam."""
+    gpuperf.measure(training_step, reset=training_step.reset, workload=workload)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(claim, marks=pytest.mark.gpu_arch(*claim.architectures), id=claim.name)
+        for claim in CLAIMS
+    ],
+)
+def test_claim(gpuperf: GpuPerf, claim: Claim) -> None:
+    """What is claimed of two configurations that were measured before."""
+    gpuperf.expect_ratio(
+        claim.metric,
+        claim.numerator,
+        claim.denominator,
+        above=claim.above,
+        below=claim.below,
+        verified=claim.verified,
+    )
