@@ -29,6 +29,10 @@ from suites.convnext_ddpm.transfers import (
 )
 from suites.precision import Float32Precision, float32_precision
 
+FLOAT32, TF32, BF16 = 1e-5, 1e-2, 5e-2
+"""Bounds of the error, some three to eight times what the largest network of the suite has when
+products are of 24, 11 and 8 bits, rounded to nearest: 1.2e-6, 1.7e-3 and 1.6e-2."""
+
 Transfer = Callable[[Model, torch.device], Sampler]
 
 
@@ -45,6 +49,8 @@ class Configuration:
     joining: Joining = "concatenate"
     precision: Float32Precision = "ieee"
     """Of torch's matrix products and convolutions on a GPU."""
+    bound: float = FLOAT32
+    """The largest error of the network's answer, as a share of the largest exact one in float64."""
     compiled: bool = False
     """The network goes through torch.compile."""
     gpus: str = "sm70+"
@@ -189,6 +195,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
             "tf32",
             "TF32 in torch's matrix products and convolutions",
             precision="tf32",
+            bound=TF32,
         ),
         Configuration(
             "compile",
@@ -225,6 +232,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
             "im2col_bf16",
             "convolutions as im2col and a product on the tensor cores in BF16, summed in float32",
             operators=partial(_kernels, convolution="im2col_bf16"),
+            bound=BF16,
             gpus="sm80+",
             absent="tensor cores multiply BF16 from sm80 on",
         ),

@@ -1,0 +1,116 @@
+"""Loading weights: in the order of execution, and what waits for what."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from suites.convnext_ddpm import loading
+from suites.convnext_ddpm.configurations import CONFIGURATIONS, LOADINGS
+from suites.convnext_ddpm.crossing import CopyStream, Crossing
+from suites.convnext_ddpm.loading import WeightLoading, execution_order
+from suites.convnext_ddpm.model import Network, seeded_network
+from suites.convnext_ddpm.step import SamplingStep
+from tests.convnext.small import SHAPE, TIMESTEPS, model
+
+CPU = torch.device("cpu")
+HERE = [name for name in LOADINGS if not LOADINGS[name].unavailable("cpu")]
+
+
+def first_step() -> Tensor:
+    """The image after the first time step of a model whose weights are there."""
+    of = model()
+    with CONFIGURATIONS["baseline"].sampling(of, CPU) as sampler:
+        step = SamplingStep(sampler, of.first_image, TIMESTEPS - 1)
+        step.reset()
+        step()
+        return sampler.image()
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_after_it_the_first_step_is_done(name: str) -> None:
+    of = model()
+    with LOADINGS[name].loading(of, CPU) as weights:
+        for _ in range(2):
+            weights.reset()
+            assert not any(parameter.any() for parameter in of.network.parameters())
+            weights()
+            assert torch.equal(weights.image(), first_step())
+    expected = seeded_network(SHAPE).parameters()
+    assert all(map(torch.equal, of.network.parameters(), expected))
+
+
+def test_the_order_is_that_of_execution() -> None:
+    network = seeded_network(SHAPE)
+    executed: list[Network] = []
+    for module in network.modules():
+        if next(module.parameters(recurse=False), None) is not None:
+            module.register_forward_pre_hook(lambda module, _: executed.append(module))
+    with torch.no_grad():
+        network(torch.zeros(SHAPE.images(1)), torch.tensor([0]))
+    assert [network.get_submodule(name) for name in execution_order(network)] == executed
+    parameters = {name.rpartition(".")[0] for name, _ in network.named_parameters()}
+    assert {*execution_order(network)} == parameters
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was told to the stream of the copies, by a stand-in: there is none on a CPU."""
+    events: list[str] = []
+
+    class Stream(CopyStream):
+        count = 0
+
+        def arrival(self) -> str:  # type: ignore[override]
+            self.count += 1
+            events.append(f"copied {self.count}")
+            return f"waits for {self.count}"
+
+        def wait_for(self, arrival: str) -> None:  # type: ignore[override]
+            events.append(arrival)
+
+    monkeypatch.setattr(loading, "CopyStream", Stream)
+    return events
+
+
+class TestWaiting:
+    def test_early_start_each_module_for_its_own_weights(self, noted: list[str]) -> None:
+        of = model()
+        for name in execution_order(of.network):
+            module = of.network.get_submodule(name)
+            module.register_forward_hook(lambda *_, name=name: noted.append(name))
+        with LOADINGS["early_start"].loading(of, CPU) as weights:
+            weights()
+        order = execution_order(of.network)
+        copied, computed = noted[: len(order)], noted[len(order) :]
+        assert copied == [f"copied {number + 1}" for number in range(len(order))]
+        assert computed == [
+            event
+            for number, name in enumerate(order)
+            for event in (f"waits for {number + 1}", name)
+        ]
+
+    def test_asynchronous_once_for_all(self, noted: list[str]) -> None:
+        with LOADINGS["load_async"].loading(model(), CPU) as weights:
+            weights()
+        assert noted == ["copied 1", "waits for 1"]
+
+    def test_synchronous_for_nothing_but_the_copies(self, noted: list[str]) -> None:
+        with LOADINGS["load_sync"].loading(model(), CPU) as weights:
+            weights()
+        assert noted == []
+
+    def test_modules_cannot_wait_for_copies_that_block(self) -> None:
+        with pytest.raises(ValueError, match="if copies do not block"):
+            WeightLoading(model(), Crossing(CPU, pinned=False, non_blocking=False), "for its own")
+
+
+@pytest.mark.parametrize("name", LOADINGS)
+def test_each_runs_or_says_why_not(name: str) -> None:
+    found = LOADINGS[name]
+    assert found.name == name
+    assert found.summary
+    assert found.unavailable("sm90") is None
+    assert (found.unavailable("cpu") is None) == (name in HERE)
+    assert found.non_blocking or found.waiting == "for all"
