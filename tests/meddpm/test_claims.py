@@ -10,20 +10,17 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf import arch, runs
-from pytest_gpuperf.judge.expectation import check_bounds, ratio
+from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Expectation, Outcome
 from suites.claim import Claim
 from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS
+from tests.claims import applies, check
 from tests.meddpm.test_recorded_runs import RUNS, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
-
-
-def applies(claim: Claim, architecture: str) -> bool:
-    return any(arch.matches(pattern, architecture) for pattern in claim.architectures)
 
 
 def judged(claim: Claim, run: str) -> Expectation:
@@ -40,17 +37,7 @@ def judged(claim: Claim, run: str) -> Expectation:
 
 @each_claim
 def test_a_claim_names_what_exists(claim: Claim) -> None:
-    assert claim.metric in catalogue().metrics
-    assert claim.numerator in OPTIMIZATIONS
-    assert claim.denominator in OPTIMIZATIONS
-    assert claim.numerator != claim.denominator
-    check_bounds(claim.above, claim.below)
-    assert claim.summary
-    assert claim.source
-    assert claim.architectures
-    # A claim is verified only where it is made.
-    for architecture in claim.verified:
-        assert applies(claim, arch.validate(architecture))
+    check(claim, OPTIMIZATIONS)
 
 
 def test_no_two_claims_have_one_name() -> None:
