@@ -106,15 +106,11 @@ def _graphed(model: Model, device: torch.device) -> Sampler:
     return GraphedNetwork(model, Crossing(device, pinned=True, non_blocking=True))
 
 
-Convolutions = Literal["naive", "tiled", "im2col_bf16"]
-Norms = Literal["naive", "warp_shuffle", "three_kernel"]
-
-
 def _kernels(
     mark: Mark,  # noqa: ARG001 -- what they do in one kernel has no parts
     *,
-    convolution: Convolutions = "tiled",
-    norm: Norms = "warp_shuffle",
+    convolution: Literal["naive", "tiled", "im2col_bf16"] = "tiled",
+    norm: Literal["naive", "warp_shuffle", "three_kernel"] = "warp_shuffle",
     fused: bool = False,
     blocks: bool = False,
 ) -> Operators:
@@ -243,7 +239,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
         ),
         _kernel(
             "fused_block",
-            "as fused, with whole ConvNeXt blocks at once",
+            "as fused, with whole ConvNeXt blocks in one kernel where they fit",
             operators=partial(_kernels, fused=True, blocks=True),
         ),
         _kernel(
