@@ -112,18 +112,11 @@ def _kernels(
     convolution: Literal["naive", "tiled", "im2col_bf16"] = "tiled",
     norm: Literal["naive", "warp_shuffle", "three_kernel"] = "warp_shuffle",
     fused: bool = False,
+    blocks: bool = False,
 ) -> Operators:
-    from suites.convnext_ddpm.kernels.device import DeviceLauncher
-    from suites.convnext_ddpm.kernels.operators import KernelOperators
+    from suites.convnext_ddpm.kernels import KernelOperators
 
-    return KernelOperators(DeviceLauncher(), convolution=convolution, norm=norm, fused=fused)
-
-
-def _block_kernels(mark: Mark) -> Operators:  # noqa: ARG001 -- as above
-    from suites.convnext_ddpm.kernels.blocks import FusedBlockOperators
-    from suites.convnext_ddpm.kernels.device import DeviceLauncher
-
-    return FusedBlockOperators(DeviceLauncher())
+    return KernelOperators(convolution=convolution, norm=norm, fused=fused, blocks=blocks)
 
 
 _CUDA_KERNELS = "its kernels are CUDA C++, which only a GPU runs"
@@ -247,7 +240,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
         _kernel(
             "fused_block",
             "as fused, with whole ConvNeXt blocks in one kernel where they fit",
-            operators=_block_kernels,
+            operators=partial(_kernels, fused=True, blocks=True),
         ),
         _kernel(
             "preallocated_skip",
