@@ -287,7 +287,10 @@ LAYERS = (
     _norm("256 channels, 8x8", (3, 256, 8, 8)),
 )
 """Of the network as it is by default: too large for an emulator."""
-LARGE_BLOCK = block("64 channels, 8x8", (2, 64, 8, 8), 128, 64)
+LARGE_BLOCKS = (
+    block("64 channels, 8x8", (2, 64, 8, 8), 128, 64),
+    block("256 channels, 8x8", (1, 256, 8, 8), 512, 256),
+)
 BLOCKS = (
     block("as many channels", (2, 5, 5, 7), 10, 5),
     block("more channels", (1, 3, 7, 8), 17, 9),

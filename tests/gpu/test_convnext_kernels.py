@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gpu
 
 OF_BLOCKS = ("one kernel", "few kernels")
 CASES = (*cases.CONVOLUTIONS, *cases.NORMS, *cases.OTHERS, *cases.LAYERS)
-BLOCKS = (*cases.BLOCKS, cases.LARGE_BLOCK)
+BLOCKS = (*cases.BLOCKS, *cases.LARGE_BLOCKS)
 CALLS = [
     *((name, case) for name in COMPOSITIONS if name not in OF_BLOCKS for case in CASES),
     *((name, case) for name in OF_BLOCKS for case in BLOCKS),
@@ -58,7 +58,7 @@ def test_bfloat16_rounds_nothing_but_the_factors(launcher: DeviceLauncher, case:
     [
         *((name, case) for name in ("naive, unfused", "tiled") for case in cases.LAYERS),
         *(("im2col_bf16", case) for case in cases.LAYERS),
-        *((name, cases.LARGE_BLOCK) for name in OF_BLOCKS),
+        *((name, case) for name in OF_BLOCKS for case in cases.LARGE_BLOCKS),
     ],
     ids=lambda value: value.name if isinstance(value, Case) else value,
 )
