@@ -7,8 +7,9 @@ larger buffer. Every method returns its result, `out` where that was given.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -41,8 +42,8 @@ class Operators(Protocol):
     ) -> Tensor:
         """epilogue(convolution of stride 1 + bias + addend).
 
-        x [N, C, H, W], weight [O, C / groups, K, K], bias [O], addend [N, O, H', W'] of the result's
-        shape, or [N, O, 1, 1].
+        x [N, C, H, W], weight [O, C / groups, K, K], bias [O], addend of the result's shape
+        [N, O, H', W'], or [N, O, 1, 1].
         """
         ...
 
@@ -53,11 +54,11 @@ class Operators(Protocol):
     def linear(
         self, x: Tensor, weight: Tensor, bias: Tensor, *, gelu_first: bool = False
     ) -> Tensor:
-        """x [N, I] (after GELU, where it comes first), weight [O, I], bias [O] -> [N, O]."""
+        """The product of x [N, I] (after GELU, if gelu_first) and weight [O, I], plus bias."""
         ...
 
     def gate(self, x: Tensor, attention: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """x [N, C, H, W] times the sigmoid of attention [N, 1, H, W]."""
+        """The product of x [N, C, H, W] with the sigmoid of attention [N, 1, H, W]."""
         ...
 
     def upsample(self, x: Tensor) -> Tensor:
@@ -66,6 +67,45 @@ class Operators(Protocol):
 
     def space_to_depth(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, 4C, H / 2, W / 2]; channel 4c + 2p + q has rows p and columns q."""
+        ...
+
+
+@dataclass(frozen=True)
+class BlockParameters:
+    """The parameters of a ConvNeXt block of C channels in, M in its middle and O out."""
+
+    depthwise_weight: Tensor
+    """[C, 1, 7, 7]"""
+    depthwise_bias: Tensor
+    norm1_weight: Tensor
+    """[C]"""
+    norm1_bias: Tensor
+    conv1_weight: Tensor
+    """[M, C, 3, 3]"""
+    conv1_bias: Tensor
+    norm2_weight: Tensor
+    """[M]"""
+    norm2_bias: Tensor
+    conv2_weight: Tensor
+    """[O, M, 3, 3]"""
+    conv2_bias: Tensor
+    residual_weight: Tensor | None
+    """[O, C, 1, 1]; None where C = O and the block's input is added as it is."""
+    residual_bias: Tensor | None
+    epsilon: float
+    """Of both norms."""
+
+
+@runtime_checkable
+class FusedBlocks(Protocol):
+    """Operators that can also do a whole ConvNeXt block at once."""
+
+    def block(self, x: Tensor, shift: Tensor | None, parameters: BlockParameters) -> Tensor:
+        """From x [N, C, H, W] to [N, O, H, W]; shift [N, C] is added to the depthwise convolution.
+
+        conv2(norm2(gelu(conv1(norm1(depthwise(x) + shift))))) + residual(x), where each convolution
+        keeps the map's size.
+        """
         ...
 
 
