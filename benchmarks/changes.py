@@ -183,7 +183,7 @@ def _in_float32(stack: ExitStack, module: nn.Module, *, backward: bool) -> None:
 
     What is recomputed in backward belongs to it.
     """
-    from suites.meddpm.optimizations import float32_precision
+    from suites.precision import float32_precision
 
     entered = stack.enter_context(ExitStack())
 

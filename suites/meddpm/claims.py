@@ -7,28 +7,7 @@ it hold.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A bound of the ratio between two configurations, on some architectures."""
-
-    name: str
-    """Names the test."""
-    summary: str
-    metric: str
-    numerator: str
-    """A configuration of `optimizations.py`, as the denominator."""
-    denominator: str
-    architectures: tuple[str, ...]
-    """Where it is claimed, as the marker `gpu_arch` has them: "sm80", or "sm80+" from there on."""
-    verified: tuple[str, ...]
-    """Where somebody has seen it hold."""
-    source: str
-    above: float | None = None
-    below: float | None = None
-
+from suites.claim import Claim
 
 _EVERY_GPU = ("sm70+",)
 

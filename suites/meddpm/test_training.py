@@ -11,7 +11,7 @@ from suites.meddpm.optimizations import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
-    from suites.meddpm.claims import Claim
+    from suites.claim import Claim
     from suites.meddpm.data import Volumes
     from suites.meddpm.step import TrainingStep
 

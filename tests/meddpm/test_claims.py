@@ -13,7 +13,8 @@ from pytest_gpuperf import arch, runs
 from pytest_gpuperf.judge.expectation import check_bounds, ratio
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Expectation, Outcome
-from suites.meddpm.claims import CLAIMS, Claim
+from suites.claim import Claim
+from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS
 from tests.meddpm.test_recorded_runs import RUNS, replay
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from suites.meddpm.optimizations import OPTIMIZATIONS, float32_precision
+from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.precision import float32_precision
 
 HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 """torch 2.9 and later."""
@@ -191,7 +192,7 @@ class TestPrecision:
         """In a fresh process, because nothing can bring torch back to that state."""
         program = (
             "import torch\n"
-            "from suites.meddpm.optimizations import float32_precision\n"
+            "from suites.precision import float32_precision\n"
             "cudnn = torch.backends.cudnn\n"
             "def settings():\n"
             "    seen = []\n"

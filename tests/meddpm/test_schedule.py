@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from suites.meddpm.model import GaussianDiffusion3D
-from suites.meddpm.model.schedule import cosine_betas, diffusion_buffers
+from suites.schedule import cosine_betas, diffusion_buffers
 
 
 def betas_by_the_formula(timesteps: int) -> list[float]:
@@ -54,7 +54,7 @@ class TestSchedule:
         assert cosine_betas(timesteps).tolist() == pytest.approx(expected, rel=1e-9)
 
     def test_betas_grow_and_are_clipped(self) -> None:
-        betas = cosine_betas().tolist()
+        betas = cosine_betas(250).tolist()
         assert len(betas) == 250
         assert all(0 < a <= b <= 0.999 for a, b in itertools.pairwise(betas))
         assert betas[-1] == 0.999
@@ -87,11 +87,11 @@ class TestSchedule:
             before = now
 
     def test_buffers_are_float32(self) -> None:
-        assert {b.dtype for b in diffusion_buffers(cosine_betas()).values()} == {torch.float32}
+        assert {b.dtype for b in diffusion_buffers(cosine_betas(250)).values()} == {torch.float32}
 
     def test_the_posterior_of_a_noiseless_path_is_that_path(self) -> None:
         """With x_t = sqrt(alphas_cumprod_t) x_0 the mean must be the same at t - 1."""
-        b = diffusion_buffers(cosine_betas())
+        b = diffusion_buffers(cosine_betas(250))
         mean = b["posterior_mean_coef1"] + b["posterior_mean_coef2"] * b["sqrt_alphas_cumprod"]
         torch.testing.assert_close(mean, b["alphas_cumprod_prev"].sqrt(), rtol=1e-4, atol=1e-6)
 

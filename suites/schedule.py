@@ -1,4 +1,4 @@
-"""The cosine noise schedule and the coefficients that follow from it.
+"""The cosine and the linear noise schedule, and the coefficients that follow from one.
 
 Notation of the DDPM literature: beta_t is the variance of the noise added at step t,
 alpha_t = 1 - beta_t, and alphas_cumprod_t is the product of the alphas up to t.
@@ -11,9 +11,6 @@ import math
 import torch
 from torch import Tensor
 
-TIMESTEPS = 250
-"""Length of Med-DDPM's diffusion process, in steps."""
-
 OFFSET = 0.008
 """The cosine schedule's s: keeps the first betas from vanishing."""
 
@@ -24,7 +21,7 @@ SMALLEST_VARIANCE = 1e-20
 """Stands in for the posterior variance at t = 0, which is 0 and has no logarithm."""
 
 
-def cosine_betas(timesteps: int = TIMESTEPS) -> Tensor:
+def cosine_betas(timesteps: int) -> Tensor:
     """The betas [T] of the cosine schedule, float64.
 
     alphas_cumprod(x) is proportional to cos^2(pi/2 (x / (T + 1) + s) / (1 + s)), taken at T + 1
@@ -35,6 +32,16 @@ def cosine_betas(timesteps: int = TIMESTEPS) -> Tensor:
     angles = (points / (timesteps + 1) + OFFSET) / (1 + OFFSET) * (math.pi / 2)
     alphas_cumprod = torch.cos(angles) ** 2
     return (1 - alphas_cumprod[1:] / alphas_cumprod[:-1]).clamp(0, MAX_BETA)
+
+
+def linear_betas(timesteps: int) -> Tensor:
+    """The betas [T] of the linear schedule, float64: from 0.0001 to 0.02 over 1,000 steps.
+
+    Of fewer steps each adds as much more, so that the last one ends in noise as well.
+    """
+    scale = 1000 / timesteps
+    betas = torch.linspace(scale * 0.0001, scale * 0.02, timesteps, dtype=torch.float64)
+    return betas.clamp(max=MAX_BETA)
 
 
 def diffusion_buffers(betas: Tensor) -> dict[str, Tensor]:
