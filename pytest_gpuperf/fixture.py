@@ -102,12 +102,15 @@ class GpuPerf:
         reset: Callable[[], object] | None = None,
         name: str = STEP,
         workload: Mapping[str, Scalar] | None = None,
+        settings: Callable[[], Mapping[str, Scalar]] | None = None,
     ) -> Measurement:
         """Measures `step`, compares it with its baseline, and fails the test if it got worse.
 
         `reset` puts the step's state back before every execution and is not measured. `name` tells
         several measurements of one test apart. `workload` says what was run (sizes, data): a
-        baseline of another workload is not compared with.
+        baseline of another workload is not compared with. `settings` is asked after the step was
+        measured for more to save beside it; seconds, under names that end in "_s", are never
+        compared.
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
         on an inconclusive verdict, a missing baseline or missing counters as the settings say.
@@ -125,6 +128,7 @@ class GpuPerf:
             configuration=traits.configuration,
             workload=dict(workload or {}),
             metric_set=traits.metrics or self._settings.metrics,
+            settings=settings or dict,
         )
         plan = Plan(
             metrics=catalogue().selected(subject.metric_set),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -58,6 +58,8 @@ class Subject:
     configuration: str
     workload: Mapping[str, Scalar]
     metric_set: str
+    settings: Callable[[], Mapping[str, Scalar]] = dict
+    """Asked once it was measured: what the test has to add to the measurement's settings."""
 
 
 class Instrument:
@@ -213,6 +215,7 @@ class Instrument:
                     "collector": collector.name,
                     "metrics": subject.metric_set,
                     **(collected.settings or {}),
+                    **subject.settings(),
                 },
                 revision=self._revision,
                 conditions=conditions,

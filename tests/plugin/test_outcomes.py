@@ -325,6 +325,23 @@ def test_one_name_twice_is_a_usage_error(a100: Project) -> None:
     )
 
 
+def test_what_the_test_knows_only_afterwards_is_saved_too(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            calls = []
+            gpuperf.measure(
+                lambda: calls.append(1), settings=lambda: {"compile_s": 0.5 * bool(calls)}
+            )
+        """
+    )
+    a100.accept()
+    a100.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
+    (measured,) = a100.saved("run.json").measurements
+    assert measured.fingerprint.settings["compile_s"] == 0.5
+    assert measured.fingerprint.settings["metrics"] == "core"
+
+
 def test_a_fixture_may_measure(a100: Project) -> None:
     a100.tests(
         """
