@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_gpuperf import arch
+
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
     from suites.meddpm.data import Volumes
@@ -37,6 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a released checkpoint, whose `ema` entry is trained further; default: seeded weights",
     )
     group.addoption(
+        "--meddpm-configuration",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="train also under this composition of parts, for example bf16+compile+sdpa; may be "
+        "repeated",
+    )
+    group.addoption(
         "--meddpm-size",
         metavar="N",
         type=int,
@@ -50,6 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
     size = config.getoption("--meddpm-size", None)
     if size is not None and (size < 16 or size % 16):
         raise pytest.UsageError(f"--meddpm-size {size}: a multiple of 16 is needed, from 16 on")
+    asked = config.getoption("--meddpm-configuration", [])
+    if asked:
+        # Here, because it imports torch.
+        from pytest_gpuperf.errors import UsageFailure
+        from suites.meddpm.optimizations import composed
+
+        try:
+            for name in asked:
+                composed(name)
+        except UsageFailure as failure:
+            raise pytest.UsageError(f"--meddpm-configuration: {failure}") from None
 
 
 @pytest.fixture
@@ -72,12 +93,17 @@ def training_step(
     import torch
 
     from suites.meddpm.model import load_weights, med_ddpm
-    from suites.meddpm.optimizations import OPTIMIZATIONS
+    from suites.meddpm.optimizations import PAPER, composed
     from suites.meddpm.step import TrainingStep
 
     marker = request.node.get_closest_marker("optimization")
-    optimization = OPTIMIZATIONS[marker.args[0]]
+    optimization = composed(marker.args[0])
     unavailable = optimization.unavailable(gpuperf.device.arch)
+    if gpuperf.device.arch == arch.CPU and optimization.name not in PAPER:
+        unavailable = unavailable or (
+            f"{optimization.name}: what it changes is how a GPU works; a CPU counts "
+            f"{', '.join(PAPER)} only"
+        )
     if unavailable:
         pytest.skip(unavailable)
     torch.manual_seed(0)

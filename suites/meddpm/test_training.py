@@ -1,4 +1,4 @@
-"""Med-DDPM training steps under the paper's configurations (section 5)."""
+"""Med-DDPM training steps under the paper's configurations (section 5) and those beyond it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ if TYPE_CHECKING:
     from suites.meddpm.step import TrainingStep
 
 
-@pytest.mark.parametrize(
-    "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in OPTIMIZATIONS],
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test per configuration: those of the suite, and those that were asked for."""
+    if metafunc.function is not test_training_step:
+        return
+    asked = metafunc.config.getoption("--meddpm-configuration")
+    names = dict.fromkeys([*OPTIMIZATIONS, *asked])
+    metafunc.parametrize(
+        "configuration",
+        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+    )
+
+
 def test_training_step(
     gpuperf: GpuPerf,
     training_step: TrainingStep,
@@ -34,6 +42,7 @@ def test_training_step(
         training_step,
         reset=training_step.reset,
         workload={"size": size, "batch": 1, "data": volumes.source, "weights": weights},
+        settings=training_step.settings,
     )
 
 
