@@ -183,10 +183,10 @@ def layers(channels_last: bool) -> tuple[nn.Module, Tensor, Tensor]:
     made.append(nn.Sequential(GroupNorm32(64), nn.SiLU(), nn.Conv3d(64, 1, 1)))
     for parameter in made.parameters():
         nn.init.normal_(parameter, 0, 0.1)
-    x = torch.randn(2, 64, 2, 3, 2)
+    x = torch.randn(1, 64, 2, 3, 2)
     if channels_last:
         x = x.contiguous(memory_format=torch.channels_last_3d)
-    return made, x, torch.randn(2, 8)
+    return made, x, torch.randn(1, 8)
 
 
 class TestFusedNorm:
