@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_gpuperf import arch, clock, files, fingerprint, guard, timeline
+from pytest_gpuperf.collect import memory
 from pytest_gpuperf.collect.base import (
     Beginning,
     Collected,
@@ -92,7 +93,8 @@ class Instrument:
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurements of `subject`: one, or one per process of a recorded run.
 
-        Raises what the collector raises, and UsageFailure for a test that the run does not have.
+        Raises what the collector raises, UnsoundStep where memory runs out, and UsageFailure for a
+        test that the run does not have.
         """
         source = self._source
         if isinstance(source, RecordedRun):
@@ -113,7 +115,7 @@ class Instrument:
         source = self._source
         if isinstance(source, RecordedRun) or not isinstance(source, KernelCollector):
             return measurement
-        with self._alone(work.progress):
+        with self._alone(work.progress), memory.suffices():
             watch = Stopwatch()
             kernels = source.kernels(work, plan.metrics)
             seconds = watch.lap()
@@ -133,7 +135,7 @@ class Instrument:
         if not isinstance(source, TimelineCollector):
             obstacle = f"the collector {source.name} does not sample: the collector cupti does"
             return replace(measurement, timeline=timeline.absent(obstacle))
-        with files.locked(f"device {self.device.identity}"):
+        with files.locked(f"device {self.device.identity}"), memory.suffices():
             watch = Stopwatch()
             sampled = source.timeline(work)
             seconds = watch.lap()
@@ -189,12 +191,14 @@ class Instrument:
             with self._alone(work.progress):
                 for _ in range(_ATTEMPTS):
                     before = guard.read(parent=self._parent)
-                    collected = collector.collect(work, plan)
+                    with memory.suffices():
+                        collected = collector.collect(work, plan)
                     conditions = Conditions(before, guard.read(parent=self._parent))
                     if not guard.unfit(conditions):
                         break
         else:
-            collected = collector.collect(work, plan)
+            with memory.suffices():
+                collected = collector.collect(work, plan)
             conditions = None
         _check(collected, collector.name)
         return Measurement(

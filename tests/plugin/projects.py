@@ -18,14 +18,14 @@ import torch
 import yaml
 
 from pytest_gpuperf import acceptance, cli, fingerprint, fixture, ledger, recording, runs, target
-from pytest_gpuperf.collect import cpu
+from pytest_gpuperf.collect import cpu, dispatch
 from pytest_gpuperf.model import Run
 from pytest_gpuperf.report import acceptance as shown
 from tests.plugin import scripted
 
 LOADED = (
     *(filelock, np, pydantic, scipy.stats, torch, yaml),
-    *(acceptance, cpu, fingerprint, fixture, ledger, recording, shown, target),
+    *(acceptance, cpu, dispatch, fingerprint, fixture, ledger, recording, shown, target),
 )
 """Loaded before the first project runs in this process: pytester forgets the modules that are
 imported under it, and most of these cannot be imported twice."""
