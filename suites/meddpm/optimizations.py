@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from suites.precision import Float32Precision, float32_precision
+
+Precision = Literal["ieee", "tf32", "bf16"]
+"""What limits how exact a configuration is: `quality.LIMITS` has the limits."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,11 @@ class Optimization:
     """For matrix products (cuBLAS) and for convolutions (cuDNN) alike."""
     memory_format: torch.memory_format
     """Of the weights and of every batch."""
+
+    @property
+    def precision(self) -> Precision:
+        """The least exact arithmetic in it, by which its results are judged."""
+        return self.float32_precision
 
     def unavailable(self, arch: str) -> str | None:  # noqa: ARG002 - others depend on `arch`
         """Why this configuration cannot run on `arch`, or None where it can.

@@ -11,8 +11,8 @@ from suites.meddpm.optimizations import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
     from suites.claim import Claim
-    from suites.meddpm.data import Volumes
     from suites.meddpm.step import TrainingStep
 
 
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
 def test_training_step(
     gpuperf: GpuPerf,
     training_step: TrainingStep,
-    volumes: Volumes,
+    workload: dict[str, Scalar],
     configuration: str,  # noqa: ARG001 -- it names the test
-    request: pytest.FixtureRequest,
 ) -> None:
     """Forward, backward and Adam on one volume, batch 1."""
-    weights = "checkpoint" if request.config.getoption("--meddpm-weights") else "seeded"
-    size = volumes.image.shape[-1]
-    gpuperf.measure(
-        training_step,
-        reset=training_step.reset,
-        workload={"size": size, "batch": 1, "data": volumes.source, "weights": weights},
-    )
+    gpuperf.measure(training_step, reset=training_step.reset, workload=workload)
 
 
 @pytest.mark.parametrize(

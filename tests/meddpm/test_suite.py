@@ -16,7 +16,9 @@ from tests.plugin import scripted
 from tests.plugin.projects import Project, refused
 
 CHECKOUT = Path(__file__).parents[2]
-SMALL = ("suites/meddpm", "--meddpm-data=synthetic", "--meddpm-size=16")
+SMALL = ("suites/meddpm/test_training.py", "--meddpm-data=synthetic", "--meddpm-size=16")
+TRAINED = len(OPTIMIZATIONS) + len(CLAIMS)
+"""Tests of the training step and of claims about it."""
 BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb/meddpm.yaml")
 
 
@@ -123,10 +125,49 @@ def test_on_the_cpu_a_conversion_too_many_is_a_regression(checkout: Project) -> 
     )
 
 
-@pytest.mark.parametrize("size", ["17", "0"])
-def test_a_size_that_the_network_cannot_take_is_a_usage_error(size: str, checkout: Project) -> None:
-    text = refused(checkout.run_apart("suites/meddpm", f"--meddpm-size={size}"))
-    assert f"--meddpm-size {size}: a multiple of 16 is needed, from 16 on" in text
+def test_sampling_is_measured_by_the_step_and_by_the_chain(checkout: Project) -> None:
+    arguments = a100(checkout, counters={"cycles": 1e6})
+    sampling = ("suites/meddpm/test_sampling.py", "--meddpm-steps=3", "-k", "[baseline]")
+    arguments = (*(a for a in arguments if a != SMALL[0]), *sampling)
+    result = checkout.run_apart(*arguments, "--gpuperf-no-judge", "--gpuperf-run=sampled.json")
+    result.assert_outcomes(passed=2, deselected=2 * len(OPTIMIZATIONS) - 2)
+    step, chain = checkout.saved("sampled.json").measurements
+    workload = {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
+    assert (dict(step.workload), step.configuration) == (workload, "baseline")
+    assert dict(chain.workload) == {**workload, "steps": 3}
+
+
+def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project) -> None:
+    short = ("--meddpm-data=synthetic", "--meddpm-steps=2", "--meddpm-curve-steps=2", "-rs")
+    names = "(sampling or quality) and channels_last and not tf32"
+    result = checkout.run_apart("suites/meddpm", "--gpu-arch=cpu", *short, "-k", names)
+    result.assert_outcomes(passed=3, skipped=2, deselected=5 * len(OPTIMIZATIONS) - 5 + TRAINED)
+    result.stdout.fnmatch_lines(["SKIPPED [[]2[]] *needs a GPU*"])
+
+
+def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:
+    """Its numbers are there, the network's are not."""
+    a100(checkout)
+    quality = ("suites/meddpm/test_quality.py", "-k", "[baseline]", "-rs")
+    result = checkout.run_apart("-p", "scripted", *quality)
+    result.assert_outcomes(skipped=3, deselected=3 * len(OPTIMIZATIONS) - 3)
+    result.stdout.fnmatch_lines(["SKIPPED [[]3[]] *only a device computes them"])
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--meddpm-size=17", "--meddpm-size 17: a multiple of 16 is needed, from 16 on"),
+        ("--meddpm-size=0", "--meddpm-size 0: a multiple of 16 is needed, from 16 on"),
+        ("--meddpm-steps=0", "--meddpm-steps 0: the process has 1 to 250"),
+        ("--meddpm-steps=251", "--meddpm-steps 251: the process has 1 to 250"),
+        ("--meddpm-curve-steps=0", "--meddpm-curve-steps 0: at least 1 is needed"),
+    ],
+)
+def test_a_number_that_the_suite_cannot_take_is_a_usage_error(
+    flag: str, says: str, checkout: Project
+) -> None:
+    assert says in refused(checkout.run_apart("suites/meddpm", flag))
 
 
 @pytest.mark.parametrize(

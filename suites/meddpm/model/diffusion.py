@@ -38,6 +38,10 @@ class GaussianDiffusion3D(GaussianProcess):
         """The training loss, a scalar: L1 between drawn and predicted noise, at random steps."""
         t = torch.randint(0, self.timesteps, (x_0.shape[0],), device=x_0.device)
         noise = torch.randn_like(x_0)
+        return self.loss(x_0, condition, t, noise)
+
+    def loss(self, x_0: Tensor, condition: Tensor, t: Tensor, noise: Tensor) -> Tensor:
+        """The training loss at the time steps `t` [B], with this `noise` of the volume's shape."""
         x_t = self.q_sample(x_0, t, noise)
         return functional.l1_loss(self.predict_noise(x_t, t, condition), noise)
 
