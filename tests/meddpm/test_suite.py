@@ -151,7 +151,7 @@ def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:
     quality = ("suites/meddpm/test_quality.py", "-k", "[baseline]", "-rs")
     result = checkout.run_apart("-p", "scripted", *quality)
     result.assert_outcomes(skipped=3, deselected=3 * len(OPTIMIZATIONS) - 3)
-    result.stdout.fnmatch_lines(["SKIPPED [[]3[]] *only a device computes them"])
+    result.stdout.fnmatch_lines(["SKIPPED*only a device computes them"])
 
 
 @pytest.mark.parametrize(
