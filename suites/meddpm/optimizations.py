@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from suites.precision import Float32Precision, float32_precision
 
 Precision = Literal["ieee", "tf32", "bf16"]
-"""What limits how exact a configuration is: `quality.LIMITS` has the limits."""
+"""What limits how exact a configuration is: `limits.LIMITS` has the limits."""
 
 
 @dataclass(frozen=True)
