@@ -39,3 +39,10 @@ class CountersUnavailable(GpuperfError):
 
 class MeasurementError(GpuperfError):
     """The step was run but could not be measured as asked (nested phases, changing phases, ...)."""
+
+
+class UnsoundStep(MeasurementError):
+    """The step itself is not fit to be compared, and the test fails with this reason alone.
+
+    Its loss is no number, it does other work after every reset, or memory does not hold it.
+    """

@@ -16,6 +16,7 @@ from pytest_gpuperf.errors import (
     CountersUnavailable,
     GpuperfError,
     MeasurementError,
+    UnsoundStep,
     UsageFailure,
 )
 from pytest_gpuperf.judge import expectation
@@ -36,7 +37,7 @@ from pytest_gpuperf.model import (
 from pytest_gpuperf.options import Settings, selection
 from pytest_gpuperf.report import expectations, messages
 from pytest_gpuperf.report.advice import Session
-from pytest_gpuperf.traits import TestTraits, check_count, checked
+from pytest_gpuperf.traits import TestTraits, allowed_distance, check_count, checked
 
 
 @dataclass
@@ -112,6 +113,8 @@ class GpuPerf:
         name: str = STEP,
         workload: Mapping[str, Scalar] | None = None,
         repetitions: int | None = None,
+        reproducible: float | bool | None = None,
+        settings: Callable[[], Mapping[str, Scalar]] | None = None,
     ) -> Measurement:
         """Measures `step`, compares it with its baseline, and fails the test if it got worse.
 
@@ -119,12 +122,21 @@ class GpuPerf:
         several measurements of one test apart. `workload` says what was run (sizes, data): a
         baseline of another workload is not compared with. `repetitions` is how often it is timed;
         given here or in the marker, best, worst and mean wall time are reported by themselves.
+        `settings` is asked after the step was measured for more to save beside it; seconds, under
+        names that end in "_s", are never compared.
+
+        `step` may return its loss, a float or a tensor: where it is NaN or infinite, or differs by
+        more than `reproducible` between two executions after `reset`, the test fails before
+        anything is counted. `reproducible` is relative (default 0.001), 0 asks for the same bits,
+        False for nothing; without it the marker's keyword applies.
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
-        on an inconclusive verdict, a missing baseline or missing counters as the settings say.
-        Raises UsageFailure for a name that the test has used, and for text that no file can hold.
+        on an inconclusive verdict, a missing baseline or missing counters as the settings say; and
+        where the step runs out of memory. Raises UsageFailure for a name that the test has used,
+        and for text that no file can hold.
         """
         traits = self._traits
+        allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
         if any(name == m.name for other in self._records.judged for m in other.measurements):
             raise UsageFailure(
                 f'{traits.nodeid} measures "{name}" twice: give each measurement of a test a name '
@@ -137,6 +149,7 @@ class GpuPerf:
             configuration=traits.configuration,
             workload=dict(workload or {}),
             metric_set=traits.metrics or self._settings.metrics,
+            settings=settings or dict,
         )
         _check_text(subject)
         plan = self._plan(subject.metric_set, repetitions)
@@ -148,28 +161,14 @@ class GpuPerf:
             name,
             self._display,
             self._components,
+            reproducible=allowed,
         )
         with self._display.of(_title(subject)):
             try:
-                measurements = self._instrument.measure(subject, work, plan)
-            except CountersUnavailable as error:
+                judged = self._judged(subject, work, plan)
+            except (CountersUnavailable, UnsoundStep) as error:
                 pytest.fail(f"gpuperf: {error}", pytrace=False)
-            judged = (
-                self._judging.settle(traits, measurements)
-                if self._settings.judge
-                else Judged(measurements, ())
-            )
-            if self._wants_kernels(judged):
-                first, *others = judged.measurements
-                first = self._instrument.with_kernels(first, work, plan)
-                judged = replace(judged, measurements=(first, *others))
-            if self._settings.timeline == "always":
-                first, *others = judged.measurements
-                first = self._instrument.with_timeline(first, work)
-                judged = replace(judged, measurements=(first, *others))
-            judged = blaming.blamed(judged, self._settings, self.device)
-            if self._settings.protocol == PAPER_WINDOW:
-                judged = self._with_window(judged, work)
+        measurements = judged.measurements
         self._records.judged.append(judged)
         self._config.hook.pytest_gpuperf_judged(
             config=self._config, measurement=measurements[0], verdicts=judged.verdicts
@@ -265,6 +264,26 @@ class GpuPerf:
         if fails(found, self._settings):
             pytest.fail(expectations.failure(found, self.device), pytrace=False)
         return found
+
+    def _judged(self, subject: Subject, work: Work, plan: Plan) -> Judged:
+        """What is measured of `subject`, all that the settings ask for, and said of it."""
+        measurements = self._instrument.measure(subject, work, plan)
+        judged = (
+            self._judging.settle(self._traits, measurements)
+            if self._settings.judge
+            else Judged(measurements, ())
+        )
+        if self._wants_kernels(judged):
+            first, *others = judged.measurements
+            first = self._instrument.with_kernels(first, work, plan)
+            judged = replace(judged, measurements=(first, *others))
+        if self._settings.timeline == "always":
+            first, *others = judged.measurements
+            first = self._instrument.with_timeline(first, work)
+            judged = replace(judged, measurements=(first, *others))
+        judged = blaming.blamed(judged, self._settings, self.device)
+        windowed = self._settings.protocol == PAPER_WINDOW
+        return self._with_window(judged, work) if windowed else judged
 
     def _with_window(self, judged: Judged, work: Work) -> Judged:
         """The same with the paper's window, or a note of why it could not be counted."""

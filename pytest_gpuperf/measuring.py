@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pytest_gpuperf import arch, clock, files, fingerprint, guard, timeline
+from pytest_gpuperf.collect import memory
 from pytest_gpuperf.collect.base import (
     Beginning,
     Collected,
@@ -60,6 +61,8 @@ class Subject:
     configuration: str
     workload: Mapping[str, Scalar]
     metric_set: str
+    settings: Callable[[], Mapping[str, Scalar]] = dict
+    """Asked once it was measured: what the test has to add to the measurement's settings."""
 
 
 class Instrument:
@@ -94,7 +97,8 @@ class Instrument:
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurements of `subject`: one, or one per process of a recorded run.
 
-        Raises what the collector raises, and UsageFailure for a test that the run does not have.
+        Raises what the collector raises, UnsoundStep where memory runs out, and UsageFailure for a
+        test that the run does not have.
         """
         source = self._source
         if isinstance(source, RecordedRun):
@@ -115,7 +119,7 @@ class Instrument:
         source = self._source
         if isinstance(source, RecordedRun) or not isinstance(source, KernelCollector):
             return measurement
-        with self._alone(work.progress):
+        with self._alone(work.progress), memory.suffices():
             watch = Stopwatch()
             kernels = source.kernels(work, plan.metrics)
             seconds = watch.lap()
@@ -135,7 +139,7 @@ class Instrument:
         if not isinstance(source, TimelineCollector):
             obstacle = f"the collector {source.name} does not sample: the collector cupti does"
             return replace(measurement, timeline=timeline.absent(obstacle))
-        with files.locked(f"device {self.device.identity}"):
+        with files.locked(f"device {self.device.identity}"), memory.suffices():
             watch = Stopwatch()
             sampled = source.timeline(work)
             seconds = watch.lap()
@@ -191,12 +195,14 @@ class Instrument:
             with self._alone(work.progress):
                 for _ in range(_ATTEMPTS):
                     before = guard.read(parent=self._parent)
-                    collected = collector.collect(work, plan)
+                    with memory.suffices():
+                        collected = collector.collect(work, plan)
                     conditions = Conditions(before, guard.read(parent=self._parent))
                     if not guard.unfit(conditions):
                         break
         else:
-            collected = collector.collect(work, plan)
+            with memory.suffices():
+                collected = collector.collect(work, plan)
             conditions = None
         _check(collected, collector.name)
         samples = collected.samples
@@ -218,6 +224,7 @@ class Instrument:
                     "collector": collector.name,
                     "metrics": subject.metric_set,
                     **(collected.settings or {}),
+                    **subject.settings(),
                 },
                 revision=self._revision,
                 conditions=conditions,

@@ -41,8 +41,8 @@ _ERRAND: pytest.StashKey[Errand | None] = pytest.StashKey()
 _MARKERS = (
     "gpu: needs a GPU; skipped, with the reason, where there is none",
     'gpu_arch(*names): only on these architectures: "sm80" alone, "sm80+" from there on',
-    "gpuperf(metrics=, tolerance=, rounds=, repetitions=, limit=): how the test's step is measured "
-    "and judged",
+    "gpuperf(metrics=, tolerance=, rounds=, repetitions=, limit=, reproducible=): how the test's "
+    "step is measured and judged",
     "optimization(name): the configuration that the test measures, for reports",
 )
 

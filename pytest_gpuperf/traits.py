@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_gpuperf.collect.base import REPRODUCIBLE
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.limit import parse_limit
 from pytest_gpuperf.judge.tolerance import parse
@@ -26,11 +27,13 @@ class TestTraits:
     repetitions: int | None = None
     limit: Mapping[str, object] = field(default_factory=dict)
     """As written, by metric; `judge/limit.py` reads it."""
+    reproducible: float | bool = True
+    """How far the losses of two executions may be apart; True: `REPRODUCIBLE`, False: any."""
 
 
 def checked(options: Mapping[str, object]) -> dict[str, object]:
     """The keywords of the marker gpuperf, as those of TestTraits. Raises UsageFailure."""
-    known = ("metrics", "tolerance", "rounds", "repetitions", "limit")
+    known = ("metrics", "tolerance", "rounds", "repetitions", "limit", "reproducible")
     for key in options:
         if key not in known:
             raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
@@ -53,6 +56,8 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
         if name not in catalogue().metrics:
             raise UsageFailure(f'limit for "{name}": no such metric (docs/metrics.md)')
         parse_limit(written, catalogue().metrics[name])
+    if "reproducible" in options:
+        allowed_distance(options["reproducible"])
     return dict(options)
 
 
@@ -60,6 +65,22 @@ def check_count(name: str, number: object) -> None:
     """Raises UsageFailure for what is neither None nor a whole number from 1 on."""
     if number is not None and (type(number) is not int or number < 1):
         raise UsageFailure(f"{name}={number!r}: a whole number from 1 on is needed")
+
+
+def allowed_distance(written: object) -> float | None:
+    """How far two losses may be apart, relative to each other; None for any distance.
+
+    `written` is True (the default distance), False (any), or the distance: 0 for the same bits.
+    Raises UsageFailure.
+    """
+    if isinstance(written, bool):
+        return REPRODUCIBLE if written else None
+    if isinstance(written, (int, float)) and 0 <= written < 1:
+        return float(written)
+    raise UsageFailure(
+        f"reproducible={written!r}: write how far the losses of two executions may be apart, "
+        "relative to each other, from 0 to below 1 (0.001 is 0.1 %), or False not to compare them"
+    )
 
 
 def _check_metrics(wanted: object) -> None:

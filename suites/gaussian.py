@@ -82,7 +82,12 @@ class GaussianProcess(nn.Module):
         device from its global generator.
         """
         t = torch.randint(0, self.timesteps, (x_0.shape[0],), device=x_0.device)
-        noise = torch.randn_like(x_0)
+        return self.loss_at(x_0, t, torch.randn_like(x_0), predicted)
+
+    def loss_at(
+        self, x_0: Tensor, t: Tensor, noise: Tensor, predicted: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """The same at the time steps `t` [B], with this `noise` of the image's shape."""
         return functional.l1_loss(predicted(self.q_sample(x_0, t, noise), t), noise)
 
     def extract(self, values: Tensor, t: Tensor, images: Tensor) -> Tensor:

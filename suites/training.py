@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pytest_gpuperf.model import Scalar
+from suites.graph import StepGraph
+
 Phase = Callable[[str], AbstractContextManager[None]]
 """Marks a named part of the step: `with phase("forward"): ...`."""
+
+
+def _unmarked(name: str) -> AbstractContextManager[None]:  # noqa: ARG001 -- as a Phase has it
+    return nullcontext()
 
 
 class ModelTraining:
@@ -22,7 +31,7 @@ class ModelTraining:
 
     Construction launches the kernels that a training script launches before its first step, and no
     others: a process that runs one step and never resets it can be watched from its start, as the
-    paper's window does.
+    paper's window does. Whatever is compiled or captured is so in the first call.
     """
 
     def __init__(
@@ -32,13 +41,25 @@ class ModelTraining:
         learning_rate: float,
         phase: Phase,
         device: torch.device | str,
+        *,
+        adam: Mapping[str, Any] | None = None,
+        captured: bool = False,
     ) -> None:
-        """`loss` runs the model, which is on `device`, and returns a scalar."""
+        """`loss` runs the model, which is on `device`, and returns a scalar.
+
+        `adam` are more arguments of torch's Adam. A `captured` step is one CUDA graph, which has
+        no phases; it needs a GPU and `adam={"capturable": True}`.
+        """
         self.device = torch.device(device)
-        self.phase = phase
-        self.adam = torch.optim.Adam(model.parameters(), lr=learning_rate)
+        # While it is captured nothing runs, and afterwards its parts cannot be told apart.
+        self.phase = _unmarked if captured else phase
+        self.adam = torch.optim.Adam(model.parameters(), lr=learning_rate, **(adam or {}))
+        self.first_call_s: float | None = None
+        """Seconds until the first call returned: with what was compiled or captured in it."""
         self._model = model
         self._loss = loss
+        self._captured = captured
+        self._graph: StepGraph | None = None
         self._weights = [weight.detach().clone() for weight in model.parameters()]
         self._cpu_generator = torch.get_rng_state()
         self._device_generator = (
@@ -47,6 +68,25 @@ class ModelTraining:
 
     def __call__(self) -> Tensor:
         """One step. Returns the loss: a scalar on the device, detached."""
+        if self.first_call_s is not None:
+            return self._called()
+        begun = time.perf_counter()
+        loss = self._called()
+        self.first_call_s = round(time.perf_counter() - begun, 3)
+        return loss
+
+    def settings(self) -> dict[str, Scalar]:
+        """What belongs to a measurement of it, after the fact: the seconds of the first call."""
+        return {} if self.first_call_s is None else {"first_call_s": self.first_call_s}
+
+    def _called(self) -> Tensor:
+        if not self._captured:
+            return self._step()
+        if self._graph is None:
+            self._graph = StepGraph(self._step, self.reset)
+        return self._graph()
+
+    def _step(self) -> Tensor:
         with self.phase("forward"):
             loss = self._loss()
         with self.phase("backward"):

@@ -166,6 +166,14 @@ def no_reset() -> None:
     """For a step whose every repetition does the same work anyway."""
 
 
+REPRODUCIBLE = 1e-3
+"""The relative difference that is allowed between the losses of two executions after a reset.
+
+Sums in another order (atomics) move a float32 loss by 1e-7 to 1e-5 of itself, a bfloat16 one by up
+to 1e-4; a random generator that is not reset moves it by percents.
+"""
+
+
 @dataclass(frozen=True)
 class Work:
     """The callable to measure. `reset` is called before every repetition and is never measured."""
@@ -180,6 +188,8 @@ class Work:
     progress: Progress = SILENT
     """Told how far a collector has come."""
     components: Components = field(default_factory=Components)
+    reproducible: float | None = REPRODUCIBLE
+    """How far the losses of two executions after `reset` may be apart, relative; None: any."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +207,8 @@ class Plan:
     repetitions: int = 3
     """Unprofiled repetitions, for the times."""
     warmup: int = 2
-    """First executions, discarded: lazy loading, allocation, algorithm choice."""
+    """First executions, discarded: lazy loading, allocation, algorithm choice. Two of them show
+    whether the step's loss is a number, and the same after every reset (`loss.py`)."""
     activity: tuple[Metric, ...] = ()
     """Metrics from traces that were asked for. With any of them, components are measured."""
     extremes: bool = False

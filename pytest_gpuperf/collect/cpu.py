@@ -18,6 +18,7 @@ from pytest_gpuperf.arch import portable_device
 from pytest_gpuperf.collect import perf_events
 from pytest_gpuperf.collect.base import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.collect.components import HostTimes, checked
+from pytest_gpuperf.collect.loss import Losses
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.fingerprint import cpu_model
 from pytest_gpuperf.model import STEP, Device, Unsupported
@@ -57,17 +58,19 @@ class CpuCollector:
         """Warms up, times, reads CPU counters and counts, each in executions of its own.
 
         Raises MeasurementError if the step's phases or components differ from one execution to the
-        next, and whatever the step raises.
+        next, UnsoundStep for a loss that is no number or not reproduced, and whatever the step
+        raises.
         """
         import torch
 
         started = time.perf_counter()
         rounds = max(1, min(plan.rounds, _COUNTED_ROUNDS))
         after = plan.repetitions
+        losses = Losses(work)
         # At least once: the first execution makes gradients and optimizer state.
         for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + 2 * after):
             work.reset()
-            work.step()
+            losses.add(work.step())
         series: _Series = {}
         _count(work, rounds, series, 2 * after)
         timed = each(work.progress, "timing", plan.repetitions, after)
@@ -90,6 +93,7 @@ class CpuCollector:
             samples_of(series),
             unsupported,
             {
+                **losses.settings(),
                 "threads": torch.get_num_threads(),
                 "counted_rounds": rounds,
                 "cost_s": round(time.perf_counter() - started, 3),

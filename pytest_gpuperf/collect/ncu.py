@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.base import Collected, Plan, Work, samples_of
 from pytest_gpuperf.collect.cupti.timing import CudaTimer, DeviceTimer
 from pytest_gpuperf.collect.errand import Errand, Rerun
 from pytest_gpuperf.collect.execution import Stopwatch, garbage_kept, times, warm_up
+from pytest_gpuperf.collect.memory import CudaMemory, DeviceMemory
 from pytest_gpuperf.collect.ncu_command import Control
 from pytest_gpuperf.collect.ncu_report import Report
 from pytest_gpuperf.collect.totals import WARPS_ACTIVE
@@ -56,12 +57,19 @@ class NcuCollector:
     torch_device = "cuda"
 
     def __init__(
-        self, device: Device, control: Control, rerun: Rerun, *, timer: DeviceTimer | None = None
+        self,
+        device: Device,
+        control: Control,
+        rerun: Rerun,
+        *,
+        timer: DeviceTimer | None = None,
+        memory: DeviceMemory | None = None,
     ) -> None:
         self._device = device
         self._control = control
         self._rerun = rerun
         self._timer = timer or CudaTimer()
+        self._memory = memory or CudaMemory()
         self._kernels: dict[tuple[str, str], KernelTable] = {}
 
     def device(self) -> Device:
@@ -85,10 +93,10 @@ class NcuCollector:
         unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
         """
         watch = Stopwatch()
-        warm_up(work, plan, self._timer)
+        warmed_up = warm_up(work, plan, self._timer)
         warmup_s = watch.lap()
         with garbage_kept():
-            series = times(work, plan, self._timer)
+            series = times(work, plan, self._timer, self._memory)
         times_s = watch.lap()
         try:
             profiled = self._profile(work, plan.metrics)
@@ -98,6 +106,7 @@ class NcuCollector:
             profiled = _Profiled((), unsupported)
         untraced = tuple(Unsupported(metric.name, _UNTRACED) for metric in plan.activity)
         settings: dict[str, Scalar] = {
+            **warmed_up.settings,
             "replay": self._control.replay,
             "clock_control": self._control.clocks,
             "cache_control": self._control.caches,

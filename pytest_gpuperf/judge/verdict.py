@@ -38,6 +38,8 @@ protection against two slow ones."""
 ABSENT = "absent"
 """The reason code of a metric that the catalogue does not know of the architecture: it is nobody's
 fault."""
+NEW_METRIC = "new-metric"
+"""The reason code of a gated metric that the baseline lacks, though it has others."""
 OTHER_GPU = (
     "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
     "wider by that"
@@ -74,14 +76,19 @@ def judge(
 
     `measurements` are of the same test, one per process; one look, at as many as there are. Only
     gated metrics of the whole step may fail a test; the rest is `reported`. A gated metric that the
-    baseline has and the measurement has not is `unsupported`. `tolerances` are those that somebody
-    wrote, by metric.
+    baseline has and the measurement has not is `unsupported`. One that the baseline lacks, beside
+    others that it has, is `reported` with the reason "new-metric": it came with a newer release of
+    ours, and nobody's baselines are void for that. `tolerances` are those that somebody wrote, by
+    metric.
     """
     first = measurements[0]
     processes = len({measurement.process for measurement in measurements})
     measured = samples_by_phase(measurements)
     family = sum(metrics[name].gated for name in measured.get(STEP, {}))
     known = reference.samples or {}
+    comparable = any(
+        metrics[name].gated for name in known.get(STEP, {}) if name in measured.get(STEP, {})
+    )
     units = _units(measurements, reference)
     verdicts: list[Verdict] = []
     for phase, series in measured.items():
@@ -112,6 +119,9 @@ def judge(
                 if gated:
                     outcome, reason = decide(metric.direction, look, allowed[name], family)
                     verdict = replace(verdict, outcome=outcome, reason=reason)
+            elif gated and comparable:
+                detail = f"the baseline has no {name} for this test: accept a run that has it"
+                verdict = replace(verdict, reason=NEW_METRIC, detail=detail)
             elif gated:
                 verdict = replace(
                     verdict,

@@ -8,15 +8,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_gpuperf import arch
+
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
     from suites.meddpm.data import Volumes
+    from suites.meddpm.model import GaussianDiffusion3D
+    from suites.meddpm.optimizations import Optimization
     from suites.meddpm.step import TrainingStep
 
 SIZE_ON_A_GPU = 128
 """The paper's input: 128 x 128 x 128 (section 3)."""
 SIZE_ON_A_CPU = 32
 """The same network on a volume that a CPU trains in seconds."""
+CHAIN_STEPS = 25
+"""Of the 250 steps of sampling: enough for what a chain costs to show, a tenth of the time."""
+CURVE_STEPS_ON_A_GPU = 200
+CURVE_STEPS_ON_A_CPU = 10
+TIMESTEPS = 250  # model/diffusion.py, which is not imported before a test needs it
 NETWORK_SIZE = 128
 """The published network of this image size, whatever the volume's: it is fully convolutional."""
 
@@ -37,11 +47,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a released checkpoint, whose `ema` entry is trained further; default: seeded weights",
     )
     group.addoption(
+        "--meddpm-configuration",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="train also under this composition of parts, for example bf16+compile+sdpa; may be "
+        "repeated",
+    )
+    group.addoption(
         "--meddpm-size",
         metavar="N",
         type=int,
         help=f"edge of the volume, a multiple of 16; default: {SIZE_ON_A_GPU} on a GPU, "
         f"{SIZE_ON_A_CPU} without one",
+    )
+    group.addoption(
+        "--meddpm-steps",
+        metavar="N",
+        type=int,
+        default=CHAIN_STEPS,
+        help="steps of a sampling chain, of the process's 250; default: %(default)s",
+    )
+    group.addoption(
+        "--meddpm-curve-steps",
+        metavar="N",
+        type=int,
+        help="training steps whose losses are compared with the baseline's; default: "
+        f"{CURVE_STEPS_ON_A_GPU} on a GPU, {CURVE_STEPS_ON_A_CPU} without one",
     )
 
 
@@ -50,6 +82,23 @@ def pytest_configure(config: pytest.Config) -> None:
     size = config.getoption("--meddpm-size", None)
     if size is not None and (size < 16 or size % 16):
         raise pytest.UsageError(f"--meddpm-size {size}: a multiple of 16 is needed, from 16 on")
+    steps = config.getoption("--meddpm-steps", CHAIN_STEPS)
+    if not 1 <= steps <= TIMESTEPS:
+        raise pytest.UsageError(f"--meddpm-steps {steps}: the process has 1 to {TIMESTEPS}")
+    curve = config.getoption("--meddpm-curve-steps", None)
+    if curve is not None and curve < 1:
+        raise pytest.UsageError(f"--meddpm-curve-steps {curve}: at least 1 is needed")
+    asked = config.getoption("--meddpm-configuration", [])
+    if asked:
+        # Here, because it imports torch.
+        from pytest_gpuperf.errors import UsageFailure
+        from suites.meddpm.optimizations import composed
+
+        try:
+            for name in asked:
+                composed(name)
+        except UsageFailure as failure:
+            raise pytest.UsageError(f"--meddpm-configuration: {failure}") from None
 
 
 @pytest.fixture
@@ -65,21 +114,33 @@ def volumes(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Volumes:
 
 
 @pytest.fixture
-def training_step(
-    request: pytest.FixtureRequest, gpuperf: GpuPerf, volumes: Volumes
-) -> Iterator[TrainingStep]:
-    """One training step under the optimization that the test's marker names."""
+def optimization(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Optimization:
+    """The configuration that the test's marker names; skips the test where it cannot run."""
+    from suites.meddpm.optimizations import composed
+
+    marker = request.node.get_closest_marker("optimization")
+    found = composed(marker.args[0])
+    unavailable = found.unavailable(gpuperf.device.arch)
+    if unavailable:
+        pytest.skip(unavailable)
+    return found
+
+
+@pytest.fixture
+def optimized(
+    request: pytest.FixtureRequest, gpuperf: GpuPerf, optimization: Optimization
+) -> Iterator[GaussianDiffusion3D]:
+    """The network and its diffusion process, with the optimization applied."""
     import torch
 
     from suites.meddpm.model import load_weights, med_ddpm
-    from suites.meddpm.optimizations import OPTIMIZATIONS
-    from suites.meddpm.step import TrainingStep
+    from suites.meddpm.optimizations import PAPER
 
-    marker = request.node.get_closest_marker("optimization")
-    optimization = OPTIMIZATIONS[marker.args[0]]
-    unavailable = optimization.unavailable(gpuperf.device.arch)
-    if unavailable:
-        pytest.skip(unavailable)
+    if gpuperf.device.arch == arch.CPU and optimization.name not in PAPER:
+        pytest.skip(
+            f"{optimization.name}: what it changes is how a GPU works; a CPU counts "
+            f"{', '.join(PAPER)} only"
+        )
     torch.manual_seed(0)
     diffusion = med_ddpm(NETWORK_SIZE)
     weights = request.config.getoption("--meddpm-weights")
@@ -87,8 +148,29 @@ def training_step(
         load_weights(diffusion, Path(weights))
     diffusion.to(gpuperf.torch_device)
     with optimization.applied(diffusion):
-        yield TrainingStep(diffusion, volumes, optimization, gpuperf.phase, gpuperf.torch_device)
+        yield diffusion
     # The next configuration needs the memory that this one's allocator still holds.
     del diffusion
     if gpuperf.torch_device == "cuda":
         torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def training_step(
+    gpuperf: GpuPerf,
+    volumes: Volumes,
+    optimized: GaussianDiffusion3D,
+    optimization: Optimization,
+) -> TrainingStep:
+    """One training step under the optimization that the test's marker names."""
+    from suites.meddpm.step import TrainingStep
+
+    return TrainingStep(optimized, volumes, optimization, gpuperf.phase, gpuperf.torch_device)
+
+
+@pytest.fixture
+def workload(request: pytest.FixtureRequest, volumes: Volumes) -> dict[str, Scalar]:
+    """What is run, for the measurement: baselines of another size or data do not apply."""
+    weights = "checkpoint" if request.config.getoption("--meddpm-weights") else "seeded"
+    size = volumes.image.shape[-1]
+    return {"size": size, "batch": 1, "data": volumes.source, "weights": weights}

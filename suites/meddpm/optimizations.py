@@ -1,19 +1,34 @@
-"""The four configurations of the paper's Med-DDPM experiments, as context managers.
+"""The configurations of the training step: the paper's four, and those beyond it.
 
-Each is composed of two independent parts: how float32 multiplications are rounded on the tensor
-cores, and in which order a volume's elements lie in memory.
+A configuration is a composition of independent parts (`parts/`). Names compose:
+`tf32+channels_last+fused_norm` has these three, and what no part decides is as in the baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from suites.precision import Float32Precision, float32_precision
+from pytest_gpuperf.errors import UsageFailure
+from suites.meddpm.parts import PARTS, Part
+from suites.precision import Float32Precision
+
+BASELINE = "baseline"
+"""No part at all."""
+
+_ALONE = {
+    "float32_precision": PARTS["ieee"],
+    "memory_format": PARTS["contiguous"],
+}
+"""What only one part of a configuration may decide, and the part that does where none was named."""
+
+Precision = Literal["ieee", "tf32", "bf16"]
+"""What limits how exact a configuration is: `limits.LIMITS` has the limits."""
 
 
 @dataclass(frozen=True)
@@ -22,32 +37,54 @@ class Optimization:
 
     name: str
     summary: str
-    float32_precision: Float32Precision
-    """For matrix products (cuBLAS) and for convolutions (cuDNN) alike."""
-    memory_format: torch.memory_format
-    """Of the weights and of every batch."""
+    parts: tuple[Part, ...]
 
-    def unavailable(self, arch: str) -> str | None:  # noqa: ARG002 - others depend on `arch`
+    @property
+    def float32_precision(self) -> Float32Precision:
+        """For matrix products (cuBLAS) and for convolutions (cuDNN) alike."""
+        (precision,) = (p.float32_precision for p in self.parts if p.float32_precision)
+        return precision
+
+    @property
+    def precision(self) -> Precision:
+        """The least exact arithmetic in it, by which its results are judged."""
+        return "bf16" if any(part.name == "bf16" for part in self.parts) else self.float32_precision
+
+    @property
+    def memory_format(self) -> torch.memory_format:
+        """Of the weights and of every batch."""
+        (memory_format,) = (p.memory_format for p in self.parts if p.memory_format)
+        return memory_format
+
+    @property
+    def adam(self) -> dict[str, bool]:
+        """Arguments of torch's Adam beside the learning rate."""
+        return {name: value for part in self.parts for name, value in part.adam.items()}
+
+    @property
+    def captured(self) -> bool:
+        """Whether the step is one CUDA graph."""
+        return any(part.captured for part in self.parts)
+
+    def unavailable(self, arch: str) -> str | None:
         """Why this configuration cannot run on `arch`, or None where it can.
 
-        All four run everywhere. Before sm80, and on a CPU, there is no TF32 and the tf32
+        The paper's four run everywhere. Before sm80, and on a CPU, there is no TF32 and the tf32
         configurations do what their counterparts do; the paper reports them on sm70, unchanged.
         """
-        return None
+        return next(filter(None, (part.unavailable(arch) for part in self.parts)), None)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Sets the precision and converts `model`, once.
+        """Sets what its parts set and changes `model`, once.
 
-        torch's global state is as it was afterwards, also when the block raises, and the
-        model's weights are contiguous again.
+        torch's global state and the model's classes are as they were afterwards, also when the
+        block raises, and the model's weights are contiguous again.
         """
-        with float32_precision(self.float32_precision):
-            _convert(model, self.memory_format)
-            try:
-                yield
-            finally:
-                _convert(model, torch.contiguous_format)
+        with ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(part.applied(model))
+            yield
 
     def prepare(self, batch: Tensor) -> Tensor:
         """`batch` [B, C, D, H, W] in this configuration's memory layout.
@@ -58,38 +95,68 @@ class Optimization:
         return batch.contiguous(memory_format=self.memory_format)
 
 
-def _convert(model: nn.Module, memory_format: torch.memory_format) -> None:
-    """Lays out the model's 5-dimensional parameters in `memory_format`, in place."""
-    model.to(memory_format=memory_format)  # type: ignore[call-overload]
+def composed(name: str) -> Optimization:
+    """The configuration of this name: parts with "+" between them, in any order.
+
+    Raises UsageFailure for an unknown part, for one named twice, and for parts that contradict
+    each other.
+    """
+    if name in OPTIMIZATIONS:
+        return OPTIMIZATIONS[name]
+    return _composition(name, name.split("+"))
 
 
-OPTIMIZATIONS: dict[str, Optimization] = {
-    optimization.name: optimization
-    for optimization in (
-        Optimization(
-            "baseline",
-            "float32 throughout, TF32 off",
-            "ieee",
-            torch.contiguous_format,
-        ),
-        Optimization(
-            "tf32",
-            "TF32 in matrix products and convolutions",
-            "tf32",
-            torch.contiguous_format,
-        ),
-        Optimization(
-            "channels_last",
-            "channels innermost in memory, TF32 off",
-            "ieee",
-            torch.channels_last_3d,
-        ),
-        Optimization(
-            "tf32_channels_last",
-            "TF32, and channels innermost in memory",
-            "tf32",
-            torch.channels_last_3d,
-        ),
+def _composition(name: str, parts: Iterable[str], summary: str = "") -> Optimization:
+    wanted = list(parts)
+    for part in wanted:
+        if part not in PARTS:
+            raise UsageFailure(
+                f'configuration "{name}": there is no part "{part}". There are {", ".join(PARTS)}; '
+                f"as a whole name also {', '.join(OPTIMIZATIONS)}"
+            )
+        if wanted.count(part) > 1:
+            raise UsageFailure(f'configuration "{name}": names {part} twice')
+    chosen = {part.name: part for part in PARTS.values() if part.name in wanted}
+    for decided, usual in _ALONE.items():
+        deciding = [part.name for part in chosen.values() if getattr(part, decided)]
+        if len(deciding) > 1:
+            raise UsageFailure(
+                f'configuration "{name}": {" and ".join(deciding)} contradict each other: each '
+                f"decides the {decided.replace('_', ' ')}. Leave one out"
+            )
+        if not deciding:
+            chosen[usual.name] = usual
+    return Optimization(
+        name,
+        summary or " ".join(PARTS[part].summary for part in PARTS if part in wanted),
+        tuple(part for part in PARTS.values() if part.name in chosen),
     )
-}
-"""The paper's Baseline, OPT1, OPT2 and OPT12 (section 5), by our names."""
+
+
+BEST = "bf16+channels_last+fused_norm+padded_channels+sdpa+fused_adam+compile+cuda_graph"
+"""Meant to be the fastest composition that keeps the quality of the samples."""
+
+OPTIMIZATIONS: dict[str, Optimization] = {}
+"""By name: the paper's Baseline, OPT1, OPT2 and OPT12 (section 5), then those beyond it."""
+
+PAPER = (BASELINE, "tf32", "channels_last", "tf32_channels_last")
+"""The paper's four: what a CPU's portable baselines are of."""
+
+for _name, _parts, _summary in (
+    (BASELINE, "", "float32 throughout, TF32 off"),
+    ("tf32", "tf32", "TF32 in matrix products and convolutions"),
+    ("channels_last", "channels_last", "channels innermost in memory, TF32 off"),
+    ("tf32_channels_last", "tf32+channels_last", "TF32, and channels innermost in memory"),
+    ("bf16", "bf16", ""),
+    ("compile", "compile", ""),
+    ("bf16_compile", "bf16+compile", ""),
+    ("cuda_graph", "cuda_graph", ""),
+    ("fused_norm", "fused_norm", ""),
+    ("padded_channels", "padded_channels", ""),
+    ("sdpa", "sdpa", ""),
+    ("fused_adam", "fused_adam", ""),
+    ("tf32+channels_last+fused_norm", "tf32+channels_last+fused_norm", ""),
+    ("bf16+channels_last+fused_norm", "bf16+channels_last+fused_norm", ""),
+    ("best", BEST, ""),
+):
+    OPTIMIZATIONS[_name] = _composition(_name, filter(None, _parts.split("+")), _summary)

@@ -15,7 +15,7 @@ LEARNING_RATE = 1e-5
 
 
 class TrainingStep(ModelTraining):
-    """A training step on one volume, batch 1, in float32: forward, backward, optimizer.
+    """A training step on one volume, batch 1: forward, backward, optimizer.
 
     Use it inside `optimization.applied(diffusion)`, which converts the weights.
     """
@@ -32,7 +32,15 @@ class TrainingStep(ModelTraining):
         self.optimization = optimization
         self.image = volumes.image.to(device)
         self.mask = volumes.mask.to(device)
-        super().__init__(self.diffusion, self._forward, LEARNING_RATE, phase, device)
+        super().__init__(
+            self.diffusion,
+            self._forward,
+            LEARNING_RATE,
+            phase,
+            device,
+            adam=optimization.adam,
+            captured=optimization.captured,
+        )
 
     def _forward(self) -> Tensor:
         loss: Tensor = self.diffusion(

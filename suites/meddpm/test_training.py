@@ -1,4 +1,4 @@
-"""Med-DDPM training steps under the paper's configurations (section 5)."""
+"""Med-DDPM training steps under the paper's configurations (section 5) and those beyond it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,35 @@ from suites.meddpm.optimizations import OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
     from suites.claim import Claim
-    from suites.meddpm.data import Volumes
     from suites.meddpm.step import TrainingStep
 
 
-@pytest.mark.parametrize(
-    "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in OPTIMIZATIONS],
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test per configuration: those of the suite, and those that were asked for."""
+    if metafunc.function is not test_training_step:
+        return
+    asked = metafunc.config.getoption("--meddpm-configuration")
+    names = dict.fromkeys([*OPTIMIZATIONS, *asked])
+    metafunc.parametrize(
+        "configuration",
+        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+    )
+
+
 def test_training_step(
     gpuperf: GpuPerf,
     training_step: TrainingStep,
-    volumes: Volumes,
+    workload: dict[str, Scalar],
     configuration: str,  # noqa: ARG001 -- it names the test
-    request: pytest.FixtureRequest,
 ) -> None:
     """Forward, backward and Adam on one volume, batch 1."""
-    weights = "checkpoint" if request.config.getoption("--meddpm-weights") else "seeded"
-    size = volumes.image.shape[-1]
     gpuperf.measure(
         training_step,
         reset=training_step.reset,
-        workload={"size": size, "batch": 1, "data": volumes.source, "weights": weights},
+        workload=workload,
+        settings=training_step.settings,
     )
 
 

@@ -8,12 +8,14 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
+import torch
 
 from pytest_gpuperf.collect.base import Collected, Collector, Phases, Plan, Work
 from pytest_gpuperf.collect.cupti.codes import Result
 from pytest_gpuperf.collect.cupti.collector import CuptiCollector
 from pytest_gpuperf.collect.cupti.ranges import phase_ranges
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.collect.memory import suffices
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UnsoundStep
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import Device, Metric
 from tests.cupti.fake import Fake, FakeTimer
@@ -105,6 +107,74 @@ def test_executions_are_as_many_as_planned(collector: CuptiCollector, fake: Fake
     assert settings["cost_s"] == pytest.approx(
         sum(float(settings[f"{part}_s"]) for part in ("warmup", "times", "counters")), abs=0.01
     )
+
+
+class Memory:
+    """A device whose step takes 5 GB, and says when it was asked."""
+
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+
+    def begin(self) -> None:
+        self._fake.note("memory")
+
+    def peak(self) -> int:
+        return 5_000_000_000
+
+
+def test_the_peak_memory_is_that_of_the_unprofiled_repetitions(
+    fake: Fake, timer: FakeTimer
+) -> None:
+    collector = CuptiCollector(
+        HOPPER,
+        timer=timer,
+        memory=Memory(fake),
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
+    )
+    collected = collector.collect(Step(fake).work, plan(rounds=3, repetitions=2))
+    assert values(collected)["step", "peak_memory"] == (5e9, 5e9)
+    assert [line for line in fake.log if line in {"reset", "memory", "step"}] == [
+        *("reset", "step"),
+        *("reset", "memory", "step") * 2,
+        *("reset", "step") * 3,
+    ]
+
+
+def test_the_loss_is_looked_at_in_warm_up_executions_only(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    returned = iter([0.5, 0.5, *[float("nan")] * 99])
+
+    def step() -> float:
+        fake.work(1.0)
+        return next(returned)
+
+    collected = collector.collect(Work(step, Phases(), lambda: None), plan(warmup=2))
+    settings = collected.settings or {}
+    assert (settings["loss"], settings["loss_apart"]) == (0.5, 0.0)
+
+
+def test_an_unsound_step_is_not_counted(collector: CuptiCollector, fake: Fake) -> None:
+    returned = iter([0.5, 0.6])
+    work = Work(lambda: next(returned), Phases(), lambda: None)
+    with pytest.raises(UnsoundStep, match=r"gave the losses 0\.5 and 0\.6"):
+        collector.collect(work, plan(warmup=2))
+    assert fake.alive == 0
+
+
+def test_running_out_of_memory_while_counting_leaves_no_session_open(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    def step() -> None:
+        fake.note("step")
+        fake.work(1.0)
+        if fake.log.count("step") > 4:  # warm-up, two repetitions, a pass
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+
+    with pytest.raises(UnsoundStep, match="the step ran out of memory"), suffices():
+        collector.collect(Work(step, Phases()), plan(rounds=2, repetitions=2))
+    assert fake.alive == 0
 
 
 def test_a_step_without_phases_takes_one_pass_set_a_round(

@@ -1058,11 +1058,19 @@ def test_without_a_baseline_gated_metrics_say_why_there_is_none(missing: str, de
     assert (verdicts[0].measured, verdicts[0].baseline, verdicts[0].change) == (100.0, None, None)
 
 
-def test_a_metric_that_the_baseline_lacks_has_no_baseline() -> None:
+def test_a_metric_that_the_baseline_lacks_beside_others_is_reported() -> None:
     found = judged(measurement({"cycles": [100.0], "instructions": [5.0]}),
                    {STEP: {"cycles": one_each(100.0)}})[STEP, "instructions"]  # fmt: skip
-    assert (found.outcome, found.reason) == (Outcome.NO_BASELINE, "no-metric")
+    assert (found.outcome, found.reason) == (Outcome.REPORTED, "new-metric")
     assert "instructions" in found.detail
+
+
+def test_a_measurement_of_which_the_baseline_has_no_gated_metric_has_no_baseline() -> None:
+    """Of a baseline without counters, say: nothing would be judged, and the test would pass."""
+    found = judged(measurement({"cycles": [100.0], "ipc": [2.0]}),
+                   {STEP: {"ipc": one_each(2.0)}})[STEP, "cycles"]  # fmt: skip
+    assert (found.outcome, found.reason) == (Outcome.NO_BASELINE, "no-metric")
+    assert "cycles" in found.detail
 
 
 def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:

@@ -11,12 +11,14 @@ import pytest
 
 from pytest_gpuperf import runs
 from suites.meddpm.claims import CLAIMS
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 from tests.plugin import scripted
 from tests.plugin.projects import Project, refused
 
 CHECKOUT = Path(__file__).parents[2]
-SMALL = ("suites/meddpm", "--meddpm-data=synthetic", "--meddpm-size=16")
+SMALL = ("suites/meddpm/test_training.py", "--meddpm-data=synthetic", "--meddpm-size=16")
+TRAINED = len(OPTIMIZATIONS) + len(CLAIMS)
+"""Tests of the training step and of claims about it."""
 BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb/meddpm.yaml")
 
 
@@ -53,16 +55,18 @@ def a100(checkout: Project, **script: Any) -> tuple[str, ...]:
     # The step is a real one of torch; only its numbers are made up.
     device = json.dumps({"torch": True, **script})
     (checkout.root / "device.json").write_text(device, encoding="utf-8")
-    # The claims are about real devices.
-    claims = ("--deselect", "suites/meddpm/test_training.py::test_claim")
-    return ("-p", "scripted", "--gpu-arch", "sm80", *SMALL, *claims)
+    # The claims are about real devices, and what is beyond the paper needs one.
+    tests = ["test_claim"]
+    tests += [f"test_training_step[{name}]" for name in OPTIMIZATIONS if name not in PAPER]
+    others = [f"--deselect=suites/meddpm/test_training.py::{test}" for test in tests]
+    return ("-p", "scripted", "--gpu-arch", "sm80", *SMALL, *others)
 
 
 def test_on_an_a100_from_no_baseline_to_a_regression(checkout: Project) -> None:
     # Without a baseline every configuration fails and says which two commands make one.
     result = checkout.run_apart(*a100(checkout), "--gpuperf-run=first.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=len(OPTIMIZATIONS))
+    result.assert_outcomes(failed=len(PAPER))
     result.stdout.fnmatch_lines(
         [
             "*has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
@@ -72,7 +76,7 @@ def test_on_an_a100_from_no_baseline_to_a_regression(checkout: Project) -> None:
         ]
     )
     measured = checkout.saved("first.json").measurements
-    assert [measurement.configuration for measurement in measured] == list(OPTIMIZATIONS)
+    assert [measurement.configuration for measurement in measured] == list(PAPER)
     (workload,) = {tuple(measurement.workload.items()) for measurement in measured}
     assert dict(workload) == {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
     assert {sample.phase for sample in measured[0].samples} == {
@@ -83,13 +87,13 @@ def test_on_an_a100_from_no_baseline_to_a_regression(checkout: Project) -> None:
     assert checkout.update("first.json") == 0
     result = checkout.run_apart(*a100(checkout))
     assert result.ret == 0
-    result.assert_outcomes(passed=len(OPTIMIZATIONS))
+    result.assert_outcomes(passed=len(PAPER))
 
     # TF32 that does nothing is named by configuration, metric and numbers.
     broken = {"factors": {"[tf32]": {"cycles": 5}}}
     result = checkout.run_apart(*a100(checkout, **broken))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(passed=len(OPTIMIZATIONS) - 1, failed=1)
+    result.assert_outcomes(passed=len(PAPER) - 1, failed=1)
     result.stdout.fnmatch_lines(
         [
             "gpuperf: test_training_step[[]tf32[]] regressed on NVIDIA A100-SXM4-80GB (sm80)",
@@ -123,10 +127,87 @@ def test_on_the_cpu_a_conversion_too_many_is_a_regression(checkout: Project) -> 
     )
 
 
-@pytest.mark.parametrize("size", ["17", "0"])
-def test_a_size_that_the_network_cannot_take_is_a_usage_error(size: str, checkout: Project) -> None:
-    text = refused(checkout.run_apart("suites/meddpm", f"--meddpm-size={size}"))
-    assert f"--meddpm-size {size}: a multiple of 16 is needed, from 16 on" in text
+def test_other_compositions_are_measured_when_they_are_asked_for(checkout: Project) -> None:
+    name = "channels_last+sdpa"
+    flags = (f"--meddpm-configuration={name}", "--gpuperf-missing=warn", "--gpuperf-run=run.json")
+    result = checkout.run_apart(*a100(checkout), *flags, "-k", f"[{name}]")
+    assert result.ret == 0
+    (measured,) = checkout.saved("run.json").measurements
+    assert measured.configuration == name
+    seconds = measured.fingerprint.settings["first_call_s"]
+    assert isinstance(seconds, float)
+    assert seconds > 0
+
+
+def test_on_a_cpu_those_beyond_the_paper_are_skipped_with_the_reason(checkout: Project) -> None:
+    arguments = ("--gpu-arch=cpu", *SMALL, "-rs", "-k", "sdpa or cuda_graph")
+    result = checkout.run_apart(*arguments)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines_random(
+        [
+            "SKIPPED*: cuda_graph: needs a GPU",
+            "SKIPPED*: sdpa: what it changes is how a GPU works; a CPU counts baseline, tf32, *",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tf33", 'configuration "tf33": there is no part "tf33"'),
+        ("ieee+tf32", 'configuration "ieee+tf32": ieee and tf32 contradict each other'),
+    ],
+)
+def test_a_composition_that_makes_no_sense_is_a_usage_error(
+    name: str, says: str, checkout: Project
+) -> None:
+    text = refused(checkout.run_apart("suites/meddpm", f"--meddpm-configuration={name}"))
+    assert f"--meddpm-configuration: {says}" in text
+
+
+def test_sampling_is_measured_by_the_step_and_by_the_chain(checkout: Project) -> None:
+    arguments = a100(checkout, counters={"cycles": 1e6})
+    sampling = ("suites/meddpm/test_sampling.py", "--meddpm-steps=3", "-k", "[baseline]")
+    arguments = (*(a for a in arguments if a != SMALL[0]), *sampling)
+    result = checkout.run_apart(*arguments, "--gpuperf-no-judge", "--gpuperf-run=sampled.json")
+    result.assert_outcomes(passed=2, deselected=2 * len(OPTIMIZATIONS) - 2)
+    step, chain = checkout.saved("sampled.json").measurements
+    workload = {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
+    assert (dict(step.workload), step.configuration) == (workload, "baseline")
+    assert dict(chain.workload) == {**workload, "steps": 3}
+
+
+def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project) -> None:
+    short = ("--meddpm-data=synthetic", "--meddpm-steps=2", "--meddpm-curve-steps=2", "-rs")
+    names = "(sampling or quality) and [channels_last]"
+    result = checkout.run_apart("suites/meddpm", "--gpu-arch=cpu", *short, "-k", names)
+    result.assert_outcomes(passed=3, skipped=2, deselected=5 * len(OPTIMIZATIONS) - 5 + TRAINED)
+    result.stdout.fnmatch_lines(["SKIPPED [[]2[]] *needs a GPU*"])
+
+
+def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:
+    """Its numbers are there, the network's are not."""
+    a100(checkout)
+    quality = ("suites/meddpm/test_quality.py", "-k", "[baseline]", "-rs")
+    result = checkout.run_apart("-p", "scripted", *quality)
+    result.assert_outcomes(skipped=3, deselected=3 * len(OPTIMIZATIONS) - 3)
+    result.stdout.fnmatch_lines(["SKIPPED*only a device computes them"])
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--meddpm-size=17", "--meddpm-size 17: a multiple of 16 is needed, from 16 on"),
+        ("--meddpm-size=0", "--meddpm-size 0: a multiple of 16 is needed, from 16 on"),
+        ("--meddpm-steps=0", "--meddpm-steps 0: the process has 1 to 250"),
+        ("--meddpm-steps=251", "--meddpm-steps 251: the process has 1 to 250"),
+        ("--meddpm-curve-steps=0", "--meddpm-curve-steps 0: at least 1 is needed"),
+    ],
+)
+def test_a_number_that_the_suite_cannot_take_is_a_usage_error(
+    flag: str, says: str, checkout: Project
+) -> None:
+    assert says in refused(checkout.run_apart("suites/meddpm", flag))
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,23 @@ def test_a_phase_whose_name_no_file_can_hold_fails_the_test(a100: Project) -> No
     result.stdout.fnmatch_lines(['*MeasurementError: the name of the phase "\\ud800" has half*'])
 
 
+def test_what_the_test_knows_only_afterwards_is_saved_too(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            calls = []
+            gpuperf.measure(
+                lambda: calls.append(1), settings=lambda: {"compile_s": 0.5 * bool(calls)}
+            )
+        """
+    )
+    a100.accept()
+    a100.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
+    (measured,) = a100.saved("run.json").measurements
+    assert measured.fingerprint.settings["compile_s"] == 0.5
+    assert measured.fingerprint.settings["metrics"] == "core"
+
+
 def test_a_fixture_may_measure(a100: Project) -> None:
     a100.tests(
         """

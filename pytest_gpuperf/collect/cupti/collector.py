@@ -20,6 +20,7 @@ from pytest_gpuperf.collect.execution import (
     times,
     warm_up,
 )
+from pytest_gpuperf.collect.memory import CudaMemory, DeviceMemory
 from pytest_gpuperf.collect.trace import Trace, events, trace
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.metrics import timeline_metrics
@@ -39,11 +40,11 @@ _MORE_LAUNCHES = 64
 class CuptiCollector:
     """Counts and times a step on the current CUDA device.
 
-    The order: `plan.warmup` executions, at least one, in which the phases are learnt; unprofiled
-    repetitions for the times; rounds of counter passes; traces, where metrics from them are asked
-    for. Times and counters are never taken from the same execution. Where counters cannot be read,
-    the times are returned all the same and every hardware metric is listed as unsupported, with the
-    reason and the remedy.
+    The order: `plan.warmup` executions, at least one, in which the phases are learnt and the loss
+    is looked at; unprofiled repetitions for times and peak memory; rounds of counter passes;
+    traces, where metrics from them are asked for. Times and counters are never taken from the same
+    execution. Where counters cannot be read, the times are returned all the same and every hardware
+    metric is listed as unsupported, with the reason and the remedy.
 
     `device` is what `arch.detect_device` finds, if not given. `rerun` runs a test again in a fresh
     process, which the paper's window takes. The rest is for tests.
@@ -58,6 +59,7 @@ class CuptiCollector:
         *,
         rerun: Rerun = no_rerun,
         timer: DeviceTimer | None = None,
+        memory: DeviceMemory | None = None,
         clock: Callable[[], DeviceClock] = CudaClock,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
@@ -66,6 +68,7 @@ class CuptiCollector:
         self._device = device
         self._rerun = rerun
         self._timer = timer or CudaTimer()
+        self._memory = memory or CudaMemory()
         self._clock = clock
         self._load_cupti = load_cupti
         self._load_driver = load_driver
@@ -101,17 +104,18 @@ class CuptiCollector:
 
         Times are in ms, counters in the unit of their metric. The settings are counts, and seconds
         where they end in `_s`. Raises MeasurementError for phases that change from one execution to
-        the next and for counters that CUPTI loses; what the step raises comes out unchanged.
+        the next and for counters that CUPTI loses, UnsoundStep for a loss that is no number or not
+        reproduced; what the step raises comes out unchanged.
         """
         watch = Stopwatch()
-        phases = warm_up(work, plan, self._timer)
+        warmed_up = warm_up(work, plan, self._timer)
         warmup_s = watch.lap()
         with garbage_kept():
-            series = times(work, plan, self._timer)
+            series = times(work, plan, self._timer, self._memory)
             times_s = watch.lap()
-            counted = self._count(work, plan, phase_ranges(phases))
+            counted = self._count(work, plan, phase_ranges(warmed_up.phases))
             counters_s = watch.lap()
-            active = activity.measured(work, plan, phases, self._timer, self._traced)
+            active = activity.measured(work, plan, warmed_up.phases, self._timer, self._traced)
             activity_s = watch.lap()
         traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
         return Collected(
@@ -119,6 +123,7 @@ class CuptiCollector:
             unsupported=(*counted.unsupported, *active.unsupported),
             components=active.components,
             settings={
+                **warmed_up.settings,
                 **counted.settings,
                 **traces,
                 "rounds": plan.rounds,

@@ -37,6 +37,10 @@ class GaussianDiffusion3D(GaussianProcess):
         """The training loss, a scalar: L1 between drawn and predicted noise, at random steps."""
         return self.loss(x_0, lambda x_t, t: self.predict_noise(x_t, t, condition))
 
+    def loss_with(self, x_0: Tensor, condition: Tensor, t: Tensor, noise: Tensor) -> Tensor:
+        """The training loss at the time steps `t` [B], with this `noise` of the volume's shape."""
+        return self.loss_at(x_0, t, noise, lambda x_t, t: self.predict_noise(x_t, t, condition))
+
     @torch.no_grad()
     def p_sample(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
         """One step of sampling: x_{t-1} drawn from p(x_{t-1} | x_t), with x_0 clamped to [-1, 1].

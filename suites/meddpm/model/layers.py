@@ -27,16 +27,22 @@ def zeroed(layer: LayerT) -> LayerT:
     return layer
 
 
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """What sums over values of `dtype` are computed in: float32, or what is wider."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 class GroupNorm32(nn.GroupNorm):
-    """GroupNorm with 32 groups that computes in float32 and returns the input's dtype."""
+    """GroupNorm with 32 groups that computes in float32 or wider and returns the input's dtype."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(GROUPS, channels)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises `x` [B, C, ...] per group of channels."""
-        weight, bias = self.weight.float(), self.bias.float()
-        return functional.group_norm(x.float(), GROUPS, weight, bias, self.eps).to(x.dtype)
+        wide = at_least_float32(x.dtype)
+        weight, bias = self.weight.to(wide), self.bias.to(wide)
+        return functional.group_norm(x.to(wide), GROUPS, weight, bias, self.eps).to(x.dtype)
 
 
 class ResidualBlock(nn.Module):
@@ -95,7 +101,8 @@ class SelfAttention(nn.Module):
         # The scale is split between query and key, so that half precision does not overflow.
         scale = query.shape[1] ** -0.25
         scores = torch.bmm((query * scale).transpose(1, 2), key * scale)
-        weights = functional.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+        wide = at_least_float32(scores.dtype)
+        weights = functional.softmax(scores, dim=-1, dtype=wide).to(value.dtype)
         attended = torch.bmm(value, weights.transpose(1, 2))
         result: Tensor = voxels + self.proj_out(attended)
         return result.reshape(x.shape)

@@ -15,6 +15,7 @@ from suites.meddpm.model.layers import (
     ResidualBlock,
     SelfAttention,
     Upsample,
+    at_least_float32,
     zeroed,
 )
 
@@ -129,7 +130,7 @@ class UNet3D(nn.Module):
 
     def time_embedding(self, t: Tensor) -> Tensor:
         """Sinusoids of the time steps `t` [B], cosines first: [B, model_channels]."""
-        angles = t[:, None].float() * self.frequencies[None]
+        angles = t[:, None].to(at_least_float32(self.frequencies.dtype)) * self.frequencies[None]
         return torch.cat([torch.cos(angles), torch.sin(angles)], dim=-1)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:

@@ -1,0 +1,108 @@
+"""The device's memory: the most that a step takes of it, and what to say when it runs out."""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pytest_gpuperf.errors import UnsoundStep
+
+_ASKED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
+_ROOM = re.compile(r"total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free")
+_IN_USE = re.compile(r"([\d.]+ \w+) is allocated by PyTorch")
+_KEPT = re.compile(r"([\d.]+ \w+) is reserved by PyTorch but unallocated")
+
+
+class DeviceMemory(Protocol):
+    """Watches what an execution of the step allocates."""
+
+    def begin(self) -> None:
+        """The execution begins."""
+        ...
+
+    def peak(self) -> int | None:
+        """The most bytes in use since then beyond those that were; None where nobody knows."""
+        ...
+
+
+class CudaMemory:
+    """What torch's allocator hands out on the current device. Waits for nothing.
+
+    Not in it: the pool of a CUDA graph, which is taken when the graph is captured, and what other
+    libraries allocate by themselves. torch is not imported here: a step that does not use it has
+    nothing of it to be watched.
+    """
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+
+    def begin(self) -> None:
+        """Forgets the peak so far."""
+        torch: Any = sys.modules.get("torch")
+        self._before = None
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
+            self._before = torch.cuda.memory_allocated()
+
+    def peak(self) -> int | None:
+        """The peak since then, less what was in use at the beginning."""
+        if self._before is None:
+            return None
+        torch: Any = sys.modules["torch"]
+        return int(torch.cuda.max_memory_allocated()) - self._before
+
+
+@contextmanager
+def suffices() -> Iterator[None]:
+    """Has the block, which runs the step, fail with an UnsoundStep where memory runs out.
+
+    What the step had allocated is let go: the next test may need it.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not _ran_out(error):
+            raise
+        problem = _shortage(str(error))
+        # The tensors of the step live in the frames that the exception holds.
+        traceback.clear_frames(error.__traceback__)
+        _give_back()
+        raise UnsoundStep(problem) from None
+
+
+def _ran_out(error: Exception) -> bool:
+    """Whether it is torch.OutOfMemoryError, or a library's word for the same."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+
+
+def _shortage(message: str) -> str:
+    """What torch's `message` says, in order, and what to try."""
+    asked, room = _ASKED.search(message), _ROOM.search(message)
+    if asked is None or room is None:
+        said = message.splitlines()[0] if message else "MemoryError"
+        return f"the step ran out of memory: {said}. {_REMEDY}"
+    parts = [f"{room[2]} of {room[1]} were free"]
+    if in_use := _IN_USE.search(message):
+        parts.append(f"{in_use[1]} in use by PyTorch here")
+    if kept := _KEPT.search(message):
+        parts.append(f"{kept[1]} reserved by it and unused")
+    return f"the step ran out of memory: it asked for {asked[1]}; {', '.join(parts)}. {_REMEDY}"
+
+
+_REMEDY = (
+    "Measure a smaller input, or give the device to this test alone (`gpuperf doctor` lists other "
+    "processes on it); where much is reserved and unused, set "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True"
+)
+
+
+def _give_back() -> None:
+    gc.collect()
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

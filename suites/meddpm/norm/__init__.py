@@ -1,0 +1,1 @@
+"""GroupNorm with SiLU and the time embedding in one operator, for volumes in either layout."""

@@ -1,0 +1,60 @@
+"""Med-DDPM sampling: a step of the reverse diffusion, and a short chain, per configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from suites.meddpm.optimizations import OPTIMIZATIONS
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.model import Scalar
+    from suites.meddpm.data import Volumes
+    from suites.meddpm.model import GaussianDiffusion3D
+    from suites.meddpm.optimizations import Optimization
+
+pytestmark = [
+    # A CPU's portable counts of a chain are those of the training's forward pass, over and over.
+    pytest.mark.gpu,
+    pytest.mark.parametrize(
+        "configuration",
+        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in OPTIMIZATIONS],
+    ),
+]
+
+
+def test_sampling_step(
+    gpuperf: GpuPerf,
+    optimized: GaussianDiffusion3D,
+    optimization: Optimization,
+    volumes: Volumes,
+    workload: dict[str, Scalar],
+    configuration: str,  # noqa: ARG001 -- it names the test
+) -> None:
+    """The first step of sampling: from noise to a little less noise."""
+    from suites.meddpm.sampling import SamplingStep
+
+    begin = optimized.timesteps
+    device = gpuperf.torch_device
+    step = SamplingStep(optimized, volumes, optimization, device, begin=begin, steps=1)
+    gpuperf.measure(step, reset=step.reset, workload=workload)
+
+
+def test_sampling_chain(
+    gpuperf: GpuPerf,
+    optimized: GaussianDiffusion3D,
+    optimization: Optimization,
+    volumes: Volumes,
+    workload: dict[str, Scalar],
+    request: pytest.FixtureRequest,
+    configuration: str,  # noqa: ARG001 -- it names the test
+) -> None:
+    """The last steps of sampling, `--meddpm-steps` of them, which end in a volume."""
+    from suites.meddpm.sampling import SamplingStep
+
+    steps: int = request.config.getoption("--meddpm-steps")
+    device = gpuperf.torch_device
+    chain = SamplingStep(optimized, volumes, optimization, device, begin=steps, steps=steps)
+    gpuperf.measure(chain, reset=chain.reset, workload={**workload, "steps": steps})

@@ -1,0 +1,74 @@
+"""The device's memory: what is said when it runs out, and what is let go then."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from pytest_gpuperf.collect.memory import CudaMemory, suffices
+from pytest_gpuperf.errors import UnsoundStep
+
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of "
+    "which 1.20 GiB is free. Including non-PyTorch memory, this process has 138.60 GiB memory in "
+    "use. Of the allocated memory 101.25 GiB is allocated by PyTorch, and 36.10 GiB is reserved by "
+    "PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+"""As torch 2.11 says it."""
+
+
+def test_running_out_says_what_was_asked_for_in_use_and_free_and_what_to_try() -> None:
+    with pytest.raises(UnsoundStep) as caught, suffices():
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+    assert str(caught.value).startswith(
+        "the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 139.80 GiB were free, "
+        "101.25 GiB in use by PyTorch here, 36.10 GiB reserved by it and unused. "
+        "Measure a smaller input, or give the device to this test alone"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
+        torch.OutOfMemoryError("HIP out of memory, in words of its own"),
+        MemoryError("Unable to allocate 5 TiB"),
+    ],
+)
+def test_running_out_in_other_words_repeats_them(error: Exception) -> None:
+    first = str(error).splitlines()[0]
+    with pytest.raises(UnsoundStep, match=f"the step ran out of memory: {first}. Measure"):
+        with suffices():
+            raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("expected scalar type Half"), KeyError("memory")])
+def test_other_errors_come_out_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, suffices():
+        raise error
+    assert caught.value is error
+
+
+def test_what_the_step_had_allocated_is_let_go() -> None:
+    """Also while the failure is still being reported: pytest keeps its traceback."""
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def step() -> None:
+        activations = torch.zeros(8)
+        kept.append(weakref.ref(activations))
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+    with pytest.raises(UnsoundStep) as caught, suffices():
+        step()
+    gc.collect()
+    assert kept[0]() is None, caught.value
+
+
+def test_without_a_gpu_nobody_knows_the_peak() -> None:
+    memory = CudaMemory()
+    memory.begin()
+    assert memory.peak() is None

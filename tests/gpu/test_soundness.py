@@ -1,0 +1,82 @@
+"""Peak memory, memory that runs out, and losses on a real GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.collect.base import Phases, Plan, Work
+from pytest_gpuperf.collect.memory import suffices
+from pytest_gpuperf.errors import UnsoundStep
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP
+
+pytestmark = pytest.mark.gpu
+
+PLAN = Plan(metrics=catalogue().hardware_set("core"), rounds=2, repetitions=2)
+BLOCK = 64 * 2**20
+
+
+def test_the_peak_is_what_the_step_adds_to_what_is_there() -> None:
+    import torch
+
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    kept = torch.zeros(BLOCK, dtype=torch.uint8, device="cuda")
+
+    def step() -> None:
+        first = torch.zeros_like(kept)
+        second = first + kept
+        del first
+        second.add_(kept)
+
+    collected = CuptiCollector().collect(Work(step, Phases()), PLAN)
+    (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
+    assert peak.values == (2 * BLOCK, 2 * BLOCK)
+
+
+def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:
+    import torch
+
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    executions = 0
+
+    def step() -> torch.Tensor:
+        nonlocal executions
+        executions += 1
+        work = torch.zeros(BLOCK, dtype=torch.uint8, device="cuda")
+        if executions > PLAN.warmup + PLAN.repetitions:  # in a pass of the first round
+            free, _ = torch.cuda.mem_get_info()
+            work = torch.empty(2 * free, dtype=torch.uint8, device="cuda")
+        return work
+
+    before = torch.cuda.memory_allocated()
+    with pytest.raises(UnsoundStep, match=r"it asked for [\d.]+ GiB; .* free, .* in use by"):
+        with suffices():
+            CuptiCollector().collect(Work(step, Phases()), PLAN)
+    assert torch.cuda.memory_allocated() == before
+    collected = CuptiCollector().collect(Work(lambda: torch.ones(8, device="cuda"), Phases()), PLAN)
+    assert collected.unsupported == ()
+
+
+@pytest.mark.parametrize("name", ["baseline", "tf32", "channels_last", "tf32_channels_last"])
+def test_sampling_is_the_same_after_every_reset(name: str, tmp_path: Path) -> None:
+    import torch
+
+    from suites.meddpm import data
+    from suites.meddpm.model import med_ddpm
+    from suites.meddpm.optimizations import OPTIMIZATIONS
+    from suites.meddpm.sampling import SamplingStep
+
+    torch.manual_seed(0)
+    diffusion = med_ddpm(128).to("cuda")
+    volumes = data.load("synthetic", 32, tmp_path)
+    optimization = OPTIMIZATIONS[name]
+    with optimization.applied(diffusion):
+        chain = SamplingStep(diffusion, volumes, optimization, "cuda", begin=3, steps=3)
+        chain.reset()
+        first = chain()
+        chain.reset()
+        assert torch.equal(chain(), first)

@@ -1,0 +1,305 @@
+"""Configurations compose by name, compute what the baseline computes, and leave nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pytest_gpuperf.errors import UsageFailure
+from suites.meddpm.model import GaussianDiffusion3D
+from suites.meddpm.model.layers import Block, GroupNorm32, ResidualBlock, SelfAttention
+from suites.meddpm.norm import fused
+from suites.meddpm.optimizations import BEST, OPTIMIZATIONS, PAPER, Optimization, composed
+from suites.meddpm.parts import PARTS, base
+from suites.meddpm.parts.execution import Compile
+from tests.meddpm import small
+from tests.meddpm.test_optimizations import global_state
+
+pytestmark = [
+    # torch 2.9 and 2.10 say so whenever the older settings are read.
+    pytest.mark.filterwarnings("ignore:Please use the new API settings"),
+    # Lanes beyond a volume's end have any value; numpy, in Triton's interpreter, says so.
+    pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value):RuntimeWarning"),
+]
+
+PRECISION = {"bf16": 0.05}
+"""What a part may change by: the network's answer and its gradients, in the Euclidean norm.
+
+bfloat16 has 8 bits, and some dozen layers follow each other; all others only sum in another order.
+"""
+OTHER_ORDER = 1e-5
+
+
+class TestNames:
+    def test_parts_come_in_any_order(self) -> None:
+        names = [part.name for part in composed("fused_norm+channels_last+tf32").parts]
+        assert names == ["tf32", "channels_last", "fused_norm"]
+
+    def test_what_no_part_decides_is_the_baselines(self) -> None:
+        assert [part.name for part in OPTIMIZATIONS["baseline"].parts] == ["ieee", "contiguous"]
+        assert [part.name for part in composed("sdpa").parts] == ["ieee", "contiguous", "sdpa"]
+
+    def test_every_part_is_a_configuration(self) -> None:
+        for name in PARTS:
+            assert PARTS[name] in composed(name).parts
+
+    def test_names_of_the_suite_are_compositions(self) -> None:
+        assert tuple(OPTIMIZATIONS)[: len(PAPER)] == PAPER
+        assert composed("tf32_channels_last").parts == composed("channels_last+tf32").parts
+        assert composed("bf16_compile").parts == composed("bf16+compile").parts
+        assert composed("best").parts == composed(BEST).parts
+        for name, optimization in OPTIMIZATIONS.items():
+            assert composed(name) is optimization
+            assert optimization.summary
+
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("", 'configuration "": there is no part "". There are ieee, tf32, bf16, '),
+            ("tf32+fast", 'there is no part "fast".*as a whole name also baseline, tf32, '),
+            ("tf32+best", 'there is no part "best"'),
+            ("sdpa+tf32+sdpa", "names sdpa twice"),
+            (
+                "tf32+sdpa+ieee",
+                "ieee and tf32 contradict each other: each decides the float32 prec",
+            ),
+            (
+                "contiguous+channels_last",
+                "contiguous and channels_last contradict each other: each decides the memory "
+                "format. Leave one out",
+            ),
+        ],
+    )
+    def test_others_are_refused(self, name: str, says: str) -> None:
+        with pytest.raises(UsageFailure, match=says):
+            composed(name)
+
+
+class TestRequirements:
+    @pytest.mark.parametrize(
+        ("name", "arch", "reason"),
+        [
+            ("bf16", "sm75", "bf16: needs sm80+; this device is sm75"),
+            ("bf16", "sm80", None),
+            ("bf16", "cpu", None),
+            ("compile", "sm70", "compile: needs sm80+; this device is sm70"),
+            ("compile", "cpu", "compile: needs a GPU"),
+            ("compile", "sm100", None),
+            ("cuda_graph", "cpu", "cuda_graph: needs a GPU"),
+            ("cuda_graph", "sm70", None),
+            ("fused_norm", "cpu", "fused_norm: needs a GPU"),
+            ("fused_norm", "sm75", "fused_norm: needs sm80+; this device is sm75"),
+            ("fused_norm", "sm90", None),
+            ("padded_channels+sdpa+fused_adam", "cpu", None),
+            ("padded_channels+sdpa+fused_adam", "sm70", None),
+            ("tf32+channels_last+fused_norm", "sm75", "fused_norm: needs sm80+*"),
+            ("best", "sm90", None),
+        ],
+    )
+    def test_say_where_it_cannot_run(
+        self, name: str, arch: str, reason: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(base, "missing", lambda: None)
+        monkeypatch.setattr(fused, "interpreted", lambda: False)
+        found = composed(name).unavailable(arch)
+        assert found == reason or (found and reason and found.startswith(reason.rstrip("*")))
+
+    @pytest.mark.parametrize("name", ["fused_norm", "compile"])
+    def test_without_triton_they_say_so(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "triton", None)
+        reason = composed(name).unavailable("sm90")
+        assert reason is not None
+        assert reason.startswith(f"{name}: its kernels need Triton, which is not installed")
+
+    def test_triton_s_interpreter_needs_no_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(base, "missing", lambda: None)
+        monkeypatch.setattr(fused, "interpreted", lambda: True)
+        assert composed("fused_norm").unavailable("cpu") is None
+
+
+def network() -> GaussianDiffusion3D:
+    """As it would be after some training: none of its layers gives zero."""
+    made = small.network()
+    with torch.no_grad():
+        for weight in made.parameters():
+            if not weight.any():
+                weight.normal_(0, 0.05)
+    return made
+
+
+def not_generated(optimization: Optimization) -> Optimization:
+    """The same, traced by torch.compile and run by torch's own operators."""
+    return replace(
+        optimization,
+        parts=tuple(
+            Compile("aot_eager") if isinstance(part, Compile) else part
+            for part in optimization.parts
+        ),
+    )
+
+
+def answer(diffusion: GaussianDiffusion3D, optimization: Optimization) -> list[Tensor]:
+    """The network's answer to one volume, and the gradients of its mean square."""
+    volumes = small.volumes()
+    image, mask = optimization.prepare(volumes.image), optimization.prepare(volumes.mask)
+    noise = diffusion.predict_noise(image, torch.tensor([100]), mask)
+    noise.square().mean().backward()  # type: ignore[no-untyped-call]
+    gradients = [weight.grad for weight in diffusion.parameters()]
+    diffusion.zero_grad()
+    return [noise.detach(), *(gradient for gradient in gradients if gradient is not None)]
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The relative error in the Euclidean norm."""
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bf16", "compile", "padded_channels", "sdpa", "bf16+channels_last+padded_channels+sdpa"],
+)
+def test_computes_what_the_baseline_computes(name: str) -> None:
+    expected = answer(network(), OPTIMIZATIONS["baseline"])
+    diffusion, optimization = network(), not_generated(composed(name))
+    with optimization.applied(diffusion):
+        found = answer(diffusion, optimization)
+    bound = max(PRECISION.get(part.name, OTHER_ORDER) for part in optimization.parts)
+    assert found[0].dtype == torch.float32
+    assert distance(found[0], expected[0]) < bound
+    gradients, others = (torch.cat([g.flatten() for g in side[1:]]) for side in (found, expected))
+    assert distance(gradients, others) < bound
+
+
+def layers(channels_last: bool) -> tuple[nn.Module, Tensor, Tensor]:
+    """What the fused norm changes, an input and an embedding: of 64 channels."""
+    torch.manual_seed(6)
+    made = Block([ResidualBlock(64, 64, 8), SelfAttention(64)])
+    made.append(nn.Sequential(GroupNorm32(64), nn.SiLU(), nn.Conv3d(64, 1, 1)))
+    for parameter in made.parameters():
+        nn.init.normal_(parameter, 0, 0.1)
+    x = torch.randn(1, 64, 2, 3, 2)
+    if channels_last:
+        x = x.contiguous(memory_format=torch.channels_last_3d)
+    return made, x, torch.randn(1, 8)
+
+
+class TestFusedNorm:
+    @pytest.fixture(autouse=True)
+    def triton(self) -> None:
+        if fused.missing():
+            pytest.skip(f"fused norm: {fused.missing()}")
+        if not fused.interpreted():
+            pytest.skip("a GPU is tested with whole steps (tests/gpu)")
+
+    def answer(self, made: nn.Module, x: Tensor, embedding: Tensor) -> list[Tensor]:
+        inputs = [x.clone().requires_grad_(), embedding.clone().requires_grad_()]
+        result = made(*inputs)
+        gradients = torch.autograd.grad(result.square().mean(), [*inputs, *made.parameters()])
+        return [result.detach(), *gradients]
+
+    @pytest.mark.parametrize(("channels_last", "compiled"), [(True, True), (False, False)])
+    def test_layers_compute_the_same(self, channels_last: bool, compiled: bool) -> None:
+        made, x, embedding = layers(channels_last)
+        expected = self.answer(made, x, embedding)
+        with PARTS["fused_norm"].applied(made):
+            if compiled:
+                made.compile(backend="aot_eager", fullgraph=True)
+            found = self.answer(made, x, embedding)
+        torch.compiler.reset()
+        for one, other in zip(found, expected, strict=True):
+            # The key's bias moves all scores alike: its gradient is rounding and nothing else.
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+    def test_every_norm_calls_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[tuple[bool, bool]] = []
+
+        def noted(x: Tensor, *_: object, silu: bool, shift: Tensor | None) -> Tensor:
+            calls.append((silu, shift is not None))
+            return x
+
+        monkeypatch.setattr(fused, "group_norm", noted)
+        made, x, embedding = layers(channels_last=True)
+        with PARTS["fused_norm"].applied(made), torch.no_grad():
+            made(x, embedding)
+        # SiLU, embedding: those of the residual block, of the attention, and of the output.
+        assert calls == [(True, False), (True, True), (False, False), (True, False)]
+
+
+def test_fused_adam_makes_the_same_step() -> None:
+    weights = []
+    for name in ("baseline", "fused_adam"):
+        with small.training_step(name) as step:
+            loss = step()
+            weights.append([loss, *(weight.detach() for weight in step.diffusion.parameters())])
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-5, atol=1e-8)
+
+
+def test_attention_is_recomputed_in_the_precision_of_its_forward() -> None:
+    """Backward is outside autocast: recomputed in float32, the gradients would be others."""
+    torch.manual_seed(5)
+    attention = SelfAttention(32)
+    for parameter in attention.parameters():
+        nn.init.normal_(parameter, 0, 0.2)
+    x = torch.randn(1, 32, 4, 4, 4)
+    gradients = []
+    for forward in (attention, attention._attend):  # with recomputation, and without
+        attention.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            result: Tensor = forward(x)
+        result.float().square().sum().backward()  # type: ignore[no-untyped-call]
+        gradients.append([parameter.grad for parameter in attention.parameters()])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=0)
+
+
+def test_padding_gives_the_convolutions_eight_channels() -> None:
+    seen: list[tuple[int, int]] = []
+
+    class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> object:
+            if func is torch.ops.aten.convolution.default:
+                seen.append((args[1].shape[0], args[1].shape[1]))
+            return func(*args, **(kwargs or {}))
+
+    with small.training_step("padded_channels") as step, Watched():  # type: ignore[no-untyped-call]
+        step()
+    assert min(min(channels) for channels in seen) == 8
+
+
+@pytest.mark.parametrize("name", OPTIMIZATIONS)
+class TestLeavesNothingBehind:
+    def state(self, diffusion: GaussianDiffusion3D) -> object:
+        """Whatever a part may change, beside the numbers."""
+        return (
+            [(type(m), m._compiled_call_impl, set(vars(m))) for m in diffusion.modules()],
+            [(weight.stride(), weight.dtype) for weight in diffusion.parameters()],
+            global_state(),
+            torch.is_autocast_enabled("cpu"),
+            torch.is_autocast_enabled("cuda"),
+        )
+
+    def test_also_when_the_block_raises(self, name: str) -> None:
+        diffusion = small.network()
+        before = self.state(diffusion)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            with OPTIMIZATIONS[name].applied(diffusion):
+                raise RuntimeError("out of memory")
+        assert self.state(diffusion) == before
+
+    def test_checkpoints_load_inside_and_outside(self, name: str) -> None:
+        diffusion = small.network()
+        before = {key: value.clone() for key, value in diffusion.state_dict().items()}
+        with OPTIMIZATIONS[name].applied(diffusion):
+            inside = diffusion.state_dict()
+            assert {key: value.shape for key, value in inside.items()} == {
+                key: value.shape for key, value in before.items()
+            }
+            diffusion.load_state_dict(before, strict=True)
+        assert all(map(torch.equal, diffusion.state_dict().values(), before.values()))

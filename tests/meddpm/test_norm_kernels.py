@@ -1,0 +1,88 @@
+"""The norm's kernels are compiled for GPUs here, where none is needed for that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from suites.meddpm.norm import fused
+
+if fused.missing():
+    pytest.skip(f"fused norm: {fused.missing()}", allow_module_level=True)
+
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import json
+import sys
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+import triton.language as tl
+from suites.meddpm.norm import fused, kernels
+
+VOLUMES = {"x", "y", "dx", "dy"}
+SMALL = {"tiles", "splits", "chunk"}
+SIZES = {"voxels", "channels", "voxel_stride", *SMALL}
+CONSTANTS = {
+    "channel_stride": 1, "ROWS": 64, "COLUMNS": 64, "WIDTH": 6, "LANES": 8, "PART": fused.PART,
+    "EPS": 1e-5, "SILU": True, "SHIFTED": True, "ACC": tl.float32,
+}
+
+def compiled(name, capability):
+    kernel = getattr(kernels, name)
+    def of(argument):
+        if argument in CONSTANTS:
+            return "constexpr"
+        return "*bf16" if argument in VOLUMES else "i32" if argument in SIZES else "*fp32"
+    names = kernel.arg_names
+    source = ASTSource(
+        kernel,
+        {argument: of(argument) for argument in names},
+        {(names.index(a),): value for a, value in CONSTANTS.items() if a in names},
+        {
+            (at,): [["tt.divisibility", 16]]
+            for at, argument in enumerate(names)
+            if argument not in SMALL and argument not in CONSTANTS
+        },
+    )
+    return compile(
+        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": fused.WARPS}
+    )
+
+NAMES = "moments combine normalise gradient_sums combine_gradients gradient".split()
+ptx = {name: compiled(name, int(sys.argv[1])).asm["ptx"] for name in NAMES}
+print(json.dumps({name: [text.count("ld.global.v4"), text.count("st.global.v4")]
+    for name, text in ptx.items()}))
+"""
+
+VOLUMES = {
+    "moments": (1, 0),
+    "normalise": (1, 1),
+    "gradient_sums": (2, 0),
+    "gradient": (2, 1),
+}
+"""Read and written by each."""
+
+
+@pytest.mark.parametrize("capability", [90])
+def test_volumes_are_read_and_written_16_bytes_at_a_time(capability: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(capability)],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    accesses = json.loads(done.stdout)
+    per_volume = fused.TILE // fused.WARPS // 32 * 2 // 16
+    for name, (read, written) in VOLUMES.items():
+        loads, stores = accesses[name]
+        assert loads >= read * per_volume, name
+        assert stores == written * per_volume, name

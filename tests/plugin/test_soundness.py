@@ -1,0 +1,132 @@
+"""A step that is not fit to be compared fails its test with that reason, before any number."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.plugin.projects import Project
+
+CPU = ("--gpu-arch=cpu", "--gpuperf-missing=warn")
+
+DRIFTING = """
+    import pytest
+
+    losses = iter([0.1234, 0.1236, *[0.125] * 30])
+
+    {marker}
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: next(losses), reset=lambda: None{argument})
+"""
+
+
+def test_a_loss_that_is_not_reproduced_fails_and_nothing_is_saved(project: Project) -> None:
+    project.tests(DRIFTING.format(marker="", argument=""))
+    result = project.run(*CPU)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
+            "where 0.1 % are allowed: counters of different work cannot be compared. *"
+        ]
+    )
+    assert "Traceback" not in str(result.stdout)
+    assert project.run_files() == []
+
+
+@pytest.mark.parametrize(
+    ("marker", "argument"),
+    [
+        ("", ", reproducible=0.02"),
+        ("", ", reproducible=False"),
+        ("@pytest.mark.gpuperf(reproducible=0.02)", ""),
+        ("@pytest.mark.gpuperf(reproducible=False)", ""),
+        ("@pytest.mark.gpuperf(reproducible=0)", ", reproducible=0.02"),
+    ],
+)
+def test_how_far_losses_may_be_apart_can_be_said(
+    marker: str, argument: str, project: Project
+) -> None:
+    project.tests(DRIFTING.format(marker=marker, argument=argument))
+    assert project.run(*CPU).ret == 0
+    (measurement,) = project.saved().measurements
+    settings = measurement.fingerprint.settings
+    assert settings["loss"] == 0.1234
+    assert settings["loss_apart"] == pytest.approx(0.0016, rel=0.02)
+
+
+@pytest.mark.parametrize("written", ["-0.1", "1", "'1%'", "float('nan')", "[]"])
+def test_a_distance_that_makes_no_sense_is_a_usage_error(written: str, project: Project) -> None:
+    project.tests(DRIFTING.format(marker="", argument=f", reproducible={written}"))
+    result = project.run(*CPU)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["refused: reproducible=*: write how far the losses*"])
+
+    project.tests(
+        DRIFTING.format(marker=f"@pytest.mark.gpuperf(reproducible={written})", argument="")
+    )
+    result = project.run(*CPU)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*test_step: @pytest.mark.gpuperf: reproducible=*: write how far*"]
+    )
+
+
+def test_a_loss_that_is_no_number_fails(project: Project) -> None:
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: float('nan'))")
+    result = project.run(*CPU)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["gpuperf: the loss is nan: a step that computes with it *"])
+    assert project.run_files() == []
+
+
+def test_running_out_of_memory_fails_and_the_next_test_is_measured(project: Project) -> None:
+    project.device()
+    project.tests(
+        """
+        import torch
+
+        def large():
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
+                "79.10 GiB of which 1.20 GiB is free."
+            )
+
+        def test_large(gpuperf):
+            gpuperf.measure(large)
+
+        def test_small(gpuperf):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    result = project.run("--gpuperf-missing=warn")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 79.10 GiB "
+            "were free. Measure a smaller input, *"
+        ]
+    )
+    assert [m.test for m in project.saved().measurements] == ["test_steps.py::test_small"]
+
+
+def test_a_metric_that_is_new_is_reported_until_it_is_accepted(project: Project) -> None:
+    """A release of ours that measures more leaves the baselines that people have as they are."""
+    project.device()
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    project.accept()
+    before = json.loads((project.root / "accepted.json").read_text(encoding="utf-8"))
+    (measurement,) = before["measurements"]
+    counters = {s["metric"]: s["values"][0] for s in measurement["samples"]}
+    project.device(counters={**counters, "peak_memory": 6 * 2.0**30})
+
+    result = project.run("-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*peak_memory*6.0000 GiB*reported"])
+    assert project.update(str(project.run_files()[0])) == 0
+
+    project.device(counters={**counters, "peak_memory": 7 * 2.0**30})
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*peak_memory*6.0000 GiB*7.0000 GiB*regressed"])
