@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.fixture import GpuPerf
 
 
 @dataclass(frozen=True)
@@ -23,3 +30,22 @@ class Claim:
     source: str
     above: float | None = None
     below: float | None = None
+
+    def expect(self, gpuperf: GpuPerf) -> None:
+        """Holds it against what was measured before in this session; see `expect_ratio`."""
+        gpuperf.expect_ratio(
+            self.metric,
+            self.numerator,
+            self.denominator,
+            above=self.above,
+            below=self.below,
+            verified=self.verified,
+        )
+
+
+def parameters(claims: Sequence[Claim]) -> list[Any]:
+    """A parameter of a test per claim, named after it, on the architectures of which it is made."""
+    return [
+        pytest.param(claim, marks=pytest.mark.gpu_arch(*claim.architectures), id=claim.name)
+        for claim in claims
+    ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from suites.claim import parameters
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import TRAINING
 
@@ -30,20 +31,7 @@ def test_training_step(
     gpuperf.measure(training_step, reset=training_step.reset, workload=workload)
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        pytest.param(claim, marks=pytest.mark.gpu_arch(*claim.architectures), id=claim.name)
-        for claim in CLAIMS
-    ],
-)
+@pytest.mark.parametrize("claim", parameters(CLAIMS))
 def test_claim(gpuperf: GpuPerf, claim: Claim) -> None:
     """What is claimed of two configurations that were measured before."""
-    gpuperf.expect_ratio(
-        claim.metric,
-        claim.numerator,
-        claim.denominator,
-        above=claim.above,
-        below=claim.below,
-        verified=claim.verified,
-    )
+    claim.expect(gpuperf)

@@ -60,6 +60,15 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing(name: str) -> N
         assert bool(figure.plot) <= bool(figure.rows)
 
 
+def test_the_example_lacks_what_its_command_did_not_ask_for_and_nothing_else() -> None:
+    found = figures(committed("h200-paper.json.xz"))
+    assert [key for key, figure in found.items() if figure.missing] == [
+        "transfers",
+        "components",
+        "window",
+    ]
+
+
 def test_a_full_run_draws_every_figure() -> None:
     for figure in figures(full(4)).values():
         assert chart.drawing(figure) is not None, figure.key

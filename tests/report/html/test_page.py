@@ -254,7 +254,7 @@ def test_the_commands_name_the_run() -> None:
     assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
 
 
-def test_a_run_that_lacks_only_the_window_lacks_no_metric() -> None:
+def test_what_another_protocol_or_a_trace_would_give_is_not_urged() -> None:
     text = page(committed("h200-paper.json.xz"))
     assert "This run has no window" in text
     assert "To fill the figures" not in text

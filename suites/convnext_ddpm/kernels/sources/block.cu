@@ -119,24 +119,7 @@ __device__ void convolve(Work<ROWS, COLUMNS, OUTPUTS_EACH>& work, Source source,
                 factors + half * TAPS * Mine::WEIGHT_STRIDE + item / Mine::STRIPS * GROUP;
 #pragma unroll 1
             for (int c = half; c < CHUNK; c += 2) {
-#pragma unroll
-                for (int s = 0; s < K; ++s) {
-                    float inputs[STRIP + K - 1];
-#pragma unroll
-                    for (int r = 0; r < STRIP + K - 1; ++r) inputs[r] = pixels[r * PATCH_COLUMNS + s];
-#pragma unroll
-                    for (int r = 0; r < K; ++r) {
-                        float factor[GROUP];
-#pragma unroll
-                        for (int o = 0; o < GROUP; o += 4)
-                            load<4>(factor + o, outputs + (r * K + s) * Mine::WEIGHT_STRIDE + o);
-#pragma unroll
-                        for (int p = 0; p < STRIP; ++p)
-#pragma unroll
-                            for (int o = 0; o < GROUP; ++o)
-                                work.sums[i][p][o] += inputs[p + r] * factor[o];
-                    }
-                }
+                accumulate<K, PATCH_COLUMNS, Mine::WEIGHT_STRIDE>(pixels, outputs, work.sums[i]);
                 pixels += 2 * PATCH_ROWS * PATCH_COLUMNS;
                 outputs += 2 * TAPS * Mine::WEIGHT_STRIDE;
             }

@@ -65,3 +65,28 @@ __device__ inline void load(float* to, const float* from) {
         to[0] = from[0];
     }
 }
+
+// One channel's part of a strip of STRIP pixels, one below the other, in OUTPUTS outputs: a column
+// of the pixels is read once for all rows of the K x K factors. Rows of pixels lie PIXEL_STRIDE
+// apart, and the factors of one tap WEIGHT_STRIDE behind those of the last.
+template <int K, int PIXEL_STRIDE, int WEIGHT_STRIDE, int STRIP, int OUTPUTS>
+__device__ inline void accumulate(const float* pixels, const float* factors,
+                                  float (&sums)[STRIP][OUTPUTS]) {
+#pragma unroll
+    for (int s = 0; s < K; ++s) {
+        float inputs[STRIP + K - 1];
+#pragma unroll
+        for (int r = 0; r < STRIP + K - 1; ++r) inputs[r] = pixels[r * PIXEL_STRIDE + s];
+#pragma unroll
+        for (int r = 0; r < K; ++r) {
+            float factor[OUTPUTS];
+#pragma unroll
+            for (int o = 0; o < OUTPUTS; o += 4)
+                load<4>(factor + o, factors + (r * K + s) * WEIGHT_STRIDE + o);
+#pragma unroll
+            for (int p = 0; p < STRIP; ++p)
+#pragma unroll
+                for (int o = 0; o < OUTPUTS; ++o) sums[p][o] += inputs[p + r] * factor[o];
+        }
+    }
+}

@@ -130,23 +130,7 @@ __global__ void __launch_bounds__(128, CHANNEL_WARPS > 1 ? 2 : 3)
                                channel_warp * TAPS * WEIGHT_STRIDE;
 #pragma unroll 1
         for (int c = channel_warp; c < CHUNK; c += CHANNEL_WARPS) {
-#pragma unroll
-            for (int s = 0; s < K; ++s) {
-                float inputs[STRIP + K - 1];
-#pragma unroll
-                for (int r = 0; r < STRIP + K - 1; ++r) inputs[r] = patch[r * PATCH_STRIDE + s];
-#pragma unroll
-                for (int r = 0; r < K; ++r) {
-                    float factor[OUTPUTS];
-#pragma unroll
-                    for (int o = 0; o < OUTPUTS; o += 4)
-                        load<4>(factor + o, factors + (r * K + s) * WEIGHT_STRIDE + o);
-#pragma unroll
-                    for (int p = 0; p < STRIP; ++p)
-#pragma unroll
-                        for (int o = 0; o < OUTPUTS; ++o) sums[p][o] += inputs[p + r] * factor[o];
-                }
-            }
+            accumulate<K, PATCH_STRIDE, WEIGHT_STRIDE>(patch, factors, sums);
             patch += CHANNEL_WARPS * PATCH_ROWS * PATCH_STRIDE;
             factors += CHANNEL_WARPS * TAPS * WEIGHT_STRIDE;
         }
