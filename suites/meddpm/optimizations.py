@@ -133,7 +133,10 @@ def _composition(name: str, parts: Iterable[str], summary: str = "") -> Optimiza
     )
 
 
-BEST = "bf16+channels_last+fused_norm+padded_channels+sdpa+fused_adam+compile+cuda_graph"
+BEST = (
+    "bf16+channels_last+fused_norm+padded_channels+separable_upsampling+sdpa+fused_adam+compile+"
+    "cuda_graph"
+)
 """Meant to be the fastest composition that keeps the quality of the samples."""
 
 OPTIMIZATIONS: dict[str, Optimization] = {}
@@ -153,6 +156,7 @@ for _name, _parts, _summary in (
     ("cuda_graph", "cuda_graph", ""),
     ("fused_norm", "fused_norm", ""),
     ("padded_channels", "padded_channels", ""),
+    ("separable_upsampling", "separable_upsampling", ""),
     ("sdpa", "sdpa", ""),
     ("fused_adam", "fused_adam", ""),
     ("tf32+channels_last+fused_norm", "tf32+channels_last+fused_norm", ""),

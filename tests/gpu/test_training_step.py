@@ -10,7 +10,10 @@ from pytest_gpuperf import arch
 from pytest_gpuperf.collect.base import Phases
 from suites.meddpm.optimizations import BEST, OPTIMIZATIONS, composed
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore"),  # of the compiler, about itself
+]
 
 
 def detected_arch() -> str:

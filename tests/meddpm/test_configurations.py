@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_gpuperf.errors import UsageFailure
 from suites.meddpm.model import GaussianDiffusion3D
@@ -24,6 +22,8 @@ from tests.meddpm.test_optimizations import global_state
 pytestmark = [
     # torch 2.9 and 2.10 say so whenever the older settings are read.
     pytest.mark.filterwarnings("ignore:Please use the new API settings"),
+    # torch.compile makes an instance of a function to trace it, and then says not to.
+    pytest.mark.filterwarnings("ignore:.*autograd.function.Function.* should not be instantiated"),
     # Lanes beyond a volume's end have any value; numpy, in Triton's interpreter, says so.
     pytest.mark.filterwarnings("ignore:(overflow|divide by zero|invalid value):RuntimeWarning"),
 ]
@@ -162,7 +162,11 @@ def distance(found: Tensor, expected: Tensor) -> float:
 
 @pytest.mark.parametrize(
     "name",
-    ["bf16", "compile", "padded_channels", "sdpa", "bf16+channels_last+padded_channels+sdpa"],
+    [
+        *("bf16", "compile", "padded_channels", "separable_upsampling", "sdpa"),
+        "channels_last+padded_channels+separable_upsampling+compile",
+        "bf16+channels_last+padded_channels+separable_upsampling+sdpa",
+    ],
 )
 def test_computes_what_the_baseline_computes(name: str) -> None:
     expected = answer(network(), OPTIMIZATIONS["baseline"])
@@ -255,22 +259,6 @@ def test_attention_is_recomputed_in_the_precision_of_its_forward() -> None:
         result.float().square().sum().backward()  # type: ignore[no-untyped-call]
         gradients.append([parameter.grad for parameter in attention.parameters()])
     torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=0)
-
-
-def test_padding_gives_the_convolutions_eight_channels() -> None:
-    seen: list[tuple[int, int]] = []
-
-    class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> object:
-            if func is torch.ops.aten.convolution.default:
-                seen.append((args[1].shape[0], args[1].shape[1]))
-            return func(*args, **(kwargs or {}))
-
-    with small.training_step("padded_channels") as step, Watched():  # type: ignore[no-untyped-call]
-        step()
-    assert min(min(channels) for channels in seen) == 8
 
 
 @pytest.mark.parametrize("name", OPTIMIZATIONS)

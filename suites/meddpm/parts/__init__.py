@@ -6,7 +6,8 @@ from suites.meddpm.parts.arithmetic import BFloat16, Ieee, Tf32
 from suites.meddpm.parts.base import Part
 from suites.meddpm.parts.execution import Compile, CudaGraph, FusedAdam
 from suites.meddpm.parts.fusion import FusedNorm, ScaledDotProductAttention
-from suites.meddpm.parts.layout import ChannelsLast, Contiguous, PaddedChannels
+from suites.meddpm.parts.layout import ChannelsLast, Contiguous
+from suites.meddpm.parts.products import PaddedChannels, SeparableUpsampling
 
 PARTS: dict[str, Part] = {
     part.name: part
@@ -18,6 +19,7 @@ PARTS: dict[str, Part] = {
         ChannelsLast(),
         FusedNorm(),
         PaddedChannels(),
+        SeparableUpsampling(),
         ScaledDotProductAttention(),
         FusedAdam(),
         Compile(),
