@@ -9,6 +9,7 @@ import pytest
 from suites.claim import parameters
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import TRAINING
+from suites.convnext_ddpm.tolerances import HOST_BOUND
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from suites.convnext_ddpm.step import TrainingStep
 
 
+@pytest.mark.gpuperf(tolerance=HOST_BOUND)
 @pytest.mark.parametrize(
     "configuration",
     [pytest.param(name, marks=pytest.mark.optimization(f"{name}_training")) for name in TRAINING],
