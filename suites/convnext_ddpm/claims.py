@@ -21,7 +21,7 @@ CLAIMS = (
         denominator="copy_sync_chain",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source=f"{_B}: 3.24 s against 4.74 s beside the kernels, 5.3 s against 6.8 s in all",
     ),
     Claim(
@@ -32,7 +32,7 @@ CLAIMS = (
         denominator="copy_async_chain",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source=f"{_B}: 2.5 s against 5.3 s",
     ),
     Claim(
@@ -54,7 +54,7 @@ CLAIMS = (
         denominator="resident_chain",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source="our own: neither report has it",
     ),
     Claim(
@@ -98,7 +98,7 @@ CLAIMS = (
         denominator="naive",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source=f"{_A}: 76.03 s against 383.03 s, the latter on a CPU",
     ),
     Claim(
@@ -109,7 +109,7 @@ CLAIMS = (
         denominator="tiled",
         below=1,
         architectures=("sm80+",),
-        verified=(),
+        verified=("sm90",),
         source=f"{_B}: its convolutions, without a number of direct ones",
     ),
     Claim(
@@ -120,7 +120,7 @@ CLAIMS = (
         denominator="naive_norm",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source=f"{_A}: layer norms in 5.74 s against 9.42 s",
     ),
     Claim(
@@ -131,7 +131,7 @@ CLAIMS = (
         denominator="tiled",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source="both reports fuse, without a number of its own",
     ),
     Claim(
@@ -142,7 +142,7 @@ CLAIMS = (
         denominator="fused",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source=f"{_A}: 5.24e-5 s against 0.0325 s, the latter on a CPU",
     ),
     Claim(
@@ -153,7 +153,7 @@ CLAIMS = (
         denominator="fused",
         above=1,
         architectures=("sm90",),
-        verified=(),
+        verified=("sm90",),
         source="our own: report A compares with a CPU",
     ),
     Claim(
@@ -164,7 +164,7 @@ CLAIMS = (
         denominator="fused",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source=f"{_B} does so, without a number of its own",
     ),
     Claim(
@@ -175,7 +175,7 @@ CLAIMS = (
         denominator="fused",
         below=1,
         architectures=_EVERY_GPU,
-        verified=(),
+        verified=("sm90",),
         source="follows from the above; seen also where all maps fit into the L2 cache",
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from suites.convnext_ddpm.configurations import CONFIGURATIONS
-from suites.convnext_ddpm.tolerances import HOST_BOUND
+from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
             name,
             marks=[
                 pytest.mark.optimization(name),
-                # One launch has no host to wait for.
-                *([] if name == "resident_graph" else [pytest.mark.gpuperf(tolerance=HOST_BOUND)]),
+                pytest.mark.gpuperf(tolerance=tolerance(name)),
             ],
         )
         for name in CONFIGURATIONS

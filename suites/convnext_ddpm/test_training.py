@@ -9,7 +9,7 @@ import pytest
 from suites.claim import parameters
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import TRAINING
-from suites.convnext_ddpm.tolerances import HOST_BOUND
+from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -18,10 +18,18 @@ if TYPE_CHECKING:
     from suites.convnext_ddpm.step import TrainingStep
 
 
-@pytest.mark.gpuperf(tolerance=HOST_BOUND)
 @pytest.mark.parametrize(
     "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(f"{name}_training")) for name in TRAINING],
+    [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.optimization(f"{name}_training"),
+                pytest.mark.gpuperf(tolerance=tolerance(name)),
+            ],
+        )
+        for name in TRAINING
+    ],
 )
 def test_training_step(
     gpuperf: GpuPerf,
