@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +134,6 @@ def path_for(folder: Path, device: Device, suite: str) -> Path:
 
 def load(file: Path) -> BaselineFile | None:
     """The baselines in `file`, or None when there is no such file. Raises BadFile."""
-    import yaml
-
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -143,6 +142,14 @@ def load(file: Path) -> BaselineFile | None:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
+    return _parsed(file, text)
+
+
+# Every test is judged by its suite's file, and reading one of half a megabyte takes half a second.
+@lru_cache(maxsize=8)
+def _parsed(file: Path, text: str) -> BaselineFile:
+    import yaml
+
     try:
         data = yaml.load(text, Loader=_loader())
     except yaml.MarkedYAMLError as error:

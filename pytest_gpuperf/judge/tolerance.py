@@ -26,6 +26,8 @@ class Tolerance:
     """The spread between GPUs of one name that is assumed; 0: the metric does not depend on it."""
     between_days: float = 0.0
     """The spread between days on one GPU, as far as a calibration has found one."""
+    written: bool = False
+    """A test's author wrote it: there the metric is of another kind than elsewhere in its class."""
     counted: bool = False
     """A deterministic count: it varies by having several values, not by noise."""
 
@@ -73,6 +75,7 @@ def tolerance_for(
         metric.percentage,
         between_units=unit * between,
         between_days=unit * days,
+        written=written is not None,
         counted=metric.metric_class is MetricClass.DETERMINISTIC,
     )
 

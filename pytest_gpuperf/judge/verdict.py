@@ -217,15 +217,22 @@ def _scales(
 ) -> dict[str, Scale]:
     """The scales of these metrics: the gated ones of a class share theirs.
 
-    Others only borrow: a noisy clock on the CPU must not blunt a counter.
+    Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the time
+    of a step that waits for its host, for which somebody wrote a tolerance.
     """
     found: dict[str, Scale] = {}
     for metric_class in MetricClass:
         members = [name for name in compared if metrics[name].metric_class is metric_class]
         # Points and shares are different numbers, so they do not share.
         for percentage in (False, True):
-            gated = [n for n in members if metrics[n].gated and metrics[n].percentage is percentage]
-            found |= scales({name: compared[name] for name in gated}, allowed, units)
+            sharing = [
+                name
+                for name in members
+                if metrics[name].gated
+                and metrics[name].percentage is percentage
+                and not allowed[name].written
+            ]
+            found |= scales({name: compared[name] for name in sharing}, allowed, units)
     for name in compared:
         if name not in found:
             found |= scales({name: compared[name]}, allowed, units)

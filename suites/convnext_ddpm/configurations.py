@@ -36,6 +36,31 @@ products are of 24, 11 and 8 bits, rounded to nearest: 1.2e-6, 1.7e-3 and 1.6e-2
 Transfer = Callable[[Model, torch.device], Sampler]
 
 
+def _torch(mark: Mark, device: torch.device) -> Operators:  # noqa: ARG001 -- they run anywhere
+    return TorchOperators(mark)
+
+
+def _quickest(mark: Mark, device: torch.device) -> Operators:
+    """The fused kernels, on a GPU: beside slow ones nobody would see what copies cost."""
+    if device.type == "cpu":
+        return TorchOperators(mark)
+    return _kernels(mark, device, fused=True)
+
+
+def _kernels(
+    mark: Mark,  # noqa: ARG001 -- what they do in one kernel has no parts
+    device: torch.device,  # noqa: ARG001 -- a GPU, the current one
+    *,
+    convolution: Literal["naive", "tiled", "im2col_bf16"] = "tiled",
+    norm: Literal["naive", "warp_shuffle", "three_kernel"] = "warp_shuffle",
+    fused: bool = False,
+    blocks: bool = False,
+) -> Operators:
+    from suites.convnext_ddpm.kernels import KernelOperators
+
+    return KernelOperators(convolution=convolution, norm=norm, fused=fused, blocks=blocks)
+
+
 @dataclass(frozen=True)
 class Configuration:
     """A named way to sample, and, where torch's own operators compute, to train."""
@@ -44,8 +69,8 @@ class Configuration:
     summary: str
     transfer: Transfer = OnDevice
     """What crosses between host and device while it samples."""
-    operators: Callable[[Mark], Operators] = TorchOperators
-    """What computes; given what marks its parts."""
+    operators: Callable[[Mark, torch.device], Operators] = _torch
+    """What computes; given what marks its parts, and where."""
     joining: Joining = "concatenate"
     precision: Float32Precision = "ieee"
     """Of torch's matrix products and convolutions on a GPU."""
@@ -67,14 +92,18 @@ class Configuration:
         return None if architectures.matches(self.gpus, arch) else self.absent
 
     @contextmanager
-    def applied(self, network: Network, mark: Mark = unmarked) -> Iterator[Network]:
+    def applied(
+        self, network: Network, mark: Mark = unmarked, device: torch.device | None = None
+    ) -> Iterator[Network]:
         """`network` computing as this configuration does, within the block.
 
-        torch's global state is as it was afterwards. A compiled network has no marks: they would
-        be compiled too, or keep it from that.
+        It computes on `device`, or where its weights are. torch's global state is as it was
+        afterwards. A compiled network has no marks: they would be compiled too, or keep it from
+        that.
         """
         mark = unmarked if self.compiled else mark
-        network.how = Execution(self.operators(mark), mark)
+        device = device or next(network.parameters()).device
+        network.how = Execution(self.operators(mark, device), mark)
         network.joining = self.joining
         with float32_precision(self.precision):
             if self.compiled:
@@ -86,7 +115,7 @@ class Configuration:
         self, model: Model, device: torch.device, mark: Mark = unmarked
     ) -> Iterator[Sampler]:
         """A sampler of `model` on `device`, which is used within the block. It takes the model."""
-        with self.applied(model.network, mark):
+        with self.applied(model.network, mark, device):
             yield self.transfer(model, device)
 
 
@@ -106,23 +135,11 @@ def _graphed(model: Model, device: torch.device) -> Sampler:
     return GraphedNetwork(model, Crossing(device, pinned=True, non_blocking=True))
 
 
-def _kernels(
-    mark: Mark,  # noqa: ARG001 -- what they do in one kernel has no parts
-    *,
-    convolution: Literal["naive", "tiled", "im2col_bf16"] = "tiled",
-    norm: Literal["naive", "warp_shuffle", "three_kernel"] = "warp_shuffle",
-    fused: bool = False,
-    blocks: bool = False,
-) -> Operators:
-    from suites.convnext_ddpm.kernels import KernelOperators
-
-    return KernelOperators(convolution=convolution, norm=norm, fused=fused, blocks=blocks)
-
-
 _CUDA_KERNELS = "its kernels are CUDA C++, which only a GPU runs"
 _NOT_PINNED = "without a GPU no memory is pinned: the same as {}"
 _NO_GRAPH = "CUDA graphs are a GPU's"
 
+_transferred = partial(Configuration, operators=_quickest)
 _kernel = partial(Configuration, without_gpu=_CUDA_KERNELS)
 
 CONFIGURATIONS: dict[str, Configuration] = {
@@ -132,55 +149,55 @@ CONFIGURATIONS: dict[str, Configuration] = {
             "baseline",
             "torch's own operators (cuDNN's, on a GPU) in float32, TF32 off; all on the device",
         ),
-        # What crosses, with torch's own operators.
-        Configuration(
+        # What crosses, with the fused kernels where there is a GPU.
+        _transferred(
             "copy_sync",
             "activations cross to the device and back around every operator; pageable memory, "
             "each copy waited for",
             partial(_copied, pinned=False, non_blocking=False),
         ),
-        Configuration(
+        _transferred(
             "copy_sync_pinned",
             "as copy_sync, from and to pinned memory",
             partial(_copied, pinned=True, non_blocking=False),
             without_gpu=_NOT_PINNED.format("copy_sync"),
         ),
-        Configuration(
+        _transferred(
             "copy_async",
             "as copy_sync, from and to pinned memory, and the host waits once per time step",
             partial(_copied, pinned=True, non_blocking=True),
         ),
-        Configuration(
+        _transferred(
             "copy_async_pageable",
             "as copy_async, of pageable memory, which the driver stages",
             partial(_copied, pinned=False, non_blocking=True),
             without_gpu=_NOT_PINNED.format("copy_async"),
         ),
-        Configuration(
+        _transferred(
             "resident",
             "weights and activations stay on the device; an image crosses each way per time step, "
             "and the host computes p_sample",
             partial(_resident, pinned=True),
         ),
-        Configuration(
+        _transferred(
             "resident_pageable",
             "as resident, from and to pageable memory",
             partial(_resident, pinned=False),
             without_gpu=_NOT_PINNED.format("resident"),
         ),
-        Configuration(
+        _transferred(
             "overlap",
             "as resident; the time is embedded while the image moves, and the host does its part "
             "of p_sample while the device computes",
             _overlapping,
         ),
-        Configuration(
+        _transferred(
             "graph",
             "as resident, with the network as a CUDA graph",
             _graphed,
             without_gpu=_NO_GRAPH,
         ),
-        Configuration(
+        _transferred(
             "resident_graph",
             "the whole time step, p_sample too, as a CUDA graph; nothing crosses",
             GraphedStep,

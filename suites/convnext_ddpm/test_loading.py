@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from suites.convnext_ddpm.configurations import LOADINGS
+from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from suites.convnext_ddpm.loading import WeightLoading
 
 
-@pytest.mark.gpuperf(repetitions=20)
+@pytest.mark.gpuperf(repetitions=20, tolerance=tolerance("baseline"))
 @pytest.mark.parametrize(
     "loading",
     [pytest.param(name, marks=pytest.mark.optimization(name)) for name in LOADINGS],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from suites.convnext_ddpm.configurations import CONFIGURATIONS
+from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -16,7 +17,16 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in CONFIGURATIONS],
+    [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.optimization(name),
+                pytest.mark.gpuperf(tolerance=tolerance(name)),
+            ],
+        )
+        for name in CONFIGURATIONS
+    ],
 )
 def test_time_step(
     gpuperf: GpuPerf,

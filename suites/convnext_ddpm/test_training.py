@@ -9,6 +9,7 @@ import pytest
 from suites.claim import parameters
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import TRAINING
+from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -19,7 +20,16 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(f"{name}_training")) for name in TRAINING],
+    [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.optimization(f"{name}_training"),
+                pytest.mark.gpuperf(tolerance=tolerance(name)),
+            ],
+        )
+        for name in TRAINING
+    ],
 )
 def test_training_step(
     gpuperf: GpuPerf,

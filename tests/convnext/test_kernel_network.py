@@ -10,10 +10,13 @@ import torch
 from torch import Tensor
 
 from suites.convnext_ddpm.configurations import CONFIGURATIONS
+from suites.convnext_ddpm.crossing import Crossing
 from suites.convnext_ddpm.kernels import operators
 from suites.convnext_ddpm.kernels.launches import Launcher
 from suites.convnext_ddpm.model import seeded_network
 from suites.convnext_ddpm.shape import Shape
+from suites.convnext_ddpm.step import seeded_model
+from suites.convnext_ddpm.transfers import CopiedActivations
 from tests.convnext.emulation import Emulator, Recorder
 from tests.convnext.small import error, exact, images
 
@@ -48,9 +51,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
 
 
 def test_all_kernel_configurations_are_here() -> None:
-    torchs = {"tf32", "compile", "preallocated", "graph", "resident_graph", "resident_pageable"}
+    others = {"compile", "graph", "resident_graph", "resident_pageable"}
     of_a_gpu = {name for name in CONFIGURATIONS if CONFIGURATIONS[name].unavailable("cpu")}
-    assert {name for name in of_a_gpu - torchs if not name.startswith("copy_")} == {*NAMES}
+    assert {name for name in of_a_gpu - others if not name.startswith("copy_")} == {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,3 +62,20 @@ def test_the_answer_is_within_the_configurations_bound(
 ) -> None:
     found = error(answer(name, emulator, monkeypatch), exact(SHAPE, X, T))
     assert found < CONFIGURATIONS[name].bound
+
+
+def test_activations_may_cross_around_every_kernel(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the transfers on a GPU do it."""
+    monkeypatch.setattr(operators, "DeviceLauncher", lambda: emulator)
+    images = []
+    for name in ("fused", "baseline"):
+        model = seeded_model(SHAPE, 2, 3)
+        with CONFIGURATIONS[name].applied(model.network):
+            crossing = Crossing(torch.device("cpu"), pinned=False, non_blocking=False)
+            sampler = CopiedActivations(model, crossing)
+            sampler.start(model.first_image, 1)
+            sampler.step()
+            images.append(sampler.image())
+    torch.testing.assert_close(images[0], images[1], rtol=0, atol=1e-4)

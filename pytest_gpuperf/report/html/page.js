@@ -111,7 +111,9 @@
               const item = at.data && at.data.item;
               if (!item) return "";
               if (!stacked) return item.text;
-              return item.value / totals[item.at] >= (width < 500 ? 0.16 : 0.08) ? Math.round((100 * item.value) / totals[item.at]) + " %" : "";
+              // Of its bar, and of the longest bar: what is short has no room for its share.
+              const room = width < 500 ? 0.16 : 0.08;
+              return item.value / totals[item.at] >= room && item.value / Math.max(...totals) >= room / 2 ? Math.round((100 * item.value) / totals[item.at]) + " %" : "";
             },
           },
           data: slots(panel.names.length, one.items).map((item) => (item ? { value: item.value, item, itemStyle: painted(item, looks) } : { value: null })),

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpuperf.arch import portable_device
 from pytest_gpuperf.model import Measurement
+from pytest_gpuperf.report.html.chart import drawing
 from pytest_gpuperf.report.html.figure import Figure, text
 from pytest_gpuperf.report.html.figures.components import components
 from pytest_gpuperf.report.html.figures.transfers import transfers
@@ -90,6 +91,38 @@ def test_components_are_stacked_by_configuration_the_longest_first() -> None:
     )
     (note,) = figure.notes
     assert note.startswith("baseline, tf32: 1 of the launches is a CUDA graph")
+
+
+def with_components(name: str, launched: dict[str, float]) -> Measurement:
+    """A step of ten launches and 4 ms, of which each component has so many of both."""
+    series = {"kernel_time": [4e6], "launches": [10.0], "graph_launches": [0.0]}
+    parts = {
+        part: {"kernel_time": [4e5 * count], "launches": [count], "graph_launches": [0.0]}
+        for part, count in launched.items()
+    }
+    made = named(name, series)
+    samples = [
+        replace(sample, phase=part, values=tuple(values[sample.metric]))
+        for part, values in parts.items()
+        for sample in made.samples
+    ]
+    return replace(made, samples=(*made.samples, *samples), components=tuple(launched))
+
+
+def test_a_step_that_launches_nothing_in_a_component_is_left_out() -> None:
+    found = [with_components("eager", {"conv2d": 4}), with_components("graph", {"conv2d": 0})]
+    figure = components(subjects(run(found)))
+    assert {row[0] for row in cells(figure)} == {"eager"}
+    assert figure.notes == ("graph: nothing was launched in a component, which is left out here",)
+
+
+def test_of_many_components_the_largest_have_a_colour() -> None:
+    shares = {f"part{number}": number / 10 for number in range(12)}
+    drawn = drawing(components(subjects(run([with_components("eager", shares)]))))
+    assert drawn is not None
+    legend = [(entry["name"], entry["colour"]) for entry in drawn["legend"]]  # type: ignore[attr-defined]
+    names = ["part11", "part10", "part9", "part8", "part7", "part6", "(outside)"]
+    assert legend == [*((name, f"s{at}") for at, name in enumerate(names)), ("others", "s7")]
 
 
 def test_without_components_it_says_how_to_name_them() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.report import components as found_in
 from pytest_gpuperf.report import numbers
-from pytest_gpuperf.report.components import OUTSIDE, Components
+from pytest_gpuperf.report.components import OUTSIDE, Component, Components
 from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity
 from pytest_gpuperf.report.html.figures.transfers import ACTIVITY
 from pytest_gpuperf.report.html.subject import Subject
@@ -14,11 +14,13 @@ from pytest_gpuperf.report.html.subject import Subject
 
 def components(subjects: Sequence[Subject]) -> Figure:
     """A bar per configuration, of its components one after the other."""
-    found = [
+    known = [
         (subject, listed)
         for subject in subjects
         if (listed := found_in.components(subject.measurements)) is not None
     ]
+    found = [(subject, listed) for subject, listed in known if _inside(listed)]
+    graphed = [subject.label for subject, listed in known if not _inside(listed)]
     rows: list[tuple[Cell, ...]] = [
         (
             subject.label,
@@ -35,6 +37,8 @@ def components(subjects: Sequence[Subject]) -> Figure:
     for subject, listed in found:
         for note in listed.notes:
             notes.setdefault(note, []).append(subject.label)
+    if graphed and found:
+        notes["nothing was launched in a component, which is left out here"] = graphed
     return Figure(
         key="components",
         title="The components of the step: what each takes",
@@ -52,7 +56,7 @@ def components(subjects: Sequence[Subject]) -> Figure:
 def _conclusion(found: Sequence[tuple[Subject, Components]]) -> str:
     """Which component takes most, in the first subject that has any."""
     for subject, listed in found:
-        inside = [entry for entry in listed.entries if entry.name != OUTSIDE and not entry.empty]
+        inside = _inside(listed)
         if inside:
             first = inside[0]
             share = "" if first.share is None else f", {first.share:.0f} % of it"
@@ -61,6 +65,11 @@ def _conclusion(found: Sequence[tuple[Subject, Components]]) -> str:
                 f"{share}: what is saved there counts most."
             )
     return "The longest component is where a saving counts most."
+
+
+def _inside(listed: Components) -> list[Component]:
+    """Those in which something was launched."""
+    return [entry for entry in listed.entries if entry.name != OUTSIDE and not entry.empty]
 
 
 def _missing(subjects: Sequence[Subject]) -> str:

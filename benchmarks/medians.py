@@ -1,0 +1,56 @@
+"""Tables of what a run has of its configurations: medians over processes of medians over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from pytest_gpuperf.metrics import catalogue
+from pytest_gpuperf.model import STEP, Run
+from pytest_gpuperf.report import numbers
+
+ABSENT = "-"
+
+
+def of_processes(run: Run, configuration: str, metric: str, part: str = STEP) -> dict[str, float]:
+    """The median over rounds of each process that measured it, by process."""
+    return {
+        measurement.process: median(sample.values)
+        for measurement in run.measurements
+        if measurement.configuration == configuration
+        for sample in measurement.samples
+        if (sample.phase, sample.metric) == (part, metric)
+    }
+
+
+def table(run: Run, metrics: Sequence[str], configurations: Sequence[str]) -> str:
+    """A row per configuration and a column per metric, of the whole step."""
+    rows = [
+        f"| configuration | {' | '.join(f'`{metric}`' for metric in metrics)} |",
+        f"| --- |{' ---: |' * len(metrics)}",
+    ]
+    for configuration in configurations:
+        cells = [_cell(of_processes(run, configuration, metric), metric) for metric in metrics]
+        rows.append(f"| `{configuration}` | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def components(run: Run, metric: str, configurations: Sequence[str]) -> str:
+    """A row per component and a column per configuration, the whole step last."""
+    known = [m for name in configurations for m in run.measurements if m.configuration == name]
+    names = dict.fromkeys(name for measurement in known for name in measurement.components)
+    rows = [
+        f"| component | {' | '.join(f'`{name}`' for name in configurations)} |",
+        f"| --- |{' ---: |' * len(configurations)}",
+    ]
+    for part in (*names, STEP):
+        cells = [_cell(of_processes(run, c, metric, part), metric) for c in configurations]
+        if set(cells) - {ABSENT}:
+            rows.append(f"| {f'`{part}`' if part != STEP else 'the step'} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(values: dict[str, float], metric: str) -> str:
+    if not values:
+        return ABSENT
+    return numbers.value(median(values.values()), catalogue().metrics[metric].unit)
