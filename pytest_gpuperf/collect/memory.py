@@ -6,7 +6,7 @@ import gc
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -33,9 +33,10 @@ class DeviceMemory(Protocol):
 class CudaMemory:
     """What torch's allocator hands out on the current device. Waits for nothing.
 
-    Not in it: the pool of a CUDA graph, which is taken when the graph is captured, and what other
-    libraries allocate by themselves. torch is not imported here: a step that does not use it has
-    nothing of it to be watched.
+    The pools of CUDA graphs count as long as they are there: a graph's tensors are made in its own
+    when it is captured, and each replay uses them. Not in it is what other libraries allocate by
+    themselves. torch is not imported here: a step that does not use it has nothing of it to be
+    watched.
     """
 
     def __init__(self) -> None:
@@ -50,11 +51,21 @@ class CudaMemory:
             self._before = torch.cuda.memory_allocated()
 
     def peak(self) -> int | None:
-        """The peak since then, less what was in use at the beginning."""
+        """The peak since then, less what was in use at the beginning, and the graphs' pools."""
         if self._before is None:
             return None
         torch: Any = sys.modules["torch"]
-        return int(torch.cuda.max_memory_allocated()) - self._before
+        made = int(torch.cuda.max_memory_allocated()) - self._before
+        return made + _of_graphs(torch.cuda.memory_snapshot())
+
+
+def _of_graphs(segments: Sequence[Mapping[str, Any]]) -> int:
+    """The bytes of those segments of torch's allocator that belong to a graph's pool."""
+    return sum(
+        int(segment["total_size"])
+        for segment in segments
+        if any(segment.get("segment_pool_id", (0, 0)))
+    )
 
 
 @contextmanager

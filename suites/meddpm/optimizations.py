@@ -164,3 +164,11 @@ for _name, _parts, _summary in (
     ("best", BEST, ""),
 ):
     OPTIMIZATIONS[_name] = _composition(_name, filter(None, _parts.split("+")), _summary)
+
+CHAIN = (
+    *(BASELINE, "tf32", "bf16", "bf16_compile"),
+    *("tf32+channels_last+fused_norm", "bf16+channels_last+fused_norm", "best"),
+)
+"""Those that a chain is sampled with: what somebody would sample with, and what it is compared
+with. In full float32 a chain takes ten seconds, and a part alone does in it what it does in one
+step."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -15,16 +16,18 @@ if TYPE_CHECKING:
     from suites.meddpm.model import GaussianDiffusion3D
     from suites.meddpm.optimizations import Optimization
 
-pytestmark = [
-    # A CPU's portable counts of a chain are those of the training's forward pass, over and over.
-    pytest.mark.gpu,
-    pytest.mark.parametrize(
+# A CPU's portable counts of a chain are those of the training's forward pass, over and over.
+pytestmark = pytest.mark.gpu
+
+
+def _each(names: Iterable[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
         "configuration",
-        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in OPTIMIZATIONS],
-    ),
-]
+        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+    )
 
 
+@_each(OPTIMIZATIONS)
 def test_sampling_step(
     gpuperf: GpuPerf,
     optimized: GaussianDiffusion3D,
@@ -42,6 +45,8 @@ def test_sampling_step(
     gpuperf.measure(step, reset=step.reset, workload=workload)
 
 
+@pytest.mark.gpuperf(rounds=1)
+@_each(CHAIN)
 def test_sampling_chain(
     gpuperf: GpuPerf,
     optimized: GaussianDiffusion3D,

@@ -68,6 +68,42 @@ def test_what_the_step_had_allocated_is_let_go() -> None:
     assert kept[0]() is None, caught.value
 
 
+class ScriptedCuda:
+    """What torch.cuda says of an allocator with a graph's pool of 64 MiB."""
+
+    def __init__(self) -> None:
+        self.most = 100
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def reset_peak_memory_stats(self) -> None:
+        self.most = 100
+
+    def memory_allocated(self) -> int:
+        return 100
+
+    def max_memory_allocated(self) -> int:
+        return self.most
+
+    def memory_snapshot(self) -> list[dict[str, object]]:
+        return [
+            {"total_size": 2**30, "segment_pool_id": (0, 0)},
+            {"total_size": 2**26, "segment_pool_id": (0, 1)},
+            {"total_size": 2**20},
+        ]
+
+
+def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay allocates nothing, and uses all that its capture did."""
+    cuda = ScriptedCuda()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    memory = CudaMemory()
+    memory.begin()
+    cuda.most = 164
+    assert memory.peak() == 64 + 2**26
+
+
 def test_without_a_gpu_nobody_knows_the_peak() -> None:
     memory = CudaMemory()
     memory.begin()

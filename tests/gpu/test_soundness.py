@@ -36,6 +36,26 @@ def test_the_peak_is_what_the_step_adds_to_what_is_there() -> None:
     assert peak.values == (2 * BLOCK, 2 * BLOCK)
 
 
+def test_a_graphs_pool_is_part_of_the_peak() -> None:
+    import torch
+
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    kept = torch.zeros(BLOCK, dtype=torch.uint8, device="cuda")
+
+    def work() -> torch.Tensor:
+        return (kept + 1).sum()
+
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    collected = CuptiCollector().collect(Work(graph.replay, Phases()), PLAN)
+    (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
+    assert all(BLOCK <= value < 1.5 * BLOCK for value in peak.values)
+
+
 def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:
     import torch
 

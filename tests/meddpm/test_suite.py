@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpuperf import runs
 from suites.meddpm.claims import CLAIMS
-from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
+from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, PAPER
 from tests.plugin import scripted
 from tests.plugin.projects import Project, refused
 
@@ -170,7 +170,7 @@ def test_sampling_is_measured_by_the_step_and_by_the_chain(checkout: Project) ->
     sampling = ("suites/meddpm/test_sampling.py", "--meddpm-steps=3", "-k", "[baseline]")
     arguments = (*(a for a in arguments if a != SMALL[0]), *sampling)
     result = checkout.run_apart(*arguments, "--gpuperf-no-judge", "--gpuperf-run=sampled.json")
-    result.assert_outcomes(passed=2, deselected=2 * len(OPTIMIZATIONS) - 2)
+    result.assert_outcomes(passed=2, deselected=len(OPTIMIZATIONS) + len(CHAIN) - 2)
     step, chain = checkout.saved("sampled.json").measurements
     workload = {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
     assert (dict(step.workload), step.configuration) == (workload, "baseline")
@@ -179,9 +179,10 @@ def test_sampling_is_measured_by_the_step_and_by_the_chain(checkout: Project) ->
 
 def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project) -> None:
     short = ("--meddpm-data=synthetic", "--meddpm-steps=2", "--meddpm-curve-steps=2", "-rs")
-    names = "(sampling or quality) and [channels_last]"
+    names = "(sampling or quality) and [baseline]"
     result = checkout.run_apart("suites/meddpm", "--gpu-arch=cpu", *short, "-k", names)
-    result.assert_outcomes(passed=3, skipped=2, deselected=5 * len(OPTIMIZATIONS) - 5 + TRAINED)
+    others = 4 * len(OPTIMIZATIONS) + len(CHAIN) - 5 + TRAINED
+    result.assert_outcomes(passed=3, skipped=2, deselected=others)
     result.stdout.fnmatch_lines(["SKIPPED [[]2[]] *needs a GPU*"])
 
 
