@@ -183,7 +183,7 @@ def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project)
     result = checkout.run_apart("suites/meddpm", "--gpu-arch=cpu", *short, "-k", names)
     others = 4 * len(OPTIMIZATIONS) + len(CHAIN) - 5 + TRAINED
     result.assert_outcomes(passed=3, skipped=2, deselected=others)
-    result.stdout.fnmatch_lines(["SKIPPED [[]2[]] *needs a GPU*"])
+    assert str(result.stdout).count("needs a GPU") == 2
 
 
 def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:
