@@ -114,12 +114,11 @@ def volumes(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Volumes:
 
 
 @pytest.fixture
-def optimization(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Optimization:
-    """The configuration that the test's marker names; skips the test where it cannot run."""
+def optimization(configuration: str, gpuperf: GpuPerf) -> Optimization:
+    """The configuration that the test is parametrised with; skips where it cannot run."""
     from suites.meddpm.optimizations import composed
 
-    marker = request.node.get_closest_marker("optimization")
-    found = composed(marker.args[0])
+    found = composed(configuration)
     unavailable = found.unavailable(gpuperf.device.arch)
     if unavailable:
         pytest.skip(unavailable)
@@ -162,7 +161,7 @@ def training_step(
     optimized: GaussianDiffusion3D,
     optimization: Optimization,
 ) -> TrainingStep:
-    """One training step under the optimization that the test's marker names."""
+    """One training step under the test's optimization."""
     from suites.meddpm.step import TrainingStep
 
     return TrainingStep(optimized, volumes, optimization, gpuperf.phase, gpuperf.torch_device)

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 
 
-def _each(names: Iterable[str]) -> pytest.MarkDecorator:
+def _each(names: Iterable[str], what: str) -> pytest.MarkDecorator:
+    """Under another name than a training step's: what is claimed of one is not of the other."""
     return pytest.mark.parametrize(
         "configuration",
-        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+        [pytest.param(name, marks=pytest.mark.optimization(f"{name}_{what}")) for name in names],
     )
 
 
-@_each(OPTIMIZATIONS)
+@_each(OPTIMIZATIONS, "sampling")
 def test_sampling_step(
     gpuperf: GpuPerf,
     optimized: GaussianDiffusion3D,
@@ -46,7 +47,7 @@ def test_sampling_step(
 
 
 @pytest.mark.gpuperf(rounds=1)
-@_each(CHAIN)
+@_each(CHAIN, "chain")
 def test_sampling_chain(
     gpuperf: GpuPerf,
     optimized: GaussianDiffusion3D,

@@ -173,8 +173,9 @@ def test_sampling_is_measured_by_the_step_and_by_the_chain(checkout: Project) ->
     result.assert_outcomes(passed=2, deselected=len(OPTIMIZATIONS) + len(CHAIN) - 2)
     step, chain = checkout.saved("sampled.json").measurements
     workload = {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
-    assert (dict(step.workload), step.configuration) == (workload, "baseline")
+    assert (dict(step.workload), step.configuration) == (workload, "baseline_sampling")
     assert dict(chain.workload) == {**workload, "steps": 3}
+    assert chain.configuration == "baseline_chain"
 
 
 def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project) -> None:
