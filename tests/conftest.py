@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,13 +38,20 @@ def project_type() -> type[Project]:
 
 @pytest.fixture
 def project(
-    project_type: type[Project], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    project_type: type[Project],
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Project:
     """An empty project with strict markers, where warnings are errors."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # its pytest is not our worker's
     monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
     for name in ("CI", "BUILD_NUMBER"):  # there pytest's own summary repeats messages in full
         monkeypatch.delenv(name, raising=False)
+    # The device is scripted, and nobody else's: its lock is not shared with the tests beside this.
+    private = tmp_path_factory.mktemp("private")
+    monkeypatch.setenv("TMPDIR", str(private))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     made = project_type(pytester)
     made.ini()
     return made

@@ -60,15 +60,12 @@ def test_what_comes_from_a_trace_exists_on_every_gpu_and_not_on_a_cpu(name: str)
     assert all(metric.hardware_name(gpu) is None for gpu in GPUS)
 
 
-def test_bytes_and_launches_are_gated_and_times_of_a_trace_are_reported() -> None:
-    gated = {name for name in SETS["activity"] if METRICS[name].gated}
-    assert gated == {
-        "kernel_time",
-        "launches",
-        "copies",
-        *(n for n in SETS["activity"] if "_bytes_" in n),
-    }
-    assert {METRICS[name].metric_class for name in gated} == {MetricClass.DETERMINISTIC}
+def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
+    """What else it has depends on how fast the host is."""
+    gated = {name: METRICS[name].metric_class for name in SETS["activity"] if METRICS[name].gated}
+    assert gated.pop("kernel_time") is MetricClass.CYCLE
+    assert {*gated} == {"launches", "copies", *(n for n in SETS["activity"] if "_bytes_" in n)}
+    assert {*gated.values()} == {MetricClass.DETERMINISTIC}
 
 
 @pytest.mark.parametrize(
