@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from pytest_gpuperf import arch
+
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
 
 pytest_plugins = ["pytester"]
+
+# Without a GPU, Triton's interpreter runs the kernels. It has to be asked for before anything loads
+# Triton, whose own functions are made then: torch does, for the first test module that compiles.
+if arch.detect_device() is None:
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("any-machine", deadline=None)

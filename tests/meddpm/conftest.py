@@ -1,16 +1,12 @@
-"""Without a GPU, Triton's interpreter runs the kernels: it is asked for before they load."""
+"""Loads Triton before `pytester` runs anything in this process.
+
+It forgets the modules that are imported under it, and of two copies of Triton one would interpret
+what the other compiles.
+"""
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
-import torch
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 with suppress(ImportError):
-    # Before `pytester` runs anything in this process: it forgets the modules that are imported
-    # under it, and of two copies of Triton one interprets what the other compiles.
     import triton.language  # noqa: F401
