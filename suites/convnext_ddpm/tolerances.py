@@ -6,11 +6,12 @@ _HOST_BOUND = {"cycles": "300%", "step_time": "300%"}
 """Of a step whose kernels take microseconds and are launched one by one.
 
 The GPU waits for its host most of the time, so that what passes between the first kernel and the
-last is the host's time: on two machines with an H200, 6.2 and 9.5 ms for the same kernels. Counts
-and `kernel_time`, of the set `activity`, are held as tightly as anywhere.
+last is the host's time: under tf32 15.2, 16.4 and 23.0 M cycles in three processes, for kernels
+that took 2.58 to 2.59 ms (docs/runs/h200-convnext.json.xz). Counts and `kernel_time`, of the set
+`activity`, are held as tightly as anywhere.
 """
 _COMPILED = {"instructions": "1%"}
-"""torch.compile picks among kernels by timing them: from machine to machine up to 0.4 % apart."""
+"""torch.compile picks among kernels by timing them: on two machines 0.3 % apart."""
 _ONE_LAUNCH = {"step_time": "2%"}
 """Of a step of a millisecond, of which the one launch and its end are some hundredths."""
 

@@ -113,7 +113,13 @@ def test_a_step_that_launches_nothing_in_a_component_is_left_out() -> None:
     found = [with_components("eager", {"conv2d": 4}), with_components("graph", {"conv2d": 0})]
     figure = components(subjects(run(found)))
     assert {row[0] for row in cells(figure)} == {"eager"}
-    assert figure.notes == ("graph: nothing was launched in a component, which is left out here",)
+    assert figure.notes == ("graph: left out here, since nothing was launched in a component",)
+
+
+def test_where_none_launches_in_a_component_that_is_shown() -> None:
+    figure = components(subjects(run([with_components("graph", {"conv2d": 0})])))
+    assert [row[:2] for row in cells(figure)] == [["graph", "conv2d"], ["graph", "(outside)"]]
+    assert (figure.notes, figure.missing) == ((), "")
 
 
 def test_of_many_components_the_largest_have_a_colour() -> None:

@@ -19,8 +19,9 @@ def components(subjects: Sequence[Subject]) -> Figure:
         for subject in subjects
         if (listed := found_in.components(subject.measurements)) is not None
     ]
-    found = [(subject, listed) for subject, listed in known if _inside(listed)]
-    graphed = [subject.label for subject, listed in known if not _inside(listed)]
+    # Where all are graphs, in which nothing can be told apart, that is what there is to see.
+    found = [(subject, listed) for subject, listed in known if _inside(listed)] or known
+    left_out = [subject.label for subject, listed in known if (subject, listed) not in found]
     rows: list[tuple[Cell, ...]] = [
         (
             subject.label,
@@ -37,8 +38,8 @@ def components(subjects: Sequence[Subject]) -> Figure:
     for subject, listed in found:
         for note in listed.notes:
             notes.setdefault(note, []).append(subject.label)
-    if graphed and found:
-        notes["nothing was launched in a component, which is left out here"] = graphed
+    if left_out:
+        notes["left out here, since nothing was launched in a component"] = left_out
     return Figure(
         key="components",
         title="The components of the step: what each takes",
