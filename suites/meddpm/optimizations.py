@@ -66,6 +66,14 @@ class Optimization:
         """Whether the step is one CUDA graph."""
         return any(part.captured for part in self.parts)
 
+    @property
+    def samples(self) -> bool:
+        """Whether sampling under it is another thing than under the baseline, which samples too."""
+        baseline = _ALONE.values()
+        return all(part in baseline for part in self.parts) or any(
+            not part.trains_only for part in self.parts if part not in baseline
+        )
+
     def unavailable(self, arch: str) -> str | None:
         """Why this configuration cannot run on `arch`, or None where it can.
 
@@ -166,9 +174,8 @@ for _name, _parts, _summary in (
     OPTIMIZATIONS[_name] = _composition(_name, filter(None, _parts.split("+")), _summary)
 
 CHAIN = (
-    *(BASELINE, "tf32", "bf16", "bf16_compile"),
+    *("tf32", "bf16", "bf16_compile"),
     *("tf32+channels_last+fused_norm", "bf16+channels_last+fused_norm", "best"),
 )
-"""Those that a chain is sampled with: what somebody would sample with, and what it is compared
-with. In full float32 a chain takes ten seconds, and a part alone does in it what it does in one
-step."""
+"""Those that a chain is sampled with: what somebody would sample with. In full float32 a chain is
+ten seconds of what its first step has shown already, and so is a part alone."""

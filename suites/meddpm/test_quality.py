@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 SIZE_ON_A_GPU = 48
 """Three scales of MS-SSIM; 200 steps of every configuration take minutes and not half an hour."""
 SIZE_ON_A_CPU = 16
+
+Recorder = Callable[[str, object], None]
+"""pytest's record_property: what was found is in `--junit-xml`, also where it is within limits."""
 
 pytestmark = pytest.mark.parametrize(
     "configuration",
@@ -56,12 +61,16 @@ def test_errors_against_float64(
     quality: Quality,
     optimization: Optimization,
     limits: Limits,
+    record_property: Recorder,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """Loss, output and gradients on the same weights and noise."""
     from suites.meddpm.limits import excess
 
-    problems = excess(quality.errors(optimization), limits)
+    errors = quality.errors(optimization)
+    for name, value in asdict(errors).items():
+        record_property(name, value)
+    problems = excess(errors, limits)
     if problems:
         pytest.fail(f"{optimization.name}: " + "\n".join(problems), pytrace=False)
 
@@ -70,10 +79,12 @@ def test_loss_curve(
     quality: Quality,
     optimization: Optimization,
     limits: Limits,
+    record_property: Recorder,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """Training goes the way that it goes under the baseline."""
     deviation = quality.deviation(optimization)
+    record_property("curve", deviation)
     if not deviation <= limits.curve:
         pytest.fail(
             f"{optimization.name}: in some tenth of the training the mean loss is {deviation:.2g} "
@@ -86,11 +97,14 @@ def test_samples_look_alike(
     quality: Quality,
     optimization: Optimization,
     limits: Limits,
+    record_property: Recorder,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """A sample drawn with the same noise as the baseline's looks like it."""
     pytest.importorskip("torchmetrics", reason="pip install torchmetrics, for SSIM of volumes")
     found = quality.similarity(optimization)
+    for name, value in asdict(found).items():
+        record_property(name, value)
     if not min(found.ssim, found.ms_ssim) >= 1 - limits.dissimilarity:
         pytest.fail(
             f"{optimization.name}: SSIM with the baseline's sample is {found.ssim:.8f}, MS-SSIM "

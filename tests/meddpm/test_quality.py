@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 
 from suites.meddpm import data
 from suites.meddpm.limits import LIMITS, Errors, excess
-from suites.meddpm.model.layers import ResidualBlock
 from suites.meddpm.optimizations import OPTIMIZATIONS, Precision
 from suites.meddpm.quality import (
     SMALLEST_EDGE,
@@ -27,6 +26,7 @@ from suites.meddpm.quality import (
     similarity,
     with_live_branches,
 )
+from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
 from tests.meddpm.small import network
 
 BASELINE = OPTIMIZATIONS["baseline"]
@@ -62,40 +62,6 @@ ARITHMETIC: dict[Precision, Callable[[], AbstractContextManager[Any]]] = {
     "bf16": lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
 }
 """Each precision on a CPU, which has no TF32."""
-
-
-def wrong_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1e-6 in the norms, which is other frameworks' default, in place of torch's 1e-5."""
-    group_norm = functional.group_norm
-
-    def other(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        return group_norm(x, groups, weight, bias, eps / 10)
-
-    monkeypatch.setattr(functional, "group_norm", other)
-
-
-def bf16_accumulation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loss that is summed up in bfloat16, row by row."""
-
-    def accumulated(prediction: Tensor, noise: Tensor) -> Tensor:
-        total = torch.zeros((), dtype=torch.bfloat16)
-        for row in (prediction - noise).abs().flatten(0, -2).bfloat16():
-            total = total + row.sum()
-        return (total / noise.numel()).float()
-
-    monkeypatch.setattr(functional, "l1_loss", accumulated)
-
-
-def dropped_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A residual block without what it is named after."""
-
-    def forward(self: ResidualBlock, x: Tensor, embedding: Tensor) -> Tensor:
-        hidden = self.in_layers(x)
-        hidden = hidden + self.emb_layers(embedding).to(hidden.dtype)[..., None, None, None]
-        result: Tensor = self.out_layers(hidden)
-        return result
-
-    monkeypatch.setattr(ResidualBlock, "forward", forward)
 
 
 @pytest.fixture(scope="module")

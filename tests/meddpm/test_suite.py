@@ -167,24 +167,32 @@ def test_a_composition_that_makes_no_sense_is_a_usage_error(
 
 def test_sampling_is_measured_by_the_step_and_by_the_chain(checkout: Project) -> None:
     arguments = a100(checkout, counters={"cycles": 1e6})
-    sampling = ("suites/meddpm/test_sampling.py", "--meddpm-steps=3", "-k", "[baseline]")
+    sampling = ("suites/meddpm/test_sampling.py", "--meddpm-steps=3", "-k", "[tf32]")
     arguments = (*(a for a in arguments if a != SMALL[0]), *sampling)
     result = checkout.run_apart(*arguments, "--gpuperf-no-judge", "--gpuperf-run=sampled.json")
     result.assert_outcomes(passed=2, deselected=len(OPTIMIZATIONS) + len(CHAIN) - 2)
     step, chain = checkout.saved("sampled.json").measurements
     workload = {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
-    assert (dict(step.workload), step.configuration) == (workload, "baseline_sampling")
+    assert (dict(step.workload), step.configuration) == (workload, "tf32_sampling")
     assert dict(chain.workload) == {**workload, "steps": 3}
-    assert chain.configuration == "baseline_chain"
+    assert chain.configuration == "tf32_chain"
 
 
 def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project) -> None:
     short = ("--meddpm-data=synthetic", "--meddpm-steps=2", "--meddpm-curve-steps=2", "-rs")
-    names = "(sampling or quality) and [baseline]"
+    names = "(sampling or quality) and [tf32]"
     result = checkout.run_apart("suites/meddpm", "--gpu-arch=cpu", *short, "-k", names)
     others = 4 * len(OPTIMIZATIONS) + len(CHAIN) - 5 + TRAINED
     result.assert_outcomes(passed=3, skipped=2, deselected=others)
     assert str(result.stdout).count("needs a GPU") == 2
+
+
+def test_an_optimizer_has_nothing_to_do_with_sampling(checkout: Project) -> None:
+    arguments = a100(checkout)
+    sampling = ("suites/meddpm/test_sampling.py", "-k", "[fused_adam]", "-rs")
+    result = checkout.run_apart(*(a for a in arguments if a != SMALL[0]), *sampling)
+    result.assert_outcomes(skipped=1, deselected=len(OPTIMIZATIONS) + len(CHAIN) - 1)
+    result.stdout.fnmatch_lines(["SKIPPED*fused_adam: what it changes is the optimizer*"])
 
 
 def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:

@@ -240,7 +240,7 @@ def gradient_sums(
     group = image * (channels // WIDTH) + columns // WIDTH
     mean = _mean(group_means, group, shift, image * channels + columns, inside, SHIFTED, ACC)
     factor = tl.load(deviations + group, mask=inside, other=0)
-    scale = tl.load(weight + columns, mask=inside, other=0).to(ACC)
+    scale = factor * tl.load(weight + columns, mask=inside, other=0).to(ACC)
     constant = tl.load(bias + columns, mask=inside, other=0).to(ACC)
     total = tl.zeros([ROWS, COLUMNS], ACC)
     product = tl.zeros([ROWS, COLUMNS], ACC)
@@ -248,7 +248,7 @@ def gradient_sums(
         valid = (start + tile * ROWS + rows < voxels)[:, None] & inside[None, :]
         value = tl.load(x + offsets, mask=valid, other=0).to(ACC)
         gradient = tl.load(dy + offsets, mask=valid, other=0).to(ACC)
-        value = (value - mean[None, :]) * factor[None, :]
+        value -= mean[None, :]
         if SILU:
             gradient *= _slope(value * scale[None, :] + constant[None, :])
         total += gradient
@@ -258,7 +258,7 @@ def gradient_sums(
 
     place = (image * tl.num_programs(1) + split) * channels + columns
     tl.store(sums + place, tl.sum(total, 0), mask=inside)
-    tl.store(products + place, tl.sum(product, 0), mask=inside)
+    tl.store(products + place, factor * tl.sum(product, 0), mask=inside)
 
 
 @triton.jit
@@ -356,19 +356,18 @@ def gradient(
     group = image * (channels // WIDTH) + columns // WIDTH
     mean = _mean(group_means, group, shift, image * channels + columns, inside, SHIFTED, ACC)
     factor = tl.load(deviations + group, mask=inside, other=0)
-    scale = tl.load(weight + columns, mask=inside, other=0).to(ACC)
+    scale = factor * tl.load(weight + columns, mask=inside, other=0).to(ACC)
     constant = tl.load(bias + columns, mask=inside, other=0).to(ACC)
-    shared = tl.load(group_sums + group, mask=inside, other=0)
-    shared_product = tl.load(group_products + group, mask=inside, other=0)
+    shared = factor * tl.load(group_sums + group, mask=inside, other=0)
+    shared_product = factor * factor * tl.load(group_products + group, mask=inside, other=0)
     for tile in range(tiles):
         valid = (start - tile * ROWS + rows < voxels)[:, None] & inside[None, :]
         value = tl.load(x + offsets, mask=valid, other=0).to(ACC)
         result = tl.load(dy + offsets, mask=valid, other=0).to(ACC)
-        value = (value - mean[None, :]) * factor[None, :]
+        value -= mean[None, :]
         if SILU:
             result *= _slope(value * scale[None, :] + constant[None, :])
         result = result * scale[None, :] - shared[None, :] - value * shared_product[None, :]
-        result *= factor[None, :]
         tl.store(dx + offsets, result.to(dx.dtype.element_ty), mask=valid)
         x -= ROWS * voxel_stride
         dy -= ROWS * voxel_stride

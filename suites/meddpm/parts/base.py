@@ -36,6 +36,8 @@ class Part:
     """Arguments of torch's Adam."""
     captured: ClassVar[bool] = False
     """Whether the step becomes one CUDA graph."""
+    trains_only: ClassVar[bool] = False
+    """Whether it is of the optimizer, which sampling has none of."""
 
     @property
     def requirements(self) -> str:

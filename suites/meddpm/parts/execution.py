@@ -57,3 +57,4 @@ class FusedAdam(Part):
     name = "fused_adam"
     summary = "Adam updates all weights in one kernel, not in one per operation."
     adam = {"fused": True}  # noqa: RUF012 -- the base class has its type
+    trains_only = True

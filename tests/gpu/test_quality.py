@@ -1,0 +1,72 @@
+"""The quality gates on a real GPU: what is put into the fused configurations, they catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from suites.meddpm import data
+from suites.meddpm.limits import LIMITS, excess
+from suites.meddpm.model import med_ddpm
+from suites.meddpm.optimizations import OPTIMIZATIONS, composed
+from suites.meddpm.quality import Quality, with_live_branches
+from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
+
+pytestmark = pytest.mark.gpu
+
+FUSED = ("fused_norm", "tf32+channels_last+fused_norm", "bf16+channels_last+fused_norm")
+
+
+@pytest.fixture(scope="module")
+def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
+    """The published network on 32^3 voxels: float64 and the baseline have answered already."""
+    import torch
+
+    torch.manual_seed(0)
+    volumes = data.load("synthetic", 32, Path(tmp_path_factory.mktemp("data")))
+    diffusion = with_live_branches(med_ddpm(128))
+    quality = Quality(diffusion, volumes, "cuda", curve_steps=5, chain_steps=8, draws=(1, 2))
+    quality.errors(OPTIMIZATIONS["baseline"])
+    quality.similarity(OPTIMIZATIONS["baseline"])
+    return quality
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_without_a_fault_they_are_within_their_limits(name: str, quality: Quality) -> None:
+    optimization = composed(name)
+    assert excess(quality.errors(optimization), LIMITS[optimization.precision]) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "names", "says"),
+    [
+        # Where products are rounded to 10 bits, an epsilon of 1e-5 more or less is lost.
+        (wrong_epsilon, FUSED[:1], "the output"),
+        (bf16_accumulation, FUSED, "the loss"),
+        (dropped_skip, FUSED, "the output"),
+    ],
+)
+def test_errors_catch_a_fault(
+    fault: Callable[[pytest.MonkeyPatch], None],
+    names: tuple[str, ...],
+    says: str,
+    quality: Quality,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fault(monkeypatch)
+    for name in names:
+        optimization = composed(name)
+        problems = excess(quality.errors(optimization), LIMITS[optimization.precision])
+        assert any(problem.startswith(says) for problem in problems), (name, problems)
+
+
+def test_a_sample_catches_a_dropped_skip_connection(
+    quality: Quality, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchmetrics")
+    dropped_skip(monkeypatch)
+    optimization = composed(FUSED[-1])
+    found = quality.similarity(optimization)
+    assert min(found.ssim, found.ms_ssim) < 1 - LIMITS[optimization.precision].dissimilarity
