@@ -67,12 +67,9 @@ class Optimization:
         return any(part.captured for part in self.parts)
 
     @property
-    def samples(self) -> bool:
-        """Whether sampling under it is another thing than under the baseline, which samples too."""
-        baseline = _ALONE.values()
-        return all(part in baseline for part in self.parts) or any(
-            not part.trains_only for part in self.parts if part not in baseline
-        )
+    def sampling(self) -> tuple[Part, ...]:
+        """Its parts that sampling has something of: there is no optimizer in it."""
+        return tuple(part for part in self.parts if not part.trains_only)
 
     def unavailable(self, arch: str) -> str | None:
         """Why this configuration cannot run on `arch`, or None where it can.
@@ -141,11 +138,17 @@ def _composition(name: str, parts: Iterable[str], summary: str = "") -> Optimiza
     )
 
 
-BEST = (
-    "bf16+channels_last+fused_norm+padded_channels+separable_upsampling+sdpa+fused_adam+compile+"
-    "cuda_graph"
+BF16_FUSED = "bf16+channels_last+fused_norm+padded_channels+separable_upsampling+sdpa+fused_adam"
+"""For who cannot compile: nothing in it takes longer in the first step than in the others."""
+
+BEST = f"{BF16_FUSED}+compile+cuda_graph"
+"""The fastest composition that keeps the quality of the samples."""
+
+ALONE = (
+    *("compile", "cuda_graph", "fused_norm", "padded_channels", "separable_upsampling"),
+    *("sdpa", "fused_adam"),
 )
-"""Meant to be the fastest composition that keeps the quality of the samples."""
+"""Parts that are also measured by themselves."""
 
 OPTIMIZATIONS: dict[str, Optimization] = {}
 """By name: the paper's Baseline, OPT1, OPT2 and OPT12 (section 5), then those beyond it."""
@@ -159,23 +162,30 @@ for _name, _parts, _summary in (
     ("channels_last", "channels_last", "channels innermost in memory, TF32 off"),
     ("tf32_channels_last", "tf32+channels_last", "TF32, and channels innermost in memory"),
     ("bf16", "bf16", ""),
-    ("compile", "compile", ""),
     ("bf16_compile", "bf16+compile", ""),
-    ("cuda_graph", "cuda_graph", ""),
-    ("fused_norm", "fused_norm", ""),
-    ("padded_channels", "padded_channels", ""),
-    ("separable_upsampling", "separable_upsampling", ""),
-    ("sdpa", "sdpa", ""),
-    ("fused_adam", "fused_adam", ""),
+    # What one part does alone: with TF32, because a second of float32 convolutions would hide it.
+    *((f"tf32+{part}", f"tf32+{part}", "") for part in ALONE),
     ("tf32+channels_last+fused_norm", "tf32+channels_last+fused_norm", ""),
-    ("bf16+channels_last+fused_norm", "bf16+channels_last+fused_norm", ""),
+    ("bf16_fused", BF16_FUSED, ""),
     ("best", BEST, ""),
 ):
     OPTIMIZATIONS[_name] = _composition(_name, filter(None, _parts.split("+")), _summary)
 
-CHAIN = (
-    *("tf32", "bf16", "bf16_compile"),
-    *("tf32+channels_last+fused_norm", "bf16+channels_last+fused_norm", "best"),
-)
+
+def sampled_by(optimization: Optimization) -> str | None:
+    """The suite's other configuration that samples in the same way, or None."""
+    if optimization.sampling == optimization.parts:
+        return None
+    same = (other for other in OPTIMIZATIONS.values() if other.parts == optimization.sampling)
+    return next((other.name for other in same), None)
+
+
+def uncaptured(name: str) -> Optimization:
+    """The configuration `name` without its CUDA graph, in which no operator can be told apart."""
+    parts = [part.name for part in composed(name).parts if not part.captured]
+    return _composition(name, parts)
+
+
+CHAIN = ("tf32", "bf16_compile", "tf32+channels_last+fused_norm", "best")
 """Those that a chain is sampled with: what somebody would sample with. In full float32 a chain is
 ten seconds of what its first step has shown already, and so is a part alone."""

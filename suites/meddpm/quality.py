@@ -67,12 +67,15 @@ class Quality:
         *,
         curve_steps: int,
         chain_steps: int,
+        curve_volumes: Volumes | None = None,
         draws: Sequence[int] = DRAWS,
     ) -> None:
+        """Loss curves are of `curve_volumes`, or of `volumes` too."""
         self.diffusion = diffusion.to(device)
         self.image = volumes.image.to(device)
         self.mask = volumes.mask.to(device)
         self._volumes = volumes
+        self._curve_volumes = curve_volumes or volumes
         self._device = device
         self._curve_steps = curve_steps
         self._chain_steps = chain_steps
@@ -156,7 +159,7 @@ class Quality:
         with optimization.applied(diffusion):
             torch.manual_seed(self._draws[0])
             step = TrainingStep(
-                diffusion, self._volumes, optimization, lambda _: nullcontext(), self._device
+                diffusion, self._curve_volumes, optimization, lambda _: nullcontext(), self._device
             )
             for group in step.adam.param_groups:
                 group["lr"] = LEARNING_RATE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf import arch
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import ALONE, OPTIMIZATIONS
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from suites.meddpm.quality import Quality
 
 SIZE_ON_A_GPU = 48
-"""Three scales of MS-SSIM; 200 steps of every configuration take minutes and not half an hour."""
+"""Room for three scales of MS-SSIM."""
+CURVE_SIZE_ON_A_GPU = 32
+"""Of the loss curves: 200 steps of every configuration take minutes and not half an hour."""
 SIZE_ON_A_CPU = 16
 
 Recorder = Callable[[str, object], None]
 """pytest's record_property: what was found is in `--junit-xml`, also where it is within limits."""
 
-pytestmark = pytest.mark.parametrize(
-    "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in OPTIMIZATIONS],
-)
+
+def _each(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "configuration",
+        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,7 @@ def limits(optimization: Optimization) -> Limits:
     return LIMITS[optimization.precision]
 
 
+@_each(*OPTIMIZATIONS, *ALONE)  # parts by themselves too: float32 shows what TF32 rounds away
 def test_errors_against_float64(
     quality: Quality,
     optimization: Optimization,
@@ -75,6 +80,7 @@ def test_errors_against_float64(
         pytest.fail(f"{optimization.name}: " + "\n".join(problems), pytrace=False)
 
 
+@_each(*OPTIMIZATIONS)
 def test_loss_curve(
     quality: Quality,
     optimization: Optimization,
@@ -93,6 +99,7 @@ def test_loss_curve(
         )
 
 
+@_each(*OPTIMIZATIONS)
 def test_samples_look_alike(
     quality: Quality,
     optimization: Optimization,
@@ -137,15 +144,15 @@ def _quality(config: pytest.Config, device: str) -> Quality:
     if weights and not on_cpu:
         load_weights(diffusion, Path(weights))
     curve: int | None = config.getoption("--meddpm-curve-steps")
-    volumes = data.load(
-        config.getoption("--meddpm-data"),
-        SIZE_ON_A_CPU if on_cpu else SIZE_ON_A_GPU,
-        config.rootpath / ".gpuperf" / "data",
+    source, cache = config.getoption("--meddpm-data"), config.rootpath / ".gpuperf" / "data"
+    size, curve_size = (
+        (SIZE_ON_A_CPU, SIZE_ON_A_CPU) if on_cpu else (SIZE_ON_A_GPU, CURVE_SIZE_ON_A_GPU)
     )
     return Quality(
         with_live_branches(diffusion),
-        volumes,
+        data.load(source, size, cache),
         device,
+        curve_volumes=data.load(source, curve_size, cache),
         curve_steps=curve or (CURVE_STEPS_ON_A_CPU if on_cpu else CURVE_STEPS_ON_A_GPU),
         chain_steps=config.getoption("--meddpm-steps"),
     )

@@ -16,7 +16,7 @@ from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
 
 pytestmark = pytest.mark.gpu
 
-FUSED = ("fused_norm", "tf32+channels_last+fused_norm", "bf16+channels_last+fused_norm")
+FUSED = ("fused_norm", "tf32+channels_last+fused_norm", "bf16_fused")
 
 
 @pytest.fixture(scope="module")

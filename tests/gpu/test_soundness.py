@@ -41,7 +41,7 @@ def test_a_graphs_pool_is_part_of_the_peak() -> None:
 
     from pytest_gpuperf.collect.cupti.collector import CuptiCollector
 
-    kept = torch.zeros(BLOCK, dtype=torch.uint8, device="cuda")
+    kept = torch.zeros(BLOCK // 4, device="cuda")  # a sum of integers would first make wider ones
 
     def work() -> torch.Tensor:
         return (kept + 1).sum()
@@ -53,7 +53,8 @@ def test_a_graphs_pool_is_part_of_the_peak() -> None:
         work()
     collected = CuptiCollector().collect(Work(graph.replay, Phases()), PLAN)
     (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
-    assert all(BLOCK <= value < 1.5 * BLOCK for value in peak.values)
+    assert min(peak.values) >= BLOCK
+    assert max(peak.values) < 1.5 * BLOCK
 
 
 def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:

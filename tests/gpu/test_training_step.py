@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf import arch
 from pytest_gpuperf.collect.base import Phases
-from suites.meddpm.optimizations import BEST, OPTIMIZATIONS, composed
+from suites.meddpm.optimizations import ALONE, BEST, OPTIMIZATIONS, composed
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,7 +27,7 @@ def detected_arch() -> str:
 CAPTURED = [f"{part}+cuda_graph" for part in BEST.split("+") if part != "cuda_graph"]
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZATIONS, *CAPTURED])
+@pytest.mark.parametrize("name", [*OPTIMIZATIONS, *ALONE, *CAPTURED])
 def test_reset_brings_back_the_loss(name: str, tmp_path: Path) -> None:
     import torch
 
@@ -66,7 +66,7 @@ def test_a_captured_step_trains_as_the_eager_one_does(tmp_path: Path) -> None:
     for name in ("baseline", "cuda_graph"):
         torch.manual_seed(0)
         diffusion = med_ddpm(128).to("cuda")
-        optimization = OPTIMIZATIONS[name]
+        optimization = composed(name)
         with optimization.applied(diffusion):
             step = TrainingStep(diffusion, volumes, optimization, Phases().mark, "cuda")
             losses.append([float(step()) for _ in range(5)])

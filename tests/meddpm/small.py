@@ -12,7 +12,7 @@ import torch
 
 from suites.meddpm.data import Volumes, load
 from suites.meddpm.model import GaussianDiffusion3D, UNet3D
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import composed
 from suites.meddpm.step import TrainingStep
 
 
@@ -34,6 +34,6 @@ def volumes() -> Volumes:
 @contextmanager
 def training_step(configuration: str) -> Iterator[TrainingStep]:
     """A step under one of the configurations."""
-    diffusion, optimization = network(), OPTIMIZATIONS[configuration]
+    diffusion, optimization = network(), composed(configuration)
     with optimization.applied(diffusion):
         yield TrainingStep(diffusion, volumes(), optimization, lambda _: nullcontext(), "cpu")

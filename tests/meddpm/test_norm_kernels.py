@@ -29,8 +29,9 @@ VOLUMES = {"x", "y", "dx", "dy"}
 SMALL = {"tiles", "splits", "chunk"}
 SIZES = {"voxels", "channels", "voxel_stride", *SMALL}
 CONSTANTS = {
-    "channel_stride": 1, "ROWS": 64, "COLUMNS": 64, "WIDTH": 6, "LANES": 8, "PART": fused.PART,
-    "EPS": 1e-5, "SILU": True, "SHIFTED": True, "ACC": tl.float32,
+    "channel_stride": 1, "ROWS": fused.TILE // 64, "COLUMNS": 64, "WIDTH": 6, "LANES": 8,
+    "PART": fused.PART, "EPS": 1e-5, "SILU": True, "NATIVE": True, "SHIFTED": True,
+    "ACC": tl.float32,
 }
 
 def compiled(name, capability):

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from suites.meddpm.data import Volumes, load
 from suites.meddpm.model import GaussianDiffusion3D, UNet3D
-from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
+from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER, composed
 from suites.meddpm.step import LEARNING_RATE, TrainingStep
 
 
@@ -40,7 +40,7 @@ def step(
     request: pytest.FixtureRequest, diffusion: GaussianDiffusion3D, volumes: Volumes
 ) -> Iterator[TrainingStep]:
     """A step under each of the configurations that a CPU can run, and quickly."""
-    optimization = OPTIMIZATIONS[request.param]
+    optimization = composed(request.param)
     with optimization.applied(diffusion):
         yield TrainingStep(diffusion, volumes, optimization, unheard, "cpu")
 

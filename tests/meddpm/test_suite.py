@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpuperf import runs
 from suites.meddpm.claims import CLAIMS
-from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, PAPER
+from suites.meddpm.optimizations import ALONE, CHAIN, OPTIMIZATIONS, PAPER
 from tests.plugin import scripted
 from tests.plugin.projects import Project, refused
 
@@ -146,7 +146,7 @@ def test_on_a_cpu_those_beyond_the_paper_are_skipped_with_the_reason(checkout: P
     result.stdout.fnmatch_lines_random(
         [
             "SKIPPED*: cuda_graph: needs a GPU",
-            "SKIPPED*: sdpa: what it changes is how a GPU works; a CPU counts baseline, tf32, *",
+            "SKIPPED*: tf32+sdpa: what it changes is how a GPU works; a CPU counts baseline, tf32, *",
         ]
     )
 
@@ -182,17 +182,17 @@ def test_without_a_gpu_sampling_is_skipped_and_quality_is_not(checkout: Project)
     short = ("--meddpm-data=synthetic", "--meddpm-steps=2", "--meddpm-curve-steps=2", "-rs")
     names = "(sampling or quality) and [tf32]"
     result = checkout.run_apart("suites/meddpm", "--gpu-arch=cpu", *short, "-k", names)
-    others = 4 * len(OPTIMIZATIONS) + len(CHAIN) - 5 + TRAINED
+    others = 4 * len(OPTIMIZATIONS) + len(ALONE) + len(CHAIN) - 5 + TRAINED
     result.assert_outcomes(passed=3, skipped=2, deselected=others)
     assert str(result.stdout).count("needs a GPU") == 2
 
 
 def test_an_optimizer_has_nothing_to_do_with_sampling(checkout: Project) -> None:
     arguments = a100(checkout)
-    sampling = ("suites/meddpm/test_sampling.py", "-k", "[fused_adam]", "-rs")
+    sampling = ("suites/meddpm/test_sampling.py", "-k", "[tf32+fused_adam]", "-rs")
     result = checkout.run_apart(*(a for a in arguments if a != SMALL[0]), *sampling)
     result.assert_outcomes(skipped=1, deselected=len(OPTIMIZATIONS) + len(CHAIN) - 1)
-    result.stdout.fnmatch_lines(["SKIPPED*fused_adam: what it changes is the optimizer*"])
+    result.stdout.fnmatch_lines(["SKIPPED*tf32+fused_adam: without an optimizer it is tf32*"])
 
 
 def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:
@@ -200,7 +200,7 @@ def test_a_recorded_run_has_no_quality_to_look_at(checkout: Project) -> None:
     a100(checkout)
     quality = ("suites/meddpm/test_quality.py", "-k", "[baseline]", "-rs")
     result = checkout.run_apart("-p", "scripted", *quality)
-    result.assert_outcomes(skipped=3, deselected=3 * len(OPTIMIZATIONS) - 3)
+    result.assert_outcomes(skipped=3, deselected=3 * len(OPTIMIZATIONS) + len(ALONE) - 3)
     result.stdout.fnmatch_lines(["SKIPPED*only a device computes them"])
 
 

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-TILE = 4096
+TILE = 1024
 """Elements that a program holds in registers at a time."""
-WARPS = 8
-"""Of a program: 16 elements of a tile per thread, which are two loads of 16 bytes in bfloat16."""
+WARPS = 4
+"""Of a program: 8 elements of a tile per thread, which are a load of 16 bytes in bfloat16."""
 LINE = 64
 """Channels of a tile where channels are innermost: a line of 128 bytes in bfloat16."""
-PROGRAMS = 1024
-"""Share a volume: with 8 warps each, about what the 132 SMs of an H200 hold at once."""
-PART = 64
+PROGRAMS = 4096
+"""Share a volume: several times what the 132 SMs of an H200 hold at once."""
+PART = 256
 """Splits that the kernels between the two walks add up at a time."""
 
 
@@ -171,6 +171,11 @@ def _type(x: Tensor) -> Any:
     return tl.float64 if x.dtype == torch.float64 else tl.float32
 
 
+def _native(x: Tensor) -> bool:
+    """Whether the kernels may use instructions of an NVIDIA GPU that compute in float32."""
+    return x.is_cuda and x.dtype != torch.float64
+
+
 @torch.library.custom_op("meddpm::group_norm", mutates_args=())
 def _forward(
     x: Tensor,
@@ -198,7 +203,11 @@ def _forward(
             **{**plan.between(), **fused},
         )
         kernels.normalise[plan.grid](
-            *(x, y, weight, bias, shifts, means, deviations), SILU=silu, **fused, **plan.walk()
+            *(x, y, weight, bias, shifts, means, deviations),
+            SILU=silu,
+            NATIVE=_native(x),
+            **fused,
+            **plan.walk(),
         )
     return y, channel_means, means, deviations
 
@@ -253,6 +262,7 @@ def _backward(
         kernels.gradient_sums[plan.grid](
             *(x, dy, weight, bias, shifts, means, deviations, parts[0], parts[1]),
             SILU=silu,
+            NATIVE=_native(x),
             **fused,
             **plan.walk(),
         )
@@ -264,6 +274,7 @@ def _backward(
         kernels.gradient[plan.grid](
             *(x, dy, dx, weight, bias, shifts, means, deviations, shared[0], shared[1]),
             SILU=silu,
+            NATIVE=_native(x),
             **fused,
             **plan.walk(),
         )

@@ -49,9 +49,27 @@ def _mean(group_means, group, shift, place, inside, SHIFTED: tl.constexpr, ACC: 
 
 
 @triton.jit
-def _slope(value):
+def _sigmoid(value, NATIVE: tl.constexpr):
+    """As exact either way: what is compiled for a division guards against numbers as large as
+    its divisor never gets, which takes most of the instructions of a walk over bfloat16.
+    """
+    if NATIVE:
+        return tl.inline_asm_elementwise(
+            "{ .reg .f32 power; mul.f32 power, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 power, power; "
+            "add.f32 power, power, 0f3F800000; rcp.approx.ftz.f32 $0, power; }",  # -log2(e) and 1
+            "=f,f",
+            [value],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    return tl.sigmoid(value)
+
+
+@triton.jit
+def _slope(value, NATIVE: tl.constexpr):
     """Of SiLU."""
-    sigmoid = tl.sigmoid(value)
+    sigmoid = _sigmoid(value, NATIVE)
     return sigmoid * (1 + value * (1 - sigmoid))
 
 
@@ -176,6 +194,7 @@ def normalise(
     voxel_stride,
     channel_stride,
     SILU: tl.constexpr,
+    NATIVE: tl.constexpr,
     SHIFTED: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
@@ -200,7 +219,7 @@ def normalise(
         value = tl.load(x + offsets, mask=valid, other=0).to(ACC)
         value = (value - mean[None, :]) * factor[None, :] + constant[None, :]
         if SILU:
-            value *= tl.sigmoid(value)
+            value *= _sigmoid(value, NATIVE)
         tl.store(y + offsets, value.to(y.dtype.element_ty), mask=valid)
         x -= ROWS * voxel_stride
         y -= ROWS * voxel_stride
@@ -223,6 +242,7 @@ def gradient_sums(
     voxel_stride,
     channel_stride,
     SILU: tl.constexpr,
+    NATIVE: tl.constexpr,
     SHIFTED: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
@@ -250,7 +270,7 @@ def gradient_sums(
         gradient = tl.load(dy + offsets, mask=valid, other=0).to(ACC)
         value -= mean[None, :]
         if SILU:
-            gradient *= _slope(value * scale[None, :] + constant[None, :])
+            gradient *= _slope(value * scale[None, :] + constant[None, :], NATIVE)
         total += gradient
         product += gradient * value
         x += ROWS * voxel_stride
@@ -338,6 +358,7 @@ def gradient(
     voxel_stride,
     channel_stride,
     SILU: tl.constexpr,
+    NATIVE: tl.constexpr,
     SHIFTED: tl.constexpr,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
@@ -366,7 +387,7 @@ def gradient(
         result = tl.load(dy + offsets, mask=valid, other=0).to(ACC)
         value -= mean[None, :]
         if SILU:
-            result *= _slope(value * scale[None, :] + constant[None, :])
+            result *= _slope(value * scale[None, :] + constant[None, :], NATIVE)
         result = result * scale[None, :] - shared[None, :] - value * shared_product[None, :]
         tl.store(dx + offsets, result.to(dx.dtype.element_ty), mask=valid)
         x -= ROWS * voxel_stride
