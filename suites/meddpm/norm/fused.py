@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-TILE = 1024
+TILE = 2048
 """Elements that a program holds in registers at a time."""
-WARPS = 4
+WARPS = 8
 """Of a program: 8 elements of a tile per thread, which are a load of 16 bytes in bfloat16."""
 LINE = 64
 """Channels of a tile where channels are innermost: a line of 128 bytes in bfloat16."""
-PROGRAMS = 4096
-"""Share a volume: several times what the 132 SMs of an H200 hold at once."""
-PART = 256
+PROGRAMS = 1584
+"""Share a volume: 12 for each of the 132 SMs of an H200, which hold some 3 at once."""
+PART = 128
 """Splits that the kernels between the two walks add up at a time."""
 
 
