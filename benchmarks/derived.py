@@ -13,11 +13,15 @@ from statistics import median
 from pytest_gpuperf import kernels, runs
 from pytest_gpuperf.derived import ipc, mix, peaks, priority, roofline
 from pytest_gpuperf.derived.classes import PAPER_CLASSES
+from pytest_gpuperf.derived.launches import Counters, Group
 from pytest_gpuperf.model import STEP, KernelTable, Measurement
 from pytest_gpuperf.report import numbers
 
 _SHOWN = 6
 """Rows of kernels."""
+_LARGEST = 10
+"""Rows of those that take longest."""
+_TENSOR, _BYTES = "tensor_utilization", "dram_bytes"
 
 
 def classes() -> str:
@@ -168,6 +172,54 @@ def of_roofline(run: Path, configuration: str = "") -> str:
         *("FLOP", "FLOP/byte", "FLOP/s", "roof", "of the roof"),
     )
     return _table(headings, rows, (0, 8)) + _said((*found.missing, *found.step.missing))
+
+
+def of_largest(run: Path, configuration: str) -> str:
+    """The ten kernels that take longest, and how near each is to what limits it.
+
+    By what the hardware counts itself: the share of the time in which the tensor pipe was busy (of
+    an SM's active cycles), and the bytes that DRAM moved over its published bandwidth. The roof is
+    the larger of both.
+    """
+    measured, table = next(
+        (m, m.kernels)
+        for m in runs.load(run).measurements
+        if m.configuration == configuration and m.kernels and _TENSOR in m.kernels.metrics
+    )
+    known = peaks.of_device(measured.fingerprint.device.slug)
+    assert known is not None, f"{run}: no peaks are known of its device"
+    counters = Counters(table)
+
+    def row(name: str, group: Group) -> tuple[str, ...]:
+        nanoseconds = sum(launch.duration for launch in group.launches)
+        found = [(x.duration, counters.values(x, (_TENSOR, _BYTES))) for x in group.launches]
+        arithmetic = sum(time * values.get(_TENSOR, 0.0) / 100 for time, values in found)
+        moved = sum(values.get(_BYTES, 0.0) for _, values in found)
+        traffic = moved / known.bytes_per_second * 1e9
+        return (
+            name,
+            f"{len(group.launches):,}",
+            numbers.value(nanoseconds, "ns"),
+            _percent(nanoseconds / everything),
+            _percent(arithmetic / nanoseconds),
+            numbers.value(moved, "bytes"),
+            _percent(traffic / nanoseconds),
+            _percent(max(arithmetic, traffic) / nanoseconds),
+        )
+
+    whole = counters.whole()
+    everything = sum(launch.duration for launch in whole.launches)
+    groups = sorted(
+        counters.by_kernel(kernels.family), key=lambda g: -sum(x.duration for x in g.launches)
+    )
+    rows = [row(_code(group.name), group) for group in groups[:_LARGEST]]
+    rest = Group("", "", tuple(x for group in groups[_LARGEST:] for x in group.launches))
+    rows += [row("all others", rest), row("all kernels", whole)]
+    headings = (
+        *("kernel", "launches", "time", "of kernels", "tensor cores busy"),
+        *("DRAM bytes", "of the bandwidth", "of the roof"),
+    )
+    return _table(headings, rows, (0,))
 
 
 def example(run: Path, configuration: str = "") -> str:

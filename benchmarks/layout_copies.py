@@ -29,7 +29,7 @@ from pytest_gpuperf import kernels
 
 _VOLUME = 5
 """Dimensions: batch, channels, depth, height, width."""
-_KERNELS = ("kernel", "gpu_memcpy")
+_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 """Categories of trace events that take time of the device."""
 
 
@@ -50,7 +50,7 @@ def measured(trace: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         if event.get("cat") not in _KERNELS:
             continue
         total += event["dur"] / 1e3
-        operator = operators.get(event["args"].get("External id"), {})
+        operator = operators.get(event.get("args", {}).get("External id"), {})
         what = layout_copy(event["name"], operator.get("name", ""), operator.get("args", {}))
         if what is not None:
             copies[what].append(event["dur"] / 1e3)
@@ -69,9 +69,9 @@ def layout_copy(kernel: str, operator: str, arguments: Mapping[str, Any]) -> str
         return None
     if operator in ("aten::copy_", "aten::cat"):
         dims, strides = arguments.get("Input Dims", []), arguments.get("Input Strides", [])
-        if operator == "aten::cat" or len(dims) < 2 or len(dims[0]) != _VOLUME:
+        if operator == "aten::cat" or [len(shape) for shape in dims[:2]] != [_VOLUME, _VOLUME]:
             return None
-        if _order(dims[0], strides[0]) == _order(dims[1], strides[1]):
+        if not _reordered(dims[:2], strides[:2]):
             return None
         return f"torch: {'x'.join(map(str, dims[0]))}"
     if kernel.startswith("void at::"):
@@ -79,9 +79,23 @@ def layout_copy(kernel: str, operator: str, arguments: Mapping[str, Any]) -> str
     return kernels.short_name(kernel)
 
 
-def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """The dimensions from the outermost to the innermost in memory; of one element, none."""
-    return sorted((d for d, size in enumerate(shape) if size > 1), key=lambda d: -strides[d])
+def _reordered(shapes: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]) -> bool:
+    """Whether two tensors have their dimensions in another order in memory.
+
+    A dimension of one element, or of one that is repeated (its stride is 0), has no place there.
+    """
+    placed = [
+        d
+        for d in range(_VOLUME)
+        if all(shape[d] > 1 for shape in shapes) and all(steps[d] for steps in strides)
+    ]
+    one, other = (_order(placed, steps) for steps in strides)
+    return one != other
+
+
+def _order(dimensions: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """From the outermost to the innermost in memory."""
+    return sorted(dimensions, key=lambda d: -strides[d])
 
 
 def table(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -99,6 +113,12 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
             f"| {took / step['kernels_ms']:.1%} | {largest} |"
         )
     return "\n".join(rows) + "\n"
+
+
+def load(file: Path) -> dict[str, dict[str, Any]]:
+    """What a file has of each configuration."""
+    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
 
 
 def _measure(name: str, size: int, data_cache: Path) -> dict[str, Any]:

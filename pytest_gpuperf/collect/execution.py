@@ -38,14 +38,15 @@ class WarmedUp:
     """The step's loss, where it returns one."""
 
 
-def warm_up(work: Work, plan: Plan, timer: DeviceTimer) -> WarmedUp:
-    """Executes the step `plan.warmup` times, at least once.
+def warm_up(work: Work, plan: Plan, timer: DeviceTimer, memory: DeviceMemory) -> WarmedUp:
+    """Executes the step `plan.warmup` times, at least once, on a device that was cleared.
 
     Raises MeasurementError for phases that change from one execution to the next, and UnsoundStep
     for a loss that is no number or does.
     """
     heard: list[tuple[str, ...]] = []
     losses = Losses(work)
+    memory.clear()
     for _ in each(work.progress, "warming up", max(plan.warmup, 1), after=None):
         prepare(work, timer)
         listener = PhaseNames()

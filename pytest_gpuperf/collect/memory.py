@@ -21,6 +21,10 @@ _KEPT = re.compile(r"([\d.]+ \w+) is reserved by PyTorch but unallocated")
 class DeviceMemory(Protocol):
     """Watches what an execution of the step allocates."""
 
+    def clear(self) -> None:
+        """Lets go what earlier work has left: from here on, all is the step's."""
+        ...
+
     def begin(self) -> None:
         """The execution begins."""
         ...
@@ -41,6 +45,19 @@ class CudaMemory:
 
     def __init__(self) -> None:
         self._before: int | None = None
+
+    def clear(self) -> None:
+        """Has graphs that nobody holds give their pools back.
+
+        A step and its graph are often a cycle, so that the graph of the test before would be there
+        until garbage is collected. A pool stays as long as anything in it is in use, and cuBLAS
+        keeps a workspace in the pool of the first capture that it took part in.
+        """
+        gc.collect()
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
 
     def begin(self) -> None:
         """Forgets the peak so far."""

@@ -93,7 +93,7 @@ class NcuCollector:
         unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
         """
         watch = Stopwatch()
-        warmed_up = warm_up(work, plan, self._timer)
+        warmed_up = warm_up(work, plan, self._timer, self._memory)
         warmup_s = watch.lap()
         with garbage_kept():
             series = times(work, plan, self._timer, self._memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -148,9 +149,11 @@ def optimized(
     diffusion.to(gpuperf.torch_device)
     with optimization.applied(diffusion):
         yield diffusion
-    # The next configuration needs the memory that this one's allocator still holds.
+    # The next configuration needs the memory that this one's allocator still holds; a step and
+    # its graph are a cycle.
     del diffusion
     if gpuperf.torch_device == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()
 
 

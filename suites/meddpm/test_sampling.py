@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, sampled_by
+from suites.meddpm.tolerances import of_sampling
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -24,7 +25,16 @@ def _each(names: Iterable[str], what: str) -> pytest.MarkDecorator:
     """Under another name than a training step's: what is claimed of one is not of the other."""
     return pytest.mark.parametrize(
         "configuration",
-        [pytest.param(name, marks=pytest.mark.optimization(f"{name}_{what}")) for name in names],
+        [
+            pytest.param(
+                name,
+                marks=[
+                    pytest.mark.optimization(f"{name}_{what}"),
+                    pytest.mark.gpuperf(tolerance=of_sampling(name)),
+                ],
+            )
+            for name in names
+        ],
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from suites.claim import parameters
 from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.tolerances import of_training
 
 if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
@@ -25,7 +26,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = dict.fromkeys([*OPTIMIZATIONS, *asked])
     metafunc.parametrize(
         "configuration",
-        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+        [
+            pytest.param(
+                name,
+                marks=[
+                    pytest.mark.optimization(name),
+                    pytest.mark.gpuperf(tolerance=of_training(name)),
+                ],
+            )
+            for name in names
+        ],
     )
 
 

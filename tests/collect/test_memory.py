@@ -106,5 +106,6 @@ def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatc
 
 def test_without_a_gpu_nobody_knows_the_peak() -> None:
     memory = CudaMemory()
+    memory.clear()
     memory.begin()
     assert memory.peak() is None

@@ -115,6 +115,9 @@ class Memory:
     def __init__(self, fake: Fake) -> None:
         self._fake = fake
 
+    def clear(self) -> None:
+        self._fake.note("clear")
+
     def begin(self) -> None:
         self._fake.note("memory")
 
@@ -134,8 +137,8 @@ def test_the_peak_memory_is_that_of_the_unprofiled_repetitions(
     )
     collected = collector.collect(Step(fake).work, plan(rounds=3, repetitions=2))
     assert values(collected)["step", "peak_memory"] == (5e9, 5e9)
-    assert [line for line in fake.log if line in {"reset", "memory", "step"}] == [
-        *("reset", "step"),
+    assert [line for line in fake.log if line in {"clear", "reset", "memory", "step"}] == [
+        *("clear", "reset", "step"),
         *("reset", "memory", "step") * 2,
         *("reset", "step") * 3,
     ]

@@ -57,6 +57,27 @@ def test_a_graphs_pool_is_part_of_the_peak() -> None:
     assert max(peak.values) < 1.5 * BLOCK
 
 
+def test_the_graph_of_an_earlier_step_is_not_part_of_the_peak() -> None:
+    """Though it is in a cycle, and a matrix product in it has made cuBLAS take a workspace."""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+
+    class Earlier:
+        def __init__(self) -> None:
+            self.factor = torch.ones(1024, 1024, device="cuda")
+            self.graph = torch.cuda.CUDAGraph()
+            self.itself = self
+            with torch.cuda.graph(self.graph):
+                self.result = self.factor @ self.factor + torch.zeros(BLOCK // 4, device="cuda")[0]
+
+    Earlier().graph.replay()
+    kept = torch.zeros(BLOCK // 4, device="cuda")
+    collected = CuptiCollector().collect(Work(lambda: kept + 1, Phases()), PLAN)
+    (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
+    assert peak.values == (BLOCK, BLOCK)
+
+
 def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:
     import torch
 

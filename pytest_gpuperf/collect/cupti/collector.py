@@ -108,7 +108,7 @@ class CuptiCollector:
         reproduced; what the step raises comes out unchanged.
         """
         watch = Stopwatch()
-        warmed_up = warm_up(work, plan, self._timer)
+        warmed_up = warm_up(work, plan, self._timer, self._memory)
         warmup_s = watch.lap()
         with garbage_kept():
             series = times(work, plan, self._timer, self._memory)
