@@ -1,6 +1,6 @@
 """How much of Med-DDPM's training step goes into copies from one memory layout to another.
 
-    python -m benchmarks.layout_copies docs/runs/layout-copies.json tf32_channels_last best
+    python -m benchmarks.layout_copies docs/runs/meddpm-layout-copies.json tf32_channels_last best
 
 measures each configuration on this machine's GPU, writes the file and prints its table. A kernel's
 name does not say what it copies: torch's profiler knows the operator that launched it, with the

@@ -1,7 +1,7 @@
 """What Med-DDPM's quality gates found: how far each configuration is from exact.
 
     pytest suites/meddpm/test_quality.py --junit-xml quality.xml
-    python -m benchmarks.quality quality.xml docs/runs/h200-quality.json
+    python -m benchmarks.quality quality.xml docs/runs/meddpm-quality.json
 
 The first runs the gates on this machine's GPU; they record what they find, also where it is within
 the limits. The second keeps it in a file, of which the documentation's table is made, and prints

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.layout_copies import layout_copy, load, measured, table
 
-FILE = Path(__file__).parent.parent / "docs" / "runs" / "h200-layout-copies.json"
+FILE = Path(__file__).parent.parent / "docs" / "runs" / "meddpm-layout-copies.json"
 
 COPY = (
     "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"

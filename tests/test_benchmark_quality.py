@@ -18,7 +18,7 @@ from suites.meddpm.limits import LIMITS, Errors, Similarity
 from suites.meddpm.optimizations import ALONE, OPTIMIZATIONS, composed
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMITTED = ROOT / "docs" / "runs" / "h200-quality.json"
+COMMITTED = ROOT / "docs" / "runs" / "meddpm-quality.json"
 
 ERRORS = asdict(Errors(6.376e-8, 2.5833e-6, 4.0632e-6, 9.2729e-6, "middle.weight"))
 ALIKE = asdict(Similarity(0.9999999446331929, 0.9999999628580785, 3))
@@ -123,7 +123,7 @@ def test_the_suites_tests_are_those_that_are_read() -> None:
     errors, curve, alike = RECORDED.values()
     assert [*errors] == [field.name for field in fields(Errors)]
     assert [*alike] == [field.name for field in fields(Similarity)]
-    assert [*curve] == re.findall(r'record_property\("(\w+)"', suite)
+    assert [*curve] == re.findall(r'append\(\("(\w+)"', suite)
 
 
 @pytest.mark.parametrize(

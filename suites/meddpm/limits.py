@@ -95,7 +95,7 @@ three draws and of two networks on a CPU (the published one and that of the test
 
 Loss curves part because training amplifies any difference, and a GPU adds up gradients in no fixed
 order: after 200 steps on an H200 the baseline was 7.4e-3 from itself, ten configurations with TF32
-6.7e-3 to 4.5e-2, four with bfloat16 6.6e-3 to 2.5e-2 (docs/runs/h200-quality.json). More bits
+6.7e-3 to 4.5e-2, four with bfloat16 6.6e-3 to 2.5e-2 (docs/runs/meddpm-quality.json). More bits
 are not nearer: a curve shows steps that do not train, not how exact they are. Samples of 25 steps
 were 0, 6e-8 and 7e-6 from looking the same; the limits leave room for all 250, and stay where
 nobody sees a difference.

@@ -1,8 +1,10 @@
-"""Med-DDPM's quality gates: no configuration may cost more than its precision does."""
+"""Med-DDPM's quality gates: no configuration may cost more than its precision does.
+
+What was found is a property of each test in `--junit-xml`, also where it is within the limits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -22,9 +24,6 @@ SIZE_ON_A_GPU = 48
 CURVE_SIZE_ON_A_GPU = 32
 """Of the loss curves: 200 steps of every configuration take minutes and not half an hour."""
 SIZE_ON_A_CPU = 16
-
-Recorder = Callable[[str, object], None]
-"""pytest's record_property: what was found is in `--junit-xml`, also where it is within limits."""
 
 
 def _each(*names: str) -> pytest.MarkDecorator:
@@ -66,15 +65,14 @@ def test_errors_against_float64(
     quality: Quality,
     optimization: Optimization,
     limits: Limits,
-    record_property: Recorder,
+    request: pytest.FixtureRequest,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """Loss, output and gradients on the same weights and noise."""
     from suites.meddpm.limits import excess
 
     errors = quality.errors(optimization)
-    for name, value in asdict(errors).items():
-        record_property(name, value)
+    request.node.user_properties += asdict(errors).items()
     problems = excess(errors, limits)
     if problems:
         pytest.fail(f"{optimization.name}: " + "\n".join(problems), pytrace=False)
@@ -85,12 +83,12 @@ def test_loss_curve(
     quality: Quality,
     optimization: Optimization,
     limits: Limits,
-    record_property: Recorder,
+    request: pytest.FixtureRequest,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """Training goes the way that it goes under the baseline."""
     deviation = quality.deviation(optimization)
-    record_property("curve", deviation)
+    request.node.user_properties.append(("curve", deviation))
     if not deviation <= limits.curve:
         pytest.fail(
             f"{optimization.name}: in some tenth of the training the mean loss is {deviation:.2g} "
@@ -104,14 +102,13 @@ def test_samples_look_alike(
     quality: Quality,
     optimization: Optimization,
     limits: Limits,
-    record_property: Recorder,
+    request: pytest.FixtureRequest,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """A sample drawn with the same noise as the baseline's looks like it."""
     pytest.importorskip("torchmetrics", reason="pip install torchmetrics, for SSIM of volumes")
     found = quality.similarity(optimization)
-    for name, value in asdict(found).items():
-        record_property(name, value)
+    request.node.user_properties += asdict(found).items()
     if not min(found.ssim, found.ms_ssim) >= 1 - limits.dissimilarity:
         pytest.fail(
             f"{optimization.name}: SSIM with the baseline's sample is {found.ssim:.8f}, MS-SSIM "

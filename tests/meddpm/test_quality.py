@@ -71,7 +71,7 @@ def quality(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quality]:
     torch.set_num_threads(1)  # other tests run beside this one
     volumes = data.load("synthetic", 12, Path(tmp_path_factory.mktemp("data")))
     diffusion = with_live_branches(network())
-    quality = Quality(diffusion, volumes, "cpu", curve_steps=5, chain_steps=8, draws=(1, 2))
+    quality = Quality(diffusion, volumes, "cpu", curve_steps=12, chain_steps=8, draws=(1, 2))
     quality.errors(BASELINE)
     quality.deviation(BASELINE)
     quality.similarity(BASELINE)
@@ -149,10 +149,12 @@ def test_each_error_has_its_limit_and_nan_is_beyond_any(field: str) -> None:
 
 
 def test_limits_are_looser_the_fewer_bits_there_are() -> None:
-    names = ("loss", "output", "gradients", "weight", "curve", "dissimilarity")
+    names = ("loss", "output", "gradients", "weight", "dissimilarity")
     rows = [[getattr(limits, name) for name in names] for limits in LIMITS.values()]
     for finer, coarser in pairwise(rows):
         assert all(a < b for a, b in zip(finer, coarser, strict=True))
+    # How far training carries a difference depends little on how large it was.
+    assert all(a.curve <= b.curve for a, b in pairwise(LIMITS.values()))
     assert all(limits.why for limits in LIMITS.values())
 
 
