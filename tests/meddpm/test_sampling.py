@@ -56,7 +56,7 @@ def test_a_chain_of_all_steps_begins_with_noise_and_a_short_one_with_the_volume(
     assert likeness(3) > 0.95
 
 
-# Of those with the fused norm, which takes seconds in Triton's interpreter, the one with most parts.
+# Of those with the fused norm, which takes seconds in an interpreter, the one with most parts.
 @pytest.mark.parametrize("name", [name for name in OPTIMIZATIONS if "fused_norm" not in name])
 def test_every_configuration_draws_the_same_sample(name: str) -> None:
     if OPTIMIZATIONS[name].unavailable("cpu"):
