@@ -37,7 +37,13 @@ from pytest_gpuperf.model import (
 from pytest_gpuperf.options import Settings, selection
 from pytest_gpuperf.report import expectations, messages
 from pytest_gpuperf.report.advice import Session
-from pytest_gpuperf.traits import TestTraits, allowed_distance, check_count, checked
+from pytest_gpuperf.traits import (
+    TestTraits,
+    allowed_distance,
+    check_count,
+    checked,
+    metrics_of,
+)
 
 
 @dataclass
@@ -148,7 +154,7 @@ class GpuPerf:
             suite=traits.suite,
             configuration=traits.configuration,
             workload=dict(workload or {}),
-            metric_set=traits.metrics or self._settings.metrics,
+            metric_set=metrics_of(traits.metrics, self._settings.metrics),
             settings=settings or dict,
         )
         _check_text(subject)

@@ -22,6 +22,7 @@ class TestTraits:
     suite: str
     configuration: str = ""
     metrics: str | None = None
+    """Sets and metrics instead of the flag's; beside them with a "+" in front."""
     tolerance: Mapping[str, str] = field(default_factory=dict)
     rounds: int | None = None
     repetitions: int | None = None
@@ -29,6 +30,20 @@ class TestTraits:
     """As written, by metric; `judge/limit.py` reads it."""
     reproducible: float | bool = True
     """How far the losses of two executions may be apart; True: `REPRODUCIBLE`, False: any."""
+
+
+def metrics_of(marker: str | None, flag: str) -> str:
+    """What is measured where the marker and `--gpuperf-metrics` say this."""
+    if marker is None:
+        return flag
+    added = _added(marker)
+    return marker if added is None else f"{flag},{added}"
+
+
+def _added(marker: str) -> str | None:
+    """What comes on top of the flag's; None for a marker that stands in its place."""
+    text = marker.lstrip()
+    return text[1:] if text.startswith("+") else None
 
 
 def checked(options: Mapping[str, object]) -> dict[str, object]:
@@ -87,6 +102,6 @@ def _check_metrics(wanted: object) -> None:
     if not isinstance(wanted, str):
         raise UsageFailure(f'metrics={wanted!r}: write sets and metrics, "reference,pipe_lsu"')
     try:
-        catalogue().selected(wanted)
+        catalogue().selected(_added(wanted) or wanted)
     except UsageFailure as error:
         raise UsageFailure(f"metrics={wanted!r}: {error}") from None

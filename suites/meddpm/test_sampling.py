@@ -30,7 +30,7 @@ def _each(names: Iterable[str], what: str) -> pytest.MarkDecorator:
                 name,
                 marks=[
                     pytest.mark.optimization(f"{name}_{what}"),
-                    pytest.mark.gpuperf(tolerance=of_sampling(name)),
+                    pytest.mark.gpuperf(**of_sampling(name)),
                 ],
             )
             for name in names

@@ -31,7 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 name,
                 marks=[
                     pytest.mark.optimization(name),
-                    pytest.mark.gpuperf(tolerance=of_training(name)),
+                    pytest.mark.gpuperf(**of_training(name)),
                 ],
             )
             for name in names

@@ -35,7 +35,7 @@ CONSTANTS = {
 }
 
 def compiled(name, capability):
-    kernel = getattr(kernels, name)
+    kernel = getattr(kernels, f"group_norm_{name}")
     def of(argument):
         if argument in CONSTANTS:
             return "constexpr"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import OPTIMIZATIONS, composed
 from suites.meddpm.quality import with_live_branches
 from suites.meddpm.sampling import SamplingStep
 from tests.meddpm.small import network, volumes
@@ -19,7 +19,7 @@ def chain(
     configuration: str = "baseline", begin: int = 3, steps: int = 3
 ) -> Iterator[SamplingStep]:
     """The last three steps of a small network, if nothing else is asked for."""
-    diffusion, optimization = with_live_branches(network()), OPTIMIZATIONS[configuration]
+    diffusion, optimization = with_live_branches(network()), composed(configuration)
     with optimization.applied(diffusion):
         yield SamplingStep(diffusion, volumes(), optimization, "cpu", begin=begin, steps=steps)
 
@@ -56,10 +56,16 @@ def test_a_chain_of_all_steps_begins_with_noise_and_a_short_one_with_the_volume(
     assert likeness(3) > 0.95
 
 
-# Of those with the fused norm, which takes seconds in an interpreter, the one with most parts.
-@pytest.mark.parametrize("name", [name for name in OPTIMIZATIONS if "fused_norm" not in name])
+# Of those with the fused norm, which takes seconds in an interpreter, one.
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in OPTIMIZATIONS if "fused" not in name),
+        "bf16+channels_last+fused_norm+separable_upsampling+sdpa",
+    ],
+)
 def test_every_configuration_draws_the_same_sample(name: str) -> None:
-    if OPTIMIZATIONS[name].unavailable("cpu"):
+    if composed(name).unavailable("cpu"):
         pytest.skip(f"{name} does not run on a CPU")
     with chain(steps=1) as step:
         step.reset()

@@ -121,6 +121,8 @@ def test_gpu_arch_of_class_and_function_both_hold(a100: Project) -> None:
             'no keyword "metric"; known are metrics, tolerance, rounds, repetitions, limit',
         ),
         ('gpuperf(metrics="all")', "metrics='all': no set and no metric is named"),
+        ('gpuperf(metrics="+all")', "metrics='+all': no set and no metric is named"),
+        ('gpuperf(metrics="+")', "metrics='+': no set and no metric is named"),
         ('gpuperf(metrics=["core"])', "metrics=['core']: write sets and metrics"),
         ('gpuperf(metrics="core,l2_hits")', 'named "l2_hits". Did you mean "l2_hit_rate"?'),
         ("gpuperf(rounds=0)", "rounds=0: a whole number from 1 on is needed"),
@@ -191,6 +193,15 @@ def test_single_metrics_reach_the_collector_beside_sets(a100: Project) -> None:
         "test_steps.py::test_step": f"{core} l2_hit_rate dram_bytes",
         "test_steps.py::test_other": core,
     }
+
+
+def test_a_plus_adds_to_what_was_asked_for(a100: Project) -> None:
+    a100.tests(marked('gpuperf(metrics="+dram_bytes")'))
+    a100.run("--gpuperf-no-judge", "--gpuperf-metrics=l2_hit_rate")
+    (measurement,) = a100.saved().measurements
+    asked = str(measurement.fingerprint.settings["asked"]).split()
+    assert asked[-2:] == ["l2_hit_rate", "dram_bytes"]
+    assert measurement.fingerprint.settings["metrics"] == "l2_hit_rate,dram_bytes"
 
 
 def test_the_closest_marker_wins_keyword_by_keyword(a100: Project) -> None:

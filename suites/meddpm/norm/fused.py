@@ -42,7 +42,7 @@ def interpreted() -> bool:
 
     from suites.meddpm.norm import kernels
 
-    return isinstance(kernels.moments, InterpretedFunction)
+    return isinstance(kernels.group_norm_moments, InterpretedFunction)
 
 
 def group_norm(
@@ -195,14 +195,14 @@ def _forward(
     shifts = bias if shift is None else shift.contiguous()  # not read where there is none
     fused = {"SHIFTED": shift is not None, "WIDTH": plan.width, "ACC": acc}
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
-        kernels.moments[plan.grid](x, parts[0], parts[1], ACC=acc, **plan.walk())
-        kernels.combine[groups, plan.images](
+        kernels.group_norm_moments[plan.grid](x, parts[0], parts[1], ACC=acc, **plan.walk())
+        kernels.group_norm_combine[groups, plan.images](
             *(parts[0], parts[1], shifts, channel_means, means, deviations),
             chunk=plan.rows * plan.tiles,
             EPS=eps,
             **{**plan.between(), **fused},
         )
-        kernels.normalise[plan.grid](
+        kernels.group_norm_normalise[plan.grid](
             *(x, y, weight, bias, shifts, means, deviations),
             SILU=silu,
             NATIVE=_native(x),
@@ -259,19 +259,19 @@ def _backward(
     shifts = bias if shift is None else shift.contiguous()  # not read where there is none
     fused = {"SHIFTED": shift is not None, "WIDTH": plan.width, "ACC": acc}
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
-        kernels.gradient_sums[plan.grid](
+        kernels.group_norm_gradient_sums[plan.grid](
             *(x, dy, weight, bias, shifts, means, deviations, parts[0], parts[1]),
             SILU=silu,
             NATIVE=_native(x),
             **fused,
             **plan.walk(),
         )
-        kernels.combine_gradients[groups, plan.images](
+        kernels.group_norm_combine_gradients[groups, plan.images](
             *(parts[0], parts[1], weight, channel_means, means, deviations),
             *(dweight, dbias, dshift, shared[0], shared[1]),
             **{**plan.between(), **fused},
         )
-        kernels.gradient[plan.grid](
+        kernels.group_norm_gradient[plan.grid](
             *(x, dy, dx, weight, bias, shifts, means, deviations, shared[0], shared[1]),
             SILU=silu,
             NATIVE=_native(x),

@@ -74,7 +74,7 @@ def _slope(value, NATIVE: tl.constexpr):
 
 
 @triton.jit
-def moments(
+def group_norm_moments(
     x,
     means,
     squares,
@@ -120,7 +120,7 @@ def moments(
 
 
 @triton.jit
-def combine(
+def group_norm_combine(
     means,
     squares,
     shift,
@@ -180,7 +180,7 @@ def combine(
 
 
 @triton.jit
-def normalise(
+def group_norm_normalise(
     x,
     y,
     weight,
@@ -226,7 +226,7 @@ def normalise(
 
 
 @triton.jit
-def gradient_sums(
+def group_norm_gradient_sums(
     x,
     dy,
     weight,
@@ -282,7 +282,7 @@ def gradient_sums(
 
 
 @triton.jit
-def combine_gradients(
+def group_norm_combine_gradients(
     sums,
     products,
     weight,
@@ -341,7 +341,7 @@ def combine_gradients(
 
 
 @triton.jit
-def gradient(
+def group_norm_gradient(
     x,
     dy,
     dx,
