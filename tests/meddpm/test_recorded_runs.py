@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,22 +35,30 @@ def test_a_run_that_did_not_make_the_baseline_passes() -> None:
     assert judged.stdout.count("unchanged") == 4 * 3
 
 
-def test_tf32_broken_on_purpose_fails_and_says_what_and_by_how_much() -> None:
-    judged = replay("h200-tf32-broken.json.xz", "-k", "tf32 and not channels")
-    assert judged.returncode == 1, judged.stdout
-    assert "configuration: tf32" in judged.stdout
+@pytest.fixture(scope="module")
+def broken() -> subprocess.CompletedProcess[str]:
+    """A run in which TF32 had no effect, judged."""
+    return replay("h200-tf32-broken.json.xz", "-k", "tf32 and not channels")
+
+
+def test_tf32_broken_on_purpose_fails_and_says_what_and_by_how_much(
+    broken: subprocess.CompletedProcess[str],
+) -> None:
+    assert broken.returncode == 1, broken.stdout
+    assert "configuration: tf32" in broken.stdout
     (row,) = (
         line.split()
-        for line in judged.stdout.split("= gpuperf =")[0].splitlines()
+        for line in broken.stdout.split("= gpuperf =")[0].splitlines()
         if line.startswith("  instructions ")
     )
     change = ["61.606", "G", "519.80", "G", "x8.44"]
     assert row == ["instructions", *change, "0.01", "%", "0.011", "%", "regressed"]
 
 
-def test_its_message_ends_with_the_kernels_that_did_it() -> None:
-    judged = replay("h200-tf32-broken.json.xz", "-k", "tf32 and not channels")
-    said = judged.stdout.split("= gpuperf =")[0].splitlines()
+def test_its_message_ends_with_the_kernels_that_did_it(
+    broken: subprocess.CompletedProcess[str],
+) -> None:
+    said = broken.stdout.split("= gpuperf =")[0].splitlines()
     begin = next(number for number, line in enumerate(said) if line.startswith("kernels: "))
     end = next(number for number, line in enumerate(said) if line.startswith("If the change"))
     assert said[begin] == "kernels: +834 ms (x4.61) in a step, 100 % of it explained:"
