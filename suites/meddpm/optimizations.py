@@ -158,6 +158,10 @@ OPTIMIZATIONS: dict[str, Optimization] = {}
 PAPER = (BASELINE, "tf32", "channels_last", "tf32_channels_last")
 """The paper's four: what a CPU's portable baselines are of."""
 
+CHAIN = ("tf32", "bf16_compile", "tf32+channels_last+fused_norm", "best")
+"""Those that a chain is sampled with: what somebody would sample with. In full float32 a chain is
+ten seconds of what its first step has shown already, and so is a part alone."""
+
 for _name, _parts, _summary in (
     (BASELINE, "", "float32 throughout, TF32 off"),
     ("tf32", "tf32", "TF32 in matrix products and convolutions"),
@@ -186,8 +190,3 @@ def uncaptured(name: str) -> Optimization:
     """The configuration `name` without its CUDA graph, in which no operator can be told apart."""
     parts = [part.name for part in composed(name).parts if not part.captured]
     return _composition(name, parts)
-
-
-CHAIN = ("tf32", "bf16_compile", "tf32+channels_last+fused_norm", "best")
-"""Those that a chain is sampled with: what somebody would sample with. In full float32 a chain is
-ten seconds of what its first step has shown already, and so is a part alone."""
