@@ -40,6 +40,11 @@ def test_a_table_has_the_median_over_processes_of_medians_over_rounds() -> None:
     ]
 
 
+def test_a_row_may_be_called_otherwise() -> None:
+    found = run([named("a+b+c", "p1", wall_time=[3.0])])
+    assert medians.table(found, ["wall_time"], ["a+b+c=all"]).endswith("\n| `all` | 3.0000 ms |\n")
+
+
 def test_components_that_none_of_the_configurations_has_are_left_out() -> None:
     table = medians.components(RUN, "kernel_time", ["baseline", "fused"]).splitlines()
     names = [row.split("|")[1].strip(" `") for row in table[2:]]
