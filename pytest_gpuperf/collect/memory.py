@@ -35,7 +35,10 @@ class DeviceMemory(Protocol):
 
 
 class CudaMemory:
-    """What torch's allocator hands out on the current device. Waits for nothing.
+    """What is asked of torch's allocator on the current device. Waits for nothing.
+
+    Asked for, not handed out: the block that a tensor gets may be up to 1 MiB larger than it,
+    depending on what has been allocated before, by other tests too.
 
     The pools of CUDA graphs count as long as they are there: a graph's tensors are made in its own
     when it is captured, and each replay uses them. Not in it is what other libraries allocate by
@@ -61,15 +64,26 @@ class CudaMemory:
         self._before = None
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
-            self._before = torch.cuda.memory_allocated()
+            self._before = _asked_for(torch)["current"]
 
     def peak(self) -> int | None:
         """The peak since then, less what was in use at the beginning, and the graphs' pools."""
         if self._before is None:
             return None
         torch: Any = sys.modules["torch"]
-        made = int(torch.cuda.max_memory_allocated()) - self._before
+        made = _asked_for(torch)["peak"] - self._before
         return made + _of_graphs(torch.cuda.memory_snapshot())
+
+
+def _asked_for(torch: Any) -> Mapping[str, int]:
+    """Bytes of tensors, now ("current") and at most ("peak"), as torch.cuda.memory_stats has them.
+
+    Of the backend cudaMallocAsync it has those handed out only, which are as many there.
+    """
+    stats = torch.cuda.memory_stats_as_nested_dict()
+    asked: Mapping[str, int] = stats["requested_bytes"]["all"]
+    handed_out: Mapping[str, int] = stats["allocated_bytes"]["all"]
+    return asked if asked["allocated"] else handed_out
 
 
 def _of_graphs(segments: Sequence[Mapping[str, Any]]) -> int:

@@ -69,10 +69,14 @@ def test_what_the_step_had_allocated_is_let_go() -> None:
 
 
 class ScriptedCuda:
-    """What torch.cuda says of an allocator with a graph's pool of 64 MiB."""
+    """What torch.cuda says of an allocator with a graph's pool of 64 MiB.
 
-    def __init__(self) -> None:
+    100 bytes were asked for, for which it handed out 512.
+    """
+
+    def __init__(self, *, counts_requests: bool = True) -> None:
         self.most = 100
+        self.counts_requests = counts_requests
 
     def is_initialized(self) -> bool:
         return True
@@ -80,11 +84,13 @@ class ScriptedCuda:
     def reset_peak_memory_stats(self) -> None:
         self.most = 100
 
-    def memory_allocated(self) -> int:
-        return 100
-
-    def max_memory_allocated(self) -> int:
-        return self.most
+    def memory_stats_as_nested_dict(self) -> dict[str, dict[str, dict[str, int]]]:
+        asked = {"current": 100, "peak": self.most, "allocated": 7000}
+        handed_out = {"current": 512, "peak": -(-self.most // 512) * 512, "allocated": 8192}
+        return {
+            "requested_bytes": {"all": asked if self.counts_requests else dict.fromkeys(asked, 0)},
+            "allocated_bytes": {"all": handed_out},
+        }
 
     def memory_snapshot(self) -> list[dict[str, object]]:
         return [
@@ -102,6 +108,17 @@ def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatc
     memory.begin()
     cuda.most = 164
     assert memory.peak() == 64 + 2**26
+
+
+def test_where_requests_are_not_counted_the_peak_is_of_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = ScriptedCuda(counts_requests=False)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    memory = CudaMemory()
+    memory.begin()
+    cuda.most = 600
+    assert memory.peak() == 512 + 2**26
 
 
 def test_without_a_gpu_nobody_knows_the_peak() -> None:

@@ -117,6 +117,7 @@ def test_however_many_programs_share_a_volume(
     programs: int, channels_last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Splits of several tiles, of one, and with a tile that is only partly there."""
+    monkeypatch.setattr(fused, "_planned", fused._Plan)  # what other tests planned is forgotten
     monkeypatch.setattr(fused, "TILE", 64)
     monkeypatch.setattr(fused, "LINE", 8)
     monkeypatch.setattr(fused, "PROGRAMS", programs)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -82,45 +84,46 @@ class _Plan:
     groups: int
     channels_last: bool
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Channels of a tile."""
         if self.channels_last:
             return min(LINE, _power_of_two(self.channels))
         return max(1, min(TILE // _power_of_two(self.voxels), _power_of_two(self.channels)))
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Voxels of a tile."""
         return min(TILE // self.columns, _power_of_two(self.voxels))
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """Tiles beside each other that hold all channels."""
         return _divided(self.channels, self.columns)
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Of a program, one after the other."""
         wanted = max(PROGRAMS // (self.images * self.blocks), 1)
         return _divided(_divided(self.voxels, self.rows), wanted)
 
-    @property
+    @cached_property
     def splits(self) -> int:
         """Programs that share the voxels of a channel; each has some."""
         return _divided(self.voxels, self.rows * self.tiles)
 
-    @property
+    @cached_property
     def grid(self) -> tuple[int, int, int]:
         """Programs of a walk: neighbours in memory run at the same time."""
         return self.blocks, self.splits, self.images
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Channels of a group."""
         return self.channels // self.groups
 
-    def walk(self) -> dict[str, int]:
+    @cached_property
+    def walk(self) -> Mapping[str, int]:
         """The arguments of every kernel that walks over the volume."""
         return {
             "voxels": self.voxels,
@@ -133,7 +136,8 @@ class _Plan:
             "num_warps": WARPS,
         }
 
-    def between(self) -> dict[str, int]:
+    @cached_property
+    def between(self) -> Mapping[str, int]:
         """The arguments of every kernel that adds up what the splits found."""
         return {
             "voxels": self.voxels,
@@ -152,7 +156,11 @@ def _plan(x: Tensor, groups: int) -> _Plan:
         raise ValueError(
             f"a volume with strides {x.stride()} is neither contiguous nor channels_last"
         )
-    return _Plan(images, channels, math.prod(edges), groups, channels_last)
+    return _planned(images, channels, math.prod(edges), groups, channels_last)
+
+
+_planned = lru_cache(maxsize=1024)(_Plan)
+"""The same volumes come in every step, and the GPU may be waiting for the next kernel."""
 
 
 def _divided(number: int, by: int) -> int:
@@ -195,19 +203,19 @@ def _forward(
     shifts = bias if shift is None else shift.contiguous()  # not read where there is none
     fused = {"SHIFTED": shift is not None, "WIDTH": plan.width, "ACC": acc}
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
-        kernels.group_norm_moments[plan.grid](x, parts[0], parts[1], ACC=acc, **plan.walk())
+        kernels.group_norm_moments[plan.grid](x, parts[0], parts[1], ACC=acc, **plan.walk)
         kernels.group_norm_combine[groups, plan.images](
             *(parts[0], parts[1], shifts, channel_means, means, deviations),
             chunk=plan.rows * plan.tiles,
             EPS=eps,
-            **{**plan.between(), **fused},
+            **{**plan.between, **fused},
         )
         kernels.group_norm_normalise[plan.grid](
             *(x, y, weight, bias, shifts, means, deviations),
             SILU=silu,
             NATIVE=_native(x),
             **fused,
-            **plan.walk(),
+            **plan.walk,
         )
     return y, channel_means, means, deviations
 
@@ -264,19 +272,19 @@ def _backward(
             SILU=silu,
             NATIVE=_native(x),
             **fused,
-            **plan.walk(),
+            **plan.walk,
         )
         kernels.group_norm_combine_gradients[groups, plan.images](
             *(parts[0], parts[1], weight, channel_means, means, deviations),
             *(dweight, dbias, dshift, shared[0], shared[1]),
-            **{**plan.between(), **fused},
+            **{**plan.between, **fused},
         )
         kernels.group_norm_gradient[plan.grid](
             *(x, dy, dx, weight, bias, shifts, means, deviations, shared[0], shared[1]),
             SILU=silu,
             NATIVE=_native(x),
             **fused,
-            **plan.walk(),
+            **plan.walk,
         )
     return dx, dweight, dbias, dshift
 
