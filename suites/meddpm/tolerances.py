@@ -10,57 +10,43 @@ from typing import Any
 
 from suites.meddpm.optimizations import Optimization, composed
 
-_MEMORY = {"peak_memory": "0.25%"}
-"""Of every step: up to 0.06 %. torch's allocator gives a tensor a block of up to 1 MiB more than it
-asked for, depending on what was allocated before."""
+_LAUNCHED = {"cycles": "10%", "step_time": "10%", "kernel_time": "1%"}
+"""Of a step whose launches take about as long as its kernels: up to 5.1 % in training, and 4.5 % of
+the time in sampling; of its kernels' time 0.7 % on one GPU."""
 _LAUNCHED_BY_PYTHON = {"cycles": "100%", "step_time": "100%", "kernel_time": "1%"}
-"""Of a step with the fused norm, neither compiled nor captured.
-
-Each of its Triton kernels is launched by Python, which is slower than the kernels of the smaller
-volumes: cycles by up to 11 % in training and 39 % in sampling. The time of its kernels: 0.5 %.
-"""
+"""Where Triton's kernels are among them, each of which Python launches: cycles by up to 11 % in
+training and 39 % in sampling. The time of its kernels: 0.5 %."""
+_SHORT_GRAPH = {"step_time": "2%"}
+"""Of a tenth of a second that is one CUDA graph: up to 0.7 % on one GPU."""
 _WRITTEN_ANEW = {"instructions": "1%"}
 """Of code that torch.compile has written: without a cache on the disk it chooses among its kernels
 by timing them, and does not choose alike on two machines. Up to 0.2 %, and 0.5 % to earlier runs.
 """
-_COMPILED = {**_WRITTEN_ANEW, "cycles": "10%", "step_time": "10%", "kernel_time": "1%"}
-"""Of such a step that the host launches: up to 5.1 %, and 4.2 % of the time; 0.7 % of the time of
-its kernels on one GPU."""
-_LAUNCHED = {"cycles": "5%", "step_time": "5%"}
-"""Of a bfloat16 step that torch launches: in training up to 2.9 %."""
-_SHORT = {"cycles": "10%", "step_time": "10%"}
-"""Of a tenth of a second that the host launches: up to 4.5 % in sampling."""
-_SHORT_CAPTURED = {"step_time": "2%"}
-"""The same as one CUDA graph: up to 0.7 % on one GPU."""
-
-_KERNELS = "+kernel_time"
-"""What stands in for the cycles of a step whose host is part of them: while kernels ran."""
 
 
 def of_training(configuration: str) -> dict[str, Any]:
     """Of the configuration's training step."""
     optimization = composed(configuration)
-    launched = _has(optimization, "bf16") and not optimization.captured
-    return _of(optimization, _LAUNCHED if launched else {})
+    return _of(optimization, short=optimization.precision == "bf16" and not optimization.captured)
 
 
 def of_sampling(configuration: str) -> dict[str, Any]:
     """Of its sampling step, and of a chain of them."""
-    optimization = composed(configuration)
-    return _of(optimization, _SHORT_CAPTURED if optimization.captured else _SHORT)
+    return _of(composed(configuration), short=True)
 
 
-def _of(optimization: Optimization, usual: dict[str, str]) -> dict[str, Any]:
-    """`usual` is of what torch launches, and of what was captured."""
-    compiled = _has(optimization, "compile")
+def _of(optimization: Optimization, *, short: bool) -> dict[str, Any]:
+    """`short`: its kernels take about as long as torch takes to launch them."""
+    parts = {part.name for part in optimization.parts}
+    anew = _WRITTEN_ANEW if "compile" in parts else {}
     if optimization.captured:
-        return {"tolerance": {**_MEMORY, **usual, **(_WRITTEN_ANEW if compiled else {})}}
-    if compiled:
-        return {"tolerance": {**_MEMORY, **_COMPILED}, "metrics": _KERNELS}
-    if _has(optimization, "fused_norm"):
-        return {"tolerance": {**_MEMORY, **_LAUNCHED_BY_PYTHON}, "metrics": _KERNELS}
-    return {"tolerance": {**_MEMORY, **usual}}
+        tolerance = {**anew, **(_SHORT_GRAPH if short else {})}
+        return {"tolerance": tolerance} if tolerance else {}
+    if "fused_norm" in parts and not anew:
+        return _by_kernels(_LAUNCHED_BY_PYTHON)
+    return _by_kernels({**anew, **_LAUNCHED}) if anew or short else {}
 
 
-def _has(optimization: Optimization, name: str) -> bool:
-    return any(part.name == name for part in optimization.parts)
+def _by_kernels(tolerance: dict[str, str]) -> dict[str, Any]:
+    """What holds a step whose host is part of its cycles is the time in which kernels ran."""
+    return {"tolerance": tolerance, "metrics": "+kernel_time"}
