@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_gpuperf import arch, baselines, files, kernel_files, objections
+from pytest_gpuperf import arch, baseline_file, baselines, files, kernel_files, objections
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
@@ -51,9 +51,9 @@ class Proposal:
     device: Device
     measurements: tuple[Measurement, ...]
     request: Request
-    entry: baselines.Entry
-    acceptance: baselines.Acceptance
-    anchor: baselines.Anchor | None
+    entry: baseline_file.Entry
+    acceptance: baseline_file.Acceptance
+    anchor: baseline_file.Anchor | None
     """What the replaced entry was held against besides itself; None where it was the first."""
     since: tuple[Drift, ...]
     """How the new entry stands against that anchor."""
@@ -147,7 +147,9 @@ def _check(found: Sequence[Proposal]) -> None:
 
 
 def _kernels(
-    before: baselines.BaselineFile, after: baselines.BaselineFile, accepted: Sequence[Proposal]
+    before: baseline_file.BaselineFile,
+    after: baseline_file.BaselineFile,
+    accepted: Sequence[Proposal],
 ) -> dict[Path, bytes | None]:
     """The file of the kernel tables and what it is to hold: the tables that the entries name.
 
@@ -188,7 +190,7 @@ def _put(file: Path, content: bytes | None) -> None:
         files.remove(file)
 
 
-def _known(first: Measurement, request: Request) -> baselines.BaselineFile:
+def _known(first: Measurement, request: Request) -> baseline_file.BaselineFile:
     device = first.fingerprint.device
     known = baselines.load_for(request.folder, device, first.suite)
     return known or baselines.empty(device, first.suite)
@@ -204,7 +206,7 @@ def _by_test(measurements: Iterable[Measurement]) -> list[tuple[Measurement, ...
 
 
 def _proposed(
-    group: tuple[Measurement, ...], known: baselines.BaselineFile, request: Request
+    group: tuple[Measurement, ...], known: baseline_file.BaselineFile, request: Request
 ) -> list[Proposal]:
     """The proposal for one measurement of one test; none where only new ones are wanted."""
     first = group[0]
@@ -264,15 +266,15 @@ def _proposed(
 
 def _acceptance(
     group: Sequence[Measurement],
-    old: baselines.Entry | None,
-    new: baselines.Entry,
+    old: baseline_file.Entry | None,
+    new: baseline_file.Entry,
     reason: str,
     forced: tuple[str, ...],
-) -> baselines.Acceptance:
+) -> baseline_file.Acceptance:
     first = group[0]
     before = dict(old.samples.get(STEP, {})) if old else {}
     after = dict(new.samples.get(STEP, {}))
-    return baselines.Acceptance(
+    return baseline_file.Acceptance(
         date=new.recorded,
         reason=reason,
         test=first.test,
@@ -280,7 +282,7 @@ def _acceptance(
         revision=first.fingerprint.revision,
         processes=len({measurement.process for measurement in group}),
         changes={
-            metric: baselines.Change(
+            metric: baseline_file.Change(
                 old=centre(before[metric]) if metric in before else None,
                 new=centre(after[metric]) if metric in after else None,
             )

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from pytest_gpuperf.baseline_file import BaselineFile, Processes
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge import tolerance
 from pytest_gpuperf.model import Calibration, Device, MetricClass
 
-if TYPE_CHECKING:
-    from pytest_gpuperf.baselines import BaselineFile, Processes
-    from pytest_gpuperf.kernel_files import KernelFile
-
 Problem = tuple[str, str]
 """The path of an entry, and what is wrong with it."""
+
+
+class Placed(Protocol):
+    """A file that says where it belongs."""
+
+    @property
+    def arch(self) -> str:
+        """Of its device."""
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+
+    @property
+    def suite(self) -> str:
+        """What its entries are of."""
 
 
 def check(baselines: BaselineFile, file: Path, remedy: str) -> None:
@@ -29,9 +42,7 @@ def check(baselines: BaselineFile, file: Path, remedy: str) -> None:
         raise BadFile(file, where, problem, remedy)
 
 
-def check_place(
-    found: BaselineFile | KernelFile, device: Device, suite: str, file: Path, remedy: str
-) -> None:
+def check_place(found: Placed, device: Device, suite: str, file: Path, remedy: str) -> None:
     """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
     for entry, inside, wanted in (
         ("arch", found.arch, device.arch),

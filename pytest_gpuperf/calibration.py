@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from pytest_gpuperf import baselines, files
+from pytest_gpuperf import baseline_file, baselines, files
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge import calibration as estimated
 from pytest_gpuperf.judge.looks import next_look
@@ -83,7 +83,7 @@ def write(found: Sequence[Finding], folder: Path) -> list[Path]:
     return written
 
 
-def _existing(folder: Path, found: Finding) -> baselines.BaselineFile:
+def _existing(folder: Path, found: Finding) -> baseline_file.BaselineFile:
     known = baselines.load_for(folder, found.device, found.suite)
     if known is None:
         raise UsageFailure(

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_gpuperf import baselines, guard
+from pytest_gpuperf import baseline_file, baselines, guard
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.looks import next_look
@@ -169,7 +169,7 @@ def _complaints(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def find_reference(
-    known: baselines.BaselineFile | None, measurement: Measurement, file: str
+    known: baseline_file.BaselineFile | None, measurement: Measurement, file: str
 ) -> Reference:
     """What `measurement` is compared with, or the reason why there is nothing."""
     if known is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf import baseline_checks, files
+from pytest_gpuperf.baseline_file import KernelList
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model import Device, KernelTable, Measurement
 
@@ -29,19 +30,6 @@ _CHECKED = {"extra": "forbid", "allow_inf_nan": False}
 
 Tables = Mapping[str, Mapping[str, KernelTable]]
 """Per test's node id and measurement's name."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelList:
-    """What a baseline file itself says of a kernel table."""
-
-    __pydantic_config__ = _CHECKED
-
-    digest: str
-    """Of the whole table, as `digest` makes it."""
-    launches: tuple[tuple[str, str, int], ...]
-    """Family, short name and number of launches of each kernel, by family and name: the order of
-    launches would move many rows in a diff."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf import guard
-from pytest_gpuperf.baselines import Anchor, Entry
+from pytest_gpuperf.baseline_file import Anchor, Entry
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Calibration, Conditions, Measurement

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from pytest_gpuperf import baselines, files, kernel_files, runs
+from pytest_gpuperf import baseline_file, files, kernel_files, runs
 from pytest_gpuperf.model import Run
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _KEPT: dict[str, tuple[type, int]] = {
     "run": (Run, runs.SCHEMA),
-    "baseline": (baselines.BaselineFile, baselines.SCHEMA),
+    "baseline": (baseline_file.BaselineFile, baseline_file.SCHEMA),
     "kernels": (kernel_files.KernelFile, kernel_files.SCHEMA),
 }
 KINDS = tuple(_KEPT)

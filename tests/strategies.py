@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pytest_gpuperf import baselines, kernel_files, runs, timeline
+from pytest_gpuperf import baseline_file, kernel_files, runs, timeline
 from pytest_gpuperf.judge import blamed
 from pytest_gpuperf.metrics import catalogue, timeline_metrics
 from pytest_gpuperf.model import (
@@ -232,22 +232,22 @@ def _per_process(count: int) -> st.SearchStrategy[tuple[str, ...]]:
     return st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
 
 
-def _series(count: int) -> st.SearchStrategy[dict[str, baselines.Processes]]:
+def _series(count: int) -> st.SearchStrategy[dict[str, baseline_file.Processes]]:
     """Per metric the rounds of so many processes."""
     return st.dictionaries(
         metrics, st.lists(rounds, min_size=count, max_size=count).map(tuple), max_size=3
     )
 
 
-def _anchors(count: int) -> st.SearchStrategy[baselines.Anchor]:
+def _anchors(count: int) -> st.SearchStrategy[baseline_file.Anchor]:
     return st.builds(
-        baselines.Anchor, texts, texts, _series(count), _per_process(count), _per_process(count)
+        baseline_file.Anchor, texts, texts, _series(count), _per_process(count), _per_process(count)
     )
 
 
-def _entries(count: int) -> st.SearchStrategy[baselines.Entry]:
+def _entries(count: int) -> st.SearchStrategy[baseline_file.Entry]:
     return st.builds(
-        baselines.Entry,
+        baseline_file.Entry,
         texts,
         texts,
         mappings,
@@ -265,11 +265,13 @@ def _entries(count: int) -> st.SearchStrategy[baselines.Entry]:
 processes = st.integers(1, 5)
 entries = processes.flatmap(_entries)
 acceptances = st.builds(
-    baselines.Acceptance,
+    baseline_file.Acceptance,
     *[texts] * 5,
     st.integers(1, 100),
     st.dictionaries(
-        metrics, st.builds(baselines.Change, st.none() | numbers, st.none() | numbers), max_size=2
+        metrics,
+        st.builds(baseline_file.Change, st.none() | numbers, st.none() | numbers),
+        max_size=2,
     ),
     st.lists(texts, max_size=3).map(tuple),
 )
@@ -288,8 +290,8 @@ calibrations = st.builds(
     ),
 )
 baseline_files = st.builds(
-    baselines.BaselineFile,
-    st.just(baselines.SCHEMA),
+    baseline_file.BaselineFile,
+    st.just(baseline_file.SCHEMA),
     texts,
     texts,
     texts,

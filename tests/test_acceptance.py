@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import acceptance, arch, baselines, kernel_files, runs
+from pytest_gpuperf import acceptance, arch, baseline_file, baselines, kernel_files, runs
 from pytest_gpuperf.acceptance import NEW_ANCHOR, Request
-from pytest_gpuperf.baselines import BaselineFile, Change
+from pytest_gpuperf.baseline_file import BaselineFile, Change
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model import STEP, Conditions, KernelTable, Measurement, Reading
 from tests.corruption import refusal
@@ -186,7 +186,7 @@ for proposal in acceptance.proposals(run.measurements, request):
 
 def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> None:
     folder, children = tmp_path / "baselines", []
-    expected: dict[str, baselines.Processes] = {}
+    expected: dict[str, baseline_file.Processes] = {}
     for who in ("a", "b"):
         measured = [
             measurement({"cycles": [float(number)]}, test=f"{who}.py::test_{number:02}")
@@ -239,7 +239,7 @@ def five(
     ]
 
 
-def entry(known: BaselineFile) -> baselines.Entry:
+def entry(known: BaselineFile) -> baseline_file.Entry:
     """The entry of the test."""
     return known.tests[TEST][STEP]
 
@@ -252,7 +252,7 @@ def test_the_second_has_the_first_as_its_anchor(tmp_path: Path) -> None:
     first = entry(accepted(tmp_path, five(100.0, ipc=2.0, instructions=7.0)))
     second = entry(accepted(tmp_path, five(90.0), created="2026-03-08T00:00:00Z"))
     assert second.recorded == "2026-03-08"
-    assert second.anchor == baselines.Anchor(
+    assert second.anchor == baseline_file.Anchor(
         recorded="2026-03-01",
         revision=first.revision,
         samples={"cycles": ((100.0,),) * 5, "instructions": ((7.0,),) * 5},

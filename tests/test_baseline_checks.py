@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from pytest_gpuperf import baselines, files
-from pytest_gpuperf.baselines import Anchor, BaselineFile
+from pytest_gpuperf import baseline_file, baselines, files
+from pytest_gpuperf.baseline_file import Anchor, BaselineFile
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.metrics import catalogue
 from pytest_gpuperf.model import STEP, Calibration, Spread
@@ -131,7 +131,7 @@ def test_an_entry_without_an_anchor_is_its_own() -> None:
 
 
 @given(entry=strategies.entries)
-def test_an_anchor_is_that_of_the_entry_or_its_gated_metrics(entry: baselines.Entry) -> None:
+def test_an_anchor_is_that_of_the_entry_or_its_gated_metrics(entry: baseline_file.Entry) -> None:
     anchor = baselines.anchor_of(entry)
     known = catalogue().metrics
     if entry.anchor is not None:

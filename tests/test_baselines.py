@@ -12,11 +12,10 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import baselines, files
+from pytest_gpuperf import baseline_file, baselines, files
 from pytest_gpuperf.arch import portable_device
-from pytest_gpuperf.baselines import Acceptance, BaselineFile, Change, Entry
+from pytest_gpuperf.baseline_file import Acceptance, BaselineFile, Change, Entry, KernelList
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.kernel_files import KernelList
 from pytest_gpuperf.model import Scalar
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without
@@ -47,7 +46,7 @@ ACCEPTED = Acceptance(
     changes={"cycles": Change(None, 437_860_617.625), "ipc": Change(None, 1.25)},
 )
 BASELINES = BaselineFile(
-    baselines.SCHEMA, "sm90", "NVIDIA H200", "meddpm", {TEST: {"step": ENTRY}}, (ACCEPTED,)
+    baseline_file.SCHEMA, "sm90", "NVIDIA H200", "meddpm", {TEST: {"step": ENTRY}}, (ACCEPTED,)
 )
 PLAIN: Any = files.to_plain(BASELINES)
 SAMPLES = ("tests", TEST, "step", "samples", "step")
@@ -115,7 +114,7 @@ def test_what_was_saved_comes_back_the_same(shared: Path, known: BaselineFile) -
 @given(values=st.lists(strategies.numbers, min_size=1, max_size=20))
 def test_numbers_come_back_with_every_bit(shared: Path, values: list[float]) -> None:
     entry = Entry("", "", {}, {}, {}, "", {"step": {"cycles": (tuple(values),)}})
-    known = BaselineFile(baselines.SCHEMA, "sm90", "x", "y", {"t": {"step": entry}}, ())
+    known = BaselineFile(baseline_file.SCHEMA, "sm90", "x", "y", {"t": {"step": entry}}, ())
     baselines.save(known, shared)
     loaded = baselines.load(shared)
     assert loaded is not None

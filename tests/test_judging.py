@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import baselines
+from pytest_gpuperf import baseline_file, baselines
 from pytest_gpuperf.errors import BadFile, MeasurementError
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.judging import Judging, fails, find_reference
@@ -79,7 +79,7 @@ def accept(
     ]
     known = baselines.empty(H200, "meddpm")
     entry = baselines.entry_of(measured, recorded="2026-03-01T12:00:00Z")
-    accepted = baselines.Acceptance("2026-03-01", "first", TEST, "step", "", len(changes), {})
+    accepted = baseline_file.Acceptance("2026-03-01", "first", TEST, "step", "", len(changes), {})
     file = baselines.path_for(settings.baselines, H200, "meddpm")
     made = replace(known, tests={TEST: {"step": entry}}, accepted=(accepted,))
     baselines.save(made, file)

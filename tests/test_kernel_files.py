@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 
 from pytest_gpuperf import baselines, files, kernel_files, kernels, runs
+from pytest_gpuperf.baseline_file import KernelList
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.blame import Naming, blame
-from pytest_gpuperf.kernel_files import KernelList
 from pytest_gpuperf.model import STEP, KernelTable, Launch
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without

@@ -1,5 +1,6 @@
 """Families and short names of kernels, on names that were recorded and on any string."""
 
+import gc
 import json
 import lzma
 import re
@@ -212,12 +213,15 @@ def events(work: Callable[[], object]) -> int:
         count += 1
         return trace
 
-    before = sys.gettrace()
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # a collection in between would run what others have it call, Hypothesis for one
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
     return count
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf import baselines, objections
-from pytest_gpuperf.baselines import Entry
+from pytest_gpuperf.baseline_file import Entry
 from pytest_gpuperf.model import Conditions, Measurement, Reading
 from tests.examples import H200, OTHER_H200, measurement
 

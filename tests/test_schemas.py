@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from jsonschema import Draft202012Validator
 
-from pytest_gpuperf import baselines, files, runs, schemas
+from pytest_gpuperf import baseline_file, files, runs, schemas
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model import Run
 from tests import strategies
@@ -117,7 +117,7 @@ def test_every_run_that_is_saved_validates(found: Run) -> None:
 
 
 @given(strategies.baseline_files)
-def test_every_baseline_that_is_saved_validates(found: baselines.BaselineFile) -> None:
+def test_every_baseline_that_is_saved_validates(found: baseline_file.BaselineFile) -> None:
     assert not problems("baseline", json.loads(files.to_json(found)))
 
 
