@@ -33,7 +33,7 @@ def test_cycles_of_a_graph_and_of_long_kernels_get_no_more_room_than_any(name: s
 
 
 @pytest.mark.parametrize("name", ["bf16_fused", "best", "tf32+cuda_graph"])
-def test_nor_do_a_graphs_when_it_samples(name: str) -> None:
+def test_cycles_of_a_graph_get_no_more_room_when_it_samples(name: str) -> None:
     assert "cycles" not in of_sampling(name)["tolerance"]
     assert of_sampling(name)["tolerance"]["step_time"] == "2%"
 
