@@ -1,7 +1,9 @@
 """How the suite's tests are judged, as keywords of the marker `gpuperf`, by configuration.
 
-What is not named here has the judge's own tolerances. Figures: ranges over the processes of
-docs/runs/h200-optimizations.json.xz, on two GPUs of two machines, largest to smallest, of one step.
+What is not named here has the judge's own tolerances, or those of the device's baseline file (peak
+memory on a GPU: up to 0.06 %, as torch's blocks depend on what was allocated before). Figures:
+ranges over the processes of docs/runs/h200-optimizations.json.xz, on two GPUs of two machines,
+largest to smallest, of one step.
 """
 
 from __future__ import annotations
@@ -10,9 +12,6 @@ from typing import Any
 
 from suites.meddpm.optimizations import Optimization, composed
 
-_MEMORY = {"peak_memory": "0.25%"}
-"""Of every step: up to 0.06 %. torch's allocator gives a tensor a block of up to 1 MiB more than it
-asked for, depending on what was allocated before."""
 _LAUNCHED_BY_PYTHON = {"cycles": "100%", "step_time": "100%", "kernel_time": "1%"}
 """Of a step with the fused norm, neither compiled nor captured.
 
@@ -54,12 +53,12 @@ def _of(optimization: Optimization, usual: dict[str, str]) -> dict[str, Any]:
     """`usual` is of what torch launches, and of what was captured."""
     compiled = _has(optimization, "compile")
     if optimization.captured:
-        return {"tolerance": {**_MEMORY, **usual, **(_WRITTEN_ANEW if compiled else {})}}
+        return {"tolerance": {**usual, **(_WRITTEN_ANEW if compiled else {})}}
     if compiled:
-        return {"tolerance": {**_MEMORY, **_COMPILED}, "metrics": _KERNELS}
+        return {"tolerance": _COMPILED, "metrics": _KERNELS}
     if _has(optimization, "fused_norm"):
-        return {"tolerance": {**_MEMORY, **_LAUNCHED_BY_PYTHON}, "metrics": _KERNELS}
-    return {"tolerance": {**_MEMORY, **usual}}
+        return {"tolerance": _LAUNCHED_BY_PYTHON, "metrics": _KERNELS}
+    return {"tolerance": usual}
 
 
 def _has(optimization: Optimization, name: str) -> bool:

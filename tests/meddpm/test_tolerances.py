@@ -11,20 +11,12 @@ from pytest_gpuperf.traits import checked
 from suites.meddpm.optimizations import OPTIMIZATIONS
 from suites.meddpm.tolerances import of_sampling, of_training
 
-MEMORY = "0.25%"
 EVERY = [(name, of) for name in OPTIMIZATIONS for of in (of_training, of_sampling)]
 
 
 @pytest.mark.parametrize(("name", "of"), EVERY)
 def test_they_are_keywords_of_the_marker(name: str, of: Callable[[str], dict[str, Any]]) -> None:
     assert checked(of(name)) == of(name)
-
-
-@pytest.mark.parametrize(("name", "of"), EVERY)
-def test_memory_gets_room_for_what_was_allocated_before(
-    name: str, of: Callable[[str], dict[str, Any]]
-) -> None:
-    assert of(name)["tolerance"]["peak_memory"] == MEMORY
 
 
 @pytest.mark.parametrize("name", ["bf16_fused", "tf32+cuda_graph", "baseline", "tf32", "tf32+sdpa"])
@@ -50,9 +42,7 @@ def test_where_the_host_is_part_of_cycles_the_time_of_kernels_is_held(name: str)
 
 @pytest.mark.parametrize("name", ["baseline", "tf32", "bf16", "tf32+sdpa"])
 def test_sampling_is_short_enough_for_the_host_to_matter(name: str) -> None:
-    assert of_sampling(name) == {
-        "tolerance": {"cycles": "10%", "step_time": "10%", "peak_memory": MEMORY}
-    }
+    assert of_sampling(name) == {"tolerance": {"cycles": "10%", "step_time": "10%"}}
 
 
 @pytest.mark.parametrize(("name", "of"), EVERY)
