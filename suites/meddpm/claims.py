@@ -83,8 +83,8 @@ CLAIMS = (
         below=0.9,
         architectures=_TRITON,
         verified=("sm90",),
-        source=f"{_RUN}: 0.772, from 0.74 to 0.82 as fast as the host launches it; ICPE '26, "
-        "section 1, expects it of fusion",
+        source=f"{_RUN}: 0.772, and 0.74 to 0.82 by process: the host launches it; ICPE "
+        "'26, section 1, expects it of fusion",
     ),
     Claim(
         "bf16_is_faster_than_tf32",
