@@ -1,7 +1,8 @@
 """How the suite's tests are judged, as keywords of the marker `gpuperf`, by configuration.
 
 What is not named here has the judge's own tolerances. Figures: ranges over the processes of
-docs/runs/h200-optimizations.json.xz, on two GPUs of two machines, largest to smallest, of one step.
+docs/runs/h200-optimizations.json.xz, on three GPUs of three machines, largest to smallest, of one
+step.
 """
 
 from __future__ import annotations
@@ -10,24 +11,27 @@ from typing import Any
 
 from suites.meddpm.optimizations import Optimization, composed
 
-_LAUNCHED = {"cycles": "10%", "step_time": "10%", "kernel_time": "1%"}
-"""Of a step whose launches take about as long as its kernels: up to 5.1 % in training, and 4.5 % of
-the time in sampling; of its kernels' time 0.7 % on one GPU."""
+_LAUNCHED = {"cycles": "15%", "step_time": "15%", "kernel_time": "1%"}
+"""Of a step whose launches take torch about as long as its kernels take: up to 6.5 % of cycles. The
+time of its kernels: 0.4 %."""
 _LAUNCHED_BY_PYTHON = {"cycles": "100%", "step_time": "100%", "kernel_time": "1%"}
-"""Where Triton's kernels are among them, each of which Python launches: cycles by up to 11 % in
-training and 39 % in sampling. The time of its kernels: 0.5 %."""
-_SHORT_GRAPH = {"step_time": "2%"}
-"""Of a tenth of a second that is one CUDA graph: up to 0.7 % on one GPU."""
-_WRITTEN_ANEW = {"instructions": "1%"}
+"""Where Python launches, the fused norm's kernels or those that torch.compile wrote: cycles by up
+to 11 % in training and 28 % in sampling. The time of its kernels: 0.8 %."""
+_GRAPH = {"peak_memory": "0.1%"}
+"""Of a CUDA graph, whose pool has whole segments: sampling had one of 2 MiB less in three of six
+processes, 0.05 %. Memory of all others is alike to the byte."""
+_SHORT_GRAPH = {**_GRAPH, "cycles": "2%", "step_time": "1%"}
+"""Of such a tenth of a second: up to 1.0 % of cycles, which are fewer where the device lowers the
+multiprocessors' clock and not the memory's, and 0.5 % of the time."""
+_WRITTEN_ANEW = {"instructions": "2%"}
 """Of code that torch.compile has written: without a cache on the disk it chooses among its kernels
-by timing them, and does not choose alike on two machines. Up to 0.2 %, and 0.5 % to earlier runs.
-"""
+by timing them, and does not choose alike on two machines. Up to 1.3 %."""
 
 
 def of_training(configuration: str) -> dict[str, Any]:
     """Of the configuration's training step."""
     optimization = composed(configuration)
-    return _of(optimization, short=optimization.precision == "bf16" and not optimization.captured)
+    return _of(optimization, short=optimization.precision == "bf16")
 
 
 def of_sampling(configuration: str) -> dict[str, Any]:
@@ -40,11 +44,10 @@ def _of(optimization: Optimization, *, short: bool) -> dict[str, Any]:
     parts = {part.name for part in optimization.parts}
     anew = _WRITTEN_ANEW if "compile" in parts else {}
     if optimization.captured:
-        tolerance = {**anew, **(_SHORT_GRAPH if short else {})}
-        return {"tolerance": tolerance} if tolerance else {}
-    if "fused_norm" in parts and not anew:
-        return _by_kernels(_LAUNCHED_BY_PYTHON)
-    return _by_kernels({**anew, **_LAUNCHED}) if anew or short else {}
+        return {"tolerance": {**anew, **(_SHORT_GRAPH if short else _GRAPH)}}
+    if parts & {"compile", "fused_norm"}:
+        return _by_kernels({**anew, **_LAUNCHED_BY_PYTHON})
+    return _by_kernels(_LAUNCHED) if short else {}
 
 
 def _by_kernels(tolerance: dict[str, str]) -> dict[str, Any]:

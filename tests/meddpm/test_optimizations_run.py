@@ -5,20 +5,29 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import cli, runs
+from pytest_gpuperf import baselines, cli, runs
+from pytest_gpuperf.baseline_file import BaselineFile
 from pytest_gpuperf.model import Run
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, sampled_by
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = runs.load(ROOT / "docs" / "runs" / "h200-optimizations.json.xz")
 TRAINING = "suites/meddpm/test_training.py"
-PROCESSES = Counter(measurement.test for measurement in RECORDED.measurements)
+SAMPLING = "suites/meddpm/test_sampling.py"
+TESTS = [
+    *(f"{TRAINING}::test_training_step[{name}]" for name in OPTIMIZATIONS),
+    *(
+        f"{SAMPLING}::test_sampling_step[{name}]"
+        for name, optimization in OPTIMIZATIONS.items()
+        if sampled_by(optimization) is None
+    ),
+    *(f"{SAMPLING}::test_sampling_chain[{name}]" for name in CHAIN),
+]
 NEWEST = RECORDED.measurements[-1].process
 """One that measured everything."""
 
@@ -29,9 +38,22 @@ def of(run: Run, *, newest: bool) -> Run:
     return replace(run, measurements=tuple(replace(m, kernels=None) for m in kept))
 
 
-@pytest.mark.parametrize("name", OPTIMIZATIONS)
-def test_every_configuration_was_trained_in_five_processes(name: str) -> None:
-    assert PROCESSES[f"{TRAINING}::test_training_step[{name}]"] >= 5
+@pytest.fixture(scope="module")
+def accepted() -> BaselineFile:
+    file = baselines.load(ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml")
+    assert file is not None
+    return file
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_every_baseline_is_of_five_processes(test: str, accepted: BaselineFile) -> None:
+    assert len(accepted.tests[test]["step"].units) >= 5
+
+
+@pytest.mark.parametrize("test", TESTS)
+@pytest.mark.parametrize("metric", ["cycles", "instructions", "step_time", "peak_memory"])
+def test_each_of_them_is_held_by(metric: str, test: str, accepted: BaselineFile) -> None:
+    assert metric in accepted.tests[test]["step"].samples["step"]
 
 
 def test_a_process_that_did_not_make_the_baselines_passes(tmp_path: Path) -> None:
@@ -39,12 +61,12 @@ def test_a_process_that_did_not_make_the_baselines_passes(tmp_path: Path) -> Non
     runs.save(of(RECORDED, newest=False), others)
     runs.save(of(RECORDED, newest=True), measured)
     shutil.copytree(ROOT / "baselines", tmp_path, dirs_exist_ok=True)  # with its tolerances
-    accepted = ["--baselines", str(tmp_path), "--reason", "a test", "--force", "--yes"]
-    assert cli.main(["update-baseline", str(others), *accepted]) == 0
+    accept = ["--baselines", str(tmp_path), "--reason", "a test", "--force", "--yes"]
+    assert cli.main(["update-baseline", str(others), *accept]) == 0
     command = [sys.executable, "-m", "pytest", "--gpu-arch", "sm90", "-q", "-p", "no:cacheprovider"]
-    command += [TRAINING, "--gpuperf-replay", str(measured), "--gpuperf-baselines", str(tmp_path)]
+    command += [TRAINING, SAMPLING, "--gpuperf-replay", str(measured)]
+    command += ["--gpuperf-baselines", str(tmp_path)]
     command += ["--meddpm-data", "synthetic", "--meddpm-size", "16"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
-    for name in OPTIMIZATIONS:
-        assert f"\ntest_training_step[{name}] on NVIDIA H200 (sm90)\n" in result.stdout
+    assert f"\n{len(TESTS)} unchanged on NVIDIA H200 (sm90)" in result.stdout
