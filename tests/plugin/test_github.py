@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,40 +70,51 @@ def test_a_regression_is_in_the_summary_and_at_its_line(
     result.stdout.fnmatch_lines(["job summary: written"])
 
 
-@pytest.mark.parametrize(
-    ("marker", "body", "level", "says"),
-    [
-        ("@pytest.mark.xfail(reason='cuDNN 9.1')", "", "notice", "expected to fail: cuDNN 9.1\n"),
-        ("@pytest.mark.xfail(strict=True)", "", "notice", "expected to fail\n"),
-        ("@pytest.mark.xfail(raises=ZeroDivisionError)", "", "error", "cycles x2 "),
-        ("", "pytest.xfail('cuDNN 9.1')", "notice", "expected to fail: cuDNN 9.1\n"),
-        ("", "pytest.skip('later')", "notice", "the test has not failed\n"),
-        ("", "return", "notice", "the test has not failed\n"),
-        ("", "raise", "error", "cycles x2 "),
-    ],
-)
+OUTCOMES = [
+    ("@pytest.mark.xfail(reason='cuDNN 9.1')", "raise", "notice", "expected to fail: cuDNN 9.1\n"),
+    ("@pytest.mark.xfail(strict=True)", "raise", "notice", "expected to fail\n"),
+    ("@pytest.mark.xfail(raises=ZeroDivisionError)", "raise", "error", "cycles x2 "),
+    ("", "pytest.xfail('cuDNN 9.1')", "notice", "expected to fail: cuDNN 9.1\n"),
+    ("", "pytest.skip('later')", "notice", "the test has not failed\n"),
+    ("", "return", "notice", "the test has not failed\n"),
+    ("", "raise", "error", "cycles x2 "),
+]
+"""Of a test that regresses: its mark, what it does then; what it is told as, and what is said."""
+
+
 @pytest.mark.parametrize("mode", [(), ("-n1",)], ids=["without", "n1"])
 def test_only_what_failed_a_test_is_an_error(
-    mode: tuple[str, ...], marker: str, body: str, level: str, says: str, a100: Project
+    mode: tuple[str, ...], project: Project, summary: Path
 ) -> None:
-    a100.tests(
+    tests = [
         f"""
-        import pytest
+{marker}
+def test_{number}(gpuperf):
+    try:
+        gpuperf.measure(lambda: None)
+    except pytest.fail.Exception:
+        {body}
+"""
+        for number, (marker, body, _, _) in enumerate(OUTCOMES)
+    ]
+    project.device()
+    unmarked = (re.sub("^@.*", "", test, flags=re.MULTILINE) for test in tests)
+    project.tests("import pytest\n" + "".join(unmarked))
+    project.accept("--gpuperf-github=never")
+    project.device(factors={"test_": {"cycles": 2}})
+    project.tests("import pytest\n" + "".join(tests))
+    result = project.run_apart(*mode)
 
-        {marker}
-        def test_slower(gpuperf):
-            try:
-                gpuperf.measure(lambda: None)
-            except pytest.fail.Exception:
-                {body or "raise"}
-        """
-    )
-    result = a100.run_apart(*mode)
-    (command,) = told(result)
-    assert command.name == level
-    assert command.message.startswith(says)
-    assert "cycles x2 (400.00 M -> 800.00 M, tolerance 0.5 %)" in command.message
-    assert (result.ret == 0) == (level == "notice")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1, skipped=1, xfailed=3, failed=2)
+    assert summary.read_bytes()
+    found = {command.properties["title"].split()[1]: command for command in told(result)}
+    for number, (_, _, level, says) in enumerate(OUTCOMES):
+        command = found.pop(f"test_{number}")
+        assert command.name == level
+        assert command.message.startswith(says)
+        assert "cycles x2 (400.00 M -> 800.00 M, tolerance 0.5 %)" in command.message
+    assert not found
 
 
 def test_a_skipped_test_is_not_marked(a100: Project) -> None:
