@@ -16,7 +16,7 @@ _LAUNCHED = {"cycles": "15%", "step_time": "15%", "kernel_time": "1%"}
 time of its kernels: 0.4 %."""
 _LAUNCHED_BY_PYTHON = {"cycles": "100%", "step_time": "100%", "kernel_time": "1%"}
 """Where Python launches, the fused norm's kernels or those that torch.compile wrote: cycles by up
-to 11 % in training and 28 % in sampling. The time of its kernels: 0.8 %."""
+to 10 % in training and 27 % in sampling. The time of its kernels: 0.8 %."""
 _GRAPH = {"peak_memory": "0.1%"}
 """Of a CUDA graph, whose pool has whole segments: sampling had one of 2 MiB less in three of six
 processes, 0.05 %. Memory of all others is alike to the byte."""
