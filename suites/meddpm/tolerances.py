@@ -21,8 +21,8 @@ _GRAPH = {"peak_memory": "0.1%"}
 """Of a CUDA graph, whose pool has whole segments: sampling had one of 2 MiB less in three of six
 processes, 0.05 %. Memory of all others is alike to the byte."""
 _SHORT_GRAPH = {**_GRAPH, "cycles": "2%", "step_time": "1%"}
-"""Of such a tenth of a second: up to 1.0 % of cycles, which are fewer where the device lowers the
-multiprocessors' clock and not the memory's, and 0.5 % of the time."""
+"""Of such a tenth of a second: up to 1.0 % of cycles, which were counted once in each process, and
+0.5 % of the time, the median of three executions."""
 _WRITTEN_ANEW = {"instructions": "2%"}
 """Of code that torch.compile has written: without a cache on the disk it chooses among its kernels
 by timing them, and does not choose alike on two machines. Up to 1.3 %."""
