@@ -23,6 +23,11 @@ pytest_plugins = ["pytester"]
 if arch.detect_device() is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Workers beside each other have one thread each, and what they start has: threads that wait for
+# other tests' threads take longer than one. It has to be said before anything loads torch.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")

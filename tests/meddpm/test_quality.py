@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
@@ -72,16 +72,13 @@ def looked_at(folder: Path, curve_steps: int) -> Quality:
 
 
 @pytest.fixture(scope="module")
-def quality(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quality]:
+def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """Float64 and the baseline have answered already."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # other tests run beside this one
     quality = looked_at(Path(tmp_path_factory.mktemp("data")), curve_steps=5)
     quality.errors(BASELINE)
     quality.deviation(BASELINE)
     quality.similarity(BASELINE)
-    yield quality
-    torch.set_num_threads(threads)
+    return quality
 
 
 @pytest.mark.parametrize("precision", LIMITS)

@@ -23,9 +23,8 @@ BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb/meddpm.yaml")
 
 
 @pytest.fixture
-def checkout(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+def checkout(project: Project) -> Project:
     """A checkout of ours without baselines, whose suite has a network that is quick to train."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # other tests run beside this one
     kept = shutil.ignore_patterns("__pycache__")
     shutil.copytree(CHECKOUT / "suites", project.root / "suites", ignore=kept)
     shutil.copy(CHECKOUT / "conftest.py", project.root)
