@@ -24,14 +24,15 @@ from typing import TYPE_CHECKING
 from benchmarks import suspects
 from benchmarks.losses import CAUSES, Loss
 from benchmarks.suspects import NONE, Recorded, Result
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
-from pytest_gpuperf.report import blame as report
-from pytest_gpuperf.report import numbers
-from pytest_gpuperf.report.table import wrapped
+from pytest_gpuperf.report.text import kernel_lines as report
+from pytest_gpuperf.report.text.table import wrapped
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.base import Collector, KernelCollector, Phases
-    from pytest_gpuperf.model import KernelTable, Metric, Scalar
+    from pytest_gpuperf.measure.collector import Collector, KernelCollector, Phases
+    from pytest_gpuperf.model.measurement import KernelTable, Scalar
+    from pytest_gpuperf.model.metric import Metric
     from suites.meddpm.data import Volumes
     from suites.meddpm.model import GaussianDiffusion3D
     from suites.meddpm.step import TrainingStep
@@ -90,7 +91,7 @@ class Bench:
     def _measure(self, configuration: str, losses: Sequence[Loss]) -> None:
         import torch
 
-        from pytest_gpuperf.collect.base import Phases
+        from pytest_gpuperf.measure.collector import Phases
         from suites.meddpm.optimizations import OPTIMIZATIONS
         from suites.meddpm.step import TrainingStep
 
@@ -124,7 +125,7 @@ class Bench:
             step.reset()
 
     def _table(self, step: TrainingStep, phases: Phases) -> KernelTable:
-        from pytest_gpuperf.collect.base import Work
+        from pytest_gpuperf.measure.collector import Work
 
         for _ in range(WARMUP):
             step.reset()
@@ -148,8 +149,8 @@ def measured(losses: Sequence[Loss], size: int, source: str, folder: Path, say: 
     """
     import torch
 
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
-    from pytest_gpuperf.metrics import catalogue
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
     from suites.meddpm import data
     from suites.meddpm.model import med_ddpm
 
@@ -185,7 +186,8 @@ def measured(losses: Sequence[Loss], size: int, source: str, folder: Path, say: 
 
 def about(collector: Collector, source: str, size: int) -> dict[str, Scalar]:
     """What the tables depend on. Raises CountersUnavailable without a device."""
-    from pytest_gpuperf import clock, fingerprint
+    from pytest_gpuperf.measure.device import fingerprint
+    from pytest_gpuperf.storage import files
 
     device = collector.device()
     return {
@@ -194,7 +196,7 @@ def about(collector: Collector, source: str, size: int) -> dict[str, Scalar]:
         **fingerprint.software(),
         **collector.software(),
         "revision": fingerprint.revision(Path.cwd()),
-        "measured": clock.now(),
+        "measured": files.utc_now(),
         "data": source,
         "size": size,
     }
@@ -210,7 +212,7 @@ def _lines(result: Result, width: int) -> list[str]:
     expected = wrapped([f"expected {result.expected}"], width, _INDENT)
     if result.error:
         return [*wrapped([*head, f"not measured: {result.error}"], width, ""), *expected]
-    moved = "" if result.relative is None else f" ({numbers.moved(result.relative)})"
+    moved = "" if result.relative is None else f" ({units.moved(result.relative)})"
     head += [f"{report.duration(result.change)}{moved},", _outcome(result)]
     # What comes after the guilty one is of no interest.
     rows = [one.row for one in result.suspects[: result.rank]]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_gpuperf import arch
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import ratio
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Measurement, Run
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Run
 from suites.claim import Claim
 
 
@@ -20,7 +21,7 @@ def table(claims: Sequence[Claim], run: Run) -> str:
     rows = ["| ratio | metric | claimed | here | report |", "| --- | --- | --- | --- | --- |"]
     device = run.measurements[0].fingerprint.device
     for claim in claims:
-        if not any(arch.matches(pattern, device.arch) for pattern in claim.architectures):
+        if not any(architectures.matches(pattern, device.arch) for pattern in claim.architectures):
             continue
         cells = (
             f"`{claim.numerator}` / `{claim.denominator}`",

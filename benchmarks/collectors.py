@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpuperf import runs
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, KernelTable, Measurement
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
+from pytest_gpuperf.storage import run_files
 
 DEFAULT = ("suites/meddpm", "-k", "test_training_step and tf32 and not channels_last")
 COMMON = ("--gpuperf-metrics=reference", "--gpuperf-rounds=1", "--gpuperf-no-judge", "-q")
@@ -81,7 +81,7 @@ def loaded(folder: Path) -> dict[str, Measurement]:
 
     Raises BadFile, and UsageFailure for runs that are not there or that are of several GPUs.
     """
-    found = {name: runs.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
+    found = {name: run_files.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
     devices = {measurement.fingerprint.device for measurement in found.values()}
     if len(devices) > 1:
         said = ", ".join(sorted(f"{device.name} {device.identity}" for device in devices))
@@ -131,7 +131,7 @@ def _compared(what: str, ours: float, theirs: float, unit: str, within: float | 
     ratio = ours / theirs if theirs else math.nan
     wanted = f"within {within:.0%}" if within else ""
     good = within is None or abs(ratio - 1) <= within
-    return Row(what, numbers.value(ours, unit), numbers.value(theirs, unit), ratio, wanted, good)
+    return Row(what, units.value(ours, unit), units.value(theirs, unit), ratio, wanted, good)
 
 
 def kernels(found: dict[str, Measurement]) -> Iterator[Row]:

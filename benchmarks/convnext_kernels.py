@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf import files
 from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
+from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
     import torch
@@ -103,16 +103,17 @@ def measured(rounds: int) -> Results:
             "times of kernels need a GPU, and torch sees none. Without one the kernels are "
             "compiled and compared with float64: pytest tests/convnext"
         )
-    from pytest_gpuperf import arch, clock, fingerprint
+    from pytest_gpuperf.measure.device import fingerprint, nvml
+    from pytest_gpuperf.storage import files
     from suites.convnext_ddpm.kernels.device import DeviceLauncher
 
-    device, launcher = arch.detect_device(), DeviceLauncher()
+    device, launcher = nvml.detect_device(), DeviceLauncher()
     about = {
         "device": torch.cuda.get_device_name(),
         "identity": device.identity if device else "",
         **fingerprint.software(),
         "revision": fingerprint.revision(Path.cwd()),
-        "measured": clock.now(),
+        "measured": files.utc_now(),
     }
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True

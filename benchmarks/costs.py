@@ -17,10 +17,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from pytest_gpuperf import runs
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.model import STEP, Measurement
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.storage import run_files
 
 FACTOR, CONSTANT_S = 1.25, 2.0
 HEADINGS = ("configuration", "step ms", "passes", "warm-up", "times", "cost s", "bound s", "ratio")
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     options = parser.parse_args(arguments)
     try:
-        measurements = [m for file in options.runs for m in runs.load(file).measurements]
+        measurements = [m for file in options.runs for m in run_files.load(file).measurements]
     except GpuperfError as error:
         print(error, file=sys.stderr)
         return 4

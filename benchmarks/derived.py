@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from pytest_gpuperf import kernels, runs
-from pytest_gpuperf.derived import ipc, mix, peaks, priority, roofline
-from pytest_gpuperf.derived.classes import PAPER_CLASSES
-from pytest_gpuperf.derived.launches import Counters, Group
-from pytest_gpuperf.model import STEP, KernelTable, Measurement
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.analysis import launch_totals, mix, priority, roofline
+from pytest_gpuperf.analysis.launch_totals import Counters, Group
+from pytest_gpuperf.analysis.mix import PAPER_CLASSES
+from pytest_gpuperf.catalogue import kernel_families, units
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
+from pytest_gpuperf.storage import run_files
 
 _SHOWN = 6
 """Rows of kernels."""
@@ -35,7 +35,7 @@ def classes() -> str:
 
 def known_peaks() -> str:
     """The published peaks, TFLOP/s and GB/s."""
-    kinds = list(dict.fromkeys(k for p in peaks.PEAKS.values() for k in p.flop_per_second))
+    kinds = list(dict.fromkeys(k for p in roofline.PEAKS.values() for k in p.flop_per_second))
     rows = (
         (
             f"`{slug}`",
@@ -43,7 +43,7 @@ def known_peaks() -> str:
             f"{p.bytes_per_second / 1e9:g}",
             p.source,
         )
-        for slug, p in peaks.PEAKS.items()
+        for slug, p in roofline.PEAKS.items()
     )
     return _table(("device", *kinds, "DRAM GB/s", "source"), rows, (0, len(kinds) + 2))
 
@@ -51,8 +51,8 @@ def known_peaks() -> str:
 def of_ipc(run: Path, configuration: str = "") -> str:
     """IPC three ways, and of the kernels that take longest."""
     measured, table = _measured(run, configuration)
-    found = ipc.of_kernels(table, kernels.family)
-    step = ipc.of_step(_values(measured))
+    found = launch_totals.of_kernels(table, kernel_families.family)
+    step = launch_totals.of_step(_values(measured))
     rows = [
         ("the step, by its own counters", "", _number(step), ""),
         ("all kernels together", f"{found.launches:,}", _number(found.whole), ""),
@@ -70,14 +70,14 @@ def of_kernels(run: Path, configuration: str = "") -> str:
     """The kernel mix, without and with copies."""
     _, table = _measured(run, configuration)
     without, with_copies = (
-        mix.kernel_mix(table, kernels.family, copies=copies) for copies in (False, True)
+        mix.kernel_mix(table, kernel_families.family, copies=copies) for copies in (False, True)
     )
     shares = {part.family: part.share for part in without.parts}
     rows = [
         (
             part.family,
             f"{part.launches:,}",
-            numbers.value(part.nanoseconds, with_copies.unit),
+            units.value(part.nanoseconds, with_copies.unit),
             _percent(shares.get(part.family)),
             _percent(part.share),
         )
@@ -87,7 +87,7 @@ def of_kernels(run: Path, configuration: str = "") -> str:
         (
             "all",
             f"{sum(part.launches for part in with_copies.parts):,}",
-            numbers.value(with_copies.total, with_copies.unit),
+            units.value(with_copies.total, with_copies.unit),
             _percent(1.0),
             _percent(1.0),
         )
@@ -100,7 +100,7 @@ def of_instructions(run: Path, configuration: str = "") -> str:
     """The instruction mix of the step and of the dominant kernel, in the paper's classes."""
     measured, table = _measured(run, configuration)
     arch = measured.fingerprint.device.arch
-    found = mix.instruction_mixes(table, kernels.family, arch)
+    found = mix.instruction_mixes(table, kernel_families.family, arch)
     mixes = [mix.instruction_mix(_values(measured), arch), *found.families]
     mixes += [found.dominant] if found.dominant else []
     names = [c.name for c in PAPER_CLASSES]
@@ -121,15 +121,15 @@ def of_instructions(run: Path, configuration: str = "") -> str:
 def of_priority(run: Path, configuration: str = "") -> str:
     """Families, and the kernels with the highest scores."""
     _, table = _measured(run, configuration)
-    found = priority.priorities(table, kernels.family)
+    found = priority.priorities(table, kernel_families.family)
     rows = [
         (
             name,
-            numbers.value(p.nanoseconds, found.unit),
+            units.value(p.nanoseconds, found.unit),
             f"`{p.bottleneck}`",
             "-" if p.throughput is None else f"{p.throughput:.1f} %",
             "-" if p.speedup is None else f"{p.speedup:.3f}",
-            numbers.value(p.score, found.unit),
+            units.value(p.score, found.unit),
             _percent(p.share),
         )
         for name, p in (
@@ -145,17 +145,17 @@ def of_roofline(run: Path, configuration: str = "") -> str:
     """The step and the families under the roofs."""
     measured, table = _measured(run, configuration)
     device = measured.fingerprint.device
-    known = peaks.of_device(device.slug)
-    found = roofline.roofline(table, kernels.family, known, device.arch)
+    known = roofline.of_device(device.slug)
+    found = roofline.roofline(table, kernel_families.family, known, device.arch)
     step = roofline.of_step(_values(measured), known, device.arch)
     rows = [
         (
             name,
-            numbers.value(p.nanoseconds, "ns"),
-            numbers.value(p.dram_bytes, "bytes"),
+            units.value(p.nanoseconds, "ns"),
+            units.value(p.dram_bytes, "bytes"),
             "-" if p.bytes_per_second is None else f"{p.bytes_per_second / 1e12:.2f} TB/s",
             _percent(p.shares.get(roofline.DRAM)),
-            numbers.value(p.total_flop, "FLOP"),
+            units.value(p.total_flop, "FLOP"),
             _number(p.flop_per_byte),
             "-" if p.flop_per_second is None else f"{p.flop_per_second / 1e12:.2f} TFLOP/s",
             p.roof or "-",
@@ -183,10 +183,10 @@ def of_largest(run: Path, configuration: str) -> str:
     """
     measured, table = next(
         (m, m.kernels)
-        for m in runs.load(run).measurements
+        for m in run_files.load(run).measurements
         if m.configuration == configuration and m.kernels and _TENSOR in m.kernels.metrics
     )
-    known = peaks.of_device(measured.fingerprint.device.slug)
+    known = roofline.of_device(measured.fingerprint.device.slug)
     assert known is not None, f"{run}: no peaks are known of its device"
     counters = Counters(table)
 
@@ -199,10 +199,10 @@ def of_largest(run: Path, configuration: str) -> str:
         return (
             name,
             f"{len(group.launches):,}",
-            numbers.value(nanoseconds, "ns"),
+            units.value(nanoseconds, "ns"),
             _percent(nanoseconds / everything),
             _percent(arithmetic / nanoseconds),
-            numbers.value(moved, "bytes"),
+            units.value(moved, "bytes"),
             _percent(traffic / nanoseconds),
             _percent(max(arithmetic, traffic) / nanoseconds),
         )
@@ -210,7 +210,8 @@ def of_largest(run: Path, configuration: str) -> str:
     whole = counters.whole()
     everything = sum(launch.duration for launch in whole.launches)
     groups = sorted(
-        counters.by_kernel(kernels.family), key=lambda g: -sum(x.duration for x in g.launches)
+        counters.by_kernel(kernel_families.family),
+        key=lambda g: -sum(x.duration for x in g.launches),
     )
     rows = [row(_code(group.name), group) for group in groups[:_LARGEST]]
     rest = Group("", "", tuple(x for group in groups[_LARGEST:] for x in group.launches))
@@ -225,13 +226,17 @@ def of_largest(run: Path, configuration: str) -> str:
 def example(run: Path, configuration: str = "") -> str:
     """One kernel, the one with the highest score, step by step."""
     _, table = _measured(run, configuration)
-    score = priority.priorities(table, kernels.family).kernels[0]
-    rate = next(k for k in ipc.of_kernels(table, kernels.family).kernels if k.name == score.name)
+    score = priority.priorities(table, kernel_families.family).kernels[0]
+    rate = next(
+        k
+        for k in launch_totals.of_kernels(table, kernel_families.family).kernels
+        if k.name == score.name
+    )
     whole = mix.kernel_mix(table, lambda name: name)
     part = next(part for part in whole.parts if part.family == score.name)
-    time = numbers.value(score.nanoseconds, "ns")
+    time = units.value(score.nanoseconds, "ns")
     assert score.throughput
-    every = numbers.value(whole.total, "ns")
+    every = units.value(whole.total, "ns")
     return (
         f"{_code(score.name)}, {score.launches} launches in {time}:\n\n"
         f"- share of kernel time: {time} / {every} = {_percent(part.share)}\n"
@@ -242,12 +247,12 @@ def example(run: Path, configuration: str = "") -> str:
         f"{100 / score.throughput - 1:.3g}; of each launch clamped to 1, and weighed by time, "
         f"{_number(score.speedup)}\n"
         f"- priority score: {time} x {_number(score.speedup)} = "
-        f"{numbers.value(score.score, 'ns')}, {_percent(score.share)} of the step's\n"
+        f"{units.value(score.score, 'ns')}, {_percent(score.share)} of the step's\n"
     )
 
 
 def _measured(run: Path, configuration: str) -> tuple[Measurement, KernelTable]:
-    found = runs.load(run).measurements
+    found = run_files.load(run).measurements
     (one,) = (m for m in found if configuration in ("", m.configuration))
     assert one.kernels is not None, f"{run} has no kernels"
     return one, one.kernels
@@ -275,7 +280,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _code(name: str) -> str:
-    return f"`{kernels.short_name(name)}`"
+    return f"`{kernel_families.short_name(name)}`"
 
 
 def _number(value: float | None) -> str:

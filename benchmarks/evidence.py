@@ -14,20 +14,24 @@ from typing import Any
 
 from benchmarks import losses, suspects
 from benchmarks.suspects import NONE, Result
-from pytest_gpuperf import baselines, calibration, files, kernels, runs
-from pytest_gpuperf.judge import significance
-from pytest_gpuperf.judge.blame import Naming, blame
+from pytest_gpuperf.baselines import calibration
+from pytest_gpuperf.catalogue import kernel_families
+from pytest_gpuperf.catalogue import units as units_module
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.commands import calibrate as shown
+from pytest_gpuperf.judge import attribution
+from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
-from pytest_gpuperf.judge.looks import ALARMING
-from pytest_gpuperf.judge.scale import scales
+from pytest_gpuperf.judge.noise import scales
+from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.units import Units
 from pytest_gpuperf.judge.verdict import ALARM_RATE
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, KernelTable, Measurement, Outcome
-from pytest_gpuperf.report import blame as blamed_text
-from pytest_gpuperf.report import calibration as shown
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.report.text import kernel_lines as blamed_text
+from pytest_gpuperf.storage import baseline_files, run_files
+from pytest_gpuperf.storage.files import adapter, read_json
 
 _SHAPES = ("N", "H", "O")
 _ROWS = (
@@ -107,7 +111,7 @@ def _rate(record: dict[str, Any]) -> str:
 
 def campaign(files: Sequence[Path]) -> str:
     """What `gpuperf calibrate` prints for these runs."""
-    found = calibration.findings([runs.load(file) for file in files], "")
+    found = calibration.findings([run_files.load(file) for file in files], "")
     lines = [line.text for one in found for line in shown.lines(one, 80)]
     return "```\n" + "\n".join(lines) + "\n```\n"
 
@@ -119,7 +123,7 @@ def seeds(files: Sequence[Path]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for file in files:
-        run = runs.load(file)
+        run = run_files.load(file)
         named = {v.metric: v for v in run.verdicts if v.phase == STEP}
         gated = [named[metric] for metric in ("cycles", "instructions", "step_time")]
         worst = next(
@@ -132,7 +136,7 @@ def seeds(files: Sequence[Path]) -> str:
         )
         which = ", ".join(v.metric for v in gated if v.outcome is worst)
         verdict = worst.value if worst is Outcome.UNCHANGED else f"{worst.value}: {which}"
-        changes = " | ".join(numbers.change(v) for v in gated)
+        changes = " | ".join(units_module.change(v) for v in gated)
         rows.append(
             f"| {file.name.split('.')[0]} | {run.measurements[0].configuration} | "
             f"{gated[0].processes} | {changes} | {verdict} |"
@@ -143,10 +147,10 @@ def seeds(files: Sequence[Path]) -> str:
 def blamed(measured: Path, baseline: Path) -> str:
     """What a failing test says of the kernels in these two recorded tables."""
     new, old = (
-        files.adapter(KernelTable).validate_json(json.dumps(files.read_json(file, "")), strict=True)
+        adapter(KernelTable).validate_json(json.dumps(read_json(file, "")), strict=True)
         for file in (measured, baseline)
     )
-    found = blame(new, old, Naming(kernels.family, kernels.short_name))
+    found = attribute(new, old, Naming(kernel_families.family, kernel_families.short_name))
     return "```\n" + "\n".join(blamed_text.lines(found, 80)) + "\n```\n"
 
 
@@ -157,10 +161,10 @@ def kernel_spreads() -> str:
         "| ---: | ---: | ---: | ---: |",
     ]
     for nanoseconds in (2e3, 1e4, 5e4, 1e6, 1e7):
-        spread = significance.assumed(nanoseconds)
-        degrees = significance.distance([1.0], [1.0], spread).degrees_of_freedom
+        spread = attribution.assumed(nanoseconds)
+        degrees = attribution.distance_of([1.0], [1.0], spread).degrees_of_freedom
         least = [
-            quantile(significance.FALSE_DISCOVERIES / (2 * asked), degrees) * spread * math.sqrt(2)
+            quantile(attribution.FALSE_DISCOVERIES / (2 * asked), degrees) * spread * math.sqrt(2)
             for asked in (1, 100)
         ]
         cells = [
@@ -192,7 +196,7 @@ def _cause(result: Result) -> str:
     """A row: the guilty kernel, or else the one whose time changed most."""
     summary = next((loss.summary for loss in losses.CAUSES if loss.name == result.name), "")
     what = f"`{result.name}`: {summary}" if summary else "none"
-    moved = "" if result.relative is None else f" ({numbers.moved(result.relative)})"
+    moved = "" if result.relative is None else f" ({units_module.moved(result.relative)})"
     step = f"{blamed_text.duration(result.change)}{moved}"
     named, how, place = "", "", str(result.rank or "not found")
     if result.name == NONE:
@@ -210,10 +214,10 @@ def _cause(result: Result) -> str:
 
 def example(baseline: Path, run: Path, metric: str) -> str:
     """The verdict on one metric of a recorded run, step by step."""
-    measured = runs.load(run)
+    measured = run_files.load(run)
     first = measured.measurements[0]
-    known = [m for m in runs.load(baseline).measurements if m.test == first.test]
-    entry = baselines.entry_of(known, recorded="")
+    known = [m for m in run_files.load(baseline).measurements if m.test == first.test]
+    entry = baseline_files.entry_of(known, recorded="")
     tolerance = tolerance_for(catalogue().metrics[metric])
     gated = {n: r for n, r in entry.samples[STEP].items() if catalogue().metrics[n].gated}
     same = {
@@ -221,7 +225,7 @@ def example(baseline: Path, run: Path, metric: str) -> str:
         for name, rounds in gated.items()
         if catalogue().metrics[name].metric_class is catalogue().metrics[metric].metric_class
     }
-    units = Units(
+    units = BaselineGpus(
         entry.units, frozenset(m.fingerprint.device.identity for m in measured.measurements)
     )
     allowed = {name: tolerance_for(catalogue().metrics[name]) for name in same}
@@ -236,9 +240,9 @@ def example(baseline: Path, run: Path, metric: str) -> str:
     alarm = quantile(ALARM_RATE / (ALARMING * len(gated)), look.degrees_of_freedom)
     inside = quantile(UNCHANGED_RATE, look.degrees_of_freedom)
     lines = [
-        f"baseline   {len(old)} processes: " + ", ".join(numbers.value(v, unit) for v in old),
+        f"baseline   {len(old)} processes: " + ", ".join(units_module.value(v, unit) for v in old),
         f"measured   {len(new)} processes: "
-        + ", ".join(numbers.value(median(rounds), unit) for rounds in new),
+        + ", ".join(units_module.value(median(rounds), unit) for rounds in new),
         f"d          {look.change:+.5f}: the median of the logarithms, minus the baseline's mean",
         f"each       {', '.join(f'{change:+.5f}' for change in look.changes)}: all beyond delta0",
         f"s_b        {own:.6f}: the baseline's own spread; s0 = {tolerance.scale:g}",
@@ -246,9 +250,9 @@ def example(baseline: Path, run: Path, metric: str) -> str:
         f"se         {look.standard_error:.6f} = s sqrt(1/{len(old)} + 1.16^2/{len(new)})",
         f"d / se     {look.change / look.standard_error:.1f}, and chance reaches {alarm:.2f} in "
         f"{ALARM_RATE:g} / ({ALARMING} looks x {len(gated)} gated metrics) of cases",
-        f"interval   {numbers.moved(look.shown(look.change - look.margin))} to "
-        f"{numbers.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
-        f"detectable {numbers.moved(verdict.detectable or 0.0)}: found 99 times in 100",
+        f"interval   {units_module.moved(look.shown(look.change - look.margin))} to "
+        f"{units_module.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
+        f"detectable {units_module.moved(verdict.detectable or 0.0)}: found 99 times in 100",
         f"verdict    {verdict.outcome.value} ({verdict.reason})",
     ]
     return "```\n" + "\n".join(lines) + "\n```\n"

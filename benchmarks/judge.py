@@ -36,20 +36,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from pytest_gpuperf.judge.drift import Recorded, drifts
-from pytest_gpuperf.judge.looks import LOOKS, next_look
+from pytest_gpuperf.judge.stopping import LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.model import (
-    STEP,
-    Device,
-    Direction,
-    Fingerprint,
-    Measurement,
-    Metric,
-    MetricClass,
-    Outcome,
-    Sample,
-    Verdict,
-)
+from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Sample
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.result import Outcome, Verdict
 
 Values = npt.NDArray[np.float64]
 """Per process, metric and round."""

@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf import kernels
+from pytest_gpuperf.catalogue import kernel_families
 
 _VOLUME = 5
 """Dimensions: batch, channels, depth, height, width."""
@@ -65,7 +65,7 @@ def measured(trace: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def layout_copy(kernel: str, operator: str, arguments: Mapping[str, Any]) -> str | None:
     """What a kernel copies to another layout, and None for one that does something else."""
-    if kernels.family(kernel) != "layout":
+    if kernel_families.family(kernel) != "layout":
         return None
     if operator in ("aten::copy_", "aten::cat"):
         dims, strides = arguments.get("Input Dims", []), arguments.get("Input Strides", [])
@@ -76,7 +76,7 @@ def layout_copy(kernel: str, operator: str, arguments: Mapping[str, Any]) -> str
         return f"torch: {'x'.join(map(str, dims[0]))}"
     if kernel.startswith("void at::"):
         return None
-    return kernels.short_name(kernel)
+    return kernel_families.short_name(kernel)
 
 
 def _reordered(shapes: Sequence[Sequence[int]], strides: Sequence[Sequence[int]]) -> bool:

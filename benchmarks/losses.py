@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks import changes
-from pytest_gpuperf.judge.blamed import Kind
+from pytest_gpuperf.model.result import ChangeKind
 
 if TYPE_CHECKING:
     from suites.meddpm.step import TrainingStep
@@ -28,7 +28,7 @@ _INSTRUCTIONS_OF_THE_STEP = 61.6e9
 class Guilty:
     """What a comparison of kernels has to name."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ChangeKind, ...]
     families: tuple[str, ...]
     """Of `kernels.FAMILIES`; "" for the gap, which is no kernel."""
     kernel: str
@@ -64,7 +64,7 @@ CAUSES = (
         "one convolution computed without TF32, in forward only",
         "tf32",
         changes.convolution_in_float32,
-        Guilty((Kind.REPLACED,), ("convolution-forward",), r"^sm\d+_xmma_fprop f32"),
+        Guilty((ChangeKind.REPLACED,), ("convolution-forward",), r"^sm\d+_xmma_fprop f32"),
     ),
     Loss(  # 20 ms of 335
         "contiguous",
@@ -72,7 +72,9 @@ CAUSES = (
         "tf32_channels_last",
         changes.contiguous_blocks,
         # Copies of its own, and those of others take longer where they now change the layout.
-        Guilty((Kind.ADDED, Kind.SLOWER), ("layout",), r"^elementwise direct_copy f32$"),
+        Guilty(
+            (ChangeKind.ADDED, ChangeKind.SLOWER), ("layout",), r"^elementwise direct_copy f32$"
+        ),
     ),
     Loss(
         "conv-algorithm",
@@ -82,7 +84,7 @@ CAUSES = (
         # Which plans differ is not known beforehand, nor that they are slower. Kernels that only
         # prepare or finish a convolution are not its algorithm.
         Guilty(
-            (Kind.REPLACED,),
+            (ChangeKind.REPLACED,),
             (
                 "convolution-forward",
                 "convolution-data-gradient",
@@ -97,7 +99,9 @@ CAUSES = (
         "one more elementwise operation at the end of the step, over 4.8 GB",
         "tf32",
         changes.extra_kernel,
-        Guilty((Kind.ADDED,), ("elementwise",), r"^vectorized_elementwise [AB]Unary Mul f32$"),
+        Guilty(
+            (ChangeKind.ADDED,), ("elementwise",), r"^vectorized_elementwise [AB]Unary Mul f32$"
+        ),
     ),
     Loss(  # 4 to 10 ms
         "norm-layout",
@@ -105,14 +109,14 @@ CAUSES = (
         "tf32",
         changes.norm_in_channels_last,
         # There, and back inside ATen, which takes contiguous volumes; back once more in backward.
-        Guilty((Kind.ADDED,), ("layout",), r"^elementwise direct_copy f32$"),
+        Guilty((ChangeKind.ADDED,), ("layout",), r"^elementwise direct_copy f32$"),
     ),
     Loss(  # 2.5 ms
         "attention-fp32",
         "the attention without TF32, in forward, recomputation and backward",
         "tf32",
         changes.attention_in_float32,
-        Guilty((Kind.REPLACED,), ("gemm",), r"simt_sgemm|_xmma_gemm f32"),
+        Guilty((ChangeKind.REPLACED,), ("gemm",), r"simt_sgemm|_xmma_gemm f32"),
     ),
     Loss(  # 1.5 ms, and 4 ms in which the GPU waits
         "adam-loop",
@@ -120,28 +124,30 @@ CAUSES = (
         "tf32",
         changes.adam_without_foreach,
         # Of its operations, those that no other part of the step has.
-        Guilty((Kind.ADDED,), ("elementwise",), r"^vectorized_elementwise (addcdiv|addcmul|lerp)"),
+        Guilty(
+            (ChangeKind.ADDED,), ("elementwise",), r"^vectorized_elementwise (addcdiv|addcmul|lerp)"
+        ),
     ),
     Loss(  # 2 to 8 ms
         "host-copy",
         "the network's input, 25 MB, copied to the host in every step",
         "tf32",
         changes.host_copy,
-        Guilty((Kind.ADDED,), ("copy",), r"^Memcpy DtoH"),
+        Guilty((ChangeKind.ADDED,), ("copy",), r"^Memcpy DtoH"),
     ),
     Loss(  # 1 to 5 ms
         "synchronise",
         "the host waits for the GPU after each layer of the forward pass",
         "tf32",
         changes.synchronised,
-        Guilty((Kind.GAP,), ("",), ""),
+        Guilty((ChangeKind.GAP,), ("",), ""),
     ),
     Loss(  # 1.7 ms
         "conv-twice",
         "one convolution computed a second time in forward, for nothing",
         "tf32",
         changes.convolution_twice,
-        Guilty((Kind.ADDED,), ("convolution-forward",), r"^sm\d+_xmma_fprop tf32"),
+        Guilty((ChangeKind.ADDED,), ("convolution-forward",), r"^sm\d+_xmma_fprop tf32"),
     ),
 )
 """The ten whose cause has to be found, each in one configuration."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Run
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import Run
 
 ABSENT = "-"
 
@@ -57,4 +58,4 @@ def components(run: Run, metric: str, configurations: Sequence[str]) -> str:
 def _cell(values: dict[str, float], metric: str) -> str:
     if not values:
         return ABSENT
-    return numbers.value(median(values.values()), catalogue().metrics[metric].unit)
+    return units.value(median(values.values()), catalogue().metrics[metric].unit)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.medians import ABSENT, of_processes
-from pytest_gpuperf.model import STEP, Run
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import Run
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from statistics import median
 
 from benchmarks.medians import ABSENT, of_processes
-from pytest_gpuperf.model import Run
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.model.result import Run
 
 BASELINE = "baseline"
 SAMPLING = "_sampling"
@@ -44,11 +44,11 @@ def _cells(run: Run, name: str) -> tuple[str, ...]:
     ]
     memory = of_processes(run, name, "peak_memory").values()
     return (
-        numbers.value(training, "ms"),
+        units.value(training, "ms"),
         faster[0],
-        numbers.value(median(memory), "bytes") if memory else ABSENT,
+        units.value(median(memory), "bytes") if memory else ABSENT,
         _first_call(run, name),
-        numbers.value(sampling, "ms"),
+        units.value(sampling, "ms"),
         faster[1],
     )
 

@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.losses import CAUSES, Guilty, Loss
-from pytest_gpuperf import files
+from pytest_gpuperf.catalogue.kernel_families import family, short_name
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.judge.blame import Naming, blame
-from pytest_gpuperf.judge.blamed import Blame, Cause, Entry, Kind
-from pytest_gpuperf.kernels import family, short_name
-from pytest_gpuperf.model import KernelTable, Scalar
-from pytest_gpuperf.report import blame as report
-from pytest_gpuperf.report.blame import Row
+from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.model.measurement import KernelTable, Scalar
+from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
+from pytest_gpuperf.report.text import kernel_lines as report
+from pytest_gpuperf.report.text.kernel_lines import ChangeRow
+from pytest_gpuperf.storage import files
 
 TOP = 3
 """Kernels that are looked at, by the size of their change."""
@@ -47,9 +47,9 @@ _NAMING = Naming(family, short_name)
 class Suspect:
     """Launches of one kernel that one thing happened to, or the gap."""
 
-    kind: Kind
+    kind: ChangeKind
     family: str
-    row: Row
+    row: ChangeRow
     """As it stands under a failing test."""
 
 
@@ -162,18 +162,18 @@ def _of_none(configuration: str, recorded: Recorded) -> Result:
     )
 
 
-def _compared(name: str, configuration: str, recorded: Recorded) -> Blame | str:
+def _compared(name: str, configuration: str, recorded: Recorded) -> Attribution | str:
     """Blame for this table against its clean one, or why there is none."""
     for needed in (name, clean(configuration)):
         if needed not in recorded.tables:
             reason = recorded.errors.get(needed, "not measured")
             return reason if needed == name else f"the clean step: {reason}"
-    return blame(recorded.tables[name], recorded.tables[clean(configuration)], _NAMING)
+    return attribute(recorded.tables[name], recorded.tables[clean(configuration)], _NAMING)
 
 
-def suspects(found: Blame) -> list[Suspect]:
+def suspects(found: Attribution) -> list[Suspect]:
     """All that stands out of the noise, the largest change first."""
-    alike: dict[tuple[Kind, Cause, str, str, str], list[Entry]] = {}
+    alike: dict[tuple[ChangeKind, Cause, str, str, str], list[KernelChange]] = {}
     for entry in found.entries:
         if entry.significant:
             key = (entry.kind, entry.cause, entry.short, entry.formerly, entry.family)

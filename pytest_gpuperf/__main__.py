@@ -1,7 +1,85 @@
-"""`python -m pytest_gpuperf` is `gpuperf`, for a checkout that is not installed."""
+"""The command `gpuperf`: one module of `commands/` for each word that may follow it.
 
+`python -m pytest_gpuperf` is the same, for a checkout that is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
 import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
 
-from pytest_gpuperf.cli import main
+from pytest_gpuperf import __version__
+from pytest_gpuperf.commands import (
+    calibrate,
+    compare,
+    doctor,
+    export,
+    import_ncu,
+    metrics,
+    record,
+    report,
+    update_baseline,
+)
+from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError
 
-sys.exit(main())
+
+class Command(Protocol):
+    """A module of `commands/`."""
+
+    NAME: str
+    """What one types after `gpuperf`."""
+    HELP: str
+    """One line of `gpuperf --help`."""
+    USAGE: str | None
+    """How it is called, where argparse would not say it well."""
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    act: Callable[[argparse.Namespace], int]
+    """Does what the flags say, and returns the exit code. Raises GpuperfError for bad input."""
+
+
+COMMANDS = tuple(
+    cast("Command", module)
+    for module in (
+        *(doctor, metrics, record, update_baseline, compare, report),
+        *(calibrate, import_ncu, export),
+    )
+)
+"""In the order of `gpuperf --help`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; errors go to stderr."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = _parser().parse_args(words)
+    except SystemExit as stop:
+        # argparse exits with 2 for bad words; ours is pytest's code for bad configuration.
+        return BAD_CONFIGURATION if stop.code else OK
+    try:
+        code: int = options.act(options)
+    except GpuperfError as error:
+        print(f"gpuperf: {error}", file=sys.stderr)
+        return BAD_CONFIGURATION
+    except KeyboardInterrupt:
+        print("gpuperf: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpuperf", description="Baselines and checks for pytest-gpuperf."
+    )
+    parser.add_argument("--version", action="version", version=f"gpuperf {__version__}")
+    words = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        word = words.add_parser(command.NAME, help=command.HELP, usage=command.USAGE)
+        command.add_arguments(word)
+        word.set_defaults(act=command.act)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,11 +1,14 @@
 """What can go wrong, as types. Each message says what happened and what to do next.
 
-pytest is not imported here; `plugin.py` turns a `UsageFailure` into exit code 4.
+pytest is not imported here; `plugin/hooks.py` turns a `UsageFailure` into exit code 4.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+OK, FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 4, 130
+"""Exit codes of `gpuperf`: pytest's, and a shell's after Ctrl-C."""
 
 
 class GpuperfError(Exception):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.plugin.fixture import GpuPerf
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pytest_gpuperf.model import Scalar
+from pytest_gpuperf.model.measurement import Scalar
 from suites.graph import StepGraph
 
 Phase = Callable[[str], AbstractContextManager[None]]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pytest_gpuperf import arch
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import check_bounds
-from pytest_gpuperf.metrics import catalogue
 from suites.claim import Claim
 
 
 def applies(claim: Claim, architecture: str) -> bool:
     """Whether it is claimed there."""
-    return any(arch.matches(pattern, architecture) for pattern in claim.architectures)
+    return any(architectures.matches(pattern, architecture) for pattern in claim.architectures)
 
 
 def check(claim: Claim, configurations: Collection[str]) -> None:
@@ -27,4 +27,4 @@ def check(claim: Claim, configurations: Collection[str]) -> None:
     assert claim.architectures
     # A claim is verified only where it is made.
     for architecture in claim.verified:
-        assert applies(claim, arch.validate(architecture))
+        assert applies(claim, architectures.validate(architecture))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge import comparison
-from pytest_gpuperf.judge.compared import Comparison, Source, Unpaired
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Measurement
+from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
+from pytest_gpuperf.model.measurement import Measurement
 from tests.kernel_steps import NAMING
 
 ALONE = Unpaired("suites/meddpm/test_sampling.py::test_sampling_step", "step", "", 3)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from pytest_gpuperf import arch
+from pytest_gpuperf.measure.device import nvml
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
@@ -20,7 +20,7 @@ pytest_plugins = ["pytester"]
 
 # Without a GPU, Triton's interpreter runs the kernels. It has to be asked for before anything loads
 # Triton, whose own functions are made then: torch does, for the first test module that compiles.
-if arch.detect_device() is None:
+if nvml.detect_device() is None:
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Workers beside each other have one thread each, and what they start has: threads that wait for

@@ -7,23 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf import runs
-from pytest_gpuperf.model import (
+from pytest_gpuperf.model.measurement import (
     STEP,
     Conditions,
     Device,
     Fingerprint,
-    KernelBlame,
     KernelTable,
     Measurement,
-    Outcome,
-    Run,
     Sample,
     Scalar,
     Unsupported,
-    Verdict,
 )
-from pytest_gpuperf.options import Settings
+from pytest_gpuperf.model.result import Attributed, Outcome, Run, Verdict
+from pytest_gpuperf.model.settings import Settings
+from pytest_gpuperf.storage import run_files
 
 H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "aaaa00000001")
 OTHER_H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "bbbb00000002")
@@ -120,11 +117,11 @@ def processes(metric: str, rounds: Sequence[Sequence[float]]) -> list[Measuremen
 def run(
     measurements: Sequence[Measurement],
     verdicts: Sequence[Verdict] = (),
-    blames: Sequence[KernelBlame] = (),
+    blames: Sequence[Attributed] = (),
 ) -> Run:
     """A run of these measurements."""
     return Run(
-        schema=runs.SCHEMA,
+        schema=run_files.SCHEMA,
         created="2026-03-01T12:00:00Z",
         command="suites/meddpm",
         measurements=tuple(measurements),

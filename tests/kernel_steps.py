@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-from pytest_gpuperf import files
-from pytest_gpuperf.judge.blame import Naming
-from pytest_gpuperf.model import KernelTable, Launch
+from pytest_gpuperf.judge.attribution import Naming
+from pytest_gpuperf.model.measurement import KernelTable, Launch
+from pytest_gpuperf.storage import files
+from tests import ROOT
 
-_DATA = Path(__file__).parent / "data"
+_DATA = ROOT / "tests" / "data"
 _FAMILIES = (
     ("Mem(cpy|set)", "copy"),
     ("wgrad", "convolution-weight-gradient"),

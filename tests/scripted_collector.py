@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_gpuperf.collect.base import Collected, Plan, Work
-from pytest_gpuperf.model import Device, Sample, Scalar, Unsupported
+from pytest_gpuperf.measure.collector import Collected, Plan, Work
+from pytest_gpuperf.model.measurement import Device, Sample, Scalar, Unsupported
 from tests.examples import H200
 
 

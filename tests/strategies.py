@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pytest_gpuperf import baseline_file, kernel_files, runs, timeline
-from pytest_gpuperf.judge import blamed
-from pytest_gpuperf.metrics import catalogue, timeline_metrics
-from pytest_gpuperf.model import (
-    Calibration,
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.measure.trace import timelines
+from pytest_gpuperf.model import entry, result
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.measurement import (
     Conditions,
     Device,
-    Expectation,
     Fingerprint,
-    KernelBlame,
     KernelTable,
     Launch,
     Measurement,
-    MetricClass,
-    Outcome,
     Reading,
-    Run,
     Sample,
-    Spread,
     Timeline,
     TimelinePhase,
     Unsupported,
-    Verdict,
 )
+from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.model.result import Attributed, Expectation, Outcome, Run, Verdict
+from pytest_gpuperf.storage import baseline_files, kernel_files
+from pytest_gpuperf.storage.run_files import SCHEMA
 
 _MISLEADING = (
     *("", "null", "true", "no", "~", "1", "1.0", "1e3", ".nan", "2026-03-01", "<<", "=", "- a"),
@@ -124,7 +121,7 @@ tables = _tables()
 def _timelines(draw: st.DrawFn) -> Timeline:
     """Timelines whose series are of one length, or of which there are none."""
     if not draw(st.booleans()):
-        return timeline.absent(draw(texts))
+        return timelines.absent(draw(texts))
     known = st.sampled_from([metric.name for metric in timeline_metrics()])
     length = draw(st.integers(1, 5))
     points = st.lists(st.none() | st.floats(0, 100), min_size=length, max_size=length).map(tuple)
@@ -176,18 +173,18 @@ expectations = st.builds(
     texts,
 )
 _changes = st.none() | numbers
-_counted = st.none() | st.builds(blamed.Counted, numbers, numbers)
+_counted = st.none() | st.builds(result.CountChange, numbers, numbers)
 _shapes = st.lists(st.integers(1, 2**31), max_size=3).map(tuple)
 _launches = st.integers(0, 5000)
 blames = st.builds(
-    blamed.Blame,
+    result.Attribution,
     *[numbers] * 3,
     *[_changes] * 3,
-    st.builds(blamed.Launched, st.booleans(), *[_launches] * 4),
+    st.builds(result.LaunchCounts, st.booleans(), *[_launches] * 4),
     st.lists(
         st.builds(
-            blamed.Entry,
-            *(st.sampled_from(blamed.Kind), st.sampled_from(blamed.Cause)),
+            result.KernelChange,
+            *(st.sampled_from(result.ChangeKind), st.sampled_from(result.Cause)),
             texts,
             *[st.none() | whole] * 2,
             *[texts] * 2,
@@ -203,7 +200,7 @@ blames = st.builds(
     ).map(tuple),
     st.lists(
         st.builds(
-            blamed.Family,
+            result.FamilyChange,
             texts,
             *[_launches] * 2,
             *[numbers] * 3,
@@ -217,13 +214,13 @@ blames = st.builds(
 )
 run_files = st.builds(
     Run,
-    st.just(runs.SCHEMA),
+    st.just(SCHEMA),
     texts,
     texts,
     st.lists(measurements, max_size=3).map(tuple),
     st.lists(verdicts, max_size=3).map(tuple),
     st.lists(expectations, max_size=2).map(tuple),
-    st.lists(st.builds(KernelBlame, texts, texts, blames), max_size=2).map(tuple),
+    st.lists(st.builds(Attributed, texts, texts, blames), max_size=2).map(tuple),
 )
 
 
@@ -232,22 +229,22 @@ def _per_process(count: int) -> st.SearchStrategy[tuple[str, ...]]:
     return st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
 
 
-def _series(count: int) -> st.SearchStrategy[dict[str, baseline_file.Processes]]:
+def _series(count: int) -> st.SearchStrategy[dict[str, entry.Processes]]:
     """Per metric the rounds of so many processes."""
     return st.dictionaries(
         metrics, st.lists(rounds, min_size=count, max_size=count).map(tuple), max_size=3
     )
 
 
-def _anchors(count: int) -> st.SearchStrategy[baseline_file.Anchor]:
+def _anchors(count: int) -> st.SearchStrategy[entry.Anchor]:
     return st.builds(
-        baseline_file.Anchor, texts, texts, _series(count), _per_process(count), _per_process(count)
+        entry.Anchor, texts, texts, _series(count), _per_process(count), _per_process(count)
     )
 
 
-def _entries(count: int) -> st.SearchStrategy[baseline_file.Entry]:
+def _entries(count: int) -> st.SearchStrategy[entry.Entry]:
     return st.builds(
-        baseline_file.Entry,
+        entry.Entry,
         texts,
         texts,
         mappings,
@@ -265,12 +262,12 @@ def _entries(count: int) -> st.SearchStrategy[baseline_file.Entry]:
 processes = st.integers(1, 5)
 entries = processes.flatmap(_entries)
 acceptances = st.builds(
-    baseline_file.Acceptance,
+    entry.Acceptance,
     *[texts] * 5,
     st.integers(1, 100),
     st.dictionaries(
         metrics,
-        st.builds(baseline_file.Change, st.none() | numbers, st.none() | numbers),
+        st.builds(entry.Change, st.none() | numbers, st.none() | numbers),
         max_size=2,
     ),
     st.lists(texts, max_size=3).map(tuple),
@@ -289,9 +286,9 @@ calibrations = st.builds(
         st.builds(Spread, spreads, spreads, st.none() | spreads, st.none() | spreads),
     ),
 )
-baseline_files = st.builds(
-    baseline_file.BaselineFile,
-    st.just(baseline_file.SCHEMA),
+baselines = st.builds(
+    entry.BaselineFile,
+    st.just(baseline_files.SCHEMA),
     texts,
     texts,
     texts,

@@ -1,22 +1,144 @@
-"""One measurement of two runs side by side: by how much each metric changed, and which kernels.
+"""What a comparison of two runs finds, as `gpuperf compare --format json` writes it.
 
-By design not a verdict: nothing is gated here, and the interval is the judge's without what a
-calibration or a test's marker would add.
+Computes nothing (`comparison.py` does). The sides are called a and b, and changes are from a to b.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
-from pytest_gpuperf.judge.blame import Naming, blame
-from pytest_gpuperf.judge.compared import Change, Devices, Differing, Pair, Side
+from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import centre, difference
-from pytest_gpuperf.judge.scale import scales
+from pytest_gpuperf.judge.noise import scales
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.units import Units
 from pytest_gpuperf.judge.verdict import samples_by_phase
-from pytest_gpuperf.model import STEP, KernelTable, Measurement, Metric, Scalar
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.result import Attribution
+
+
+class Devices(str, Enum):
+    """What the two sides were measured on."""
+
+    SAME = "same"
+    """The very same GPUs, or CPU."""
+    OTHER = "other"
+    """Other ones of one name: cycles of one step differ by some per cent between such GPUs."""
+    KINDS = "kinds"
+    """Devices of two names: what changes is the device, whatever the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What one side was taken from."""
+
+    run: str
+    """The run's file, as it was named."""
+    created: str
+    """When that run was saved: UTC, ISO 8601."""
+    configuration: str | None
+    """The one that was asked for; None: all."""
+    devices: tuple[str, ...]
+    """Such as "NVIDIA H200 (sm90)"."""
+    revisions: tuple[str, ...]
+    measured: str
+    """When the first measurement began: UTC, ISO 8601; "" where nobody kept it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One measurement, of all processes that made it."""
+
+    test: str
+    name: str
+    configuration: str
+    device: str
+    """Its name: "NVIDIA H200"."""
+    arch: str
+    gpus: tuple[str, ...]
+    """Digests of the UUIDs of the GPUs that the processes ran on."""
+    processes: int
+    tables: int
+    """How many processes have a kernel table."""
+    mismatches: tuple[str, ...]
+    """Why kernels of the tables have no counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """Something beside the numbers that differs, and may be why those do."""
+
+    what: str
+    """workload, software or settings."""
+    key: str
+    a: str | None
+    """The values of the processes, joined by commas; None where there is none."""
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricChange:
+    """One metric of one phase."""
+
+    phase: str
+    metric: str
+    unit: str
+    """Of `a` and `b`."""
+    points: bool
+    """`change`, `low` and `high` are percentage points, not shares of `a` (0.01 is 1 %)."""
+    a: float | None
+    """The median over processes of the medians over their rounds; None where not measured."""
+    b: float | None
+    change: float | None
+    """None where a side has no value, and where `a` is 0 and nothing can be a share of it."""
+    low: float | None
+    """The 99.5 % interval of the change; None where a side has fewer than three processes."""
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One measurement of both sides."""
+
+    a: Side
+    b: Side
+    devices: Devices
+    differing: tuple[Differing, ...]
+    metrics: tuple[MetricChange, ...]
+    """Those of the whole step first."""
+    blame: Attribution | None
+    """a is its baseline. None where a side has no kernel table, or kernels were not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpaired:
+    """A measurement that only one side has."""
+
+    test: str
+    name: str
+    configuration: str
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two runs, or two configurations."""
+
+    schema: int
+    a: Source
+    b: Source
+    pairs: tuple[Pair, ...]
+    only_a: tuple[Unpaired, ...]
+    only_b: tuple[Unpaired, ...]
+
+
+# One measurement of two runs side by side: by how much each metric changed, and which kernels.
+#
+# By design not a verdict: nothing is gated here, and the interval is the judge's without what a
+# calibration or a test's marker would add.
 
 LEAST_FOR_INTERVAL = 3
 """Processes of each side: of two that differ, nobody can say what is usual."""
@@ -43,7 +165,7 @@ def pair(
         devices=devices,
         differing=tuple(_differing(a, b)),
         metrics=tuple(_changes(old, new, metrics, devices)),
-        blame=blame(tables[1], tables[0], naming) if naming and all(tables) else None,
+        blame=attribute(tables[1], tables[0], naming) if naming and all(tables) else None,
     )
 
 
@@ -132,7 +254,7 @@ def _values(side: Sequence[Mapping[str, Scalar]], key: str) -> list[str]:
 
 def _changes(
     a: _Processes, b: _Processes, metrics: Mapping[str, Metric], devices: Devices
-) -> Iterator[Change]:
+) -> Iterator[MetricChange]:
     for key in sorted({**a.keys(), **b.keys()}, key=lambda key: key[0] != STEP):
         phase, name = key
         metric = metrics[name]
@@ -143,7 +265,7 @@ def _changes(
             change = _change(one, other, metric)
             if change is not None and min(map(len, rounds)) >= LEAST_FOR_INTERVAL:
                 low, high = _interval(a, b, key, metric, devices)
-        yield Change(
+        yield MetricChange(
             phase, name, metric.unit, metric.percentage, one, other, change, low=low, high=high
         )
 
@@ -164,9 +286,9 @@ def _interval(
         # The spread between GPUs of one name says nothing about those of two names.
         return None, None
     tolerance = tolerance_for(metric)
-    units = Units(tuple(a.gpus[p] for p in a.having(key)), frozenset(b.gpus.values()))
+    units = BaselineGpus(tuple(a.gpus[p] for p in a.having(key)), frozenset(b.gpus.values()))
     own = scales({"": a.rounds(key)}, {"": tolerance}, units)[""]
-    theirs = Units(tuple(b.gpus[p] for p in b.having(key)), frozenset())
+    theirs = BaselineGpus(tuple(b.gpus[p] for p in b.having(key)), frozenset())
     other = scales({"": b.rounds(key)}, {"": tolerance}, theirs)[""]
     scale = own
     if other.spread > own.spread:

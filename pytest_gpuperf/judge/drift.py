@@ -11,11 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import Difference, difference, quantile
-from pytest_gpuperf.judge.scale import Rounds
+from pytest_gpuperf.judge.noise import Rounds
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
-from pytest_gpuperf.judge.units import Units
-from pytest_gpuperf.model import Calibration, Direction, Metric
+from pytest_gpuperf.model.entry import Calibration
+from pytest_gpuperf.model.metric import Direction, Metric
 
 CREEP_RATE = 1e-3
 """One-sided false alarms per comparison with the anchor, over all its gated metrics."""
@@ -117,14 +118,14 @@ def _looks(
         return (difference(now, then, tolerance, None),)
     common = [unit for unit in dict.fromkeys(anchor.units) if unit in new.units]
     if not common:
-        units = Units(anchor.units, frozenset(new.units), anchor.days)
+        units = BaselineGpus(anchor.units, frozenset(new.units), anchor.days)
         return (difference(now, then, tolerance, units),)
     looks = []
     for unit in common:
         ours = [rounds for rounds, on in zip(now, new.units, strict=True) if on == unit]
         places = [place for place, on in enumerate(anchor.units) if on == unit]
         days = tuple(anchor.days[place] for place in places) if anchor.days else ()
-        units = Units((unit,) * len(places), frozenset({unit}), days)
+        units = BaselineGpus((unit,) * len(places), frozenset({unit}), days)
         looks.append(difference(ours, [then[place] for place in places], tolerance, units))
     if len({look.logarithmic for look in looks}) > 1:
         # Something is zero on one of the GPUs only: their changes are not on one scale.

@@ -14,20 +14,14 @@ from statistics import fmean, median
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, quantile
-from pytest_gpuperf.judge.limit import parse_limit
-from pytest_gpuperf.judge.looks import LEAST_TO_ALARM
-from pytest_gpuperf.judge.scale import Rounds, scales
-from pytest_gpuperf.judge.tolerance import tolerance_for
+from pytest_gpuperf.judge.noise import Rounds, scales
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
+from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
-from pytest_gpuperf.model import (
-    STEP,
-    Calibration,
-    Expectation,
-    Measurement,
-    Metric,
-    MetricClass,
-    Outcome,
-)
+from pytest_gpuperf.model.entry import Calibration
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.model.result import Expectation, Outcome
 
 _LARGEST_LOGARITHM = 700.0
 """Beyond it there is no finite number; such an interval is wide enough anyway."""

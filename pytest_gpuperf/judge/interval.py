@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.scale import Rounds, Scale, on_judged_scale, scales
+from pytest_gpuperf.judge.gpus import PRIOR_WEIGHT as UNITS_PRIOR_WEIGHT
+from pytest_gpuperf.judge.gpus import BaselineGpus, error_between
+from pytest_gpuperf.judge.noise import Rounds, Scale, on_judged_scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance
-from pytest_gpuperf.judge.units import PRIOR_WEIGHT as UNITS_PRIOR_WEIGHT
-from pytest_gpuperf.judge.units import Units, error_between
 
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
@@ -119,7 +119,7 @@ def difference(
     measured: Rounds,
     baseline: Rounds,
     tolerance: Tolerance,
-    units: Units | None = None,
+    units: BaselineGpus | None = None,
     scale: Scale | None = None,
 ) -> Difference:
     """Compares the medians of `measured`'s processes with those of `baseline`'s.

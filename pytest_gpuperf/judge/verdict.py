@@ -11,21 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import Difference, centre, difference, quantile
-from pytest_gpuperf.judge.looks import ALARMING, LEAST_TO_ALARM
-from pytest_gpuperf.judge.scale import OUTLIER_SPREADS, Rounds, Scale, scales
+from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, Rounds, Scale, scales
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
-from pytest_gpuperf.judge.units import Units
-from pytest_gpuperf.model import (
-    STEP,
-    Calibration,
-    Direction,
-    Measurement,
-    Metric,
-    MetricClass,
-    Outcome,
-    Verdict,
-)
+from pytest_gpuperf.model.entry import Calibration
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.result import Outcome, Verdict
 
 ALARM_RATE = 1e-3
 """False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
@@ -213,7 +207,7 @@ def _scales(
     compared: Mapping[str, Rounds],
     allowed: Mapping[str, Tolerance],
     metrics: Mapping[str, Metric],
-    units: Units | None,
+    units: BaselineGpus | None,
 ) -> dict[str, Scale]:
     """The scales of these metrics: the gated ones of a class share theirs.
 
@@ -239,11 +233,11 @@ def _scales(
     return found
 
 
-def _units(measurements: Sequence[Measurement], reference: Reference) -> Units | None:
+def _units(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
     if not reference.units:
         return None
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
-    return Units(reference.units, frozenset(measured), reference.days)
+    return BaselineGpus(reference.units, frozenset(measured), reference.days)
 
 
 def samples_by_phase(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pytest_gpuperf import files
-from pytest_gpuperf.model import Run
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import files
 
 SUFFIXES = (".html", ".md", ".json")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pytest_gpuperf.model import Measurement, Outcome, Verdict
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Outcome, Verdict
 
 FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
 """What fails a test under all settings."""

@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from pytest_gpuperf import arch as architectures
+from pytest_gpuperf.catalogue import architectures
 from suites.convnext_ddpm.crossing import Crossing
 from suites.convnext_ddpm.execution import Execution
 from suites.convnext_ddpm.loading import Waiting, WeightLoading

@@ -12,8 +12,8 @@ from suites.convnext_ddpm.shape import Shape
 if TYPE_CHECKING:
     import torch
 
-    from pytest_gpuperf.fixture import GpuPerf
-    from pytest_gpuperf.model import Scalar
+    from pytest_gpuperf.model.measurement import Scalar
+    from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.convnext_ddpm.configurations import Configuration
     from suites.convnext_ddpm.loading import WeightLoading
     from suites.convnext_ddpm.step import Chain, SamplingStep, TrainingStep

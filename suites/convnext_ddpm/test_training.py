@@ -12,8 +12,8 @@ from suites.convnext_ddpm.configurations import TRAINING
 from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.fixture import GpuPerf
-    from pytest_gpuperf.model import Scalar
+    from pytest_gpuperf.model.measurement import Scalar
+    from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.claim import Claim
     from suites.convnext_ddpm.step import TrainingStep
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf import arch
+from pytest_gpuperf.catalogue import architectures
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.fixture import GpuPerf
-    from pytest_gpuperf.model import Scalar
+    from pytest_gpuperf.model.measurement import Scalar
+    from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.meddpm.data import Volumes
     from suites.meddpm.model import GaussianDiffusion3D
     from suites.meddpm.optimizations import Optimization
@@ -136,7 +136,7 @@ def optimized(
     from suites.meddpm.model import load_weights, med_ddpm
     from suites.meddpm.optimizations import PAPER
 
-    if gpuperf.device.arch == arch.CPU and optimization.name not in PAPER:
+    if gpuperf.device.arch == architectures.CPU and optimization.name not in PAPER:
         pytest.skip(
             f"{optimization.name}: what it changes is how a GPU works; a CPU counts "
             f"{', '.join(PAPER)} only"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf import arch
+from pytest_gpuperf.catalogue import architectures
 from suites.meddpm.optimizations import ALONE, OPTIMIZATIONS
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.meddpm.limits import Limits
     from suites.meddpm.optimizations import Optimization
     from suites.meddpm.quality import Quality
@@ -45,7 +45,7 @@ def quality(
 ) -> Quality:
     """The published network on a GPU, a small one without, on a volume of reduced size."""
     device = gpuperf.torch_device
-    if device == "cpu" and gpuperf.device.arch != arch.CPU:
+    if device == "cpu" and gpuperf.device.arch != architectures.CPU:
         pytest.skip("a recorded run has no numbers of the network: only a device computes them")
     if device not in compared:
         compared[device] = _quality(request.config, device)

@@ -11,8 +11,8 @@ from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, sampled_by
 from suites.meddpm.tolerances import of_sampling
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.fixture import GpuPerf
-    from pytest_gpuperf.model import Scalar
+    from pytest_gpuperf.model.measurement import Scalar
+    from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.meddpm.data import Volumes
     from suites.meddpm.model import GaussianDiffusion3D
     from suites.meddpm.optimizations import Optimization

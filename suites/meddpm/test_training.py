@@ -12,8 +12,8 @@ from suites.meddpm.optimizations import OPTIMIZATIONS
 from suites.meddpm.tolerances import of_training
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.fixture import GpuPerf
-    from pytest_gpuperf.model import Scalar
+    from pytest_gpuperf.model.measurement import Scalar
+    from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.claim import Claim
     from suites.meddpm.step import TrainingStep
 

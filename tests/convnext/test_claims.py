@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from pytest_gpuperf import arch, runs
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import ratio
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Outcome
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.storage import run_files
 from suites.claim import Claim
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import CHAIN, CONFIGURATIONS, LOADINGS, TRAINING
+from tests import ROOT
 from tests.claims import applies, check
 
-ROOT = Path(__file__).resolve().parents[2]
 MEASURED = {
     *CONFIGURATIONS,
     *LOADINGS,
@@ -23,7 +22,7 @@ MEASURED = {
     *(f"{name}_training" for name in TRAINING),
 }
 """The configurations as the suite's tests are marked."""
-RECORDED = runs.load(ROOT / "docs" / "runs" / "h200-convnext.json.xz")
+RECORDED = run_files.load(ROOT / "docs" / "runs" / "h200-convnext.json.xz")
 each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 
 
@@ -36,7 +35,7 @@ def test_a_claim_names_what_exists(claim: Claim) -> None:
 def test_both_sides_run_where_it_is_claimed(claim: Claim) -> None:
     for side in (claim.numerator, claim.denominator):
         found = CONFIGURATIONS.get(side.removesuffix("_chain")) or LOADINGS[side]
-        for name in arch.ARCHITECTURES:
+        for name in architectures.ARCHITECTURES:
             assert not (applies(claim, name) and found.unavailable(name))
 
 

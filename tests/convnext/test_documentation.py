@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from suites.convnext_ddpm.configurations import CONFIGURATIONS, LOADINGS
+from tests import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "convnext.md"
-SUITE = Path(__file__).parents[2] / "suites" / "convnext_ddpm"
+PAGE = ROOT / "docs" / "convnext.md"
+SUITE = ROOT / "suites" / "convnext_ddpm"
 
 
 @pytest.mark.parametrize("name", [*CONFIGURATIONS, *LOADINGS])

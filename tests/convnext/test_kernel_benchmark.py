@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import convnext_kernels as benchmark
 from benchmarks.convnext_kernels import Ratio, Results
-from pytest_gpuperf import files
+from pytest_gpuperf.storage import files
 
 ABOUT = {"device": "NVIDIA H200", "identity": "0123456789ab", "torch": "2.11.0"}
 FAST = Ratio("tiled 3x3", "naive", (1e4, 2e4, 1e4), (4e4, 9e4, 3e4), 3.0, 1e9)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_gpuperf.arch import ARCHITECTURES, CPU
+from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU
 from pytest_gpuperf.errors import UsageFailure
 from suites.convnext_ddpm.kernels import compiler
 from suites.convnext_ddpm.kernels.compiler import SOURCES, compiled, unavailable

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import cli, runs
-from pytest_gpuperf.model import Measurement, Run
+from pytest_gpuperf import __main__
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDED = runs.load(ROOT / "docs" / "runs" / "h200-convnext.json.xz")
+RECORDED = run_files.load(ROOT / "docs" / "runs" / "h200-convnext.json.xz")
 ALL = tuple(dict.fromkeys(m.process for m in RECORDED.measurements if "time_step" in m.test))
 """The processes that measured everything: two on one GPU, and the last on another."""
 SMALL = ("--convnext-size", "8", "--convnext-widths", "4,6", "--convnext-steps", "2")
@@ -30,9 +32,9 @@ def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the first and the last process."""
     folder = tmp_path_factory.mktemp("baselines")
     file = folder / "known.json.xz"
-    runs.save(of(ALL[0], ALL[2]), file)
+    run_files.save(of(ALL[0], ALL[2]), file)
     accepted = ["--baselines", str(folder), "--reason", "a test", "--force", "--yes"]
-    assert cli.main(["update-baseline", str(file), *accepted]) == 0
+    assert __main__.main(["update-baseline", str(file), *accepted]) == 0
     return folder
 
 
@@ -40,7 +42,7 @@ def judged(
     measured: Run, baselines: Path, tests: str = "suites/convnext_ddpm"
 ) -> subprocess.CompletedProcess[str]:
     file = baselines / "measured.json.xz"
-    runs.save(measured, file)
+    run_files.save(measured, file)
     command = [sys.executable, "-m", "pytest", "--gpu-arch", "sm90", tests, "-q"]
     command += ["--gpuperf-replay", str(file), "--gpuperf-baselines", str(baselines)]
     command += ["-p", "no:cacheprovider", *SMALL]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import runs
+from pytest_gpuperf.storage import run_files
 from suites.convnext_ddpm.marks import COMPONENTS
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--convnext-size=4", "--convnext-widths=4,6", "--convnext-steps=3", "--gpuperf-rounds=1")
 IN_ALL = {*COMPONENTS} - {"block", "normalize", "unnormalize", "p_sample"}
 """What every step computes with torch's own operators."""
@@ -39,7 +39,7 @@ def test_on_the_cpu_it_measures_what_runs_there(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
     assert f"{len(MEASURED) - 1} passed, 1 skipped" in result.stdout
     assert "CUDA graphs are a GPU's" in result.stdout
-    measured = {m.configuration: m for m in runs.load(run).measurements}
+    measured = {m.configuration: m for m in run_files.load(run).measurements}
     workload = {"size": 4, "batch": 1, "widths": "4,6"}
     assert measured["resident"].workload == workload
     assert measured["resident_chain"].workload == {**workload, "steps": 3}

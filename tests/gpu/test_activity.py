@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.collect.base import Collected, Components, Phases, Plan, Work
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
+from pytest_gpuperf.model.measurement import STEP
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ def cuda() -> Any:
 
 def collected(step: Callable[[], object], components: Components | None = None) -> Collected:
     """What the traces of `step` show; no counter is read."""
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     work = Work(step, Phases(), components=components or Components())
     plan = Plan(metrics=(), repetitions=1, warmup=1, activity=ACTIVITY)
@@ -228,7 +228,7 @@ def test_a_graph_is_one_launch_with_the_time_of_its_kernels() -> None:
 
 
 def test_counters_can_be_read_before_and_after_traces() -> None:
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     step = Block()
     core = catalogue().hardware_set("core")

@@ -148,7 +148,7 @@ def test_the_first_step_uses_no_weights_that_have_not_arrived(
 def test_reset_brings_back_the_loss(name: str, cuda: torch.device) -> None:
     import torch
 
-    from pytest_gpuperf.collect.base import Phases
+    from pytest_gpuperf.measure.collector import Phases
     from suites.convnext_ddpm import configurations
     from suites.convnext_ddpm.step import TrainingStep, seeded_images, seeded_model
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf import arch, guard
-from pytest_gpuperf.collect.base import Collected, Phases, Plan, Work
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
+from pytest_gpuperf.measure.device import guard, nvml
+from pytest_gpuperf.model.measurement import STEP
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,7 @@ class Products:
 
 def collect(step: Products, **changes: object) -> Collected:
     """What the collector brings back from `step` with the core metrics."""
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     plan = replace(Plan(metrics=CORE, rounds=3), **changes)  # type: ignore[arg-type]
     return CuptiCollector().collect(Work(step, step.phases), plan)
@@ -52,9 +53,9 @@ def values(collected: Collected, phase: str, metric: str) -> tuple[float, ...]:
 
 
 def test_the_device_is_one_that_we_know() -> None:
-    device = arch.detect_device()
+    device = nvml.detect_device()
     assert device is not None
-    assert device.arch in arch.ARCHITECTURES
+    assert device.arch in architectures.ARCHITECTURES
 
 
 def test_the_guard_reads_the_clocks() -> None:
@@ -133,7 +134,7 @@ def test_torch_profiler_works_before_and_after() -> None:
 
 @pytest.mark.parametrize("name", catalogue().sets)
 def test_a_set_is_read_whole_but_for_what_the_architecture_lacks(name: str) -> None:
-    device = arch.detect_device()
+    device = nvml.detect_device()
     assert device is not None
     metrics = catalogue().hardware_set(name)
     collected = collect(Products(), metrics=metrics, rounds=1)

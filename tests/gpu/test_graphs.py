@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf.collect.base import Phases, Work
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import KernelTable, Launch
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.measure.collector import Phases, Work
+from pytest_gpuperf.model.measurement import KernelTable, Launch
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +51,7 @@ class Replaying:
 
 def kernels(step: Callable[[], object]) -> KernelTable:
     """The kernel table of `step` with the core metrics."""
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     return CuptiCollector().kernels(Work(step, Phases()), CORE)
 
@@ -82,8 +82,8 @@ def test_graphs_and_lone_kernels_are_counted() -> None:
 
 
 def test_a_graph_executes_the_instructions_of_its_kernels() -> None:
-    from pytest_gpuperf.collect.base import Plan
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.collector import Plan
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     step = Replaying()
     eager = CuptiCollector().collect(Work(step.inside, Phases()), Plan(metrics=CORE, rounds=1))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf import arch, timeline
-from pytest_gpuperf.collect.base import Phases, Plan, Work
-from pytest_gpuperf.metrics import catalogue, timeline_metrics
-from pytest_gpuperf.model import Timeline
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.measure.trace import timelines
+from pytest_gpuperf.model.measurement import Timeline
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +56,7 @@ class Alternating:
 
 def timeline_of(step: Alternating) -> Timeline:
     """What the collector samples of `step`."""
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     found = CuptiCollector().timeline(Work(step, step.phases))
     assert found.obstacle == ""
@@ -109,21 +110,21 @@ def test_samples_cover_the_step(found: Timeline) -> None:
 
 def near() -> float:
     """How far an interval may be from what was asked for."""
-    device = arch.detect_device()
+    device = nvml.detect_device()
     assert device is not None
     # Turing and GA100 wait for so many cycles of a clock that varies.
     return 0.5 if device.arch in ("sm75", "sm80") else 0.01
 
 
 def test_a_long_step_is_sampled_at_10_khz(found: Timeline) -> None:
-    assert found.sampling_interval == pytest.approx(timeline.LONGEST, rel=near())
+    assert found.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
 
 
 def test_a_short_step_is_sampled_more_often() -> None:
     found = timeline_of(Alternating(length=1 / 25))
-    assert found.duration < timeline.SHORTEST * 1000
+    assert found.duration < timelines.SHORTEST * 1000
     # Before and after so short a step, the clocks are joined less exactly.
-    assert found.sampling_interval == pytest.approx(timeline.SHORTEST, rel=near() + 0.02)
+    assert found.sampling_interval == pytest.approx(timelines.SHORTEST, rel=near() + 0.02)
     assert found.samples * found.sampling_interval == pytest.approx(found.duration, rel=0.1)
     assert mean(within(found, "products", "tensor_active")) > 20
 
@@ -187,11 +188,11 @@ def test_after_torch_profiler_the_clocks_are_still_joined_rightly() -> None:
     found = timeline_of(Alternating())
     assert mean(within(found, "products", "tensor_active")) > 20
     assert max(within(found, "pause", "sm_active")) < 1
-    assert found.sampling_interval == pytest.approx(timeline.LONGEST, rel=near())
+    assert found.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
 
 
 def test_counters_and_torch_profiler_work_after_sampling() -> None:
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     step = Alternating()
     step()
@@ -204,7 +205,7 @@ def test_counters_and_torch_profiler_work_after_sampling() -> None:
 
 
 def test_a_step_that_raises_leaves_nothing_behind() -> None:
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     step = Alternating()
     executed: list[int] = []

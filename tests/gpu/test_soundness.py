@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.base import Phases, Plan, Work
-from pytest_gpuperf.collect.memory import suffices
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UnsoundStep
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.device.memory import suffices
+from pytest_gpuperf.model.measurement import STEP
 
 pytestmark = pytest.mark.gpu
 
@@ -21,7 +21,7 @@ BLOCK = 64 * 2**20
 def test_the_peak_is_what_the_step_adds_to_what_is_there() -> None:
     import torch
 
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     kept = torch.zeros(BLOCK, dtype=torch.uint8, device="cuda")
 
@@ -39,7 +39,7 @@ def test_the_peak_is_what_the_step_adds_to_what_is_there() -> None:
 def test_a_graphs_pool_is_part_of_the_peak() -> None:
     import torch
 
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     kept = torch.zeros(BLOCK // 4, device="cuda")  # a sum of integers would first make wider ones
 
@@ -61,7 +61,7 @@ def test_the_graph_of_an_earlier_step_is_not_part_of_the_peak() -> None:
     """Though it is in a cycle, and a matrix product in it has made cuBLAS take a workspace."""
     import torch
 
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     class Earlier:
         def __init__(self) -> None:
@@ -82,7 +82,7 @@ def test_the_graph_of_an_earlier_step_is_not_part_of_the_peak() -> None:
 def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:
     import torch
 
-    from pytest_gpuperf.collect.cupti.collector import CuptiCollector
+    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     executions = 0
 

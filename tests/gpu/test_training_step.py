@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import arch
-from pytest_gpuperf.collect.base import Phases
+from pytest_gpuperf.measure.collector import Phases
+from pytest_gpuperf.measure.device import nvml
 from suites.meddpm.optimizations import ALONE, BEST, OPTIMIZATIONS, composed
 
 pytestmark = [
@@ -18,7 +18,7 @@ pytestmark = [
 
 def detected_arch() -> str:
     """Of this machine's GPU."""
-    device = arch.detect_device()
+    device = nvml.detect_device()
     assert device is not None
     return device.arch
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.alignment import Key, Pairing, common, pair
-from pytest_gpuperf.judge.steps import keys
+from pytest_gpuperf.judge.alignment import Key, Pairing, common, keys, pair
 from tests.kernel_steps import NAMING, traced
 
 sequences = st.text("abc", max_size=12)

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import files
-from pytest_gpuperf.judge.blame import NEAR_ZERO, blame
-from pytest_gpuperf.judge.blamed import Blame, Cause, Entry, Kind
-from pytest_gpuperf.judge.steps import keys, step
-from pytest_gpuperf.model import KernelTable
+from pytest_gpuperf.judge.alignment import keys, sequence_of
+from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute
+from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
+from pytest_gpuperf.storage import files
 from tests.kernel_steps import NAMING, Row, counted, slowed, table, traced, with_launches
 
-MATCHED = (Kind.SLOWER, Kind.FASTER, Kind.SAME)
+MATCHED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.SAME)
 STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
 
 names = st.sampled_from(["fprop a", "fprop b", "fprop a@8", "wgrad", "add", "add@4", "other"])
@@ -28,24 +28,25 @@ rows = st.lists(st.tuples(names, st.floats(1, 1e4)), max_size=12)
 tables = st.builds(lambda found, idle: table(*found, idle=idle), rows, st.floats(0, 1e4))
 
 
-def of(measured: KernelTable, baseline: KernelTable) -> Blame:
-    return blame(measured, baseline, NAMING)
+def of(measured: KernelTable, baseline: KernelTable) -> Attribution:
+    return attribute(measured, baseline, NAMING)
 
 
-def moved(found: Blame) -> list[Entry]:
+def moved(found: Attribution) -> list[KernelChange]:
     """What is blamed."""
     return [entry for entry in found.entries if entry.significant]
 
 
-def only(found: Blame) -> Entry:
+def only(found: Attribution) -> KernelChange:
     (entry,) = moved(found)
     return entry
 
 
-def by_kind(found: Blame) -> dict[Kind, float]:
+def by_kind(found: Attribution) -> dict[ChangeKind, float]:
     """Milliseconds per kind."""
     return {
-        kind: math.fsum(e.change for e in found.entries if e.kind is kind) / 1e6 for kind in Kind
+        kind: math.fsum(e.change for e in found.entries if e.kind is kind) / 1e6
+        for kind in ChangeKind
     }
 
 
@@ -82,7 +83,7 @@ def test_one_slower_kernel() -> None:
     entry = only(found)
     assert found.entries[0] is entry
     assert (entry.kind, entry.short, entry.family) == (
-        Kind.SLOWER,
+        ChangeKind.SLOWER,
         "wgrad",
         "convolution-weight-gradient",
     )
@@ -124,7 +125,7 @@ def test_without_counters_the_cause_is_unknown() -> None:
 )
 def test_another_kernel_in_a_places_stead_replaced_it(other: str, cause: Cause) -> None:
     entry = only(found := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
-    assert (entry.kind, entry.cause, entry.change) == (Kind.REPLACED, cause, -200_000)
+    assert (entry.kind, entry.cause, entry.change) == (ChangeKind.REPLACED, cause, -200_000)
     assert entry.name is not None
     assert entry.replaces is not None
     assert found.names[entry.replaces] == "fprop" == entry.formerly
@@ -135,28 +136,28 @@ def test_another_kernel_in_a_places_stead_replaced_it(other: str, cause: Cause) 
 
 def test_an_added_launch_is_called_more_often_or_new() -> None:
     again = of(table(*STEP, ("add", 305.0)), table(*STEP))
-    assert (only(again).kind, only(again).cause) == (Kind.ADDED, Cause.MORE)
+    assert (only(again).kind, only(again).cause) == (ChangeKind.ADDED, Cause.MORE)
     assert (only(again).launches_before, only(again).launches_after) == (0, 1)
     assert only(again).relative is None
     new = of(table(*STEP, ("silu", 305.0)), table(*STEP))
-    assert (only(new).kind, only(new).cause) == (Kind.ADDED, Cause.NEW)
+    assert (only(new).kind, only(new).cause) == (ChangeKind.ADDED, Cause.NEW)
     assert new.launched.added == 1
 
 
 def test_a_removed_launch_is_called_less_often_or_gone() -> None:
     fewer = only(of(table(*STEP), table(*STEP, ("add", 305.0))))
-    assert (fewer.kind, fewer.cause, fewer.change) == (Kind.REMOVED, Cause.LESS, -305_000)
+    assert (fewer.kind, fewer.cause, fewer.change) == (ChangeKind.REMOVED, Cause.LESS, -305_000)
     gone = only(of(table(*STEP), table(*STEP, ("silu", 305.0))))
-    assert (gone.kind, gone.cause, gone.relative) == (Kind.REMOVED, Cause.GONE, -1)
+    assert (gone.kind, gone.cause, gone.relative) == (ChangeKind.REMOVED, Cause.GONE, -1)
 
 
 def test_a_gap_competes_with_kernels() -> None:
     found = of(table(*STEP, idle=900), table(*STEP, idle=100))
     entry = only(found)
-    assert (entry.kind, entry.cause, entry.change) == (Kind.GAP, Cause.WAITED, 800_000)
+    assert (entry.kind, entry.cause, entry.change) == (ChangeKind.GAP, Cause.WAITED, 800_000)
     assert entry.share == pytest.approx(1)
     less = only(of(table(*STEP, idle=100), table(*STEP, idle=900)))
-    assert (less.kind, less.cause) == (Kind.GAP, Cause.WAITED_LESS)
+    assert (less.kind, less.cause) == (ChangeKind.GAP, Cause.WAITED_LESS)
 
 
 def test_another_order_is_another_sequence_and_no_change() -> None:
@@ -168,8 +169,8 @@ def test_another_order_is_another_sequence_and_no_change() -> None:
 def test_the_worst_comes_first_whatever_its_direction() -> None:
     found = of(table(("add", 1300.0), ("wgrad", 900.0)), table(("add", 1000.0), ("wgrad", 2000.0)))
     assert [(e.short, e.kind) for e in moved(found)] == [
-        ("wgrad", Kind.FASTER),
-        ("add", Kind.SLOWER),
+        ("wgrad", ChangeKind.FASTER),
+        ("add", ChangeKind.SLOWER),
     ]
 
 
@@ -200,7 +201,7 @@ def test_several_tables_see_what_one_cannot() -> None:
 
     new, old = noisy(1.02), noisy(1)
     assert moved(of(new[0], old[0])) == []
-    found = blame(new, old, NAMING)
+    found = attribute(new, old, NAMING)
     assert only(found).short == "wgrad"
     assert (found.measured_tables, found.baseline_tables) == (5, 5)
 
@@ -208,26 +209,26 @@ def test_several_tables_see_what_one_cannot() -> None:
 def test_several_noisy_tables_blame_nothing() -> None:
     new = [table(("wgrad", us)) for us in (2000.0, 2500.0, 3000.0)]
     old = [table(("wgrad", us)) for us in (1900.0, 2400.0, 2800.0)]
-    assert moved(blame(new, old, NAMING)) == []
+    assert moved(attribute(new, old, NAMING)) == []
 
 
 def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
     odd = table(STEP[0], ("silu", 1000.0), *STEP[1:4])
-    found = blame([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
+    found = attribute([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
     assert found.odd_tables == 1
     assert found.change == 0
     assert moved(found) == []
 
 
 def test_times_are_means_over_the_tables() -> None:
-    one = step([table(("add", 100.0, 5.0)), table(("add", 300.0, 7.0))])
+    one = sequence_of([table(("add", 100.0, 5.0)), table(("add", 300.0, 7.0))])
     assert one.durations == (200_000,)
     assert one.counters["instructions"] == (6.0,)
 
 
 def test_a_blame_is_kept_in_files() -> None:
     found = of(table(*STEP, idle=900), table(*STEP[1:], ("silu", 3.0, 1.0)))
-    assert files.adapter(Blame).validate_json(files.to_json(found), strict=True) == found
+    assert files.adapter(Attribution).validate_json(files.to_json(found), strict=True) == found
 
 
 # Whatever the tables
@@ -266,10 +267,10 @@ def test_exchanging_the_sides_negates_all_changes(
     assert back.change == -there.change
     assert sorted(-e.change for e in back.entries) == sorted(e.change for e in there.entries)
     other = {
-        Kind.SLOWER: Kind.FASTER,
-        Kind.FASTER: Kind.SLOWER,
-        Kind.ADDED: Kind.REMOVED,
-        Kind.REMOVED: Kind.ADDED,
+        ChangeKind.SLOWER: ChangeKind.FASTER,
+        ChangeKind.FASTER: ChangeKind.SLOWER,
+        ChangeKind.ADDED: ChangeKind.REMOVED,
+        ChangeKind.REMOVED: ChangeKind.ADDED,
     }
     assert Counter(other.get(e.kind, e.kind) for e in back.entries) == Counter(
         e.kind for e in there.entries
@@ -328,7 +329,7 @@ def test_tf32_replaces_the_convolutions_of_the_baseline() -> None:
     found = of(traced("tf32"), traced("baseline"))
     assert found.change == pytest.approx(-1020e6, rel=0.01)
     worst = found.entries[:8]
-    assert {e.kind for e in worst} == {Kind.REPLACED}
+    assert {e.kind for e in worst} == {ChangeKind.REPLACED}
     assert all(e.family.startswith("convolution-") for e in worst)
     assert "sm90_xmma_wgrad" in worst[0].short
     assert "sm80_xmma_wgrad" in worst[0].formerly
@@ -344,27 +345,27 @@ def test_channels_last_adds_layout_copies_to_tf32() -> None:
     assert found.families[0].share is not None
     assert found.families[0].share > 0.75
     worst = found.entries[0]
-    assert (worst.kind, worst.cause, worst.family) == (Kind.ADDED, Cause.MORE, "layout")
+    assert (worst.kind, worst.cause, worst.family) == (ChangeKind.ADDED, Cause.MORE, "layout")
     layout = {
         kind: math.fsum(e.change for e in found.entries if (e.kind, e.family) == (kind, "layout"))
-        for kind in Kind
+        for kind in ChangeKind
     }
-    assert layout[Kind.ADDED] > 40e6
-    assert layout[Kind.ADDED] == max(layout.values())
+    assert layout[ChangeKind.ADDED] > 40e6
+    assert layout[ChangeKind.ADDED] == max(layout.values())
 
 
 def test_adam_without_foreach_launches_many_and_makes_the_gpu_wait() -> None:
     begin = process_time()
     found = of(traced("adam-foreach-off"), traced("tf32"))
     assert process_time() - begin < 3  # with the import of scipy
-    assert found.entries[0].kind is Kind.GAP
+    assert found.entries[0].kind is ChangeKind.GAP
     assert found.entries[0].cause is Cause.WAITED
     optimizer = next(f for f in found.families if f.family == "optimizer")
     assert (optimizer.launches_after, optimizer.change < 0) == (0, True)
     assert found.launched.added > 1600
-    added = [e for e in found.entries if e.kind is Kind.ADDED]
+    added = [e for e in found.entries if e.kind is ChangeKind.ADDED]
     assert {e.family for e in added[:5]} == {"elementwise"}
-    assert by_kind(found)[Kind.ADDED] == pytest.approx(2.48, abs=0.3)
+    assert by_kind(found)[ChangeKind.ADDED] == pytest.approx(2.48, abs=0.3)
 
 
 def test_a_doubled_convolution_is_called_more_often() -> None:
@@ -372,7 +373,7 @@ def test_a_doubled_convolution_is_called_more_often() -> None:
     place = max(range(len(one.launches)), key=lambda p: one.launches[p].duration)
     launches = [*one.launches[: place + 1], *one.launches[place:]]
     entry = only(of(with_launches(one, launches), one))
-    assert (entry.kind, entry.cause) == (Kind.ADDED, Cause.MORE)
+    assert (entry.kind, entry.cause) == (ChangeKind.ADDED, Cause.MORE)
     assert entry.family == "convolution-weight-gradient"
     assert entry.change == one.launches[place].duration
 
@@ -386,14 +387,18 @@ def test_an_added_elementwise_kernel_is_new() -> None:
         launches=(*one.launches[:800], new, *one.launches[800:]),
     )
     entry = only(of(longer, one))
-    assert (entry.kind, entry.cause, entry.short) == (Kind.ADDED, Cause.NEW, "elementwise_new")
+    assert (entry.kind, entry.cause, entry.short) == (
+        ChangeKind.ADDED,
+        Cause.NEW,
+        "elementwise_new",
+    )
 
 
 def test_one_kernel_5_percent_slower_is_found_among_all() -> None:
     one = traced("tf32")
     slower = largest(one)
     entry = only(of(slowed(one, slower, 1.05), one))
-    assert (entry.kind, entry.launches_after) == (Kind.SLOWER, len(slower))
+    assert (entry.kind, entry.launches_after) == (ChangeKind.SLOWER, len(slower))
     assert entry.relative == pytest.approx(0.05)
     assert entry.share == pytest.approx(1)
 
@@ -423,5 +428,5 @@ def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
 def test_a_synchronisation_shows_as_a_gap() -> None:
     one = traced("tf32")
     entry = only(of(replace(one, idle=one.idle + 5e6), one))
-    assert (entry.kind, entry.cause) == (Kind.GAP, Cause.WAITED)
+    assert (entry.kind, entry.cause) == (ChangeKind.GAP, Cause.WAITED)
     assert entry.change == pytest.approx(5e6)

@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.calibration import allocation, apart, estimates, recommended
-from pytest_gpuperf.judge.nights import BASELINE, Look, Nights, folds, nights
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Measurement, MetricClass, Outcome, Spread
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.spread import allocation, apart, estimates, recommended
+from pytest_gpuperf.judge.trials import BASELINE, Look, Trials, folds, trials
+from pytest_gpuperf.model.entry import Spread
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.model.result import Outcome
 from tests.examples import H200, measurement
 
 METRICS = catalogue().metrics
@@ -371,8 +374,8 @@ def test_a_baseline_is_of_as_many_allocations_as_possible(design: Design, spanne
 @pytest.mark.parametrize("count", range(BASELINE + 1))
 def test_too_few_processes_have_no_night(count: int) -> None:
     assert list(folds(named([[count]]))) == []
-    found = nights(grouped(named([[count]])), lambda *_: Look(REGRESSED, None))
-    assert found == Nights(0, 0, 0)
+    found = trials(grouped(named([[count]])), lambda *_: Look(REGRESSED, None))
+    assert found == Trials(0, 0, 0)
     assert found.at_most is None
 
 
@@ -381,10 +384,10 @@ def test_too_few_processes_have_no_night(count: int) -> None:
 def test_every_process_is_one_night_however_many_folds(design: Design, outcome: Outcome) -> None:
     processes = named(design)
     judged = {m.process for _, held_out in folds(processes) for m in held_out}
-    found = nights(grouped(processes, processes), lambda *_: Look(outcome, None))
+    found = trials(grouped(processes, processes), lambda *_: Look(outcome, None))
     count = 2 * len(judged)
     assert len(judged) == len(processes) or len(processes) < 8
-    assert found == Nights(count, count * (outcome is REGRESSED), count * (outcome is INCONCLUSIVE))
+    assert found == Trials(count, count * (outcome is REGRESSED), count * (outcome is INCONCLUSIVE))
 
 
 def test_further_looks_take_other_processes_of_the_same_allocation() -> None:
@@ -395,8 +398,8 @@ def test_further_looks_take_other_processes_of_the_same_allocation() -> None:
         looks.append(list(new))
         return Look(INCONCLUSIVE, {1: 3, 3: 5, 5: 9, 9: None}[len(new)])
 
-    found = nights(grouped(named([[12, 5]])), undecided)
-    assert found == Nights(17, 0, 17)
+    found = trials(grouped(named([[12, 5]])), undecided)
+    assert found == Trials(17, 0, 17)
     for look in looks:
         assert len({allocation(m) for m in look}) == 1
         assert len({m.process for m in look}) == len(look)
@@ -412,8 +415,8 @@ def test_a_night_ends_with_the_last_look_that_there_are_processes_for() -> None:
     def at_three(_: Sequence[Measurement], new: Sequence[Measurement]) -> Look:
         return Look(INCONCLUSIVE, 3) if len(new) == 1 else Look(REGRESSED, None)
 
-    assert nights(grouped(named([[7]])), at_three) == Nights(6, 0, 6)
-    assert nights(grouped(named([[8]])), at_three) == Nights(8, 8, 0)
+    assert trials(grouped(named([[7]])), at_three) == Trials(6, 0, 6)
+    assert trials(grouped(named([[8]])), at_three) == Trials(8, 8, 0)
 
 
 def test_an_alarm_in_any_fold_makes_the_night_a_false_alarm() -> None:
@@ -426,22 +429,22 @@ def test_an_alarm_in_any_fold_makes_the_night_a_false_alarm() -> None:
         first = new[0].process == once and seen.count(once) == 1
         return Look(REGRESSED if first else INCONCLUSIVE, None)
 
-    assert nights(grouped(processes), alarmed) == Nights(12, 1, 11)
+    assert trials(grouped(processes), alarmed) == Trials(12, 1, 11)
     assert seen.count(once) > 1
 
 
 @pytest.mark.parametrize("count", [1, 6, 76, 2000])
 def test_without_alarms_the_bound_is_that_of_the_rule_of_three(count: int) -> None:
-    assert Nights(count, 0, 0).at_most == pytest.approx(1 - 0.05 ** (1 / count))
+    assert Trials(count, 0, 0).at_most == pytest.approx(1 - 0.05 ** (1 / count))
 
 
 @pytest.mark.parametrize(("alarms", "count"), [(1, 20), (3, 76), (19, 20)])
 def test_at_the_bound_so_few_alarms_have_a_chance_of_one_in_twenty(alarms: int, count: int) -> None:
-    rate = Nights(count, alarms, 0).at_most
+    rate = Trials(count, alarms, 0).at_most
     assert rate is not None
     chances = [math.comb(count, i) * rate**i * (1 - rate) ** (count - i) for i in range(alarms + 1)]
     assert sum(chances) == pytest.approx(0.05)
 
 
 def test_if_all_nights_alarm_any_rate_is_possible() -> None:
-    assert Nights(4, 4, 0).at_most == 1
+    assert Trials(4, 4, 0).at_most == 1

@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import baselines, runs
-from pytest_gpuperf.calibration import findings
-from pytest_gpuperf.judge.looks import settled
-from pytest_gpuperf.judge.nights import folds, strangers
+from pytest_gpuperf.baselines.calibration import findings
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.stopping import settled
+from pytest_gpuperf.judge.trials import folds, strangers
 from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Calibration, Measurement, Outcome, Verdict
+from pytest_gpuperf.model.entry import Calibration
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.storage import baseline_files, run_files
+from tests import ROOT
 
-FILES = sorted((Path(__file__).parents[1] / "data" / "h200-campaign").glob("*.json.xz"))
+FILES = sorted((ROOT / "tests" / "data" / "h200-campaign").glob("*.json.xz"))
 CONFIGURATIONS = ("baseline", "tf32", "channels_last", "tf32_channels_last")
 each_configuration = pytest.mark.parametrize("configuration", CONFIGURATIONS)
 with_and_without_calibration = pytest.mark.parametrize("calibrated", [False, True])
@@ -31,14 +33,14 @@ with_and_without_calibration = pytest.mark.parametrize("calibrated", [False, Tru
 @cache
 def measured(configuration: str) -> tuple[Measurement, ...]:
     """All processes of one configuration."""
-    every = [m for file in FILES for m in runs.load(file).measurements]
+    every = [m for file in FILES for m in run_files.load(file).measurements]
     return tuple(m for m in every if m.configuration == configuration)
 
 
 @cache
 def calibration() -> Calibration:
     """What the campaign says of the noise."""
-    (found,) = findings([runs.load(file) for file in FILES], "2026-11-21")
+    (found,) = findings([run_files.load(file) for file in FILES], "2026-11-21")
     return found.calibration
 
 
@@ -46,7 +48,7 @@ def verdicts_on(
     new: Sequence[Measurement], baseline: Sequence[Measurement], *, calibrated: bool = False
 ) -> tuple[Verdict, ...]:
     """What is said of `new` had `baseline` been accepted."""
-    entry = baselines.entry_of(baseline, recorded="")
+    entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(
         entry.samples,
         units=entry.units,

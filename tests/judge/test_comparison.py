@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.compared import Change, Devices, Differing, Pair
-from pytest_gpuperf.judge.comparison import pair
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Device, Measurement
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.comparison import Devices, Differing, MetricChange, Pair, pair
+from pytest_gpuperf.model.measurement import Device, Measurement
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
 from tests.kernel_steps import NAMING, table
 
@@ -24,7 +23,7 @@ def compared(a: Sequence[Measurement], b: Sequence[Measurement]) -> Pair:
     return pair(a, b, catalogue().metrics, NAMING)
 
 
-def only(a: Sequence[Measurement], b: Sequence[Measurement]) -> Change:
+def only(a: Sequence[Measurement], b: Sequence[Measurement]) -> MetricChange:
     (change,) = compared(a, b).metrics
     return change
 
@@ -96,7 +95,7 @@ def test_fewer_make_none(a: int, b: int) -> None:
     assert (found.low, found.high) == (None, None)
 
 
-def width(found: Change) -> float:
+def width(found: MetricChange) -> float:
     assert found.low is not None
     assert found.high is not None
     return found.high - found.low

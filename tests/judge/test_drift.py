@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Calibration, Direction, Metric, MetricClass, Spread
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 METRICS = catalogue().metrics
 CYCLES = 1e9

@@ -10,11 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.expectation import check_bounds, limits, ratio
-from pytest_gpuperf.judge.limit import parse_limit
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Calibration, Expectation, Measurement, Outcome, Spread
+from pytest_gpuperf.judge.tolerance import parse_limit
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Expectation, Outcome
 from tests.examples import measurement, processes
 
 METRICS = catalogue().metrics

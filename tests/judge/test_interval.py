@@ -11,6 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import (
     UNCHANGED_RATE,
     centre,
@@ -18,10 +20,8 @@ from pytest_gpuperf.judge.interval import (
     error_of_median,
     quantile,
 )
-from pytest_gpuperf.judge.scale import Scale
+from pytest_gpuperf.judge.noise import Scale
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.units import Units
-from pytest_gpuperf.metrics import catalogue
 from tests.judge.test_scale import set_aside_by_hand, spread_by_hand
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
@@ -161,7 +161,7 @@ def test_more_processes_do_not_help_against_a_day_that_they_share(
 ) -> None:
     between = 4e-3
     tolerance = replace(CYCLES, between_days=between)
-    units = Units(("gpu",) * 4, frozenset({"gpu"}), days)
+    units = BaselineGpus(("gpu",) * 4, frozenset({"gpu"}), days)
     values = one_each(*[100.0] * new), one_each(*[100.0] * 4)
     with_days = difference(*values, tolerance, units)
     without = difference(*values, CYCLES, units)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.looks import ALARMING, LEAST_TO_ALARM, LOOKS, next_look, settled
-from pytest_gpuperf.model import Expectation, Outcome, Verdict
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, LOOKS, next_look, settled
+from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 from tests.examples import verdict
 
 FAILING = (Outcome.REGRESSED, Outcome.BROKEN)

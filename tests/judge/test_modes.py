@@ -16,9 +16,10 @@ import pytest
 from scipy import stats
 
 from benchmarks import judge as benchmark
-from pytest_gpuperf.judge.looks import LOOKS, next_look
+from pytest_gpuperf.judge.stopping import LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.model import STEP, Outcome, Verdict
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import measurement
 
 METRICS = benchmark.catalogue(deterministic=6, cycle=0, ratio=0)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.scale import WILD_SPREADS, Scale, on_judged_scale, scales
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.gpus import BaselineGpus
+from pytest_gpuperf.judge.noise import WILD_SPREADS, Scale, on_judged_scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
-from pytest_gpuperf.judge.units import Units
-from pytest_gpuperf.metrics import catalogue
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
 INSTRUCTIONS = tolerance_for(catalogue().metrics["instructions"])
@@ -57,7 +57,9 @@ def spread_by_hand(values: Sequence[float], scale: float) -> tuple[float, int]:
 
 
 def alone(
-    rounds: Sequence[Sequence[float]], tolerance: Tolerance = CYCLES, units: Units | None = None
+    rounds: Sequence[Sequence[float]],
+    tolerance: Tolerance = CYCLES,
+    units: BaselineGpus | None = None,
 ) -> Scale:
     """The scale of a metric that is the only one of its class."""
     return scales({"": rounds}, {"": tolerance}, units)[""]
@@ -214,13 +216,13 @@ def test_a_noisy_class_reaches_further() -> None:
     ],
 )
 def test_outliers_are_sought_per_gpu(where: tuple[str, ...], aside: set[int]) -> None:
-    units = Units(where, frozenset({ONE}))
+    units = BaselineGpus(where, frozenset({ONE}))
     logs = [0, 0, 0, 0.02, 0.03, 0.03]
     assert alone(processes_at(*logs), CYCLES, units).set_aside == aside
 
 
 def test_the_most_are_counted_over_all_gpus() -> None:
-    units = Units((ONE,) * 5 + (OTHER,) * 5, frozenset({ONE}))
+    units = BaselineGpus((ONE,) * 5 + (OTHER,) * 5, frozenset({ONE}))
     two = processes_at(0, 0, 0, 0, 0.02, 0, 0, 0, 0, 0.05)
     three = processes_at(0, 0, 0, -0.02, 0.02, 0, 0, 0, 0, 0.05)
     assert alone(two, CYCLES, units).set_aside == {4, 9}
@@ -231,7 +233,7 @@ def test_the_most_are_counted_over_all_gpus() -> None:
 
 
 def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
-    units = Units((ONE, ONE, ONE, OTHER, OTHER), frozenset({ONE}))
+    units = BaselineGpus((ONE, ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-3, 2e-3, 0.03, 0.031]
     found = alone(processes_at(*logs), CYCLES, units)
     squares = 2 * 1e-3**2 + 2 * 0.5e-3**2
@@ -240,7 +242,7 @@ def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
 
 
 def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
-    units = Units((ONE, ONE, OTHER, OTHER), frozenset({ONE}))
+    units = BaselineGpus((ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-5, 2e-5, 3e-5]
     found = alone(processes_at(*logs), INSTRUCTIONS, units)
     assert found == alone(processes_at(*logs), INSTRUCTIONS)

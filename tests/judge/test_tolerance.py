@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.tolerance import default_scale, parse, tolerance_for
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Calibration, Metric, MetricClass, Spread
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.metric import Metric, MetricClass
 
 CYCLES = catalogue().metrics["cycles"]
 INSTRUCTIONS = catalogue().metrics["instructions"]

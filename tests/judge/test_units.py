@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.gpus import PRIOR_WEIGHT, BaselineGpus, error_between
 from pytest_gpuperf.judge.interval import difference
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.units import PRIOR_WEIGHT, Units, error_between
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, decide, judge
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import STEP, Device, Direction, Outcome, Verdict
+from pytest_gpuperf.model.measurement import STEP, Device
+from pytest_gpuperf.model.metric import Direction
+from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import measurement
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
@@ -40,19 +42,19 @@ def verdict_on(gpu: str, value: float, metric: str = "cycles", processes: int = 
 
 
 def test_processes_are_known_when_the_baseline_has_all_their_gpus() -> None:
-    assert Units(UNITS, frozenset({ONE})).known
-    assert Units(UNITS, frozenset({ONE, OTHER})).known
-    assert not Units(UNITS, frozenset({ONE, THIRD})).known
+    assert BaselineGpus(UNITS, frozenset({ONE})).known
+    assert BaselineGpus(UNITS, frozenset({ONE, OTHER})).known
+    assert not BaselineGpus(UNITS, frozenset({ONE, THIRD})).known
 
 
 def test_values_are_grouped_by_gpu() -> None:
-    units = Units((ONE, OTHER, ONE), frozenset({OTHER, THIRD}))
+    units = BaselineGpus((ONE, OTHER, ONE), frozenset({OTHER, THIRD}))
     assert units.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
     assert units.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
 
 
 def test_positions_are_grouped_like_values() -> None:
-    units = Units((ONE, OTHER, ONE), frozenset({ONE}))
+    units = BaselineGpus((ONE, OTHER, ONE), frozenset({ONE}))
     assert units.positions() == [[0, 2], [1]]
     assert units.positions(comparable=True) == [[0, 2]]
 
@@ -74,15 +76,17 @@ def test_positions_are_grouped_like_values() -> None:
 def test_an_allocation_is_a_gpu_on_a_day(
     where: tuple[str, ...], days: tuple[str, ...], measured: set[str], allocations: int
 ) -> None:
-    assert Units(where, frozenset(measured), days).allocations == allocations
+    assert BaselineGpus(where, frozenset(measured), days).allocations == allocations
 
 
 def test_processes_are_left_out_with_their_days() -> None:
-    units = Units((ONE, OTHER, ONE), frozenset({ONE}), ("mon", "tue", "wed"))
+    units = BaselineGpus((ONE, OTHER, ONE), frozenset({ONE}), ("mon", "tue", "wed"))
     assert units.without(frozenset()) == units
-    assert units.without(frozenset({0})) == Units((OTHER, ONE), frozenset({ONE}), ("tue", "wed"))
-    undated = Units((ONE, OTHER), frozenset({ONE}))
-    assert undated.without(frozenset({1})) == Units((ONE,), frozenset({ONE}))
+    assert units.without(frozenset({0})) == BaselineGpus(
+        (OTHER, ONE), frozenset({ONE}), ("tue", "wed")
+    )
+    undated = BaselineGpus((ONE, OTHER), frozenset({ONE}))
+    assert undated.without(frozenset({1})) == BaselineGpus((ONE,), frozenset({ONE}))
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(1e-4, 1e-1))
@@ -140,7 +144,7 @@ def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:
         [[1_000_000.0]],
         [[1_000_000.0]] * 4,
         tolerance_for(catalogue().metrics["instructions"]),
-        Units(UNITS, frozenset({THIRD})),
+        BaselineGpus(UNITS, frozenset({THIRD})),
     )
     assert (look.change, look.widening) == (0.0, 0.0)
     assert verdict_on(THIRD, 1_010_000, "instructions").detail == ""
@@ -148,7 +152,9 @@ def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:
 
 def test_without_units_all_processes_are_of_one_gpu() -> None:
     alone = difference([[1e6]], [[1e6], [1.001e6]], CYCLES)
-    same = difference([[1e6]], [[1e6], [1.001e6]], CYCLES, Units((ONE, ONE), frozenset({ONE})))
+    same = difference(
+        [[1e6]], [[1e6], [1.001e6]], CYCLES, BaselineGpus((ONE, ONE), frozenset({ONE}))
+    )
     assert alone == same
 
 
@@ -160,9 +166,9 @@ def test_on_another_gpu_a_loss_beyond_all_gpus_is_found(processes: int, outcome:
 def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     """Whatever else is on file of it: positions stay aligned."""
     baseline = [[1.2e6], [1e6], [1.02e6], [1e6], [1.02e6], [1e6]]
-    units = Units((ONE, ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("abcdef"))
+    units = BaselineGpus((ONE, ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("abcdef"))
     look = difference([[1e6]], baseline, CYCLES, units)
-    rest = Units((ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("bcdef"))
+    rest = BaselineGpus((ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("bcdef"))
     without = difference([[1e6]], baseline[1:], CYCLES, rest)
     assert look.set_aside == pytest.approx([math.log(1.2)])
     assert replace(look, set_aside=()) == without
@@ -174,7 +180,7 @@ def test_on_another_gpu_nothing_within_the_tolerance_stays_undecided(direction: 
     """However far the GPUs are apart: 'unchanged' up to the tolerance, no gap below it."""
     for apart in (0.0, 0.01, 0.05):
         baseline = [[1e6], [1e6], [1e6 * (1 + apart)]]
-        units = Units((ONE, ONE, OTHER), frozenset({THIRD}))
+        units = BaselineGpus((ONE, ONE, OTHER), frozenset({THIRD}))
         look = difference([[1e6]], baseline, CYCLES, units)
         just_inside = look.baseline * math.exp(0.999 * direction * look.floor(CYCLES))
         look = difference([[just_inside]], baseline, CYCLES, units)

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference
-from pytest_gpuperf.judge.looks import ALARMING
+from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
@@ -27,18 +28,10 @@ from pytest_gpuperf.judge.verdict import (
     judge,
     samples_by_phase,
 )
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import (
-    STEP,
-    Calibration,
-    Direction,
-    Measurement,
-    Metric,
-    MetricClass,
-    Outcome,
-    Spread,
-    Verdict,
-)
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import H200, TEST, measurement, processes
 
 METRICS = catalogue().metrics

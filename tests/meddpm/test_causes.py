@@ -22,20 +22,22 @@ from benchmarks import causes, suspects
 from benchmarks.causes import Bench
 from benchmarks.losses import CAUSES, Loss
 from benchmarks.suspects import Recorded, Result, results
-from pytest_gpuperf.collect.base import Work
+from pytest_gpuperf.catalogue.kernel_families import family, short_name
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.judge import significance
-from pytest_gpuperf.judge.blame import Naming, blame
-from pytest_gpuperf.judge.blamed import Kind
-from pytest_gpuperf.kernels import family, short_name
-from pytest_gpuperf.model import KernelTable, Launch, Metric, Scalar
+from pytest_gpuperf.judge import attribution
+from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.measure.collector import Work
+from pytest_gpuperf.model.measurement import KernelTable, Launch, Scalar
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.model.result import ChangeKind
 from suites.meddpm.step import TrainingStep
+from tests import ROOT
 from tests.examples import H200
 from tests.kernel_steps import counted, spliced, table, traced
 from tests.meddpm import small
 from tests.scripted_collector import ScriptedCollector
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = ROOT
 NAMED = {loss.name: loss for loss in CAUSES}
 CLEAN = {"tf32": "tf32-core", "tf32_channels_last": "tf32_channels_last-core"}
 FPROP, FPROP_FP32 = "sm80_xmma_fprop tf32 nchw 128x64x32", "sm80_xmma_fprop f32 nchw 256x64x8"
@@ -227,10 +229,12 @@ def test_kernels_that_nobody_touched_move_further_than_their_noise_and_are_not_b
     pairs += [("clean-tf32_channels_last", "none-tf32_channels_last")]
     surely: dict[tuple[str, str], list[float]] = {}
     for before, after in pairs:
-        result = blame(tables[after], tables[before], Naming(family, short_name))
-        asked = [e for e in result.entries if e.p_value is not None and e.kind is not Kind.GAP]
-        assert {entry.kind for entry in asked} == {Kind.SAME}
-        sure = significance.found([entry.p_value or 0.0 for entry in asked])
+        result = attribute(tables[after], tables[before], Naming(family, short_name))
+        asked = [
+            e for e in result.entries if e.p_value is not None and e.kind is not ChangeKind.GAP
+        ]
+        assert {entry.kind for entry in asked} == {ChangeKind.SAME}
+        sure = attribution.discoveries([entry.p_value or 0.0 for entry in asked])
         moved = [abs(e.change) / result.before for e, s in zip(asked, sure, strict=True) if s]
         surely[before, after] = moved
     assert len(pairs) == 11
@@ -244,7 +248,7 @@ def test_the_recorded_adam_without_foreach_is_found() -> None:
     """Both sides as they were measured, without counters."""
     result = of(traced("adam-foreach-off"), "adam-loop", traced("tf32"))
     assert result.rank == 2
-    assert result.suspects[0].kind is Kind.GAP
+    assert result.suspects[0].kind is ChangeKind.GAP
     assert result.suspects[1].row.what == "vectorized_elementwise addcdiv f32x3"
     assert result.shown
 

@@ -9,23 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import arch, runs
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import ratio
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Expectation, Outcome
+from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.storage import run_files
 from suites.claim import Claim
 from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
+from tests import ROOT
 from tests.claims import applies, check
 from tests.meddpm.test_recorded_runs import RUNS, replay
 
-ROOT = Path(__file__).resolve().parents[2]
 each_claim = pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 
 
 def judged(claim: Claim, run: str) -> Expectation:
     """A claim on the configurations of a committed run."""
-    measurements = runs.load(RUNS / run).measurements
+    measurements = run_files.load(RUNS / run).measurements
     over, under = (
         [measurement for measurement in measurements if measurement.configuration == side]
         for side in (claim.numerator, claim.denominator)
@@ -44,7 +45,9 @@ def test_no_two_claims_have_one_name() -> None:
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
 
 
-@pytest.mark.parametrize("name", [name for name in arch.ARCHITECTURES if name != arch.CPU])
+@pytest.mark.parametrize(
+    "name", [name for name in architectures.ARCHITECTURES if name != architectures.CPU]
+)
 def test_every_gpu_has_a_claim_of_tf32_and_of_channels_last(name: str) -> None:
     metrics = {(claim.numerator, claim.metric) for claim in CLAIMS if applies(claim, name)}
     assert {("tf32", "cycles"), ("channels_last", "cycles")} <= metrics
@@ -52,7 +55,7 @@ def test_every_gpu_has_a_claim_of_tf32_and_of_channels_last(name: str) -> None:
 
 
 def test_a_cpu_has_no_claim() -> None:
-    assert not any(applies(claim, arch.CPU) for claim in CLAIMS)
+    assert not any(applies(claim, architectures.CPU) for claim in CLAIMS)
 
 
 def test_only_what_somebody_has_seen_is_verified() -> None:
@@ -82,7 +85,7 @@ def test_a_replay_of_the_recorded_run_judges_them(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     result = replay("h200-meddpm.json", "--gpuperf-report", str(report), "-k", "claim or step")
     assert result.returncode == 0, result.stdout
-    found = runs.load(report).expectations
+    found = run_files.load(report).expectations
     assert [entry.outcome for entry in found] == [Outcome.HOLDS] * 3
     assert all(entry.verified for entry in found)
     assert "expected of cycles: tf32 / baseline below 0.35: 0.1771 (" in result.stdout
@@ -91,10 +94,10 @@ def test_a_replay_of_the_recorded_run_judges_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tf32_takes_fewer_cycles", "tf32_takes_fewer_instructions"])
 def test_tf32_that_was_switched_off_breaks_its_claims(name: str) -> None:
     (claim,) = (claim for claim in CLAIMS if claim.name == name)
-    over = runs.load(RUNS / "h200-tf32-broken.json.xz").measurements
+    over = run_files.load(RUNS / "h200-tf32-broken.json.xz").measurements
     (baseline,) = (
         measurement
-        for measurement in runs.load(RUNS / "h200-meddpm.json").measurements
+        for measurement in run_files.load(RUNS / "h200-meddpm.json").measurements
         if measurement.configuration == "baseline"
     )
     # One process of the baseline was recorded beside it; three alike are enough to say so.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import seeds
 from benchmarks.losses import CAUSES, Loss, instructions
-from pytest_gpuperf.kernels import FAMILIES
+from pytest_gpuperf.catalogue.kernel_families import FAMILIES
 from suites.meddpm.model import layers
 from suites.meddpm.optimizations import OPTIMIZATIONS
 from suites.meddpm.step import TrainingStep
+from tests import ROOT
 from tests.meddpm import small
 from tests.meddpm.test_optimizations import effective, global_state
 from tests.meddpm.test_step import operators
@@ -26,7 +26,7 @@ from tests.plugin.projects import Project
 # torch 2.9 and 2.10 say so whenever the older settings are read.
 pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings")
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = ROOT
 LOSSES = (*CAUSES, instructions(1e-9))
 NAMED = {loss.name: loss for loss in LOSSES}
 ATTENTIONS = 4

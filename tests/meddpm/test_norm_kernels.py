@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from suites.meddpm.norm import fused
+from tests import ROOT
 
 if fused.missing():
     pytest.skip(f"fused norm: {fused.missing()}", allow_module_level=True)
 
-ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import json

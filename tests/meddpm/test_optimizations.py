@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from torch import nn
 
 from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 from suites.precision import float32_precision
+from tests import ROOT
 
 HAS_FP32_PRECISION = hasattr(torch.backends.cuda.matmul, "fp32_precision")
 """torch 2.9 and later."""
@@ -208,7 +208,7 @@ class TestPrecision:
             "        pass\n"
             "    assert settings() == before, (precision, before, settings())\n"
         )
-        root = Path(__file__).parents[2]
+        root = ROOT
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
         )

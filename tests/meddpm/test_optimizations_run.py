@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf import baselines, cli, runs
-from pytest_gpuperf.baseline_file import BaselineFile
-from pytest_gpuperf.model import Run
+from pytest_gpuperf import __main__
+from pytest_gpuperf.model.entry import BaselineFile
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import baseline_files, run_files
 from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, sampled_by
 from suites.meddpm.tolerances import of_sampling, of_training
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDED = runs.load(ROOT / "docs" / "runs" / "h200-optimizations.json.xz")
+RECORDED = run_files.load(ROOT / "docs" / "runs" / "h200-optimizations.json.xz")
 TRAINING = "suites/meddpm/test_training.py"
 SAMPLING = "suites/meddpm/test_sampling.py"
 TESTS = [
@@ -41,7 +42,7 @@ def of(run: Run, *, newest: bool) -> Run:
 
 @pytest.fixture(scope="module")
 def accepted() -> BaselineFile:
-    file = baselines.load(ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml")
+    file = baseline_files.load(ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml")
     assert file is not None
     return file
 
@@ -69,11 +70,11 @@ def test_where_the_time_of_kernels_is_held_the_baseline_has_it(
 
 def test_a_process_that_did_not_make_the_baselines_passes(tmp_path: Path) -> None:
     others, measured = tmp_path / "others.json.xz", tmp_path / "measured.json.xz"
-    runs.save(of(RECORDED, newest=False), others)
-    runs.save(of(RECORDED, newest=True), measured)
+    run_files.save(of(RECORDED, newest=False), others)
+    run_files.save(of(RECORDED, newest=True), measured)
     shutil.copytree(ROOT / "baselines", tmp_path, dirs_exist_ok=True)  # with its tolerances
     accept = ["--baselines", str(tmp_path), "--reason", "a test", "--force", "--yes"]
-    assert cli.main(["update-baseline", str(others), *accept]) == 0
+    assert __main__.main(["update-baseline", str(others), *accept]) == 0
     command = [sys.executable, "-m", "pytest", "--gpu-arch", "sm90", "-q", "-p", "no:cacheprovider"]
     command += [TRAINING, SAMPLING, "--gpuperf-replay", str(measured)]
     command += ["--gpuperf-baselines", str(tmp_path)]

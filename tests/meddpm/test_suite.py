@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf import runs
+from pytest_gpuperf.storage import run_files
 from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import ALONE, CHAIN, OPTIMIZATIONS, PAPER
+from tests import ROOT
 from tests.plugin import scripted
 from tests.plugin.projects import Project, refused
 
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = ROOT
 SMALL = ("suites/meddpm/test_training.py", "--meddpm-data=synthetic", "--meddpm-size=16")
 TRAINED = len(OPTIMIZATIONS) + len(CLAIMS)
 """Tests of the training step and of claims about it."""
@@ -235,4 +236,4 @@ def test_bad_input_is_a_usage_error_that_names_the_file(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(errors=1, deselected=len(OPTIMIZATIONS) - 1 + len(CLAIMS))
     result.stdout.fnmatch_lines([f"gpuperf: *{says}*", f"refused: *{says}*"])
-    assert not (checkout.root / runs.FOLDER).exists()
+    assert not (checkout.root / run_files.FOLDER).exists()

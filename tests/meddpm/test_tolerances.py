@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.traits import checked
+from pytest_gpuperf.plugin.markers import checked
 from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 from suites.meddpm.tolerances import of_sampling, of_training
 

@@ -17,15 +17,21 @@ import scipy.stats
 import torch
 import yaml
 
-from pytest_gpuperf import acceptance, cli, fingerprint, fixture, ledger, recording, runs, target
-from pytest_gpuperf.collect import cpu, dispatch
-from pytest_gpuperf.model import Run
-from pytest_gpuperf.report import acceptance as shown
+from pytest_gpuperf import __main__
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.commands import record
+from pytest_gpuperf.commands import update_baseline as shown
+from pytest_gpuperf.measure import target
+from pytest_gpuperf.measure.cpu import cpu_collector, dispatch
+from pytest_gpuperf.measure.device import fingerprint
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.plugin import fixture, session
+from pytest_gpuperf.storage.run_files import FOLDER, load
 from tests.plugin import scripted
 
 LOADED = (
     *(filelock, np, pydantic, scipy.stats, torch, yaml),
-    *(acceptance, cpu, dispatch, fingerprint, fixture, ledger, recording, shown, target),
+    *(acceptance, cpu_collector, dispatch, fingerprint, fixture, session, record, shown, target),
 )
 """Loaded before the first project runs in this process: pytester forgets the modules that are
 imported under it, and most of these cannot be imported twice."""
@@ -115,18 +121,18 @@ class Project:
         """Accepts runs as the baseline."""
         # One process is enough for a scripted device, which has no noise.
         reason = ("--reason", "accepted in a test", "--yes", "--force")
-        return cli.main(["update-baseline", *names, *reason])
+        return __main__.main(["update-baseline", *names, *reason])
 
     def run_files(self) -> list[Path]:
         """The runs that were saved in their default place."""
-        return sorted((self.root / runs.FOLDER).glob("*.json"))
+        return sorted((self.root / FOLDER).glob("*.json"))
 
     def saved(self, name: str | None = None) -> Run:
         """A run that was saved: the one of this name, or the only one in the default place."""
         if name is None:
             (file,) = self.run_files()
-            return runs.load(file)
-        return runs.load(self.root / name)
+            return load(file)
+        return load(self.root / name)
 
     def baseline_text(self, suite: str = "test_steps") -> str:
         """The baseline file of the scripted A100, as it is written."""

@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf import arch
-from pytest_gpuperf.collect.base import Collected, PhaseNames, Plan, Work
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.model import (
+from pytest_gpuperf.measure.collector import Collected, PhaseNames, Plan, Work
+from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
     KernelTable,
     Launch,
-    Metric,
     Sample,
     Timeline,
     TimelinePhase,
     Unsupported,
 )
+from pytest_gpuperf.model.metric import Metric
 
 A100: dict[str, Any] = {
     "name": "NVIDIA A100-SXM4-80GB",
@@ -82,7 +82,7 @@ class ScriptedCollector:
 
     def device(self) -> Device:
         name: str = self._script["name"]
-        return Device(self._script["arch"], name, arch.slug(name), "scripted")
+        return Device(self._script["arch"], name, architectures.slug(name), "scripted")
 
     def software(self) -> dict[str, str]:
         return {"driver": "580.65"}

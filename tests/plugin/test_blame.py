@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.judge.blamed import Blame, Kind
-from pytest_gpuperf.model import Outcome, Verdict
-from pytest_gpuperf.report.blame import MOST
+from pytest_gpuperf.model.result import Attribution, ChangeKind, Outcome, Verdict
+from pytest_gpuperf.report.text.kernel_lines import MOST
 from tests.plugin.projects import BASELINE, STEP, Project
 
 CONV = [
@@ -50,7 +49,7 @@ def replayed(
     return project.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", *arguments)
 
 
-def blames(project: Project, name: str | None = "report.json") -> list[Blame]:
+def blames(project: Project, name: str | None = "report.json") -> list[Attribution]:
     """Those of a run or report."""
     return [named.blame for named in project.saved(name).blames]
 
@@ -82,7 +81,7 @@ def test_a_regression_names_its_kernels(a100: Project) -> None:
         'If the change is intended: gpuperf update-baseline --reason "..."',
     ]
     (found,) = blames(a100, None)
-    assert [entry.kind for entry in found.entries if entry.significant] == [Kind.SLOWER]
+    assert [entry.kind for entry in found.entries if entry.significant] == [ChangeKind.SLOWER]
     assert not any(v.outcome is Outcome.KERNELS_CHANGED for v in verdicts(a100, None))
 
 
@@ -112,7 +111,7 @@ def test_no_more_than_twelve_lines_are_said_of_them(a100: Project) -> None:
     assert len(said[start:-1]) == MOST
     assert " smaller: +" in said[-2]
     # The run has them all.
-    assert sum(entry.kind is Kind.ADDED for entry in blames(a100)[0].entries) == 18
+    assert sum(entry.kind is ChangeKind.ADDED for entry in blames(a100)[0].entries) == 18
 
 
 def test_what_did_not_regress_is_compared_when_its_kernels_are_there(a100: Project) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pytest_gpuperf import arch, runs
-from pytest_gpuperf.model import Device, Expectation, Outcome
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.storage import run_files
 from tests.examples import measurement, run
 from tests.plugin.projects import Project, refused
 from tests.plugin.scripted import A100
 
-A100_DEVICE = Device("sm80", A100["name"], arch.slug(A100["name"]), "scripted")
+A100_DEVICE = Device("sm80", A100["name"], architectures.slug(A100["name"]), "scripted")
 ONE = ("--gpuperf-missing=warn", "--gpuperf-processes=1")
 """Without baselines, and without fresh processes: a scripted device repeats its numbers."""
 REPLAY = ("--gpuperf-missing=warn", "--gpuperf-replay=run.json")
@@ -69,7 +71,7 @@ def recorded(project: Project, tests: Mapping[str, Sequence[float]], *, metric: 
         for test, values in tests.items()
         for number, value in enumerate(values)
     ]
-    runs.save(run(found), project.root / "run.json")
+    run_files.save(run(found), project.root / "run.json")
 
 
 def two(project: Project, over: Sequence[float], under: Sequence[float]) -> None:
@@ -80,7 +82,7 @@ def two(project: Project, over: Sequence[float], under: Sequence[float]) -> None
 def expected(project: Project, *arguments: str) -> list[Expectation]:
     """What the JSON report says of the expectations, after a run with these arguments."""
     project.run(*arguments, "--gpuperf-report=report.json")
-    return list(runs.load(project.root / "report.json").expectations)
+    return list(run_files.load(project.root / "report.json").expectations)
 
 
 def test_a_ratio_that_holds(a100: Project) -> None:
@@ -247,7 +249,7 @@ def test_expectations_travel_from_xdist_workers(project: Project) -> None:
     result = project.run_apart(*REPLAY, "-n2", "--dist=loadfile", "--gpuperf-report=report.json")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["expected of cycles: tf32 / baseline below 0.2: *, broken"])
-    (found,) = runs.load(project.root / "report.json").expectations
+    (found,) = run_files.load(project.root / "report.json").expectations
     assert found.outcome is Outcome.BROKEN
 
 
@@ -305,7 +307,7 @@ def test_what_nobody_has_seen_says_so_everywhere(
     project.tests(claimed(f'"cycles", "tf32", "baseline", {bound}, verified={verified}'))
     reports = ("--gpuperf-report=report.md", "--gpuperf-report=report.json")
     result = project.run(*REPLAY, *reports)
-    (found,) = runs.load(project.root / "report.json").expectations
+    (found,) = run_files.load(project.root / "report.json").expectations
     assert found.verified is not labelled
     label = "(not yet verified on sm80)"
     failed = result.ret != 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model import KernelTable
+from pytest_gpuperf.model.measurement import KernelTable
 from tests.plugin.projects import STEP, Project
 
 SLOW = {"": {"cycles": 2}}

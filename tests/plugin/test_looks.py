@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.looks import LOOKS
-from pytest_gpuperf.options import PROCESSES
+from pytest_gpuperf.judge.stopping import LOOKS
+from pytest_gpuperf.plugin.options import PROCESSES
 from tests.plugin.projects import STEP, Project
 
 SLOW: dict[str, float] = {"cycles": 1.02}

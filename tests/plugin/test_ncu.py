@@ -8,18 +8,18 @@ import sys
 
 import pytest
 
-from pytest_gpuperf import runs
-from pytest_gpuperf.model import PAPER_WINDOW, STEP
-from tests.collect import stand_in_ncu
-from tests.collect.ncu_pages import KERNEL, LONGER, RANGE, page
+from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP
+from pytest_gpuperf.storage import run_files
+from tests.measure import stand_in_ncu
+from tests.measure.ncu_pages import KERNEL, LONGER, RANGE, page
 from tests.plugin.projects import Project
 
 CONFTEST = """
 from pathlib import Path
 
-from pytest_gpuperf import arch
-from pytest_gpuperf.collect import marks, ncu
-from pytest_gpuperf.model import Device
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.measure.ncu import profiled_step as marks, ncu_collector as ncu
+from pytest_gpuperf.model.measurement import Device
 
 H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "scripted")
 LOG = Path(__file__).parent / "log"
@@ -53,17 +53,18 @@ class Marks:
         note("leave " + phase)
 
 
-arch.detect_device = lambda: H200
+nvml.detect_device = lambda: H200
 ncu.CudaTimer = Timer
 marks.CudaMarks = Marks
 """
 """An H200 as far as the plugin sees, which times and marks without CUDA."""
 
 COUNTING = """
-from pytest_gpuperf.collect.base import Collected
-from pytest_gpuperf.collect.cupti import collector, window
+from pytest_gpuperf.measure.collector import Collected
+from pytest_gpuperf.measure.cupti import cupti_collector as collector
+from pytest_gpuperf.measure.cupti import window_counter as window
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.model import PAPER_WINDOW, Sample, Window
+from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
 
 
 def nothing():
@@ -129,7 +130,7 @@ def test_counters_come_from_a_child_of_ncu_that_runs_this_test_alone(ncu: Projec
     gives(ncu, page(RANGE))
     result = ncu.run_apart(*FLAGS, "--gpuperf-run=run.json")
     result.assert_outcomes(passed=2)
-    (measured,) = runs.load(ncu.root / "run.json").measurements
+    (measured,) = run_files.load(ncu.root / "run.json").measurements
     found = {sample.metric: sample.values for sample in measured.samples}
     assert (found["cycles"], found["step_time"]) == ((50_000.0,), (5.0,) * 3)
     settings = measured.fingerprint.settings
@@ -155,7 +156,7 @@ def test_the_papers_window_stands_beside_the_step(ncu: Project) -> None:
     )
     result.stdout.fnmatch_lines([f"  {said}"])
     assert said in (ncu.root / "report.md").read_text(encoding="utf-8")
-    (measured,) = runs.load(ncu.root / "run.json").measurements
+    (measured,) = run_files.load(ncu.root / "run.json").measurements
     assert measured.window is not None
     assert {sample.phase for sample in measured.window.samples} == {PAPER_WINDOW}
     assert {sample.phase for sample in measured.samples} == {STEP}
@@ -172,7 +173,7 @@ def test_the_papers_window_stands_beside_the_step(ncu: Project) -> None:
 def test_a_window_that_fails_is_a_note(ncu: Project) -> None:
     gives(ncu, page(RANGE))
     (ncu.root / "conftest.py").write_text(
-        CONFTEST + "\nfrom pytest_gpuperf.collect.ncu import NcuCollector\n"
+        CONFTEST + "\nfrom pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector\n"
         "def broken(self, work):\n"
         "    from pytest_gpuperf.errors import MeasurementError\n"
         "    raise MeasurementError('the cat sat on the GPU')\n"
@@ -226,7 +227,7 @@ def test_a_process_counts_its_own_window_from_before_the_fixtures(ncu: Project) 
         *("--gpuperf-protocol=paper-window", "--gpuperf-no-judge", "--gpuperf-run=run.json")
     )
     result.assert_outcomes(passed=1)
-    (measured,) = runs.load(ncu.root / "run.json").measurements
+    (measured,) = run_files.load(ncu.root / "run.json").measurements
     assert measured.window is not None
     assert measured.window.samples[0].values == (7.0,)
     # The session's own process first, then the fresh one.

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.options import Settings, read_settings, selection
+from pytest_gpuperf.model.settings import Settings
+from pytest_gpuperf.plugin.options import read_settings, selection
 from tests.plugin.projects import STEP, Project, refused
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Outcome
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.model.result import Outcome
 from tests.plugin.projects import STEP, Project
 
 TWO_COMMANDS = [

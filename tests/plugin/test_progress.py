@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_gpuperf import display
+from pytest_gpuperf.report.text import progress as progress_module
 from tests.plugin.projects import Project
 from tests.screen import Screen
 
@@ -138,7 +138,7 @@ def test_where_others_write_or_nobody_wants_it_there_is_none(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is measured takes long."""
-    monkeypatch.setattr(display, "PATIENCE", 1e-9)
+    monkeypatch.setattr(progress_module, "PATIENCE", 1e-9)
 
 
 @pytest.mark.usefixtures("impatient")

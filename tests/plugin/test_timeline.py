@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model import Timeline
+from pytest_gpuperf.model.measurement import Timeline
 from tests.plugin import scripted
 from tests.plugin.projects import STEP, Project
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import acceptance
-from pytest_gpuperf.acceptance import Proposal, Request
-from pytest_gpuperf.model import Measurement
-from pytest_gpuperf.report import acceptance as shown
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
+from pytest_gpuperf.commands import update_baseline as shown
+from pytest_gpuperf.model.measurement import Measurement
 from tests.examples import H200, OTHER_H200, measurement
 from tests.kernel_steps import table
 
@@ -35,7 +35,7 @@ def proposed(
     folder: Path, measurements: Sequence[Measurement], day: str = "2026-03-01", **options: Any
 ) -> Proposal:
     """The only proposal."""
-    request = Request(folder, "because", f"{day}T00:00:00Z", **options)
+    request = AcceptanceRequest(folder, "because", f"{day}T00:00:00Z", **options)
     (found,) = acceptance.proposals(measurements, request)
     return found
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model import Expectation, Measurement, Outcome, Verdict
-from pytest_gpuperf.report.advice import Session, command_lines, lines
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
+from pytest_gpuperf.report.text.next_command import CommandContext, command_lines, lines
 from tests.examples import TEST, measurement, verdict
 
 SELECTED = "--gpu-arch sm90 suites/meddpm"
-SESSION = Session(SELECTED)
+SESSION = CommandContext(SELECTED)
 Judged = tuple[Sequence[Measurement], Sequence[Verdict]]
 
 
@@ -31,7 +32,7 @@ def unreadable(metric: str, reason: str) -> Judged:
 
 
 def advised(
-    *found: Judged, session: Session = SESSION, expected: Sequence[Expectation] = ()
+    *found: Judged, session: CommandContext = SESSION, expected: Sequence[Expectation] = ()
 ) -> list[str]:
     """What is said, in lines as long as they like."""
     return list(lines(found, expected, session, 300))
@@ -78,7 +79,7 @@ def test_where_a_missing_baseline_passes_a_regression_comes_first() -> None:
 
 
 def test_a_recorded_run_becomes_the_baseline_itself() -> None:
-    session = Session(SELECTED, run="old run.json", replayed=True)
+    session = CommandContext(SELECTED, run="old run.json", replayed=True)
     assert advised(MISSING, session=session) == [
         "to make a baseline of this run:",
         "  gpuperf update-baseline 'old run.json' --reason \"first baseline\"",
@@ -116,15 +117,15 @@ def test_a_limit_is_nothing_to_accept() -> None:
     ("session", "command"),
     [
         (SESSION, 'gpuperf update-baseline --reason "..."'),
-        (Session(run="run.json"), 'gpuperf update-baseline run.json --reason "..."'),
+        (CommandContext(run="run.json"), 'gpuperf update-baseline run.json --reason "..."'),
         (
-            Session(run="a b.json", baselines="perf/accepted"),
+            CommandContext(run="a b.json", baselines="perf/accepted"),
             "gpuperf update-baseline 'a b.json' --baselines perf/accepted --reason \"...\"",
         ),
     ],
 )
 def test_what_is_accepted_is_named_where_it_is_not_the_newest(
-    session: Session, command: str
+    session: CommandContext, command: str
 ) -> None:
     assert session.accept() == command
 
@@ -137,11 +138,11 @@ def test_what_is_accepted_is_named_where_it_is_not_the_newest(
     [
         (replace(SESSION, processes=3), f"pytest --gpuperf-processes 9 {SELECTED}"),
         (replace(SESSION, processes=9), f"pytest {SELECTED}"),
-        (Session(processes=9), "pytest"),
+        (CommandContext(processes=9), "pytest"),
         (replace(SESSION, replayed=True), f"gpuperf record --processes 9 -- {SELECTED}"),
     ],
 )
-def test_what_is_undecided_takes_more_processes(session: Session, command: str) -> None:
+def test_what_is_undecided_takes_more_processes(session: CommandContext, command: str) -> None:
     _, found = advised(UNDECIDED, IMPROVED, session=session)
     assert found.strip() == command
 

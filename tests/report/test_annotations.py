@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.blame import blame
-from pytest_gpuperf.model import Expectation, KernelBlame, Outcome
-from pytest_gpuperf.report import messages
-from pytest_gpuperf.report.annotations import Place, workflow_commands
+from pytest_gpuperf.judge.attribution import attribute
+from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
+from pytest_gpuperf.report.github import Place, workflow_commands
+from pytest_gpuperf.report.text import failure
 from tests.examples import TEST, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.workflow_commands import Command, commands
@@ -132,9 +132,9 @@ def test_what_is_not_known_of_a_place_is_left_out(
 
 def test_the_guilty_kernels_are_named() -> None:
     step = (("conv", 900.0), ("add", 300.0))
-    found = blame(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     (line,) = workflow_commands(
-        run([measurement()], [verdict()], [KernelBlame(TEST, "step", found)]), PLACES
+        run([measurement()], [verdict()], [Attributed(TEST, "step", found)]), PLACES
     )
     (command,) = commands(line)
     assert command.message.splitlines()[1:] == [
@@ -156,6 +156,6 @@ def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
     )
     places = {name: Place(text or "f", 3)}
     (line,) = workflow_commands(run([measured], [missing]), places)
-    title = f"gpuperf: {messages.subject(measured)} has no baseline on NVIDIA H200 (sm90)"
+    title = f"gpuperf: {failure.subject(measured)} has no baseline on NVIDIA H200 (sm90)"
     properties = {"file": text or "f", "line": "3", "title": title}
     assert commands(line) == [Command("warning", properties, f"d{text}")]

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.blame import blame
-from pytest_gpuperf.model import KernelTable
-from pytest_gpuperf.report.blame import MOST, duration, lines, share
+from pytest_gpuperf.judge.attribution import attribute
+from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.report.text.kernel_lines import MOST, duration, lines, share
 from tests.kernel_steps import NAMING, counted, slowed, table, traced
 
 STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
 
 
 def text(measured: KernelTable, baseline: KernelTable, width: int = 80) -> list[str]:
-    return lines(blame(measured, baseline, NAMING), width)
+    return lines(attribute(measured, baseline, NAMING), width)
 
 
 def test_a_replaced_kernel() -> None:
@@ -98,7 +98,7 @@ def test_a_change_of_all_kernels_is_told_apart() -> None:
 
 def test_other_launches_in_some_executions_are_mentioned() -> None:
     odd = table(*STEP, ("silu", 1.0))
-    found = lines(blame([table(*STEP), table(*STEP), odd], table(*STEP), NAMING), 80)
+    found = lines(attribute([table(*STEP), table(*STEP), odd], table(*STEP), NAMING), 80)
     assert found[-1] == "  1 of 4 executions launched other kernels than the rest"
 
 
@@ -127,7 +127,7 @@ def test_at_most_twelve_lines_and_none_too_wide(measured: str, baseline: str, wi
 
 
 def test_fewer_lines_where_fewer_are_wanted() -> None:
-    found = blame(traced("tf32"), traced("baseline"), NAMING)
+    found = attribute(traced("tf32"), traced("baseline"), NAMING)
     assert len(lines(found, 80, most=4)) <= 4
 
 

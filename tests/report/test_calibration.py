@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.calibration import Finding
-from pytest_gpuperf.judge.calibration import Estimate
-from pytest_gpuperf.judge.nights import Nights
-from pytest_gpuperf.model import Calibration, MetricClass, Spread
-from pytest_gpuperf.report import calibration
+from pytest_gpuperf.baselines.calibration import Finding
+from pytest_gpuperf.commands import calibrate
+from pytest_gpuperf.judge.spread import Estimate
+from pytest_gpuperf.judge.trials import Trials
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.metric import MetricClass
 from tests.examples import H200
 
 CYCLE, DETERMINISTIC, RATIO = MetricClass.CYCLE, MetricClass.DETERMINISTIC, MetricClass.RATIO
@@ -23,13 +24,13 @@ ESTIMATES = {
 }
 
 
-QUIET = Nights(76, 0, 0)
+QUIET = Trials(76, 0, 0)
 
 
 def finding(
     estimates: Mapping[MetricClass, Estimate] = ESTIMATES,
     *,
-    nights: Nights = QUIET,
+    nights: Trials = QUIET,
     processes: int = 36,
     allocations: int = 6,
     units: int = 3,
@@ -57,7 +58,7 @@ def finding(
 
 
 def shown(found: Finding, width: int = 100) -> list[str]:
-    return [line.text for line in calibration.lines(found, width)]
+    return [line.text for line in calibrate.lines(found, width)]
 
 
 def test_a_sound_finding() -> None:
@@ -112,27 +113,27 @@ def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
     ],
 )
 def test_shares_are_short_and_never_rounded_to_nothing(number: float | None, text: str) -> None:
-    assert calibration.share(number) == text
+    assert calibrate.share(number) == text
 
 
 @pytest.mark.parametrize(
     ("nights", "text", "tone"),
     [
-        (Nights(76, 0, 0), "0 of 76 nights (at most 3.9 % with 95 % confidence)", "good"),
-        (Nights(1, 0, 0), "0 of 1 night (at most 95.0 % with 95 % confidence)", "good"),
+        (Trials(76, 0, 0), "0 of 76 nights (at most 3.9 % with 95 % confidence)", "good"),
+        (Trials(1, 0, 0), "0 of 1 night (at most 95.0 % with 95 % confidence)", "good"),
         (
-            Nights(76, 0, 2),
+            Trials(76, 0, 2),
             "0 of 76 nights (at most 3.9 % with 95 % confidence); 2 stayed inconclusive",
             "doubtful",
         ),
-        (Nights(76, 3, 0), "3 of 76 nights (at most 9.9 % with 95 % confidence)", "bad"),
-        (Nights(0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
+        (Trials(76, 3, 0), "3 of 76 nights (at most 9.9 % with 95 % confidence)", "bad"),
+        (Trials(0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
     ],
 )
-def test_false_alarms(nights: Nights, text: str, tone: str) -> None:
+def test_false_alarms(nights: Trials, text: str, tone: str) -> None:
     (line,) = [
         line
-        for line in calibration.lines(finding(nights=nights), 100)
+        for line in calibrate.lines(finding(nights=nights), 100)
         if line.text.startswith("false alarms")
     ]
     assert (line.text, line.tone) == (f"false alarms: {text}", tone)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.compared import Comparison
-from pytest_gpuperf.model import Device, KernelTable, Measurement
-from pytest_gpuperf.report.compare import lines
+from pytest_gpuperf.judge.comparison import Comparison
+from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
+from pytest_gpuperf.report.comparison_report import text_lines
 from tests.comparisons import ALONE, compared
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
 from tests.kernel_steps import counted, table, traced
@@ -27,7 +27,7 @@ def with_kernels(found: Measurement, kernels: KernelTable) -> Measurement:
 
 
 def shown(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[str]:
-    return [line.text for line in lines(comparison, kernels=kernels, width=width)]
+    return [line.text for line in text_lines(comparison, kernels=kernels, width=width)]
 
 
 def text(a: Measurement, b: Measurement, *, kernels: int = 10, width: int = 80) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.report.compare_markdown import markdown
+from pytest_gpuperf.report.comparison_report import markdown
 from tests.comparisons import ALONE, compared
 from tests.examples import measurement, processes
 from tests.kernel_steps import table

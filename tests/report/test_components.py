@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model import STEP, Measurement, Outcome
-from pytest_gpuperf.report import components
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.summary import of_run
+from pytest_gpuperf.report.text import step_tables
+from pytest_gpuperf.report.text.summary import of_run
 from tests.examples import H200, measurement, run, verdict
 
 Rounds = dict[str, list[float]]
@@ -40,7 +41,7 @@ def copies(time: float) -> dict[str, list[float]]:
 
 def shown(*measurements: Measurement, width: int = 80, **verdicts: Any) -> list[str]:
     told = list(verdicts.get("verdicts", ()))
-    return [line.text for line in components.lines(measurements, told, width)]
+    return [line.text for line in step_tables.component_lines(measurements, told, width)]
 
 
 def test_the_longest_is_the_first_and_what_is_outside_the_last() -> None:
@@ -69,7 +70,7 @@ def test_where_all_is_in_components_nothing_is_outside() -> None:
 
 
 def test_of_streams_that_overlap_the_components_may_be_longer_than_the_step() -> None:
-    found = components.components([measured(kernel_time=[6e6])])
+    found = step_tables.component_table([measured(kernel_time=[6e6])])
     assert found is not None
     assert [entry.time for entry in found.entries] == [5e6, 2e6, 0.0, 0.0]
 
@@ -101,7 +102,7 @@ def test_a_name_that_cannot_be_printed_stands_in_its_line() -> None:
 
 def test_processes_count_once_each() -> None:
     slow: dict[str, Rounds] = {**PARTS, "conv2d": {"kernel_time": [50e6], "launches": [40]}}
-    found = components.components([measured(), measured(), measured(slow)])
+    found = step_tables.component_table([measured(), measured(), measured(slow)])
     assert found is not None
     assert found.entries[0].time == 5e6
 

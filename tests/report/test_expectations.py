@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.model import Expectation, Outcome
-from pytest_gpuperf.report import expectations, messages
-from pytest_gpuperf.report.advice import Session
-from pytest_gpuperf.report.line import Line
+from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.summary import of_run, summary
+from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.summary import of_run, summary
+from pytest_gpuperf.report.text.table import Line
 from tests.examples import H200, TEST, measurement, run, verdict
 
 RATIO = Expectation(
@@ -95,12 +95,12 @@ UNVERIFIED = replace(RATIO, verified=False, detail="not yet verified on sm80")
     ],
 )
 def test_an_expectation_on_one_line(expectation: Expectation, text: str) -> None:
-    assert expectations.line(expectation) == text
+    assert expectation_lines.line(expectation) == text
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_lines_fit_and_lose_nothing(width: int) -> None:
-    lines = list(expectations.lines([UNVERIFIED, LIMIT], width))
+    lines = list(expectation_lines.lines([UNVERIFIED, LIMIT], width))
     assert all(len(line.text) <= width for line in lines)
     joined = " ".join(line.text for line in lines)
     assert "(not yet verified on sm80)" in joined
@@ -116,27 +116,27 @@ def test_lines_fit_and_lose_nothing(width: int) -> None:
     ],
 )
 def test_the_tone_of_each_outcome(outcome: Outcome, tone: str) -> None:
-    (line,) = expectations.lines([replace(RATIO, outcome=outcome)], 200)
+    (line,) = expectation_lines.lines([replace(RATIO, outcome=outcome)], 200)
     assert line.tone == tone
 
 
 def test_the_summary_has_them_after_the_tables() -> None:
     judged = [([measurement()], [verdict(outcome=Outcome.UNCHANGED)])]
-    lines = summary(judged, 100, Session("suites/meddpm"), "run.json", [RATIO, LIMIT])
+    lines = summary(judged, 100, CommandContext("suites/meddpm"), "run.json", [RATIO, LIMIT])
     texts = [line.text for line in lines]
     # What failed comes first.
-    assert texts[0] == expectations.line(LIMIT)[: len(texts[0])]
-    assert texts.index(expectations.line(RATIO)) > max(
+    assert texts[0] == expectation_lines.line(LIMIT)[: len(texts[0])]
+    assert texts.index(expectation_lines.line(RATIO)) > max(
         number for number, text in enumerate(texts) if "unchanged" in text
     )
-    assert texts.index(expectations.line(RATIO)) < texts.index("run saved: run.json")
-    first = expectations.line(LIMIT)[:60]
+    assert texts.index(expectation_lines.line(RATIO)) < texts.index("run saved: run.json")
+    first = expectation_lines.line(LIMIT)[:60]
     assert [line.tone for line in lines if line.text.startswith(first)] == ["bad"]
 
 
 def test_a_saved_run_shows_them_too() -> None:
     saved = replace(run([measurement()]), expectations=(RATIO,))
-    assert Line(expectations.line(RATIO)) in of_run(saved, 100)
+    assert Line(expectation_lines.line(RATIO)) in of_run(saved, 100)
 
 
 def test_markdown_has_a_table_of_them() -> None:
@@ -154,7 +154,7 @@ def test_markdown_has_a_table_of_them() -> None:
 
 def test_a_broken_ratio_as_a_failure() -> None:
     broken = replace(UNVERIFIED, below=0.1, outcome=Outcome.BROKEN, reason="beyond")
-    assert expectations.failure(broken, H200).splitlines() == [
+    assert expectation_lines.failure(broken, H200).splitlines() == [
         "gpuperf: cycles of tf32 / baseline is not as expected on NVIDIA H200 (sm90)",
         "  expected of cycles: tf32 / baseline below 0.1: 0.1772 (0.1765 to 0.1779), broken "
         "(not yet verified on sm80)",
@@ -171,7 +171,7 @@ def test_a_broken_ratio_as_a_failure() -> None:
 )
 def test_an_undecided_ratio_says_what_to_do(reason: str, says: str) -> None:
     undecided = replace(RATIO, outcome=Outcome.INCONCLUSIVE, reason=reason, processes=1)
-    text = expectations.failure(undecided, H200)
+    text = expectation_lines.failure(undecided, H200)
     assert "is inconclusive on NVIDIA H200 (sm90)" in text
     assert "99.5 % interval, 1 process\n" in text
     assert says in text
@@ -179,24 +179,26 @@ def test_an_undecided_ratio_says_what_to_do(reason: str, says: str) -> None:
 
 
 def test_a_broken_limit_alone_fails_a_test() -> None:
-    text = messages.failure(measurement(), [], [], Session("suites/meddpm"), (), [LIMIT])
+    text = failure.failure(measurement(), [], [], CommandContext("suites/meddpm"), (), [LIMIT])
     assert text.splitlines() == [
         "gpuperf: test_training_step[tf32] is beyond a limit on NVIDIA H200 (sm90)",
         "configuration: tf32",
-        f"  {expectations.line(LIMIT)}",
+        f"  {expectation_lines.line(LIMIT)}",
         "  99.5 % interval, 3 processes",
     ]
 
 
 def test_a_broken_limit_beside_a_regression() -> None:
     worse = verdict()
-    text = messages.failure(measurement(), [worse], [worse], Session("suites/meddpm"), (), [LIMIT])
+    text = failure.failure(
+        measurement(), [worse], [worse], CommandContext("suites/meddpm"), (), [LIMIT]
+    )
     assert text.startswith("gpuperf: test_training_step[tf32] regressed on")
-    assert expectations.line(LIMIT) in text
+    assert expectation_lines.line(LIMIT) in text
 
 
 def test_an_undecided_limit_says_what_to_do() -> None:
     undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE, reason="unsure")
-    text = messages.failure(measurement(), [], [], Session("suites/meddpm"), (), [undecided])
+    text = failure.failure(measurement(), [], [], CommandContext("suites/meddpm"), (), [undecided])
     assert "is inconclusive on" in text
     assert "--gpuperf-inconclusive warn" in text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.report.line import shortened
+from pytest_gpuperf.report.text.table import shortened
 
 
 @pytest.mark.parametrize(

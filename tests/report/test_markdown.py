@@ -13,8 +13,9 @@ from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.blame import blame
-from pytest_gpuperf.model import Device, Expectation, KernelBlame, Outcome
+from pytest_gpuperf.judge.attribution import attribute
+from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
 from pytest_gpuperf.report.markdown import markdown
 from tests.examples import H200, TEST, kernels_changed, measurement, processes, run, verdict
 from tests.kernel_steps import NAMING, table
@@ -195,12 +196,12 @@ def test_phases_are_left_out() -> None:
 
 def test_kernels_have_a_section_under_their_test() -> None:
     step = (("conv", 900.0), ("add", 300.0))
-    found = blame(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     text = markdown(
         run(
             [measurement(), measurement(name="sampling")],
             [kernels_changed(), verdict(), verdict(name="sampling")],
-            [KernelBlame(TEST, "step", found)],
+            [Attributed(TEST, "step", found)],
         )
     )
     first, second = text.split("### ")[1:]
@@ -223,9 +224,9 @@ def test_kernels_have_a_section_under_their_test() -> None:
 
 @given(st.text(max_size=80) | st.sampled_from(["```", "~~~\n# x", "a\n```\n# heading"]))
 def test_no_kernel_ends_its_section(name: str) -> None:
-    found = blame(table(("conv", 900.0), ("silu", 600.0)), table(("conv", 900.0)), NAMING)
+    found = attribute(table(("conv", 900.0), ("silu", 600.0)), table(("conv", 900.0)), NAMING)
     entries = tuple(replace(e, short=name, formerly=name) for e in found.entries)
-    hostile_blame = KernelBlame(TEST, "step", replace(found, entries=entries))
+    hostile_blame = Attributed(TEST, "step", replace(found, entries=entries))
     lines = markdown(run([measurement()], [verdict()], [hostile_blame])).split("\n")
     assert [line for line in lines if "`" in line][2:] == ["```", "```"]
     assert lines[-3:] == ["```", "", ""]

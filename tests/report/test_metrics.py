@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf import arch
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.metrics.listing import Listing, Passes
-from pytest_gpuperf.model import Unsupported
-from pytest_gpuperf.report.metrics import lines, names
+from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.commands.metrics import Listing, Passes, lines, names
+from pytest_gpuperf.model.measurement import Unsupported
 
 METRICS = catalogue().metrics
-GPUS = tuple(name for name in arch.ARCHITECTURES if name != arch.CPU)
+GPUS = tuple(name for name in ARCHITECTURES if name != CPU)
 COUNTS = {name: dict.fromkeys(catalogue().counter_sets, 10) for name in GPUS}
 EVERYTHING = Listing(
     GPUS,

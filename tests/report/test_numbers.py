@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model import Outcome
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.model.result import Outcome
 from tests.examples import verdict
 
 
@@ -47,7 +47,7 @@ from tests.examples import verdict
 def test_a_value_has_five_digits_and_the_prefix_of_its_unit(
     number: float | None, unit: str, text: str
 ) -> None:
-    assert numbers.value(number, unit) == text
+    assert units.value(number, unit) == text
 
 
 @given(
@@ -55,7 +55,7 @@ def test_a_value_has_five_digits_and_the_prefix_of_its_unit(
     st.sampled_from(["cycles", "FLOP", "bytes", "ns", "ms", "%", "instructions/cycle"]),
 )
 def test_every_value_is_one_short_word_and_its_unit(number: float, unit: str) -> None:
-    text = numbers.value(number, unit)
+    text = units.value(number, unit)
     limit = 26 if unit == "%" else 18
     assert len(text) <= limit
     assert re.fullmatch(r"-?[\d.]+(e[+-]\d+)?( [a-zA-Z%]+)?", text)
@@ -66,7 +66,7 @@ PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 @given(st.floats(1, 1e15))
 def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
-    digits, _, prefix = numbers.value(number, "cycles").partition(" ")
+    digits, _, prefix = units.value(number, "cycles").partition(" ")
     assert float(digits) * PREFIXES.get(prefix, 1) == pytest.approx(number, rel=5.1e-5)
 
 
@@ -93,7 +93,7 @@ def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
     ],
 )
 def test_a_relative_change(change: float, text: str) -> None:
-    assert numbers.change(verdict(change=change)) == text
+    assert units.change(verdict(change=change)) == text
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_relative_change(change: float, text: str) -> None:
     [(0.0, "+0.00 pt"), (-2.14, "-2.14 pt"), (55.0, "+55.00 pt"), (-1e-9, "+0.00 pt")],
 )
 def test_a_change_of_a_percentage_is_in_points(change: float, text: str) -> None:
-    assert numbers.change(verdict(change=change, points=True)) == text
+    assert units.change(verdict(change=change, points=True)) == text
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_a_change_of_a_percentage_is_in_points(change: float, text: str) -> None
     [(None, 5.0, "-"), (0.0, 5.0, "from 0"), (0.0, 0.0, "-"), (0.0, None, "-")],
 )
 def test_without_a_change(baseline: float | None, measured: float | None, text: str) -> None:
-    assert numbers.change(verdict(baseline=baseline, measured=measured, change=None)) == text
+    assert units.change(verdict(baseline=baseline, measured=measured, change=None)) == text
 
 
 @given(st.floats(-1, 1e9))
 def test_the_sign_of_a_change_is_shown_or_it_is_none_at_all(change: float) -> None:
-    text = numbers.change(verdict(change=change))
+    text = units.change(verdict(change=change))
     if text != "0 %":
         assert text.startswith("-") == (change < 0)
         assert abs(change) > 4e-10
@@ -137,4 +137,4 @@ def test_a_tolerance_is_in_the_unit_of_its_change(
     tolerance: float | None, points: bool, text: str
 ) -> None:
     shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
-    assert numbers.tolerance(shown) == text
+    assert units.tolerance(shown) == text

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from pytest_gpuperf.model import Outcome, Run
-from pytest_gpuperf.report import order, standings, summary
+from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.report import markdown, order
 from pytest_gpuperf.report.html.overview import overview
 from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.report.text import summary
 from tests.examples import measurement, run, verdict
 
 JUDGED = [
@@ -38,7 +39,7 @@ def test_every_outcome_has_its_place() -> None:
 def test_all_reports_have_the_same_order(seed: int) -> None:
     made = shuffled(seed)
     expected = [outcome.value for outcome in JUDGED]
-    assert [s.outcome for s in standings.standings(made)] == expected
+    assert [s.outcome for s in markdown.standings(made)] == expected
     shown = overview(made, subjects(made), "", incomplete=False)
     assert [entry.outcome for entry in shown.judged] == expected
     headings = [line.text for line in summary.of_run(made, 100) if line.tone == "heading"]
@@ -63,4 +64,4 @@ def test_kernels_that_changed_are_no_outcome_of_a_measurement() -> None:
         [measurement()],
         [verdict(outcome=Outcome.UNCHANGED), verdict(outcome=Outcome.KERNELS_CHANGED)],
     )
-    assert [s.outcome for s in standings.standings(made)] == [Outcome.UNCHANGED]
+    assert [s.outcome for s in markdown.standings(made)] == [Outcome.UNCHANGED]

@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf import runs
-from pytest_gpuperf.metrics import catalogue
-from pytest_gpuperf.model import Conditions, Measurement, Outcome, Reading, Verdict
-from pytest_gpuperf.report.advice import Session
-from pytest_gpuperf.report.brevity import MANY as MANY_METRICS
-from pytest_gpuperf.report.configurations import configurations
-from pytest_gpuperf.report.line import Line
-from pytest_gpuperf.report.summary import of_run, summary
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
+from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.step_tables import MANY_METRICS, configurations
+from pytest_gpuperf.report.text.summary import of_run, summary
+from pytest_gpuperf.report.text.table import Line
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
 from tests.examples import A100, TEST, kernels_changed, measurement, verdict
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
-SESSION = Session(COMMAND)
+SESSION = CommandContext(COMMAND)
 Judged = tuple[Sequence[Measurement], Sequence[Verdict]]
 
 REGRESSED: Judged = ([measurement()], [verdict()])
@@ -124,7 +125,7 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
 )
 def test_a_verdict_has_its_tone_in_both_layouts(width: int, outcome: Outcome, tone: str) -> None:
     rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
-    lines = summary([([measurement()], rows)], width, Session(), "")
+    lines = summary([([measurement()], rows)], width, CommandContext(), "")
     start = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("cycles"))
     end = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("instructions"))
     assert {line.tone for line in lines[start:end]} == {tone}
@@ -455,7 +456,7 @@ def test_of_many_metrics_configurations_show_those_that_decide(verbose: bool) ->
 
 # Widths
 
-_FOLDER = Path(__file__).resolve().parents[2] / "docs" / "runs"
+_FOLDER = ROOT / "docs" / "runs"
 RUNS = sorted([*_FOLDER.glob("h200-*"), *_FOLDER.glob("cpu-*")])
 names = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=250),
@@ -466,7 +467,7 @@ names = st.one_of(
 @given(st.integers(20, 200), st.lists(st.sampled_from(ALL), max_size=4), names, names)
 def test_no_line_is_too_wide(width: int, judged: list[Judged], name: str, command: str) -> None:
     named = ([measurement(test=name, name=name, configuration=name)], [verdict(detail=name)])
-    lines = summary([*judged, named], width, Session(command), name)
+    lines = summary([*judged, named], width, CommandContext(command), name)
     assert all(len(line.text) <= width for line in lines)
     assert all("\n" not in line.text for line in lines)
 
@@ -481,7 +482,7 @@ def test_every_number_of_a_failure_is_there_at_any_width(width: int) -> None:
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.name)
 def test_no_committed_run_is_too_wide(file: Path) -> None:
     """Also with names that are as long as some are, and with many tests."""
-    run = runs.load(file)
+    run = run_files.load(file)
     for width in (40, 50, 57, 80, 81, 100, 132, 200):
         assert all(len(line.text) <= width for line in of_run(run, width))
     longer = {m.test: m.test.replace("[", f"[{'a-long-name-' * 20}") for m in run.measurements}
@@ -492,7 +493,9 @@ def test_no_committed_run_is_too_wide(file: Path) -> None:
         )
         for measurement in run.measurements
     ]
-    session = Session(" ".join(longer.values()), run="/a/folder/" * 20, compared=("a" * 90, "b"))
+    session = CommandContext(
+        " ".join(longer.values()), run="/a/folder/" * 20, compared=("a" * 90, "b")
+    )
     for width in range(40, 201, 20):
         for some in (judged, judged * 6):
             lines = summary(some, width, session, "run.json", run.expectations)

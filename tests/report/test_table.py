@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model import Outcome
-from pytest_gpuperf.report import table
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.report.text import table
 from tests.examples import verdict
 
 VERDICTS = [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pytest_gpuperf.report import numbers
+from pytest_gpuperf.catalogue import units
 
 RATIO = "ratio"
 """The unit of a value that is relative to another: "x0.18"."""
@@ -28,8 +31,8 @@ class Quantity:
         if self.unit == RATIO:
             return f"x{self.value:.3g}"
         if self.unit == "ns" and 0 < abs(self.value) < _MICROSECONDS:
-            return f"{numbers.value(self.value / 1e3, '')} us"
-        return numbers.value(self.value, self.unit)
+            return f"{units.value(self.value / 1e3, '')} us"
+        return units.value(self.value, self.unit)
 
 
 Cell = str | Quantity | None
@@ -100,7 +103,7 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FigureTable:
     """Rows to read, each a summary of many."""
 
     columns: tuple[str, ...]
@@ -126,7 +129,7 @@ class Figure:
     """What has to be known to read it: what was left out, what was not comparable."""
     missing: str = ""
     """Which metrics the run lacks for it, and what collects them; "" where nothing is missing."""
-    summary: Table | None = None
+    summary: FigureTable | None = None
     """The table to show, where there are more rows than anybody reads."""
 
     def __post_init__(self) -> None:
@@ -153,8 +156,81 @@ def ratio(value: float | None, base: float | None) -> Quantity | None:
     return quantity(value / base, RATIO)
 
 
-def text(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """A cell as people read it; "-" for nothing."""
     if cell is None:
         return "-"
     return cell if isinstance(cell, str) else cell.text
+
+
+# A figure's rows as CSV, for a spreadsheet or a script.
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+
+
+def csv_text(figure: Figure) -> str:
+    """The rows of a figure: numbers in full, their unit in the heading or, where a column has
+    several, in a column of its own.
+
+    Text that a spreadsheet would run as a formula is quoted.
+    """
+    units = [_units(figure, column) for column in range(len(figure.columns))]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    heading: list[str] = []
+    for title, found in zip(figure.columns, units, strict=True):
+        heading.append(f"{title} [{found[0]}]" if len(found) == 1 and found[0] else title)
+        heading += ["unit"] if len(found) > 1 else []
+    writer.writerow(heading)
+    for row in figure.rows:
+        cells: list[str] = []
+        for cell, found in zip(row, units, strict=True):
+            cells.append(_plain(cell))
+            cells += [cell.unit if isinstance(cell, Quantity) else ""] if len(found) > 1 else []
+        writer.writerow(cells)
+    return out.getvalue()
+
+
+def _units(figure: Figure, column: int) -> list[str]:
+    cells = (row[column] for row in figure.rows)
+    return list(dict.fromkeys(cell.unit for cell in cells if isinstance(cell, Quantity)))
+
+
+def _plain(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Quantity):
+        return f"{cell.value:.15g}"
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell
+
+
+# Sentences about several configurations, short enough to be read.
+
+_MOST = 3
+"""So many findings are named, and so many configurations of one; the table has the others."""
+
+
+def of_each(found: Sequence[tuple[str, str]], verb: str = "in") -> str:
+    """Findings and the configuration of each, those that are alike together; "" of none.
+
+    "gemm takes 31 % in tf32, bf16 and 2 others; layout takes 40 % in channels_last".
+    """
+    groups: dict[str, list[str]] = {}
+    for what, label in found:
+        groups.setdefault(what, []).append(label)
+    parts = [f"{what} {verb} {_listed(labels)}" for what, labels in groups.items()]
+    more = len(parts) - _MOST
+    return "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence, with a blank behind it; "" of nothing."""
+    return f"{text[0].upper()}{text[1:]}. " if text else ""
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = len(labels) - _MOST
+    if more > 1:
+        return f"{', '.join(labels[:_MOST])} and {more} others"
+    return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))

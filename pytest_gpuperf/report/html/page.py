@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pytest_gpuperf import __version__
-from pytest_gpuperf.model import Run, Scalar
-from pytest_gpuperf.report import table
-from pytest_gpuperf.report.html import chart, figure, missing, overview, spreadsheet
+from pytest_gpuperf.model.measurement import Scalar
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.html import chart, overview
+from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.subject import Subject, subjects
+from pytest_gpuperf.report.html.subject import FigureSubject, subjects
+from pytest_gpuperf.report.text import table
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
@@ -42,7 +45,7 @@ _MOST_VALUES = 6
 class _Shown:
     """A figure as the template wants it."""
 
-    figure: figure.Figure
+    figure: Figure
     columns: tuple[str, ...]
     cells: tuple[tuple[tuple[str, bool], ...], ...]
     """Text, and whether it is a number, row by row."""
@@ -59,7 +62,7 @@ def page(run: Run, file: str = "") -> str:
     """The report of `run` as HTML. `file` is where the run is saved, for the commands to type."""
     found = subjects(run)
     figures = all_figures(found)
-    incomplete = any(missing.collectable(one.missing) for one in figures)
+    incomplete = any(overview.collectable(one.missing) for one in figures)
     drawings = {one.key: chart.drawing(one) for one in figures}
     charts = [drawing for drawing in drawings.values() if drawing is not None]
     style, scripts = _style(), _scripts()
@@ -90,14 +93,14 @@ def in_script(data: object) -> str:
     return found
 
 
-def _shown(one: figure.Figure, *, drawn: bool) -> _Shown:
+def _shown(one: Figure, *, drawn: bool) -> _Shown:
     shown = one.summary or one
-    packed, csv = _data_url(spreadsheet.text(one))
+    packed, csv = _data_url(csv_text(one))
     return _Shown(
         figure=one,
         columns=shown.columns,
         cells=tuple(
-            tuple((figure.text(cell), isinstance(cell, figure.Quantity)) for cell in row)
+            tuple((cell_text(cell), isinstance(cell, Quantity)) for cell in row)
             for row in shown.rows[:_MOST_ROWS]
         ),
         csv=csv,
@@ -117,7 +120,7 @@ def _data_url(csv: str) -> tuple[bool, str]:
     return True, f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
 
 
-def _facts(found: Sequence[Subject]) -> list[tuple[str, str]]:
+def _facts(found: Sequence[FigureSubject]) -> list[tuple[str, str]]:
     """What the numbers depend on, where it is the same of all measurements; else each value."""
     facts: dict[str, dict[str, None]] = {}
     for subject in found:

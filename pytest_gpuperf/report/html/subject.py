@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
-from pytest_gpuperf.derived.mix import InstructionMixes, instruction_mixes
+from pytest_gpuperf.analysis.mix import InstructionMixes, instruction_mixes
+from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.model import STEP, Device, KernelTable, Measurement, Run
-from pytest_gpuperf.report import messages
-from pytest_gpuperf.report.html.launched import bounded, family
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.text import failure
 
 FIRST = "baseline"
 """The configuration that the others are held against, as the paper does."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class FigureSubject:
     """A test's measurement, of all its processes."""
 
     label: str
@@ -99,7 +100,7 @@ class Subject:
         return next(iter([*counted, *tables]), None)
 
 
-def subjects(run: Run) -> list[Subject]:
+def subjects(run: Run) -> list[FigureSubject]:
     """The subjects of a run, the one to hold others against first.
 
     A label is the configuration where each test has another, else the test's name with what tells
@@ -108,18 +109,19 @@ def subjects(run: Run) -> list[Subject]:
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for measurement in run.measurements:
         groups.setdefault((measurement.test, measurement.name), []).append(measurement)
-    found = [Subject("", tuple(group)) for group in groups.values()]
+    found = [FigureSubject("", tuple(group)) for group in groups.values()]
     found.sort(key=lambda subject: subject.configuration != FIRST)
     labels = _unique(
         [[s.configuration, _title(s), f"{s.first.test}, {s.first.name}"] for s in found]
     )
     return [
-        Subject(label, subject.measurements) for label, subject in zip(labels, found, strict=True)
+        FigureSubject(label, subject.measurements)
+        for label, subject in zip(labels, found, strict=True)
     ]
 
 
-def _title(subject: Subject) -> str:
-    return messages.subject(subject.first).removesuffix(",")
+def _title(subject: FigureSubject) -> str:
+    return failure.subject(subject.first).removesuffix(",")
 
 
 def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
@@ -133,3 +135,100 @@ def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
         )
         for entry in choices
     ]
+
+
+# A step's launches added up by kernel and by family: what figures of kernels are made of.
+
+MOST_NAMES = 2000
+"""So many names of a table are told apart, those that took most time: a step has about a hundred,
+and reading names takes time."""
+MOST_LAUNCHES = 30_000
+"""So many launches of a table are in figures, the longest: a step has some thousand."""
+OTHERS = "others"
+"""The name of the rest, whose family is "other"."""
+
+family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
+"""`kernels.family`, each name read once."""
+short_name: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.short_name)
+"""`kernels.short_name`, the same way."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedGroup:
+    """The launches of kernels that read the same."""
+
+    name: str
+    """The short name, or the family when families were added up."""
+    family: str
+    full: str
+    """The whole name, of one of them."""
+    launches: int
+    duration: float
+    """Nanoseconds in all."""
+
+
+def bounded(table: KernelTable) -> KernelTable:
+    """The same with MOST_LAUNCHES launches and MOST_NAMES names at most.
+
+    The shortest launches are left out; of the names that took least time, the last is OTHERS.
+    """
+    launches = table.launches
+    if len(launches) > MOST_LAUNCHES:
+        longest = sorted(range(len(launches)), key=lambda at: -launches[at].duration)
+        launches = tuple(launches[at] for at in sorted(longest[:MOST_LAUNCHES]))
+        table = replace(table, launches=launches)
+    if len(table.names) <= MOST_NAMES:
+        return table
+    _, duration = _sums(table)
+    order = sorted(range(len(table.names)), key=lambda index: -duration[index])
+    kept = order[: MOST_NAMES - 1]
+    places = {index: place for place, index in enumerate(kept)}
+    return replace(
+        table,
+        names=(*(table.names[index] for index in kept), OTHERS),
+        launches=tuple(
+            replace(launch, name=places.get(launch.name, len(kept))) for launch in launches
+        ),
+    )
+
+
+def by_kernel(table: KernelTable) -> list[LaunchedGroup]:
+    """The kernels, copies and fills of a table, those that took most time first.
+
+    Kernels that read the same are one: those of one algorithm in several variants.
+    """
+    launches, duration = _sums(table)
+    return _added(
+        LaunchedGroup(short_name(name), family(name), name, launches[index], duration[index])
+        for index, name in enumerate(table.names)
+    )
+
+
+def by_family(table: KernelTable) -> list[LaunchedGroup]:
+    """The same by family, the one that took most time first."""
+    return _added(replace(one, name=one.family) for one in by_kernel(table))
+
+
+def _sums(table: KernelTable) -> tuple[list[int], list[float]]:
+    """Launches and nanoseconds per name."""
+    launches = [0] * len(table.names)
+    duration = [0.0] * len(table.names)
+    for launch in table.launches:
+        launches[launch.name] += 1
+        duration[launch.name] += launch.duration
+    return launches, duration
+
+
+def _added(found: Iterable[LaunchedGroup]) -> list[LaunchedGroup]:
+    groups: dict[tuple[str, str], list[LaunchedGroup]] = {}
+    for one in found:
+        groups.setdefault((one.name, one.family), []).append(one)
+    sums = [
+        replace(
+            group[0],
+            launches=sum(one.launches for one in group),
+            duration=sum(one.duration for one in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(sums, key=lambda one: -one.duration)

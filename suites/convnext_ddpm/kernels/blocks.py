@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pytest_gpuperf.arch import matches
+from pytest_gpuperf.catalogue.architectures import matches
 from suites.convnext_ddpm.kernels.launches import Launch, Launcher, ceiling, check, named
 from suites.convnext_ddpm.operators import BlockParameters, Epilogue, Operators
 

@@ -7,7 +7,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.arch import CPU, matches
+from pytest_gpuperf.catalogue.architectures import CPU, matches
 from pytest_gpuperf.errors import UsageFailure
 
 SOURCES = Path(__file__).parent / "sources"

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from pytest_gpuperf import arch as architectures
+from pytest_gpuperf.catalogue import architectures
 from suites.meddpm.norm.fused import missing
 from suites.precision import Float32Precision
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pytest_gpuperf import arch as architectures
+from pytest_gpuperf.catalogue import architectures
 from suites.meddpm.model.layers import GroupNorm32, ResidualBlock, SelfAttention
 from suites.meddpm.norm import fused
 from suites.meddpm.parts.base import Part, classes_changed

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
-from pytest_gpuperf import runs
-from pytest_gpuperf.model import Run, Sample, Timeline, TimelinePhase
-from pytest_gpuperf.timeline import MOST_POINTS
+from pytest_gpuperf.model.measurement import Sample, Timeline, TimelinePhase
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage.run_files import MOST_POINTS
+from tests import ROOT
 
-DOCS = Path(__file__).parents[3] / "docs" / "runs"
+DOCS = ROOT / "docs" / "runs"
 COMMITTED = (
     "h200-meddpm.json",
     "h200-paper.json.xz",
@@ -38,7 +39,7 @@ _COMPONENTS = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0
 @cache
 def committed(name: str) -> Run:
     """A run of docs/runs."""
-    return runs.load(DOCS / name)
+    return run_files.load(DOCS / name)
 
 
 @cache

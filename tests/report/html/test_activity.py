@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.arch import portable_device
-from pytest_gpuperf.model import Measurement
+from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.report.html.chart import drawing
-from pytest_gpuperf.report.html.figure import Figure, text
-from pytest_gpuperf.report.html.figures.components import components
-from pytest_gpuperf.report.html.figures.transfers import transfers
+from pytest_gpuperf.report.html.figure import Figure, cell_text
+from pytest_gpuperf.report.html.figures.activity_figures import components, transfers
 from pytest_gpuperf.report.html.subject import subjects
 from tests.examples import measurement, run
 from tests.report.html.pages import full
@@ -32,7 +31,7 @@ def named(name: str, series: dict[str, list[float]]) -> Measurement:
 
 
 def cells(figure: Figure) -> list[list[str]]:
-    return [[text(cell) for cell in row] for row in figure.rows]
+    return [[cell_text(cell) for cell in row] for row in figure.rows]
 
 
 def test_transfers_have_a_chart_for_each_kind_that_occurs() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf.report.html.page import page
-from pytest_gpuperf.timeline import MOST_POINTS
+from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.report.html.pages import COMMITTED, committed, full
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile

@@ -10,13 +10,28 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model import KernelTable, Launch, Run
-from pytest_gpuperf.report.html import chart, missing, spreadsheet
-from pytest_gpuperf.report.html.figure import Figure, Plot, Quantity, Roof, Shape, quantity, ratio
+from pytest_gpuperf.model.measurement import KernelTable, Launch
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.html import chart, overview
+from pytest_gpuperf.report.html.figure import (
+    Figure,
+    Plot,
+    Quantity,
+    Roof,
+    Shape,
+    csv_text,
+    of_each,
+    quantity,
+    ratio,
+)
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.launched import MOST_LAUNCHES, MOST_NAMES, bounded, by_kernel
-from pytest_gpuperf.report.html.subject import subjects
-from pytest_gpuperf.report.html.wording import of_each
+from pytest_gpuperf.report.html.subject import (
+    MOST_LAUNCHES,
+    MOST_NAMES,
+    bounded,
+    by_kernel,
+    subjects,
+)
 from tests.examples import H200, measurement, run
 from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
@@ -108,7 +123,7 @@ def test_what_is_drawn_is_what_the_table_has(found: Run) -> None:
 @pytest.mark.parametrize("found", [*map(committed, COMMITTED), full(4)], ids=[*COMMITTED, "full"])
 def test_the_csv_has_every_number_in_full(found: Run) -> None:
     for figure in figures(found).values():
-        heading, *lines = csv.reader(io.StringIO(spreadsheet.text(figure), newline=""))
+        heading, *lines = csv.reader(io.StringIO(csv_text(figure), newline=""))
         assert len(lines) == len(figure.rows)
         assert all(len(line) == len(heading) for line in lines)
         for line, row in zip(lines, figure.rows, strict=True):
@@ -128,15 +143,15 @@ def test_a_column_of_one_unit_has_it_in_its_heading_and_others_beside_each_value
     figure = Figure(
         "k", "t", "c.", ("what", "value"), (("a", Quantity(2.0, "%")), ("b", Quantity(1e9, "ns")))
     )
-    assert spreadsheet.text(figure) == "what,value,unit\r\na,2,%\r\nb,1000000000,ns\r\n"
+    assert csv_text(figure) == "what,value,unit\r\na,2,%\r\nb,1000000000,ns\r\n"
     one = replace(figure, rows=figure.rows[:1])
-    assert spreadsheet.text(one) == "what,value [%]\r\na,2\r\n"
+    assert csv_text(one) == "what,value [%]\r\na,2\r\n"
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_name_is_a_formula_in_a_spreadsheet(start: str) -> None:
     figure = Figure("k", "t", "c.", ("what",), ((f"{start}cmd|' /C calc'!A0",),))
-    _, (cell,) = csv.reader(io.StringIO(spreadsheet.text(figure), newline=""))
+    _, (cell,) = csv.reader(io.StringIO(csv_text(figure), newline=""))
     assert cell == f"'{start}cmd|' /C calc'!A0"
 
 
@@ -181,7 +196,7 @@ def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
     reason = "no such counter on sm70"
     metrics = ("stall_long_scoreboard",)
     found = subjects(run([measurement(unsupported={"stall_long_scoreboard": reason})]))
-    assert missing.metrics(found, metrics) == (
+    assert overview.missing_metrics(found, metrics) == (
         "Not available here: stall_long_scoreboard (no such counter on sm70)"
     )
 
@@ -189,14 +204,14 @@ def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
 def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() -> None:
     names = ("tensor_ops_tf32", "cycles")
     old = subjects(run([measurement(device=replace(H200, arch="sm70"))]))
-    assert missing.metrics(old, names) == ""
+    assert overview.missing_metrics(old, names) == ""
     reason = {names[0]: "does not exist on sm70"}
     told = subjects(run([measurement(device=replace(H200, arch="sm70"), unsupported=reason)]))
-    assert missing.metrics(told, names) == ""
-    assert missing.metrics(old, names[:1]) == (
+    assert overview.missing_metrics(told, names) == ""
+    assert overview.missing_metrics(old, names[:1]) == (
         "Not available here: sm70 does not have tensor_ops_tf32"
     )
-    assert "tensor_ops_tf32" in missing.metrics(subjects(run([measurement()])), names)
+    assert "tensor_ops_tf32" in overview.missing_metrics(subjects(run([measurement()])), names)
 
 
 def test_the_paper_stands_beside_what_was_measured() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model import Expectation, Outcome, Run
+from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.report.html.overview import Overview, overview
 from pytest_gpuperf.report.html.subject import subjects
 from tests.examples import measurement, run, verdict

@@ -16,20 +16,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.blame import blame
-from pytest_gpuperf.model import (
+from pytest_gpuperf.judge.attribution import attribute
+from pytest_gpuperf.measure.trace.timelines import absent
+from pytest_gpuperf.model.measurement import (
     Device,
-    KernelBlame,
     KernelTable,
     Launch,
-    Outcome,
     Timeline,
     TimelinePhase,
     Unsupported,
 )
-from pytest_gpuperf.report.html.launched import MOST_LAUNCHES
+from pytest_gpuperf.model.result import Attributed, Outcome
 from pytest_gpuperf.report.html.page import in_script, page
-from pytest_gpuperf.timeline import MOST_POINTS, absent
+from pytest_gpuperf.report.html.subject import MOST_LAUNCHES
+from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import kernels_changed, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, committed, full
@@ -129,7 +129,7 @@ def test_a_long_csv_file_is_packed_and_has_every_row() -> None:
 def hostile(text: str) -> str:
     """The page of a run in which everything that is text is `text`."""
     before = table(("conv", 900.0), ("silu", 600.0))
-    found = blame(before, table(("conv", 900.0)), NAMING)
+    found = attribute(before, table(("conv", 900.0)), NAMING)
     entries = tuple(replace(entry, short=text, formerly=text) for entry in found.entries)
     kernels = KernelTable(
         (text,), (), (Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1000.0),), 0.0, text
@@ -169,7 +169,7 @@ def hostile(text: str) -> str:
             verdict("dram_throughput", Outcome.UNSUPPORTED, test=text, name=text, detail=text),
             kernels_changed(text, test=text, name=text),
         ],
-        [KernelBlame(text, text, replace(found, entries=entries))],
+        [Attributed(text, text, replace(found, entries=entries))],
     )
     return page(replace(made, command=text, created=text), text)
 

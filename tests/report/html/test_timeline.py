@@ -10,13 +10,22 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf import timeline
-from pytest_gpuperf.model import Measurement, Timeline, TimelinePhase, Unsupported
-from pytest_gpuperf.report.html import chart, missing, spreadsheet
-from pytest_gpuperf.report.html.figure import Figure, Plot, Quantity, Shape, quantity, text
-from pytest_gpuperf.report.html.figures.timeline import over_the_step
-from pytest_gpuperf.report.html.lines import drawn_together
+from pytest_gpuperf.measure.trace import timelines
+from pytest_gpuperf.model.measurement import Measurement, Timeline, TimelinePhase, Unsupported
+from pytest_gpuperf.report.html import chart, overview
+from pytest_gpuperf.report.html.chart import drawn_together
+from pytest_gpuperf.report.html.figure import (
+    Figure,
+    Plot,
+    Quantity,
+    Shape,
+    cell_text,
+    csv_text,
+    quantity,
+)
+from pytest_gpuperf.report.html.figures.timeline_figure import over_the_step
 from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import H200, measurement, run
 from tests.report.html.pages import sampled
 
@@ -49,7 +58,7 @@ def figure(*measurements: Measurement) -> Figure:
 def summary(found: Figure) -> dict[tuple[str, ...], tuple[str, ...]]:
     """The table as it is read, by configuration and phase."""
     assert found.summary is not None
-    cells = [tuple(map(text, row)) for row in found.summary.rows]
+    cells = [tuple(map(cell_text, row)) for row in found.summary.rows]
     return {row[:2]: row[2:] for row in cells}
 
 
@@ -75,12 +84,12 @@ def test_the_table_has_the_step_and_its_phases() -> None:
 
 def test_the_csv_file_has_every_point_with_its_phase() -> None:
     found = figure(having(SAMPLED), having(sampled(), "bf16"))
-    heading, *lines = csv.reader(io.StringIO(spreadsheet.text(found), newline=""))
+    heading, *lines = csv.reader(io.StringIO(csv_text(found), newline=""))
     assert heading == [
         "configuration", "time [ms]", "phase", "tensor pipe [%]", "FMA pipe [%]", "DRAM [%]",
         "SMs [%]",
     ]  # fmt: skip
-    assert len(lines) == 10 + timeline.MOST_POINTS
+    assert len(lines) == 10 + MOST_POINTS
     assert lines[0] == ["tf32", "0.5", "forward", "0", "2", "1", "100"]
     assert lines[4] == ["tf32", "4.5", "", "0", "2", "1", "0"]
     # What was not sampled is empty, and no zero.
@@ -105,7 +114,7 @@ def test_each_configuration_has_a_chart_with_a_lane_per_unit() -> None:
 
 @pytest.mark.parametrize(("charts", "most"), [(1, 1000), (4, 1000), (8, 500), (16, 250)])
 def test_long_series_are_drawn_as_few_points(charts: int, most: int) -> None:
-    assert -(-timeline.MOST_POINTS // drawn_together(timeline.MOST_POINTS, charts)) == most
+    assert -(-MOST_POINTS // drawn_together(MOST_POINTS, charts)) == most
     assert drawn_together(most, charts) == 1
     found = figure(*(having(sampled(), f"c{number}") for number in range(charts)))
     drawn = panels(found)
@@ -146,7 +155,7 @@ def test_the_conclusion_names_how_busy_it_is() -> None:
     assert not figure().conclusion.startswith("On average")
 
 
-ABSENT = timeline.absent("this user may not")
+ABSENT = timelines.absent("this user may not")
 LACKING = replace(
     SAMPLED,
     series={"sm_active": SAMPLED.series["sm_active"]},
@@ -177,7 +186,7 @@ def test_what_is_missing_has_its_reason_or_the_flag(
 ) -> None:
     made = figure(*(having(one, f"c{number}") for number, one in enumerate(found)))
     assert made.missing == says
-    assert missing.collectable(made.missing) == (FLAG in says)
+    assert overview.collectable(made.missing) == (FLAG in says)
     assert bool(made.rows) == any(one and one.series for one in found)
 
 
@@ -230,7 +239,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
         *(having(replace(SAMPLED, phases=phases), f"{long}{number}") for number in range(2))
     )
     assert len(panels(found)) == 2
-    assert len(spreadsheet.text(found)) < 10_000
+    assert len(csv_text(found)) < 10_000
 
 
 @pytest.mark.parametrize("huge", [1.7e308, 5e-324])

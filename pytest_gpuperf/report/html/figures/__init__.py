@@ -6,42 +6,38 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.report.html.figure import Figure
 from pytest_gpuperf.report.html.figures import (
-    components,
-    instructions,
-    kernels,
-    metrics,
-    phases,
-    priority,
-    roofline,
-    time,
-    timeline,
-    transfers,
-    window,
+    activity_figures,
+    instruction_figures,
+    kernel_figures,
+    paper_figures,
+    roofline_figure,
+    step_figures,
+    timeline_figure,
 )
-from pytest_gpuperf.report.html.subject import Subject
+from pytest_gpuperf.report.html.subject import FigureSubject
 
 
-def all_figures(subjects: Sequence[Subject]) -> list[Figure]:
+def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
     """Every figure; one whose metrics the run lacks says which, and what collects them."""
     return [
-        time.ipc(subjects),
-        metrics.work(subjects),
-        phases.phases(subjects),
-        timeline.over_the_step(subjects),
-        transfers.transfers(subjects),
-        components.components(subjects),
-        kernels.mix(subjects),
-        kernels.convolutions(subjects),
-        kernels.longest(subjects),
-        kernels.ipc(subjects),
-        priority.priority(subjects),
-        instructions.stack(subjects),
-        instructions.by_pipe(subjects),
-        instructions.by_sass(subjects),
-        metrics.utilisation(subjects),
-        metrics.memory(subjects),
-        metrics.warps(subjects),
-        metrics.stalls(subjects),
-        roofline.under_roofs(subjects),
-        window.window(subjects),
+        step_figures.ipc(subjects),
+        step_figures.work(subjects),
+        step_figures.phases(subjects),
+        timeline_figure.over_the_step(subjects),
+        activity_figures.transfers(subjects),
+        activity_figures.components(subjects),
+        kernel_figures.mix(subjects),
+        kernel_figures.convolutions(subjects),
+        kernel_figures.longest(subjects),
+        kernel_figures.ipc(subjects),
+        kernel_figures.priority(subjects),
+        instruction_figures.stack(subjects),
+        instruction_figures.by_pipe(subjects),
+        instruction_figures.by_sass(subjects),
+        step_figures.utilisation(subjects),
+        step_figures.memory(subjects),
+        step_figures.warps(subjects),
+        step_figures.stalls(subjects),
+        roofline_figure.under_roofs(subjects),
+        paper_figures.window(subjects),
     ]

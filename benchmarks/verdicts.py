@@ -1,0 +1,100 @@
+"""What the judge says of every recorded run: all verdicts and attributions, by file and test.
+
+    python -m benchmarks.verdicts [--write]
+
+judges the runs of docs/runs and tests/data by the committed baselines, and names the tests of which
+something else is said than tests/data/verdicts.json.xz has. Exits with 1 where there are any. With
+--write that file is made anew: only where the judge was meant to change, and the commit says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import lzma
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pytest_gpuperf.commands.report import judged
+from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.model.result import Run, Verdict
+from pytest_gpuperf.storage import files, run_files
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "tests" / "data" / "verdicts.json.xz"
+_RUNS = ("docs/runs", "docs/runs/collectors", "docs/runs/seeds", "tests/data/h200-campaign")
+_DIGITS = 10
+"""Significant digits that are compared: sums may be added up in another order."""
+_DIGEST = 16
+
+Said = dict[str, dict[str, Any]]
+"""By test and name the verdicts, as lists, and a digest of the attribution, "" for none."""
+
+
+def recorded_runs() -> Iterator[tuple[str, Run]]:
+    """Every committed file that is a run, by its path from the root on."""
+    for folder in _RUNS:
+        for file in sorted((ROOT / folder).glob("*.json*")):
+            with suppress(GpuperfError):  # benchmarks keep results of other kinds there
+                yield str(file.relative_to(ROOT)), run_files.load(file)
+
+
+def said_of(run: Run) -> Said:
+    """What the judge says of `run` by the committed baselines."""
+    run = judged(run, ROOT / "baselines")
+    said: Said = {}
+    for verdict in run.verdicts:
+        key = f"{verdict.test}, {verdict.name}"
+        said.setdefault(key, {"verdicts": [], "attribution": ""})["verdicts"].append(_row(verdict))
+    for entry in run.blames:
+        text = json.dumps(files.to_plain(entry)["blame"], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+        said[f"{entry.test}, {entry.name}"]["attribution"] = digest
+    return said
+
+
+def _row(verdict: Verdict) -> list[object]:
+    numbers = (
+        *(verdict.baseline, verdict.measured, verdict.change, verdict.tolerance),
+        *(verdict.low, verdict.high, verdict.detectable),
+    )
+    return [
+        *(verdict.phase, verdict.metric, verdict.outcome.value, verdict.reason),
+        *(None if number is None else float(f"{number:.{_DIGITS}g}") for number in numbers),
+        verdict.processes,
+    ]
+
+
+def recorded() -> dict[str, Said]:
+    """What was said when the file was written, by run."""
+    found: dict[str, Said] = json.loads(lzma.decompress(FILE.read_bytes()))
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compares, or with --write records."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="make the file anew")
+    options = parser.parse_args(arguments)
+    now = {file: said_of(run) for file, run in recorded_runs()}
+    if options.write:
+        rows = ",\n".join(f"{json.dumps(f)}: {json.dumps(said)}" for f, said in now.items())
+        FILE.write_bytes(lzma.compress(f"{{\n{rows}\n}}\n".encode(), preset=9))
+        return 0
+    before = recorded()
+    differing = [
+        f"{file}: {test}"
+        for file in sorted({*before, *now})
+        for test in sorted({*before.get(file, {}), *now.get(file, {})})
+        if before.get(file, {}).get(test) != now.get(file, {}).get(test)
+    ]
+    print("\n".join(differing) or "every verdict is as it was recorded")
+    return int(bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Quantities that are computed from measured ones, and never gated."""

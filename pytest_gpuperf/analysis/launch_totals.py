@@ -1,0 +1,265 @@
+"""The launches of a kernel table, by kernel and by family, and their counts added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.measure.trace.profile import COUNTED, GRAPH
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch
+
+Family = Callable[[str], str]
+"""What a kernel belongs to, by its name: `kernel_families.family`, or any other grouping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Launches that are looked at together."""
+
+    name: str
+    """The kernel's name, the family, or STEP."""
+    family: str
+    """The kernel's, or the family itself; "" for all launches together."""
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts of some launches, added up."""
+
+    values: dict[str, float]
+    """By metric; without those that no launch of the table has."""
+    left_out: int
+    """Launches that are not in the sums: they lack a metric that others have."""
+
+
+class Counters:
+    """What a table counted, launch by launch."""
+
+    def __init__(self, table: KernelTable) -> None:
+        self._table = table
+        self._launches = tuple(launch for launch in table.launches if launch.kind in COUNTED)
+        self._index = {
+            metric: position
+            for position, metric in enumerate(table.metrics)
+            if any(_at(launch, position) is not None for launch in self._launches)
+        }
+
+    def values(self, launch: Launch, metrics: Iterable[str]) -> dict[str, float]:
+        """The launch's values of those of `metrics` that it has."""
+        found = {}
+        for metric in metrics:
+            position = self._index.get(metric)
+            value = None if position is None else _at(launch, position)
+            if value is not None:
+                found[metric] = value
+        return found
+
+    def totals(self, launches: Sequence[Launch], metrics: Iterable[str]) -> Totals:
+        """The sums of those of `metrics` that were collected, over the launches that have all."""
+        there = [metric for metric in metrics if metric in self._index]
+        positions = [self._index[metric] for metric in there]
+        rows = [[x.values[p] for p in positions] for x in launches if x.values or not positions]
+        complete = [row for row in rows if None not in row]
+        # Of no complete launch there are no columns, and no sums.
+        columns = zip(*complete, strict=True)
+        return Totals(
+            values={
+                metric: total(value for value in column if value is not None)
+                for metric, column in zip(there, columns, strict=False)
+            },
+            left_out=len(launches) - len(complete),
+        )
+
+    def whole(self) -> Group:
+        """All kernels and graphs: copies and fills have no counters."""
+        return Group(STEP, "", self._launches)
+
+    def by_kernel(self, family: Family) -> list[Group]:
+        """A group per kernel name, of kernels and graphs, in order of their first launches."""
+        found: dict[int, list[Launch]] = {}
+        for launch in self._launches:
+            found.setdefault(launch.name, []).append(launch)
+        names = self._table.names
+        return [Group(names[key], family(names[key]), tuple(own)) for key, own in found.items()]
+
+    def by_family(self, family: Family) -> list[Group]:
+        """A group per family, of kernels and graphs, in order of their first launches."""
+        found: dict[str, list[Launch]] = {}
+        for group in self.by_kernel(family):
+            found.setdefault(group.family, []).extend(group.launches)
+        return [Group(name, name, tuple(own)) for name, own in found.items()]
+
+    def absent(self, *metrics: str) -> Iterator[str]:
+        """A sentence that names those of `metrics` that no launch has; none where there are all.
+
+        Where counters and trace do not fit together, it says that.
+        """
+        yield from self.mismatch() if self._table.mismatch else absent(metrics, self._index)
+
+    def mismatch(self) -> Iterator[str]:
+        """A sentence on why no launch has counters; none where that is not so."""
+        if self._table.mismatch:
+            yield f"no kernel has counters: {self._table.mismatch}"
+
+
+def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
+    """A sentence that names those of `metrics` that are not `there`; none where all are."""
+    lacking = [metric for metric in metrics if metric not in there]
+    if lacking:
+        yield f"not collected: {', '.join(lacking)}"
+
+
+def existing(metrics: Iterable[str], arch: str) -> tuple[str, ...]:
+    """Those of `metrics` that exist on that architecture, by the catalogue."""
+    known = catalogue().metrics
+    return tuple(m for m in metrics if m not in known or known[m].hardware_name(arch) is not None)
+
+
+def left_out(count: int, of: int, why: str) -> Iterator[str]:
+    """A sentence that says how many launches are not in a number, and why; none for 0."""
+    if count:
+        yield f"{count:,} of {of:,} launches left out: {why}"
+
+
+def of_graphs(launches: Sequence[Launch]) -> Iterator[str]:
+    """A sentence on the graphs among the launches; none where there are none."""
+    count = sum(launch.kind == GRAPH for launch in launches)
+    if count:
+        yield f"CUDA graphs count as one kernel each: {count:,} of {len(launches):,} launches"
+
+
+def _at(launch: Launch, position: int) -> float | None:
+    return launch.values[position] if launch.values else None
+
+
+def total(values: Iterable[float]) -> float:
+    """Their sum; infinite where it is beyond what a float can hold."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # the latter of infinities of both signs
+        return math.inf
+
+
+def ratio(over: float, under: float) -> float | None:
+    """`over` / `under`; None where that is no finite number."""
+    if not under:
+        return None
+    found = over / under
+    return found if math.isfinite(found) else None
+
+
+def geometric_mean(values: Sequence[float]) -> float | None:
+    """Of positive numbers: exp of the mean of their logarithms. None of none."""
+    if not values:
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+# Instructions per cycle: of each kernel, their geometric mean, and of the step as a whole.
+#
+# The paper (section 3) divides each profiled kernel's instructions by its cycles, and calls the
+# geometric mean of these its overall IPC. That weighs a kernel of 2 us like one of 20 ms; the
+# step's own IPC, all instructions over all cycles, weighs each by its cycles. Both are here,
+# never mixed.
+#
+# Cycles are those in which an SM had a warp, summed over the SMs, so that an IPC is one of an SM
+# (at most 4 from Volta on): what Nsight Compute calls Executed IPC Active.
+
+INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
+COUNTS = (INSTRUCTIONS, CYCLES)
+UNIT = "instructions/cycle"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelIpc:
+    """The IPC of one kernel, by its name."""
+
+    name: str
+    family: str
+    launches: int
+    """With an IPC."""
+    nanoseconds: float
+    """Their time, without counters."""
+    ipc: float | None
+    """Of its launches together: instructions over cycles. None where these were not counted."""
+    geometric_mean: float | None
+    """Over its launches, as the paper has it over kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ipc:
+    """The IPC of a step's kernels."""
+
+    unit: str
+    """Of every IPC in here."""
+    geometric_mean: float | None
+    """Over all launches: the paper's overall IPC."""
+    whole: float | None
+    """Of all launches together: instructions over cycles."""
+    launches: int
+    """In `geometric_mean`."""
+    kernels: tuple[KernelIpc, ...]
+    """Those with an IPC; those that take longest first."""
+    missing: tuple[str, ...]
+
+
+def of_kernels(table: KernelTable, family: Family) -> Ipc:
+    """IPC by kernel, and over all of them.
+
+    Of a launch: instructions / active_cycles, or the collected ipc where one of them is not there.
+    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0;
+    whole = sum(instructions) / sum(active_cycles). Copies and fills execute nothing.
+    """
+    counters = Counters(table)
+    everything = counters.whole()
+    step = _of(counters, everything)
+    rates = [_rate(counters, launch) for launch in everything.launches]
+    missing = [*counters.absent(*COUNTS)]
+    missing += left_out(rates.count(None), len(rates), "they have no IPC")
+    missing += left_out(rates.count(0), len(rates), "their IPC is 0, which has no logarithm")
+    missing += of_graphs(everything.launches)
+    kernels = [_of(counters, group) for group in counters.by_kernel(family)]
+    return Ipc(
+        unit=UNIT,
+        geometric_mean=step.geometric_mean,
+        whole=step.ipc,
+        launches=step.launches,
+        kernels=tuple(
+            sorted((found for found in kernels if found.launches), key=lambda k: -k.nanoseconds)
+        ),
+        missing=tuple(missing),
+    )
+
+
+def of_step(values: Mapping[str, float]) -> float | None:
+    """The IPC of a whole step or phase, from its own values: instructions / active_cycles.
+
+    The collected ipc where one of these is not there; None without either. Never the kernels' mean.
+    """
+    if INSTRUCTIONS in values and CYCLES in values:
+        return ratio(values[INSTRUCTIONS], values[CYCLES])
+    return values.get(IPC)
+
+
+def _of(counters: Counters, group: Group) -> KernelIpc:
+    rated = [
+        (launch, rate)
+        for launch in group.launches
+        if (rate := _rate(counters, launch)) is not None and rate > 0
+    ]
+    counts = counters.totals(group.launches, COUNTS).values
+    return KernelIpc(
+        name=group.name,
+        family=group.family,
+        launches=len(rated),
+        nanoseconds=total(launch.duration for launch, _ in rated),
+        ipc=of_step(counts),
+        geometric_mean=geometric_mean([rate for _, rate in rated]),
+    )
+
+
+def _rate(counters: Counters, launch: Launch) -> float | None:
+    return of_step(counters.values(launch, (*COUNTS, IPC)))

@@ -1,0 +1,373 @@
+"""Published peaks of GPUs, for the roofline: dense, per second, at the clocks that NVIDIA states.
+
+Where a GPU runs faster than that (the tensor figures of an H100 are at 1.83 GHz, and it boosts to
+1.98 GHz), a share of peak can exceed 1. Figures with sparsity are halved. A MIG instance has a name
+of its own, so the peaks of the whole GPU are not taken for it.
+
+Every figure is one of NVIDIA's own documents, which `Peaks.source` names; what none of them states
+has no place here, and its share of peak is not known. Half precision without tensor cores is stated
+for some products only: it follows from single precision by the results per clock and SM that the
+CUDA C++ Programming Guide has for both ("Throughput of Native Arithmetic Instructions").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.analysis.launch_totals import (
+    Counters,
+    Family,
+    Group,
+    absent,
+    existing,
+    of_graphs,
+    ratio,
+    total,
+)
+from pytest_gpuperf.model.measurement import STEP, KernelTable
+
+_TERA, _GIGA = 1e12, 1e9
+
+FP16, FP32, FP64 = "fp16", "fp32", "fp64"
+TENSOR_FP16, TENSOR_BF16 = "tensor fp16", "tensor bf16"
+TENSOR_TF32, TENSOR_FP8 = "tensor tf32", "tensor fp8"
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What one GPU could do at most."""
+
+    device: str
+    flop_per_second: Mapping[str, float]
+    """By kind of arithmetic: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
+    bytes_per_second: float
+    """Of DRAM."""
+    source: str
+    """The documents that state the figures, and what follows from them."""
+
+
+def of_device(slug: str) -> Peaks | None:
+    """The peaks of the device of that slug (`model.Device.slug`); None where it is not known."""
+    return PEAKS.get(slug)
+
+
+def _peaks(device: str, source: str, gigabytes: float, half: float, **teraflops: float) -> Peaks:
+    """`half` is how many times `fp32` half precision is, without tensor cores."""
+    figures = {FP16: half * teraflops[FP32], **teraflops}
+    return Peaks(
+        device,
+        {kind.replace("_", " "): value * _TERA for kind, value in figures.items()},
+        gigabytes * _GIGA,
+        f"{source}; fp16 is {half} x fp32 by the CUDA C++ Programming Guide",
+    )
+
+
+_VOLTA = "NVIDIA V100 data sheet (2020)"
+_AMPERE = "NVIDIA A100 data sheet (2021)"
+_HOPPER = "NVIDIA H100 architecture whitepaper (v1.04), DRAM: H100 data sheet (2023)"
+_H200 = "NVIDIA H200 data sheet (2024)"
+
+# Results of half and of single precision per clock and SM: 128 and 64 on sm70, 256 and 64 on sm80,
+# 256 and 128 on sm90.
+_V100_SXM: Mapping[str, float] = {"half": 2, "fp32": 15.7, "fp64": 7.8, "tensor_fp16": 125}
+_V100_PCIE: Mapping[str, float] = {"half": 2, "fp32": 14, "fp64": 7, "tensor_fp16": 112}
+_A100: Mapping[str, float] = {
+    "half": 4, "fp32": 19.5, "fp64": 9.7, "tensor_fp16": 312, "tensor_bf16": 312,
+    "tensor_tf32": 156,
+}  # fmt: skip
+_H100_SXM: Mapping[str, float] = {
+    "half": 2, "fp32": 66.9, "fp64": 33.5, "tensor_fp16": 989.4, "tensor_bf16": 989.4,
+    "tensor_tf32": 494.7, "tensor_fp8": 1978.9,
+}  # fmt: skip
+_H100_PCIE: Mapping[str, float] = {
+    "half": 2, "fp32": 51.2, "fp64": 25.6, "tensor_fp16": 756, "tensor_bf16": 756,
+    "tensor_tf32": 378, "tensor_fp8": 1513,
+}  # fmt: skip
+_H200_SXM: Mapping[str, float] = {
+    "half": 2, "fp32": 67, "fp64": 34, "tensor_fp16": 989.5, "tensor_bf16": 989.5,
+    "tensor_tf32": 494.5, "tensor_fp8": 1979,
+}  # fmt: skip
+
+PEAKS: Mapping[str, Peaks] = {
+    "tesla-v100-sxm2-16gb": _peaks("V100 SXM2 16 GB", _VOLTA, 900, **_V100_SXM),
+    "tesla-v100-sxm2-32gb": _peaks("V100 SXM2 32 GB", _VOLTA, 900, **_V100_SXM),
+    "tesla-v100-pcie-16gb": _peaks("V100 PCIe 16 GB", _VOLTA, 900, **_V100_PCIE),
+    "tesla-v100-pcie-32gb": _peaks("V100 PCIe 32 GB", _VOLTA, 900, **_V100_PCIE),
+    "nvidia-a100-sxm4-40gb": _peaks("A100 SXM4 40 GB", _AMPERE, 1555, **_A100),
+    "nvidia-a100-pcie-40gb": _peaks("A100 PCIe 40 GB", _AMPERE, 1555, **_A100),
+    "nvidia-a100-sxm4-80gb": _peaks("A100 SXM4 80 GB", _AMPERE, 2039, **_A100),
+    "nvidia-a100-80gb-pcie": _peaks("A100 PCIe 80 GB", _AMPERE, 1935, **_A100),
+    "nvidia-h100-80gb-hbm3": _peaks("H100 SXM5", _HOPPER, 3350, **_H100_SXM),
+    "nvidia-h100-pcie": _peaks("H100 PCIe", _HOPPER, 2000, **_H100_PCIE),
+    "nvidia-h200": _peaks("H200 SXM", _H200, 4800, **_H200_SXM),
+}
+"""By device slug."""
+
+
+# Floating-point work and DRAM traffic of kernels and steps, against what the GPU could do.
+#
+# The roofline model (Williams, Waterman, Patterson, CACM 2009): at an arithmetic intensity of I
+# FLOP per byte of DRAM traffic, no more than min(peak FLOP/s, I x peak bytes/s) can be reached.
+# The paper refers to Yang et al. (SC 2020) for it.
+#
+# FLOP come from SASS opcodes, thread by thread: additions and multiplications are one, fused
+# multiply-adds two. Half precision has only packed opcodes (HADD2, HMUL2, HFMA2), so each is
+# twice that, as in Nsight Compute; what code does with one half of a pair is counted as if it did
+# both, and so may be constants that compilers load by HFMA2. So are Blackwell's packed FP32
+# opcodes. bfloat16 without tensor cores uses the opcodes of half precision and is in "fp16". Not
+# counted: special functions (MUFU), comparisons, minima, conversions, and all integer work.
+#
+# Tensor cores are counted in operations by the chip, by the type of their inputs; other types
+# (fp64, int8) are not collected, and a kernel whose tensor cores worked on those only has no
+# total.
+
+OPCODES: Mapping[str, Mapping[str, int]] = {
+    FP32: {
+        "sass_fadd": 1, "sass_fmul": 1, "sass_ffma": 2,
+        "sass_fadd2": 2, "sass_fmul2": 2, "sass_ffma2": 4,
+    },
+    FP16: {"sass_hadd": 2, "sass_hmul": 2, "sass_hfma": 4},
+    FP64: {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
+}  # fmt: skip
+"""FLOP per thread instruction, by kind of arithmetic and metric."""
+_PACKED = ("sass_fadd2", "sass_fmul2", "sass_ffma2")
+"""Of one architecture; not missed where nobody says that it is the one."""
+TENSOR: Mapping[str, str] = {
+    TENSOR_FP16: "tensor_ops_fp16",
+    TENSOR_BF16: "tensor_ops_bf16",
+    TENSOR_TF32: "tensor_ops_tf32",
+    TENSOR_FP8: "tensor_ops_fp8",
+}
+"""The metric of each kind, which is in FLOP."""
+DRAM_BYTES = "dram_bytes"
+DRAM = "DRAM"
+"""The roof of the bandwidth, among those of the kinds of arithmetic."""
+_PIPE, _UTILIZATION = "pipe_tensor", "tensor_utilization"
+_BESIDES = 10.0
+"""% of tensor_utilization that a kernel can have without tensor operations. Compilers load
+constants by HFMA2.MMA, which that pipe executes: elementwise kernels reach 4.3 % on an H200
+(docs/runs/collectors/cupti.json.xz)."""
+_STEP_TIME, _DURATION = "step_time", "duration"
+_SECOND = 1e9
+"""Nanoseconds."""
+_SASS = tuple(metric for weights in OPCODES.values() for metric in weights)
+_WANTED = (*_SASS, *TENSOR.values(), DRAM_BYTES, _PIPE, _UTILIZATION)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a kernel, a family or a step stands under the roofs."""
+
+    name: str
+    """The kernel's name, the family, or STEP."""
+    family: str
+    """The kernel's, or the family itself; "" for STEP."""
+    launches: int
+    nanoseconds: float
+    """Time in which the work was done."""
+    flop: Mapping[str, float]
+    """FLOP by kind of arithmetic ("fp32", "tensor tf32", ...): those that were counted."""
+    total_flop: float | None
+    """None where not all could be counted; `missing` says why."""
+    dram_bytes: float | None
+    flop_per_byte: float | None
+    """Arithmetic intensity. None without DRAM traffic or a total."""
+    flop_per_second: float | None
+    bytes_per_second: float | None
+    shares: Mapping[str, float]
+    """Of the published peaks, 0 to 1, by kind of arithmetic and DRAM. Empty where these are not
+    known for the device."""
+    roof: str | None
+    """What limits: the key of the largest of `shares`. None where not everything could be counted
+    or has a known peak."""
+    share_of_roof: float | None
+    """Achieved / attainable, 0 to 1: the largest of `shares`. The rest of the time, neither
+    arithmetic nor DRAM is the limit."""
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """A step's kernels under the roofs of its device."""
+
+    peaks: Peaks | None
+    """None for a device whose peaks are not known."""
+    step: Point
+    """All kernels together, without gaps and copies."""
+    families: tuple[Point, ...]
+    """Those that take longest first, as `kernels`."""
+    kernels: tuple[Point, ...]
+    """By name."""
+    missing: tuple[str, ...]
+
+
+def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str = "") -> Roofline:
+    """The roofline of a table's kernels.
+
+    flop_per_byte = FLOP / DRAM bytes; rates are per second of the launches' durations without
+    counters; a share is a rate over its peak; the roof is the largest share. With one kind of
+    arithmetic that is the model's achieved / min(peak, intensity x bandwidth); with several, each
+    has its own roof, and they are taken to overlap. What does not exist on `arch` is not missed.
+    """
+    counters = Counters(table)
+    everything = counters.whole()
+    opcodes = _opcodes(arch)
+    missing = [*counters.absent(*opcodes, *_tensor(arch), DRAM_BYTES)]
+    missing += _unknown(peaks)
+    missing += of_graphs(everything.launches)
+    return Roofline(
+        peaks=peaks,
+        step=_of_group(counters, everything, peaks, opcodes),
+        families=_longest(
+            _of_group(counters, g, peaks, opcodes) for g in counters.by_family(family)
+        ),
+        kernels=_longest(
+            _of_group(counters, g, peaks, opcodes) for g in counters.by_kernel(family)
+        ),
+        missing=tuple(missing),
+    )
+
+
+def of_step(values: Mapping[str, float], peaks: Peaks | None, arch: str = "") -> Point:
+    """The roofline position of a whole step or phase, from its own values.
+
+    As `roofline` does it for kernels. The time is `step_time`, which is without counters, or else
+    `duration`; both have the gaps between kernels.
+    """
+    milliseconds = values.get(_STEP_TIME)
+    nanoseconds = milliseconds * 1e6 if milliseconds is not None else values.get(_DURATION)
+    opcodes = _opcodes(arch)
+    missing = [*absent((*opcodes, *_tensor(arch), DRAM_BYTES), values), *_unknown(peaks)]
+    if nanoseconds is None:
+        missing.append(f"not collected: {_STEP_TIME} or {_DURATION}, so that there are no rates")
+    found = {metric: values[metric] for metric in _WANTED if metric in values}
+    return _point(Group(STEP, "", ()), [found], nanoseconds or 0.0, peaks, opcodes, missing)
+
+
+def _opcodes(arch: str) -> tuple[str, ...]:
+    """The metrics without which FLOP are not all counted."""
+    return existing(_SASS, arch) if arch else tuple(m for m in _SASS if m not in _PACKED)
+
+
+def _tensor(arch: str) -> tuple[str, ...]:
+    return existing(TENSOR.values(), arch) if arch else tuple(TENSOR.values())
+
+
+def _unknown(peaks: Peaks | None) -> Iterator[str]:
+    if peaks is None:
+        yield "the peaks of this device are not known, so that there are no shares of them"
+
+
+def _longest(points: Iterable[Point]) -> tuple[Point, ...]:
+    return tuple(sorted(points, key=lambda point: -point.nanoseconds))
+
+
+def _of_group(
+    counters: Counters, group: Group, peaks: Peaks | None, opcodes: Sequence[str]
+) -> Point:
+    found = [counters.values(launch, _WANTED) for launch in group.launches]
+    time = total(launch.duration for launch in group.launches)
+    return _point(group, found, time, peaks, opcodes, ())
+
+
+def _point(
+    group: Group,
+    found: Sequence[Mapping[str, float]],
+    nanoseconds: float,
+    peaks: Peaks | None,
+    opcodes: Sequence[str],
+    missing: Iterable[str],
+) -> Point:
+    """The position of launches with these values, `nanoseconds` in all.
+
+    FLOP are complete where there are values of all `opcodes`.
+    """
+    flop = _flop(found, opcodes)
+    uncounted = [*_uncounted(found, opcodes)]
+    said = [*missing, *uncounted]
+    whole = total(flop.values()) if found and not uncounted else None
+    without = sum(DRAM_BYTES not in values for values in found)
+    moved = None
+    if without:
+        said.append(f"no bytes: {_some(without, found)}DRAM traffic was not counted")
+    elif found:
+        moved = total(values[DRAM_BYTES] for values in found)
+    rates = {kind: ratio(work, nanoseconds / _SECOND) for kind, work in flop.items()}
+    bandwidth = None if moved is None else ratio(moved, nanoseconds / _SECOND)
+    shares: dict[str, float] = {}
+    roof = None
+    if peaks is not None:
+        shares = _shares({**rates, DRAM: bandwidth}, peaks)
+        unknown = [kind for kind, work in flop.items() if work and kind not in shares]
+        if unknown and nanoseconds:
+            said.append(f"{peaks.device} has no known peak of {', '.join(unknown)}")
+        if whole is not None and DRAM in shares and not unknown and any(shares.values()):
+            roof = max(shares, key=shares.__getitem__)
+    return Point(
+        name=group.name,
+        family=group.family,
+        launches=len(found),
+        nanoseconds=nanoseconds,
+        flop=flop,
+        total_flop=whole,
+        dram_bytes=moved,
+        flop_per_byte=None if whole is None or moved is None else ratio(whole, moved),
+        flop_per_second=None if whole is None else ratio(whole, nanoseconds / _SECOND),
+        bytes_per_second=bandwidth,
+        shares=shares,
+        roof=roof,
+        share_of_roof=None if roof is None else shares[roof],
+        missing=tuple(said),
+    )
+
+
+def _flop(found: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict[str, float]:
+    """By kind; a kind is there if all these launches have its counts."""
+    flop = {}
+    for kind, weights in {**OPCODES, **{kind: {name: 1} for kind, name in TENSOR.items()}}.items():
+        needed = [metric for metric in weights if metric in opcodes or metric not in _SASS]
+        if found and all(metric in values for values in found for metric in needed):
+            flop[kind] = total(
+                weight * values.get(metric, 0.0)
+                for values in found
+                for metric, weight in weights.items()
+            )
+    return flop
+
+
+def _uncounted(found: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> Iterator[str]:
+    """Why the FLOP of these launches are not all counted; nothing where they are."""
+    without = sum(not all(metric in values for metric in opcodes) for values in found)
+    if without:
+        yield f"no total of FLOP: {_some(without, found)}SASS opcodes were not counted"
+    without = sum(_lacks_tensor(values) for values in found)
+    if without:
+        yield (
+            f"no total of FLOP: {_some(without, found)}tensor cores worked, or may have, and their "
+            "operations were not counted"
+        )
+
+
+def _some(count: int, found: Sequence[Mapping[str, float]]) -> str:
+    return f"in {count:,} of {len(found):,} launches " if len(found) > 1 else ""
+
+
+def _lacks_tensor(values: Mapping[str, float]) -> bool:
+    """Whether work of tensor cores may be missing from a launch's counts."""
+    counted = [values[metric] for metric in TENSOR.values() if metric in values]
+    if counted:
+        return not any(counted) and values.get(_UTILIZATION, 0.0) > _BESIDES
+    activity = [values[metric] for metric in (_PIPE, _UTILIZATION) if metric in values]
+    return not activity or any(activity)
+
+
+def _shares(rates: Mapping[str, float | None], peaks: Peaks) -> dict[str, float]:
+    """Of the peaks, by kind of arithmetic and DRAM: those with a rate and a peak."""
+    known = {**peaks.flop_per_second, DRAM: peaks.bytes_per_second}
+    found = {}
+    for kind, rate in rates.items():
+        share = None if rate is None or kind not in known else ratio(rate, known[kind])
+        if share is not None:
+            found[kind] = share
+    return found

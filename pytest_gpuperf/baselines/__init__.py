@@ -1,0 +1,1 @@
+"""Decisions that need a baseline: what a measurement is held against, and what is accepted."""

@@ -1,0 +1,300 @@
+"""Accepting measurements as baselines: what `gpuperf update-baseline` writes, and why.
+
+Works from saved runs; needs no GPU and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_gpuperf.baselines.objections import (
+    Objection,
+    about_measurements,
+    creep_since,
+    limitations,
+    without_kernels,
+)
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.judge.drift import Drift
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.model.entry import Acceptance, Anchor, BaselineFile, Change, Entry
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
+from pytest_gpuperf.storage import baseline_files, kernel_files
+from pytest_gpuperf.storage.files import differences, locked, remove, write_atomically
+
+NEW_ANCHOR = "new anchor"
+"""What the log says where an entry starts over as its own anchor."""
+
+
+class Refused(GpuperfError):
+    """Objections that nothing overrules; nothing was written. Exit code 1: the input is good."""
+
+
+@dataclass(frozen=True)
+class AcceptanceRequest:
+    """How measurements are to be accepted."""
+
+    folder: Path
+    """The folder of the baselines."""
+    reason: str
+    created: str
+    """When they were measured: UTC, ISO 8601."""
+    force: bool = False
+    """Objections are overruled, and the log says so."""
+    only_new: bool = False
+    """What has an entry is left as it is."""
+    new_anchor: bool = False
+    """The new entries start over as their own anchors."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One measurement of one test, from one or more processes, to be accepted."""
+
+    file: Path
+    device: Device
+    measurements: tuple[Measurement, ...]
+    request: AcceptanceRequest
+    entry: Entry
+    acceptance: Acceptance
+    anchor: Anchor | None
+    """What the replaced entry was held against besides itself; None where it was the first."""
+    since: tuple[Drift, ...]
+    """How the new entry stands against that anchor."""
+    objections: tuple[Objection, ...]
+    notes: tuple[str, ...]
+    table: KernelTable | None
+    """What the step launched, where a process has it; kept beside the entry's file."""
+
+    @property
+    def test(self) -> str:
+        """The node id of the test."""
+        return self.measurements[0].test
+
+    @property
+    def name(self) -> str:
+        """The name of the measurement within its test."""
+        return self.measurements[0].name
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is written of it: the baseline file, and that of the kernel tables."""
+        return (self.file, kernel_files.path_beside(self.file)) if self.table else (self.file,)
+
+    @property
+    def refused(self) -> bool:
+        """Whether it cannot be accepted as it is."""
+        return bool(self.objections) and not self.request.force
+
+
+def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -> list[Proposal]:
+    """What accepting `measurements` would change, test by test, in their order.
+
+    Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
+    UsageFailure when processes measured different workloads.
+    """
+    found = []
+    for group in _by_test(measurements):
+        first = group[0]
+        if any(dict(other.workload) != dict(first.workload) for other in group):
+            raise UsageFailure(
+                f'the measurements "{first.name}" of {first.test} are of different workloads, so '
+                "they are no baseline: record them anew, with one workload"
+            )
+        found += _proposed(group, _known(first, request), request)
+    return found
+
+
+def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
+    """Writes proposals into their files: all of them, or none.
+
+    Under locks, since others may be accepting beside us: what each proposal replaces is looked up
+    again, and the ones returned say what was really replaced. Raises Refused when there are
+    objections and no force, BadFile and UsageFailure when a file cannot be read or written.
+    """
+    by_file: dict[Path, list[Proposal]] = {}
+    for proposal in shown:
+        by_file.setdefault(proposal.file, []).append(proposal)
+    done: list[Proposal] = []
+    with ExitStack() as locks:
+        # In one order, so that two who accept into the same files do not wait for each other.
+        for file in sorted(by_file):
+            locks.enter_context(locked(str(file.resolve())))
+        contents: dict[Path, bytes | None] = {}
+        for file, group in by_file.items():
+            before = known = _known(group[0].measurements[0], group[0].request)
+            accepted = []
+            for proposal in group:
+                for now in _proposed(proposal.measurements, known, proposal.request):
+                    known = baseline_files.with_entry(
+                        known, now.test, now.name, now.entry, now.acceptance
+                    )
+                    accepted.append(now)
+            if accepted:
+                contents[file] = baseline_files.to_text(known).encode()
+                contents |= _kernels(before, known, accepted)
+                done += accepted
+        _check(done)
+        _write(contents)
+    return tuple(done)
+
+
+def _check(found: Sequence[Proposal]) -> None:
+    refused = [proposal for proposal in found if proposal.refused]
+    if refused:
+        listed = "".join(
+            f"\n  {proposal.test}: {objection.text}"
+            for proposal in refused
+            for objection in proposal.objections
+        )
+        raise Refused(f"refused, nothing was written:{listed}")
+
+
+def _kernels(
+    before: BaselineFile,
+    after: BaselineFile,
+    accepted: Sequence[Proposal],
+) -> dict[Path, bytes | None]:
+    """The file of the kernel tables and what it is to hold: the tables that the entries name.
+
+    None for no file, as without tables; nothing where it stays as it is. Raises UsageFailure and
+    BadFile for tables of other entries that cannot be read: they are not overwritten.
+    """
+    new = {(p.test, p.name): p.table for p in accepted if p.table is not None}
+    if not new and before.kernels == after.kernels:
+        return {}
+    file, device, suite = accepted[0].file, accepted[0].device, after.suite
+    old = kernel_files.load_for(file, device, suite)
+    tables: dict[str, dict[str, KernelTable]] = {}
+    for (test, name), listed in after.kernels.items():
+        table = new.get((test, name)) or (old.tests.get(test, {}).get(name) if old else None)
+        if table is not None and kernel_files.digest(table) == listed.digest:
+            tables.setdefault(test, {})[name] = table
+    content = kernel_files.content(tables, device, suite) if tables else None
+    return {kernel_files.path_beside(file): content}
+
+
+def _write(contents: Mapping[Path, bytes | None]) -> None:
+    """Writes all files, and removes those without content.
+
+    When one cannot be written, those before it are as they were.
+    """
+    with ExitStack() as undo:
+        for file, content in contents.items():
+            before = file.read_bytes() if file.exists() else None
+            _put(file, content)
+            undo.callback(_put, file, before)
+        undo.pop_all()
+
+
+def _put(file: Path, content: bytes | None) -> None:
+    if content is not None:
+        write_atomically(file, content)
+    else:
+        remove(file)
+
+
+def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
+    device = first.fingerprint.device
+    known = baseline_files.load_for(request.folder, device, first.suite)
+    return known or baseline_files.empty(device, first.suite)
+
+
+def _by_test(measurements: Iterable[Measurement]) -> list[tuple[Measurement, ...]]:
+    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
+    for measurement in measurements:
+        # Several machines of the same device share a baseline: identity is not part of the key.
+        device = replace(measurement.fingerprint.device, identity="")
+        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
+    return [tuple(group) for group in groups.values()]
+
+
+def _proposed(
+    group: tuple[Measurement, ...], known: BaselineFile, request: AcceptanceRequest
+) -> list[Proposal]:
+    """The proposal for one measurement of one test; none where only new ones are wanted."""
+    first = group[0]
+    device = first.fingerprint.device
+    old = known.tests.get(first.test, {}).get(first.name)
+    if old is not None and request.only_new:
+        return []
+    new = baseline_files.entry_of(group, request.created[:10])
+    table = kernel_files.chosen(group)
+    if table is not None:
+        new = replace(new, kernels=kernel_files.listed(table))
+    against = list(about_measurements(group))
+    notes = list(limitations(group, new))
+    if table is None and device.arch != architectures.CPU:
+        notes.append(without_kernels(group, old))
+    forced = []
+    since: tuple[Drift, ...] = ()
+    anchor = baseline_files.anchor_of(old) if old else None
+    if old is not None and anchor is not None:
+        if dict(old.workload) != dict(new.workload):
+            differing = differences(old.workload, new.workload)
+            notes.append(
+                f"another workload ({differing}): the anchor of {anchor.recorded} says nothing "
+                "about it, so these samples are their own anchor"
+            )
+        else:
+            creep = creep_since(new, old, anchor, known.tolerance, known.calibration)
+            since = creep.since
+            if request.new_anchor:
+                forced.append(NEW_ANCHOR)
+                notes.append(
+                    f"new anchor in place of that of {anchor.recorded}: later ones are held "
+                    "against these samples"
+                )
+            else:
+                new = replace(new, anchor=anchor)
+                against += [creep.objection] if creep.objection else []
+                notes += creep.notes
+    if request.force:
+        forced = [objection.short for objection in against] + forced
+    return [
+        Proposal(
+            file=baseline_files.path_for(request.folder, device, first.suite),
+            device=device,
+            measurements=group,
+            request=request,
+            entry=new,
+            acceptance=_acceptance(group, old, new, request.reason, tuple(forced)),
+            anchor=old.anchor if old and since else None,
+            since=since,
+            objections=tuple(against),
+            notes=tuple(notes),
+            table=table,
+        )
+    ]
+
+
+def _acceptance(
+    group: Sequence[Measurement],
+    old: Entry | None,
+    new: Entry,
+    reason: str,
+    forced: tuple[str, ...],
+) -> Acceptance:
+    first = group[0]
+    before = dict(old.samples.get(STEP, {})) if old else {}
+    after = dict(new.samples.get(STEP, {}))
+    return Acceptance(
+        date=new.recorded,
+        reason=reason,
+        test=first.test,
+        name=first.name,
+        revision=first.fingerprint.revision,
+        processes=len({measurement.process for measurement in group}),
+        changes={
+            metric: Change(
+                old=centre(before[metric]) if metric in before else None,
+                new=centre(after[metric]) if metric in after else None,
+            )
+            for metric in dict.fromkeys((*after, *before))
+        },
+        forced=forced,
+    )

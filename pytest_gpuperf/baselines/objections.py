@@ -1,0 +1,217 @@
+"""What speaks against accepting measurements as a baseline, and what is worth knowing about them.
+
+An objection refuses them unless --force overrules it; a note does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.units import moved
+from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
+from pytest_gpuperf.measure.device import guard
+from pytest_gpuperf.model.entry import Anchor, Calibration, Entry
+from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
+
+PROCESSES_NEEDED = 5
+"""Fewer say too little about the noise between processes (docs/statistics.md)."""
+_QUOTED = 3
+"""No more complaints about the device than this are quoted."""
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A reason not to accept."""
+
+    short: str
+    """In a few words, for the log of what was forced: "3 processes of 5"."""
+    text: str
+    """What is wrong, with numbers, and what to do about it."""
+
+
+def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, ...]:
+    """What is wrong with how they were measured: too few processes, an unfit device, dirty code."""
+    return tuple(
+        objection
+        for objection in (_few(measurements), _unfit(measurements), _dirty(measurements))
+        if objection
+    )
+
+
+def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str, ...]:
+    """What the new entry is limited by: one allocation, a power cap, several revisions."""
+    found = []
+    count = len(_processes(measurements))
+    units, days = set(entry.units), set(entry.days)
+    if count > 1 and len(units) == len(days) == 1 and all(units):
+        found.append(
+            f"all {count} processes are of one GPU on one day ({entry.days[0]}), and other GPUs "
+            "and days differ: runs of several are accepted together by naming them all"
+        )
+    # What a device endures all day, such as its power cap, is no objection. It explains numbers.
+    endured = _complaints(measurements, guard.complaints)
+    if endured and not _complaints(measurements, guard.unfit):
+        share = f"{len(dict(endured))} of {count}"
+        found.append(f"the device in {share} processes: {_quoted(endured)}")
+    revisions = dict.fromkeys(m.fingerprint.revision for m in measurements)
+    if len(revisions) > 1:
+        listed = ", ".join(revision or "unknown" for revision in revisions)
+        found.append(f"the processes are of {len(revisions)} revisions of the code: {listed}")
+    return tuple(found)
+
+
+def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:
+    """What it means that no process has a kernel table for the new entry."""
+    dropped = f"; that of {old.recorded} is dropped" if old and old.kernels else ""
+    mismatch = next((m.kernels.mismatch for m in measurements if m.kernels), "")
+    reason = f" ({mismatch})" if mismatch else ""
+    return (
+        f"no kernel table{reason}{dropped}: a regression of it will not name kernels; record with "
+        "gpuperf record, or with --gpuperf-kernels always"
+    )
+
+
+@dataclass(frozen=True)
+class Creep:
+    """How a new entry stands against the anchor, and what follows from that."""
+
+    since: tuple[Drift, ...]
+    """Per gated metric, against the anchor."""
+    objection: Objection | None = None
+    """Losses that no single acceptance has shown."""
+    notes: tuple[str, ...] = ()
+
+
+def creep_since(
+    new: Entry,
+    old: Entry,
+    anchor: Anchor,
+    tolerances: Mapping[str, str],
+    calibration: Calibration | None,
+) -> Creep:
+    """What was lost since the anchor, and whether the change from `old` to `new` shows it.
+
+    A metric that drifted since the anchor and by the same test did not since `old` is creep: an
+    objection. One that did is in front of the reviewer's eyes: a note.
+    """
+    metrics, step = catalogue().metrics, recorded(new)
+    since = drifts(step, recorded(anchor), metrics, tolerances, calibration)
+    latest = {
+        drift.metric: drift
+        for drift in drifts(step, recorded(old), metrics, tolerances, calibration)
+    }
+    lost = [drift for drift in since if drift.drifted]
+    visible = [d for d in lost if d.metric in latest and latest[d.metric].drifted]
+    hidden = [drift for drift in lost if drift not in visible]
+    day = anchor.recorded
+    found = []
+    if visible:
+        found.append(
+            f"lost since the anchor of {day}: {_listed(visible)}; it is visible: "
+            f"{_moved(latest[d.metric] for d in visible)} in this very change. Later ones are "
+            "held against the anchor all the same: --new-anchor starts over with these samples"
+        )
+    missing = [name for name in step.samples if metrics[name].gated and name not in anchor.samples]
+    if missing:
+        found.append(
+            f"the anchor of {day} has no {', '.join(missing)}, so creep of it is not seen: "
+            "--new-anchor starts over with these samples"
+        )
+    objection = None
+    if hidden:
+        shown = _moved(latest[d.metric] for d in hidden if d.metric in latest) or "nothing"
+        objection = Objection(
+            f"creep: {_moved(hidden)}",
+            f"creep since the anchor of {day}: {_listed(hidden)}, of which this change shows "
+            f"{shown}. Find where it was lost, the log `accepted` has the steps; when the loss is "
+            "intended or was accepted before, --new-anchor starts over with these samples",
+        )
+    return Creep(since, objection, tuple(found))
+
+
+def recorded(entry: Entry | Anchor) -> Recorded:
+    """The whole step of an entry or an anchor, as the judge takes it."""
+    samples = entry.samples if isinstance(entry, Anchor) else entry.samples.get(STEP, {})
+    # A process on a GPU that nobody knows could be on any of the others.
+    units = entry.units if all(entry.units) else ()
+    return Recorded(samples, units, entry.days)
+
+
+def change(drift: Drift) -> str:
+    """The change of a drift as people read it: "+0.34 %", or "from 0"."""
+    return "from 0" if drift.change is None else moved(drift.change, points=drift.points)
+
+
+def _few(measurements: Sequence[Measurement]) -> Objection | None:
+    count = len(_processes(measurements))
+    if count >= PROCESSES_NEEDED:
+        return None
+    short = f"{count} process{'es' if count > 1 else ''} of {PROCESSES_NEEDED}"
+    return Objection(
+        short,
+        f"{short}: record more with gpuperf record --processes {PROCESSES_NEEDED} or gpuperf "
+        "record --continue RUN",
+    )
+
+
+def _unfit(measurements: Sequence[Measurement]) -> Objection | None:
+    found = _complaints(measurements, guard.unfit)
+    if not found:
+        return None
+    share = f"{len(dict(found))} of {len(_processes(measurements))}"
+    return Objection(
+        f"unfit device in {share}",
+        f"the device was unfit in {share} processes: {_quoted(found)}. Record them anew when it is "
+        "cool and free",
+    )
+
+
+def _complaints(
+    measurements: Sequence[Measurement], about: Callable[[Conditions], tuple[str, ...]]
+) -> list[tuple[str, str]]:
+    """What there is to say about the device, each with the process that it is about."""
+    return [
+        (measurement.process, text)
+        for measurement in measurements
+        if measurement.fingerprint.conditions
+        for text in about(measurement.fingerprint.conditions)
+    ]
+
+
+def _quoted(complaints: Sequence[tuple[str, str]]) -> str:
+    texts = list(dict.fromkeys(text for _, text in complaints))
+    more = len(texts) - _QUOTED
+    return "; ".join(texts[:_QUOTED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _dirty(measurements: Sequence[Measurement]) -> Objection | None:
+    dirty = [
+        revision
+        for revision in dict.fromkeys(m.fingerprint.revision for m in measurements)
+        if revision.endswith("+dirty")
+    ]
+    if not dirty:
+        return None
+    return Objection(
+        "dirty tree",
+        f"measured at {', '.join(dirty)}: code that is in no commit, so nobody can measure it "
+        "again. Commit it and record anew",
+    )
+
+
+def _processes(measurements: Sequence[Measurement]) -> set[str]:
+    return {measurement.process for measurement in measurements}
+
+
+def _listed(found: Sequence[Drift]) -> str:
+    return ", ".join(f"{d.metric} {change(d)} (tolerance {_tolerance(d)})" for d in found)
+
+
+def _moved(found: Iterable[Drift]) -> str:
+    return ", ".join(f"{drift.metric} {change(drift)}" for drift in found)
+
+
+def _tolerance(drift: Drift) -> str:
+    return f"{drift.tolerance:.3g} pt" if drift.points else f"{drift.tolerance * 100:.3g} %"

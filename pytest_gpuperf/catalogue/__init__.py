@@ -1,0 +1,1 @@
+"""Names: metrics, architectures, families of kernels, units and how numbers are written."""

@@ -1,0 +1,74 @@
+"""Architectures: which exist, how they are named and compared, and which one is in this machine.
+
+An architecture is written as NVIDIA's compilers write it: "sm90" for compute capability 9.0. "cpu"
+is the architecture of counts that do not depend on any device.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from pytest_gpuperf.errors import UsageFailure
+
+CPU = "cpu"
+"""The architecture of portable counts, on a machine without a GPU."""
+
+_SM = re.compile(r"sm(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One architecture that baselines can be kept for."""
+
+    name: str
+    chips: tuple[str, ...]
+    """NVIDIA's chip names. The first is the one that CUPTI knows the architecture's metrics by."""
+    generation: str
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("sm70", ("GV100",), "Volta"),
+        Architecture("sm75", ("TU102", "TU104", "TU106", "TU116", "TU117"), "Turing"),
+        Architecture("sm80", ("GA100",), "Ampere"),
+        Architecture("sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), "Ampere"),
+        Architecture("sm89", ("AD102", "AD103", "AD104", "AD106", "AD107"), "Ada Lovelace"),
+        Architecture("sm90", ("GH100",), "Hopper"),
+        Architecture("sm100", ("GB100",), "Blackwell"),
+        Architecture("sm103", ("GB110",), "Blackwell Ultra"),
+        Architecture("sm120", ("GB202", "GB203", "GB205", "GB206", "GB207"), "Blackwell"),
+        Architecture(CPU, (), ""),
+    )
+}
+"""The known architectures by name, oldest first."""
+
+
+def validate(name: str) -> str:
+    """Returns `name` if it is a known architecture, raises UsageFailure otherwise."""
+    if name in ARCHITECTURES:
+        return name
+    close = difflib.get_close_matches(name.lower(), ARCHITECTURES, n=1)
+    suggestion = f' Did you mean "{close[0]}"?' if close else ""
+    known = ", ".join(ARCHITECTURES)
+    raise UsageFailure(f'unknown architecture "{name}".{suggestion} Known are: {known}')
+
+
+def matches(pattern: str, arch: str) -> bool:
+    """Whether `arch` is what `pattern` asks for: "sm80" only that, "sm80+" from there on.
+
+    The order is that of the numbers, sm90 before sm100. "cpu" matches only "cpu". Raises
+    UsageFailure for a pattern that names no known architecture.
+    """
+    wanted = validate(pattern.removesuffix("+"))
+    if not pattern.endswith("+") or wanted == arch:
+        return wanted == arch
+    least, actual = _SM.fullmatch(wanted), _SM.fullmatch(arch)
+    return least is not None and actual is not None and int(actual[1]) >= int(least[1])
+
+
+def slug(name: str) -> str:
+    """A device's name as a folder name: "NVIDIA H200" is "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

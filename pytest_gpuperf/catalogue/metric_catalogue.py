@@ -1,0 +1,135 @@
+"""The metric catalogue, `metrics.yaml`, and what timelines sample, `timeline.yaml`: loaded once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pytest_gpuperf.catalogue.architectures import CPU
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+
+ALWAYS = "core"
+"""The set that is measured whatever else is."""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All metrics by name, in the order they are shown, and the named sets that are chosen by."""
+
+    metrics: dict[str, Metric]
+    sets: dict[str, tuple[str, ...]]
+
+    def hardware_set(self, name: str) -> tuple[Metric, ...]:
+        """The counters of the set `name` (core, paper). Raises KeyError for an unknown set."""
+        members = (self.metrics[metric] for metric in self.sets[name])
+        return tuple(metric for metric in members if metric.hardware)
+
+    @property
+    def counter_sets(self) -> tuple[str, ...]:
+        """The sets of hardware counters; each has all of the one before it, and takes passes."""
+        return tuple(name for name in self.sets if self.hardware_set(name))
+
+    def selected(self, wanted: str) -> tuple[Metric, ...]:
+        """The metrics of "reference,pipe_lsu": sets and metrics, separated by commas.
+
+        In the catalogue's order, each once; those of the set core are always among them, so that
+        no choice takes the verdict away. Raises UsageFailure for a name that is neither, and for
+        metrics that neither a hardware counter nor a trace gives.
+        """
+        names = [ALWAYS, *(name.strip() for name in wanted.split(","))]
+        for name in names:
+            self._check(name)
+        found = {metric for name in names for metric in self.sets.get(name, (name,))}
+        return tuple(metric for name, metric in self.metrics.items() if name in found)
+
+    def order(self, name: str) -> int:
+        """The position of a metric in the catalogue, for sorting."""
+        return list(self.metrics).index(name)
+
+    def _check(self, name: str) -> None:
+        if name in self.sets:
+            return
+        known = self.metrics.get(name)
+        if known is None:
+            close = difflib.get_close_matches(name, [*self.sets, *self.metrics], n=1)
+            suggestion = f' Did you mean "{close[0]}"?' if close else ""
+            raise UsageFailure(
+                f'no set and no metric is named "{name}".{suggestion} '
+                f"Sets are {', '.join(self.sets)}; docs/metrics.md has the metrics"
+            )
+        if not known.chosen:
+            raise UsageFailure(
+                f'"{name}" is no hardware counter, so it cannot be chosen: where it exists, it is '
+                "always measured. Leave it out"
+            )
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Catalogue:
+    """The catalogue of this package."""
+    return read(_loaded("metrics.yaml"))
+
+
+def read(data: Mapping[str, Any]) -> Catalogue:
+    """The catalogue that `metrics.yaml` has as `data`; a set may name sets before it."""
+    metrics = {name: _metric(name, entry) for name, entry in data["metrics"].items()}
+    sets: dict[str, tuple[str, ...]] = {}
+    for name, members in data["sets"].items():
+        sets[name] = _members(members, sets, metrics)
+    return Catalogue(metrics, sets)
+
+
+def _members(
+    names: Sequence[str], sets: Mapping[str, tuple[str, ...]], metrics: Mapping[str, Metric]
+) -> tuple[str, ...]:
+    found = {metric for name in names for metric in sets.get(name, (name,))}
+    return tuple(sorted(found, key=list(metrics).index))
+
+
+@lru_cache(maxsize=1)
+def timeline_metrics() -> tuple[Metric, ...]:
+    """What a timeline samples, the more important first. None of it is in the catalogue."""
+    entries = _loaded("timeline.yaml")["metrics"]
+    return tuple(_metric(name, entry) for name, entry in entries.items())
+
+
+def _loaded(name: str) -> dict[str, Any]:
+    import yaml
+
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    data: dict[str, Any] = yaml.safe_load(text)
+    return data
+
+
+def _metric(name: str, entry: dict[str, Any]) -> Metric:
+    hardware = entry.get("hardware", {})
+    return Metric(
+        name=name,
+        unit=entry["unit"],
+        direction=Direction(entry["direction"]),
+        metric_class=MetricClass(entry["class"]),
+        gated=entry.get("gated", False),
+        additive=entry.get("additive", False),
+        percentage=entry.get("percentage", False),
+        summary=entry["summary"],
+        hardware={"default": hardware} if isinstance(hardware, str) else hardware,
+        traced=entry.get("traced", False),
+    )
+
+
+def hardware(metric: Metric, architecture: str) -> str | None:
+    """NVIDIA's name of a metric, or None where it does not exist; nothing is counted on a CPU."""
+    return None if architecture == CPU else metric.hardware_name(architecture)
+
+
+def hardware_names(metric: Metric, architectures: Sequence[str]) -> dict[str | None, list[str]]:
+    """NVIDIA's names of a counter, None for "absent", each with the architectures that have it."""
+    found: dict[str | None, list[str]] = {}
+    for architecture in architectures if metric.hardware else ():
+        found.setdefault(hardware(metric, architecture), []).append(architecture)
+    return found

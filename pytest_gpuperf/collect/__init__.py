@@ -1,1 +1,0 @@
-"""Collectors: what obtains counters and times for a step, each behind `base.Collector`."""

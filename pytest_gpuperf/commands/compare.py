@@ -1,0 +1,266 @@
+"""Two runs, or two configurations of one, side by side: `gpuperf compare`.
+
+No gate: whatever changed, the exit code is 0. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge import comparison as judge
+from pytest_gpuperf.judge.attribution import Naming
+from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.storage import files, run_files
+
+NAME = "compare"
+HELP = "two runs, or two configurations of one, metric by metric and kernel by kernel"
+USAGE = (
+    "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
+    "                       [--format text|markdown|json]\n"
+    "       gpuperf compare RUN --config A --config B [--test PATTERN] ..."
+)
+
+SCHEMA = 1
+"""Of what `--format json` prints."""
+TEXT, MARKDOWN, JSON = "text", "markdown", "json"
+_LISTED = 10
+"""No more measurements than this are listed in an error; a suite may have hundreds."""
+
+Key = tuple[str, str]
+"""A test, perhaps without its configuration, and the measurement's name."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The measurements of one side, and what was asked for."""
+
+    run: Path
+    created: str
+    measurements: tuple[Measurement, ...]
+    configuration: str | None = None
+    """None: all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf compare`."""
+    parser.add_argument("a", type=Path, metavar="RUN_A", help="the run to compare with")
+    parser.add_argument(
+        "b",
+        type=Path,
+        nargs="?",
+        metavar="RUN_B",
+        help="the run that is compared; may be left out with two --config",
+    )
+    parser.add_argument(
+        "--config",
+        dest="configurations",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this configuration of both runs; given twice, the first of RUN_A with the "
+        "second of RUN_B, or of RUN_A where there is no RUN_B",
+    )
+    parser.add_argument(
+        "--test",
+        dest="tests",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only tests that match, by the rules of update-baseline; may be repeated",
+    )
+    parser.add_argument(
+        "--kernels",
+        type=int,
+        default=10,
+        metavar="N",
+        help="rows of kernels in text and markdown, those that changed most; 0 compares no "
+        "kernels; default: 10",
+    )
+    parser.add_argument(
+        "--format", choices=(TEXT, MARKDOWN, JSON), default=TEXT, help="default: text"
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say: prints the comparison, and returns 0.
+
+    Raises GpuperfError for runs that cannot be read, or have nothing to compare.
+    """
+    if options.kernels < 0:
+        raise UsageFailure(f"--kernels {options.kernels}: a whole number from 0 on is needed")
+    a, b = _sides(options.a, options.b, options.configurations)
+    a, b = _only(a, b, options.tests)
+    found = compare(a, b, kernels=options.kernels > 0)
+    show(_written(found, options.format, options.kernels))
+    return 0
+
+
+def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
+    """The comparison of two sides, measurement by measurement, each of all its processes.
+
+    They are paired by test and name; where two configurations were asked for, tests are the same
+    that differ by these only. Raises UsageFailure where nothing can be paired.
+    """
+    both = None not in (a.configuration, b.configuration) and a.configuration != b.configuration
+    old, new = _grouped(a, without=both), _grouped(b, without=both)
+    shared = [key for key in old if key in new]
+    if not shared:
+        raise UsageFailure(
+            "nothing to compare: no measurement of a has a partner of the same test and name in b"
+            + "".join(_listing(label, side) for label, side in (("a", a), ("b", b)))
+        )
+    return Comparison(
+        schema=SCHEMA,
+        a=_source(a),
+        b=_source(b),
+        pairs=tuple(
+            judge.pair(old[key], new[key], catalogue().metrics, _naming() if kernels else None)
+            for key in shared
+        ),
+        only_a=tuple(_unpaired(old[key]) for key in old if key not in new),
+        only_b=tuple(_unpaired(new[key]) for key in new if key not in old),
+    )
+
+
+def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chosen, Chosen]:
+    """What is compared with what. Raises UsageFailure, which names the configurations there are."""
+    if len(configurations) > 2:
+        raise UsageFailure(
+            f"--config is given {len(configurations)} times: two configurations can be compared"
+        )
+    first = _loaded(a)
+    if b is None and len(configurations) < 2:
+        raise UsageFailure(
+            f"{a}: compare it with what? Name a second run, or two of its configurations "
+            f"(--config A --config B); it has {_configurations(first)}"
+        )
+    second = first if b is None else _loaded(b)
+    if not configurations:
+        return first, second
+    return _of(first, configurations[0]), _of(second, configurations[-1])
+
+
+def _loaded(file: Path) -> Chosen:
+    run = run_files.load(file)
+    if not run.measurements:
+        raise UsageFailure(f"{file} has no measurements to compare")
+    return Chosen(file, run.created, run.measurements)
+
+
+def _of(side: Chosen, configuration: str) -> Chosen:
+    chosen = tuple(m for m in side.measurements if m.configuration == configuration)
+    if not chosen:
+        raise UsageFailure(
+            f'{side.run} has no configuration "{configuration}"; it has {_configurations(side)}'
+        )
+    return Chosen(side.run, side.created, chosen, configuration)
+
+
+def _configurations(side: Chosen) -> str:
+    names = dict.fromkeys(m.configuration for m in side.measurements if m.configuration)
+    return ", ".join(names) or "none"
+
+
+def _only(a: Chosen, b: Chosen, patterns: Sequence[str]) -> tuple[Chosen, Chosen]:
+    """Both sides without the tests that match none of the patterns. Raises NoMatch."""
+    matching = run_files.matching([*a.measurements, *b.measurements], patterns)
+    tests = {measurement.test for measurement in matching}
+    old, new = (
+        replace(side, measurements=tuple(m for m in side.measurements if m.test in tests))
+        for side in (a, b)
+    )
+    return old, new
+
+
+def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
+    """The measurements of one side by what they are paired by, those of all processes together."""
+    found: dict[Key, list[Measurement]] = {}
+    for measurement in side.measurements:
+        test = measurement.test
+        if without and measurement.configuration:
+            test = _without(test, measurement.configuration)
+        found.setdefault((test, measurement.name), []).append(measurement)
+    return found
+
+
+def _without(test: str, configuration: str) -> str:
+    """A node id without the name of its configuration: in the parameters, or in a name before."""
+    whole = rf"(?<![A-Za-z0-9]){re.escape(configuration)}(?![A-Za-z0-9])"
+    places = [match.span() for match in re.finditer(whole, test)]
+    if not places:
+        return test
+    start, end = places[-1]
+    return f"{test[:start]}*{test[end:]}"
+
+
+def _naming() -> Naming:
+    from pytest_gpuperf.catalogue import kernel_families
+
+    return Naming(kernel_families.family, kernel_families.short_name)
+
+
+def _source(side: Chosen) -> Source:
+    fingerprints = [measurement.fingerprint for measurement in side.measurements]
+    devices = (f"{found.device.name} ({found.device.arch})" for found in fingerprints)
+    return Source(
+        run=str(side.run),
+        created=side.created,
+        configuration=side.configuration,
+        devices=tuple(dict.fromkeys(devices)),
+        revisions=tuple(dict.fromkeys(f.revision for f in fingerprints if f.revision)),
+        measured=min((f.measured for f in fingerprints if f.measured), default=""),
+    )
+
+
+def _unpaired(measurements: Sequence[Measurement]) -> Unpaired:
+    first = measurements[0]
+    processes = len({measurement.process for measurement in measurements})
+    return Unpaired(first.test, first.name, first.configuration, processes)
+
+
+def _listing(label: str, side: Chosen) -> str:
+    """What one side has, for an error: a line each."""
+    named = dict.fromkeys(
+        m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
+    )
+    shown = [f"\n  {text}" for text in named][:_LISTED]
+    more = f"\n  and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
+    return f"\n{label}, {side.run}, has{''.join(shown) or ' none'}{more}"
+
+
+def _written(found: Comparison, form: str, kernels: int) -> str:
+    """The comparison in the format that was asked for."""
+    if form == JSON:
+        return json.dumps(files.to_plain(found), indent=1, ensure_ascii=False)
+    if form == MARKDOWN:
+        from pytest_gpuperf.report.comparison_report import markdown
+
+        return markdown(found, kernels=kernels).rstrip("\n")
+    from shutil import get_terminal_size
+
+    from pytest_gpuperf.report.comparison_report import text_lines
+
+    shown = text_lines(found, kernels=kernels, width=get_terminal_size().columns)
+    return "\n".join(line.text for line in shown)
+
+
+# Printing what may be read only in part: `gpuperf compare ... | head`.
+
+
+def show(text: str) -> None:
+    """Prints `text`. Who has read enough of it and goes away is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

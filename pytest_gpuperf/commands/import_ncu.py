@@ -1,0 +1,239 @@
+"""Reports of ncu (Nsight Compute) that were made elsewhere, as runs: `gpuperf import`.
+
+A step that was profiled on a machine without this package can so be judged and reported here. Needs
+no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure.ncu import profiled_rows, profiled_step
+from pytest_gpuperf.measure.ncu.profiled_rows import Report
+from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep
+from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Scalar
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.text.progress import counted
+from pytest_gpuperf.storage import files, run_files
+
+NAME = "import"
+HELP = "make a run of a report of ncu (Nsight Compute); needs no GPU"
+USAGE: str | None = None
+
+_COLLECTOR = "ncu"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What the reports are to be imported as."""
+
+    test: str = ""
+    """The node id; "" for one made of the file's name."""
+    suite: str = ""
+    """ "" for the one that a test of this id would have: the folder of its file."""
+    configuration: str = ""
+    device_name: str = ""
+    """The device's name where the report has none: "NVIDIA H200"."""
+    executions: int = 1
+    """How often each report has the step, one execution after the other."""
+    ncu: Path | None = None
+    """The executable to open .ncu-rep files with."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf import`."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a report of ncu, .ncu-rep or the CSV of its raw page; several are several processes",
+    )
+    parser.add_argument(
+        "--run", type=Path, metavar="OUT", help="a new file; default: .gpuperf/runs/<time>.json"
+    )
+    parser.add_argument(
+        "--test",
+        default="",
+        metavar="NODEID",
+        help="the test that it is a measurement of; default: imported/<file>::step",
+    )
+    parser.add_argument(
+        "--suite", default="", metavar="NAME", help="default: the folder of the test's file"
+    )
+    parser.add_argument("--configuration", default="", metavar="NAME", help="default: none")
+    parser.add_argument(
+        "--device-name",
+        default="",
+        metavar="NAME",
+        help='the GPU, as NVML calls it ("NVIDIA H200"), for a report that does not say',
+    )
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=1,
+        metavar="N",
+        help="executions of the step in each report, one after the other: rounds; default: 1",
+    )
+    parser.add_argument(
+        "--ncu", type=Path, metavar="PROGRAM", help="opens .ncu-rep files; default: on the PATH"
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say: saves the run, says what is in it, and returns 0.
+
+    Raises UsageFailure, and writes nothing, for reports that cannot be imported.
+    """
+    out: Path = options.run or run_files.new_file(Path.cwd())
+    request = ImportRequest(
+        options.test,
+        options.suite,
+        options.configuration,
+        options.device_name,
+        options.steps,
+        options.ncu,
+    )
+    if out.exists():
+        raise UsageFailure(f"{out} exists: name another file, or remove it")
+    imported = imported_run(options.files, request)
+    run_files.save(imported, out)
+    for measurement in imported.measurements:
+        print("\n".join(_summary(measurement)))
+    print(f"run saved: {out}")
+    print(f"judge it:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
+    return 0
+
+
+def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
+    """The reports as one run: a measurement of one test per file, each a process of its own.
+
+    A process's id is a digest of its file, so that what is imported twice does not count twice.
+    Raises BadFile and UsageFailure for reports that cannot be read, are the same, or are not of one
+    device.
+    """
+    if len(reports) > 1 and not request.test:
+        raise UsageFailure(
+            "several reports are several processes of one test, so it needs a name: "
+            "--test tests/perf/test_step.py::test_step. Import reports of different tests one by "
+            "one"
+        )
+    _check_names(request)
+    found: dict[str, Measurement] = {}
+    for file in reports:
+        measurement = _measurement(file, request)
+        known = found.setdefault(measurement.process, measurement)
+        if known is not measurement:
+            raise UsageFailure(
+                f"{file}: the same report as {known.fingerprint.settings['imported']}, and a "
+                "process counts once. Name it once"
+            )
+    measurements = tuple(found.values())
+    devices = dict.fromkeys(m.fingerprint.device for m in measurements)
+    if len(devices) > 1:
+        listed = " and ".join(f"{device.name} ({device.arch})" for device in devices)
+        raise UsageFailure(f"the reports are of {listed}: import those of one device at a time")
+    command = files.writable(shlex.join(["gpuperf", "import", *map(str, reports)]))
+    return Run(run_files.SCHEMA, files.utc_now(), command, measurements)
+
+
+def _measurement(file: Path, request: ImportRequest) -> Measurement:
+    report = profiled_rows.read(file, request.ncu)
+    step = profiled_step.step_of(report, request.executions)
+    test = request.test or f"imported/{file.stem}::{STEP}"
+    return Measurement(
+        test=test,
+        name=STEP,
+        suite=request.suite or _suite(test),
+        process=_digest(file),
+        configuration=request.configuration,
+        workload={},
+        samples=step.samples,
+        unsupported=step.unsupported,
+        fingerprint=Fingerprint(
+            device=_device(report, request.device_name),
+            software={},
+            settings=_settings(report, step, request.executions),
+        ),
+        kernels=step.kernels,
+    )
+
+
+def _settings(report: Report, step: ProfiledStep, executions: int) -> dict[str, Scalar]:
+    """How it was measured, as far as the report says."""
+    found: dict[str, Scalar] = {"collector": _COLLECTOR, "imported": report.file.name}
+    if report.rows[0].kind == "range":
+        found["replay"] = "range"
+    else:
+        found |= {"replay": "kernel", "kernels": step.launches}
+    if executions > 1:
+        found["rounds"] = executions
+    return found
+
+
+def _check_names(request: ImportRequest) -> None:
+    """Raises UsageFailure for names that no test and no suite can have."""
+    if request.test and not (_suite(request.test) and request.test.partition("::")[2]):
+        raise UsageFailure(
+            f"--test {request.test}: not the id of a test, such as tests/perf/test_a.py::test_b"
+        )
+    if "/" in request.suite:
+        raise UsageFailure(f"--suite {request.suite}: a suite is one folder's name")
+
+
+def _suite(test: str) -> str:
+    """The suite of a test with this id: the folder of its file, or in the root the file."""
+    path = PurePosixPath(test.partition("::")[0])
+    return path.parent.name or path.stem
+
+
+def _digest(file: Path) -> str:
+    """Twelve hexadecimal digits that stand for the file's content. Raises UsageFailure."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _device(report: Report, given: str) -> Device:
+    """The device of a report. Raises UsageFailure where nobody names it, or two names differ."""
+    if given and report.device and given != report.device:
+        raise UsageFailure(
+            f"{report.file}: was made on {report.device}, so --device-name {given} cannot be "
+            "right. Leave it out"
+        )
+    name = report.device or given
+    if not architectures.slug(name):
+        raise UsageFailure(
+            f"{report.file}: does not say which GPU it was made on, and baselines are kept per "
+            'device. Name it as `nvidia-smi -L` does: --device-name "NVIDIA H200"'
+        )
+    return Device(report.arch, name, architectures.slug(name))
+
+
+def _summary(measurement: Measurement) -> list[str]:
+    """What was imported, what was left out and why, for people."""
+    device, settings = measurement.fingerprint.device, measurement.fingerprint.settings
+    executions, launches = settings.get("rounds", 1), settings.get("kernels")
+    what = "a range" if launches is None else counted(int(launches), "kernel")
+    rounds = f", {executions} executions," if executions != 1 else ""
+    lines = [
+        f"{settings['imported']}: {what}{rounds} on {device.name} ({device.arch}), "
+        f"as {measurement.test}",
+        f"  has {', '.join(sample.metric for sample in measurement.samples)}",
+    ]
+    lines += [f"  left out: {found.metric}: {found.reason}" for found in measurement.unsupported]
+    likely = profiled_step.repeats(measurement.kernels) if measurement.kernels else 1
+    if likely > 1:
+        lines.append(
+            f"  note: a step here is the same kernels {likely} times over. If these are so many "
+            f"executions of it: --steps {likely * int(executions)}"
+        )
+    return lines

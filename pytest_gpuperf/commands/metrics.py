@@ -1,0 +1,270 @@
+"""`gpuperf metrics`: prints the metric catalogue per architecture. Needs no GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU, validate
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, hardware, hardware_names
+from pytest_gpuperf.commands import compare
+from pytest_gpuperf.errors import CountersUnavailable, UsageFailure
+from pytest_gpuperf.model.measurement import Unsupported
+from pytest_gpuperf.model.metric import Direction, Metric
+from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text.table import Line
+
+NAME = "metrics"
+HELP = "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU"
+USAGE: str | None = None
+
+SCHEMA = 1
+"""Of what `--format json` prints."""
+TEXT, JSON = "text", "json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf metrics`."""
+    parser.add_argument(
+        "--gpu-arch",
+        dest="architectures",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="ARCH",
+        help="only these architectures, sm90 for example; default: all",
+    )
+    parser.add_argument(
+        "--set",
+        dest="wanted",
+        metavar="SETS",
+        help="only what --gpuperf-metrics SETS would measure: a set, or sets and metrics separated "
+        "by commas",
+    )
+    parser.add_argument(
+        "--library",
+        type=Path,
+        metavar="PATH",
+        help="the libcupti that is asked for the passes; default: the one that measuring would use",
+    )
+    parser.add_argument("--format", choices=(TEXT, JSON), default=TEXT, help="default: text")
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say: prints the catalogue, and returns 0.
+
+    Raises UsageFailure for unknown architectures, sets and metrics, and for a --library that cannot
+    be used.
+    """
+    from shutil import get_terminal_size
+
+    found = listing(options.architectures, options.wanted, options.library)
+    if options.format == JSON:
+        compare.show(json.dumps(as_json(found), indent=1))
+    else:
+        width = get_terminal_size().columns
+        compare.show("\n".join(line.text for line in lines(found, width)))
+    return 0
+
+
+def as_json(found: Listing) -> dict[str, object]:
+    """The listing as `--format json` prints it."""
+    passes = found.passes
+    return {
+        "schema": SCHEMA,
+        "metrics": [
+            {
+                "name": metric.name,
+                "unit": metric.unit,
+                "better": metric.direction.value,
+                "class": metric.metric_class.value,
+                "gated": metric.gated,
+                "summary": metric.summary,
+                "sets": [name for name, of in catalogue().sets.items() if metric.name in of],
+                "hardware": {name: hardware(metric, name) for name in found.architectures}
+                if metric.hardware
+                else None,
+            }
+            for metric in found.metrics
+        ],
+        "cupti": None if isinstance(passes, str) else passes.release,
+        "passes": None
+        if isinstance(passes, str)
+        else {name: passes.counts.get(name) for name in found.architectures},
+    }
+
+
+# The metric catalogue as text: what each metric is called where, and what a set costs.
+
+_HEADINGS = ("metric", "unit", "better", "class", "")
+_ABSENT = "absent"
+_NONE = "no hardware counters"
+_INDENT = "  "
+_BELOW = "     "
+"""Deeper than a metric's own name; the longest name of NVIDIA's still fits into 80 columns."""
+
+
+def lines(found: Listing, width: int) -> list[Line]:
+    """A listing as lines of at most `width` characters.
+
+    A metric stands with the smallest set that has it, NVIDIA's name below where it does not fit.
+    """
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for metric in found.metrics:
+        groups.setdefault(_group(metric), []).append(_cells(metric, found.architectures))
+    rows = [row for name in _groups() if name in groups for row in ((name,), *groups[name])]
+    return [
+        *table.fitted_columns(_HEADINGS, rows, width, left=range(len(_HEADINGS)), below=_BELOW),
+        Line(""),
+        *_passes(found, width),
+    ]
+
+
+def _groups() -> list[str]:
+    """Titles in the order of the sets: one of counters has all of the one before it."""
+    counted = catalogue().counter_sets
+    larger = [f"{name}, besides {before}" for before, name in pairwise(counted)]
+    traced = [f"{name}, from a trace" for name in catalogue().sets if name not in counted]
+    return [counted[0], *larger, *traced, _NONE]
+
+
+def _group(metric: Metric) -> str:
+    having = (metric.name in members for members in catalogue().sets.values())
+    return next(title for title, has in zip(_groups(), (*having, True), strict=True) if has)
+
+
+def _cells(metric: Metric, architectures: tuple[str, ...]) -> tuple[str, ...]:
+    direction = metric.direction
+    return (
+        _INDENT + metric.name,
+        metric.unit,
+        "-" if direction is Direction.NEUTRAL else direction.value,
+        metric.metric_class.value,
+        names(metric, architectures),
+    )
+
+
+def names(metric: Metric, architectures: tuple[str, ...]) -> str:
+    """NVIDIA's name on these architectures, or each name with those that have it; "" for none."""
+    found = hardware_names(metric, architectures)
+    if len(found) == 1:
+        return next(iter(found)) or _ABSENT
+    return ", ".join(f"{name or _ABSENT} ({' '.join(where)})" for name, where in found.items())
+
+
+def _passes(found: Listing, width: int) -> Iterator[Line]:
+    if isinstance(found.passes, str):
+        yield from table.wrapped_words(f"passes: {found.passes}", width, "doubtful")
+        return
+    known = found.passes
+    title = f"passes of the step per round, by CUPTI of CUDA {known.release}, {known.library}:"
+    yield from table.wrapped_words(title, width, "heading")
+    counted = [
+        (name, *(str(known.counts[name][wanted]) for wanted in found.sets))
+        for name in found.architectures
+        if name in known.counts
+    ]
+    yield from table.fitted_columns(("", *found.sets), counted, width, left=(0,))
+    yield from _notes(known, found.architectures, width)
+
+
+def _notes(known: Passes, architectures: tuple[str, ...], width: int) -> Iterator[Line]:
+    others = [name for name in architectures if name not in known.counts and name != CPU]
+    if others:
+        text = f"note: this CUPTI knows no chip of {', '.join(others)}"
+        yield from table.wrapped_words(text, width, "doubtful")
+    for name, refused in known.refused.items():
+        for entry in refused:
+            yield from table.wrapped_words(f"note: {name}: {entry.reason}", width, "doubtful")
+
+
+# The metric catalogue per architecture, with the passes that it takes.
+#
+# Passes are CUPTI's own answer, where a libcupti can be loaded.
+
+_OFFLINE = "nvidia-cuda-cupti==13.0.*"
+"""The newest wheel whose CUPTI answers without a driver."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What one CUPTI release says of the chosen architectures."""
+
+    release: str
+    """Of CUDA."""
+    library: str
+    """Its file."""
+    counts: Mapping[str, Mapping[str, int]]
+    """Passes of one round, per architecture and set; no entry for a chip that it does not know."""
+    refused: Mapping[str, tuple[Unsupported, ...]]
+    """Per architecture, what the catalogue has and the library has not, by NVIDIA's names."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The part of the catalogue that was asked for."""
+
+    architectures: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    sets: tuple[str, ...]
+    """Sets, or what was asked for in place of one: "l2_hit_rate,dram_bytes"."""
+    passes: Passes | str
+    """Or why they are not known."""
+
+
+def listing(
+    architectures: Sequence[str] = (), wanted: str | None = None, library: Path | None = None
+) -> Listing:
+    """The catalogue for these architectures (default: all), or the part of it that is `wanted`.
+
+    Raises UsageFailure for unknown architectures, sets and metrics, and for a `library` that cannot
+    be used.
+    """
+    everything = catalogue()
+    names = tuple(dict.fromkeys(map(validate, architectures or ARCHITECTURES)))
+    if not architectures:
+        names = tuple(name for name in names if name != CPU)
+    if wanted is None:
+        metrics, sets = tuple(everything.metrics.values()), everything.counter_sets
+    else:
+        metrics, sets = everything.selected(wanted), (wanted,)
+    return Listing(names, metrics, sets, _known_passes(names, sets, library))
+
+
+def _known_passes(names: Sequence[str], sets: Sequence[str], library: Path | None) -> Passes | str:
+    from pytest_gpuperf.measure.cupti import configuration
+    from pytest_gpuperf.measure.cupti.library import Cupti, load
+
+    if set(names) == {CPU}:
+        return "none, counts on a CPU are taken while the step runs"
+    if library is not None and not library.is_file():
+        raise UsageFailure(f"--library {library}: no such file. Name a libcupti.so.12 or .13")
+    try:
+        # The loader looks for a relative path elsewhere.
+        cupti = Cupti(library.resolve()) if library else load()
+    except CountersUnavailable as error:
+        if library:
+            raise UsageFailure(
+                f"--library: {error}. CUPTI of CUDA 13.0 tells the passes without a driver"
+            ) from error
+        return (
+            f"not known here: {error.reason}. `pip install {_OFFLINE}` brings a CUPTI that tells "
+            "them without a GPU"
+        )
+    known = configuration.known(cupti)
+    counts: dict[str, dict[str, int]] = {}
+    refused: dict[str, tuple[Unsupported, ...]] = {}
+    for name in names:
+        chip = next(iter(ARCHITECTURES[name].chips), "")
+        if chip not in known:
+            continue
+        for wanted in sets:
+            asked = [hardware(metric, name) for metric in catalogue().selected(wanted)]
+            planned = configuration.schedule(cupti, chip, [entry for entry in asked if entry])
+            counts.setdefault(name, {})[wanted] = planned.passes
+            refused[name] = tuple(dict.fromkeys((*refused.get(name, ()), *planned.refused)))
+    return Passes(cupti.release, str(cupti.path), counts, refused)

@@ -1,0 +1,360 @@
+"""Running tests in fresh processes, and merging what they measured into one run.
+
+A baseline needs several processes: rounds within one share its memory layout, its clocks and its
+luck, so they say little about the next process. They take long, so what is measured is kept after
+each of them, and a recording can be continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from pytest_gpuperf.errors import INTERRUPTED, UsageFailure
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.text import failure
+from pytest_gpuperf.report.text.progress import LiveLine, counted, duration
+from pytest_gpuperf.storage import files, run_files
+
+NAME = "record"
+HELP = "run tests in several fresh processes and merge what they measured into one run"
+USAGE = (
+    "gpuperf record [--processes K] [--pause SECONDS] [--run FILE] -- PYTEST-ARGS\n"
+    "       gpuperf record --continue RUN [--processes K] [--pause SECONDS]"
+)
+
+
+_TESTS_FAILED = 1
+_PROCESSES = 5
+_COMMAND = ["gpuperf", "record"]
+_COUNT_KERNELS = "--gpuperf-kernels=always"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be recorded. Raises UsageFailure for numbers that cannot be."""
+
+    processes: int = _PROCESSES
+    """How many fresh processes are wanted in all."""
+    pytest_args: tuple[str, ...] = ()
+    pause: float = 0.0
+    """Seconds between the end of a process and the start of the next."""
+
+    def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise UsageFailure(f"--processes {self.processes}: at least 1 is needed")
+        if not (math.isfinite(self.pause) and self.pause >= 0):
+            raise UsageFailure(
+                f"--pause {self.pause:g}: give the seconds between two processes, 0 or more"
+            )
+
+    @property
+    def command(self) -> str:
+        """The command line of this order, which its run keeps."""
+        pause = ["--pause", f"{self.pause:g}"] if self.pause else []
+        words = [*_COMMAND, "--processes", str(self.processes), *pause, "--", *self.pytest_args]
+        return files.writable(shlex.join(words))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf record`."""
+    parser.add_argument("--processes", type=int, metavar="K", help=f"default: {_PROCESSES}")
+    parser.add_argument(
+        "--pause", type=float, metavar="SECONDS", help="between two processes; default: 0"
+    )
+    parser.add_argument(
+        "--run", type=Path, metavar="FILE", help="a new file; default: .gpuperf/runs/<time>.json"
+    )
+    parser.add_argument(
+        "--continue",
+        dest="continued",
+        type=Path,
+        metavar="RUN",
+        help="go on with a recording that was interrupted, or extend it to K processes; from the "
+        "folder in which it was begun",
+    )
+    parser.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say, and returns the exit code. Raises UsageFailure as `record` does."""
+    if options.continued is None:
+        return record(_order(options), options.run or run_files.new_file(Path.cwd()))
+    if options.pytest_args:
+        raise UsageFailure(
+            f"--continue {options.continued} goes on with the pytest arguments of that recording, "
+            f"so these cannot be given: {shlex.join(options.pytest_args)}. Leave them out, or "
+            "begin a new recording without --continue"
+        )
+    if options.run is not None:
+        raise UsageFailure(
+            f"--continue {options.continued} saves into that file, so --run {options.run} cannot "
+            "be given as well: leave one of them out"
+        )
+    return resume(options.continued, options.processes, options.pause)
+
+
+def _order(options: argparse.Namespace) -> Order:
+    processes = _PROCESSES if options.processes is None else options.processes
+    return Order(processes, tuple(options.pytest_args), options.pause or 0.0)
+
+
+def record(order: Order, file: Path) -> int:
+    """Runs pytest as ordered, one process after the other, and saves one merged run in `file`.
+
+    Nothing is judged: what is recorded may become the baseline. The file is written after every
+    process. Prints a line per process. Returns 0; pytest's exit code when a process measured
+    nothing or had a failing test; 128 and the signal's number when one was killed; or INTERRUPTED.
+    Raises UsageFailure for a file that exists, or that is being recorded at this moment.
+    """
+    with _alone(file):
+        if file.exists():
+            raise UsageFailure(
+                f"{file} exists: continue it with `{_continue(file)}`, or name another"
+            )
+        return _Recording(order, file, None).go_on()
+
+
+def resume(file: Path, processes: int | None = None, pause: float | None = None) -> int:
+    """Runs the processes that the recording in `file` lacks, and saves them in it.
+
+    `processes` and `pause` replace what the recording was begun with. Returns what `record` does;
+    0 when nothing was missing. Raises UsageFailure, and leaves the file as it is, when `record` did
+    not make it, or when a process measures something else than those that are in it.
+    """
+    with _alone(file):
+        run = run_files.load(file)
+        begun = _order_of(run, file)
+        order = Order(
+            begun.processes if processes is None else processes,
+            begun.pytest_args,
+            begun.pause if pause is None else pause,
+        )
+        held = _processes(run)
+        if held >= order.processes:
+            print(
+                f"nothing to do: {_named(file)} has {counted(held, 'process')} of "
+                f"{order.processes}; a larger --processes adds to it"
+            )
+            _print_next(file)
+            return 0
+        return _Recording(order, file, run).go_on()
+
+
+class _Recording:
+    """A recording under way."""
+
+    def __init__(self, order: Order, file: Path, begun: Run | None) -> None:
+        self._order, self._file, self._begun = order, file, begun
+        self._kept = begun
+        self._done = _processes(begun) if begun else 0
+        self._without_kernels = not begun or all(m.kernels is None for m in begun.measurements)
+        self._took: list[float] = []
+        self._line = LiveLine()
+
+    def go_on(self) -> int:
+        """Runs the processes that are missing; see `record`."""
+        try:
+            code = self._measure()
+        except KeyboardInterrupt:
+            self._line.erase()
+            self._print_interrupted()
+            return INTERRUPTED
+        if self._kept is None:
+            print("gpuperf: nothing was measured, so no run was saved", file=sys.stderr)
+            return code
+        print(f"run saved: {self._file}")
+        if not code:
+            _print_next(self._file)
+        elif self._done < self._order.processes:
+            print(f"go on with:  {_continue(self._file)}")
+        return code
+
+    def _measure(self) -> int:
+        worst = 0
+        for number in range(self._done + 1, self._order.processes + 1):
+            name = f"process {number} of {self._order.processes}"
+            if self._took:
+                self._rest(name)
+            finished = fresh_process.run_pytest(
+                [*self._kernels(), "-q", *self._order.pytest_args],
+                folder=Path.cwd(),
+                tick=self._line.counting(name),
+            )
+            self._line.erase()
+            self._took.append(finished.seconds)
+            self._print_progress(name, finished, self._order.processes - number)
+            code = _print_failure(finished)
+            if finished.run:
+                self._keep(finished.run, code)
+            worst = max(worst, code)
+            if code > _TESTS_FAILED or not finished.run:
+                return worst or _TESTS_FAILED
+        return worst
+
+    def _kernels(self) -> list[str]:
+        """Has the first process count kernels: one table of them is what a baseline keeps.
+
+        Before the arguments of the order, whose own flag then wins.
+        """
+        first = not self._took
+        return [_COUNT_KERNELS] if first and self._without_kernels else []
+
+    def _keep(self, measured: Run, code: int) -> None:
+        if self._begun:
+            check_same(self._begun, measured, self._file, partly=bool(code))
+        parts = [self._kept, measured] if self._kept else [measured]
+        merged = run_files.merged(parts, self._order.command)
+        run_files.save(merged, self._file)
+        self._kept = merged
+        self._done += 1
+
+    def _rest(self, name: str) -> None:
+        end = time.monotonic() + self._order.pause
+        while (left := end - time.monotonic()) > 0:
+            self._line.show(f"{name} begins in {duration(left)}")
+            time.sleep(min(1.0, left))
+        self._line.erase()
+
+    def _print_progress(self, name: str, finished: Finished, missing: int) -> None:
+        count = len(finished.run.measurements) if finished.run else 0
+        each = sum(self._took) / len(self._took) + self._order.pause
+        left = f", about {duration(missing * each)} left" if missing else ""
+        took = duration(finished.seconds)
+        print(f"{name}: {counted(count, 'measurement')} in {took}{left}", flush=True)
+
+    def _print_interrupted(self) -> None:
+        # By the file: Ctrl-C may have come right after it was written.
+        if self._file.exists():
+            said = (
+                f"interrupted after {_processes(run_files.load(self._file))} of "
+                f"{self._order.processes} processes, kept in {_named(self._file)}; go on with:  "
+                f"{_continue(self._file)}"
+            )
+        else:
+            said = "interrupted before a process had finished: nothing was kept"
+        print(f"gpuperf: {said}", file=sys.stderr)
+
+
+def _print_failure(finished: Finished) -> int:
+    """Prints why pytest failed, if it did; returns the exit code that we have for it."""
+    if not finished.code:
+        return 0
+    print(finished.output, file=sys.stderr)
+    if finished.code > 0:
+        print(f"gpuperf: pytest ended with exit code {finished.code}, see above", file=sys.stderr)
+        return finished.code
+    name = signal.strsignal(-finished.code)
+    print(f"gpuperf: pytest ended by signal {-finished.code} ({name}), see above", file=sys.stderr)
+    return 128 - finished.code
+
+
+def _print_next(file: Path) -> None:
+    print(f'accept it with:  gpuperf update-baseline {_named(file)} --reason "..."')
+
+
+def _named(file: Path) -> str:
+    """The file as one would type it here."""
+    return shlex.quote(files.short(file, Path.cwd()))
+
+
+def _continue(file: Path) -> str:
+    return f"gpuperf record --continue {_named(file)}"
+
+
+class _KeptCommand(argparse.ArgumentParser):
+    """Reads the command line that a run keeps."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ValueError in place of ending this process."""
+        raise ValueError(message)
+
+
+def _order_of(run: Run, file: Path) -> Order:
+    """What the recording in `file` was begun with. Raises UsageFailure for any other run."""
+    parser = _KeptCommand(add_help=False)
+    add_arguments(parser)
+    try:
+        words = shlex.split(run.command)
+        if words[: len(_COMMAND)] != _COMMAND:
+            raise ValueError("it is another command")
+        options = parser.parse_args(words[len(_COMMAND) :])
+        return _order(options)
+    except (ValueError, UsageFailure) as error:
+        raise UsageFailure(
+            f"{file} was not made by `gpuperf record`, which alone can be continued: its command "
+            f"is `{run.command}` ({error}). Begin a new recording without --continue"
+        ) from None
+
+
+def _processes(run: Run) -> int:
+    """How many processes of `record` are in the run.
+
+    Under pytest-xdist each of them measures in several interpreters, but a test in one of them.
+    """
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for measurement in run.measurements:
+        found[measurement.test, measurement.name].add(measurement.process)
+    return max(map(len, found.values()), default=0)
+
+
+def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:
+    """Raises UsageFailure, naming both, when `measured` is of another device, test or workload.
+
+    `partly`: some of its tests failed, so that they may be missing.
+    """
+
+    def refuse(difference: str) -> NoReturn:
+        raise UsageFailure(
+            f"{difference}. Nothing was added to {file}: begin a new recording, without --continue"
+        )
+
+    if _devices(begun) != _devices(measured):
+        refuse(
+            f"{file} was recorded on {', '.join(_devices(begun))}, and this process measured on "
+            f"{', '.join(_devices(measured))}"
+        )
+    before = {(m.test, m.name): m for m in begun.measurements}
+    now = {(m.test, m.name): m for m in measured.measurements}
+    new = [failure.subject(m) for key, m in now.items() if key not in before]
+    missing = [failure.subject(m) for key, m in before.items() if key not in now]
+    if new:
+        refuse(f"this process measured {' '.join(new)}, of which {file} has nothing")
+    if missing and not partly:
+        refuse(f"{file} has {' '.join(missing)}, of which this process measured nothing")
+    for key, m in now.items():
+        if m.workload != before[key].workload:
+            difference = files.differences(before[key].workload, m.workload)
+            refuse(f"{failure.subject(m)}: the workload in {file} is {difference}")
+
+
+def _devices(run: Run) -> list[str]:
+    """By name and architecture: two GPUs of one name may be in one recording."""
+    devices = [measurement.fingerprint.device for measurement in run.measurements]
+    return sorted({f"{device.name} ({device.arch})" for device in devices})
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """Keeps other recordings from `file`. Raises UsageFailure while one of them is writing it."""
+    try:
+        # The other may take hours: it is not waited for.
+        with files.locked(f"recording {file.resolve()}", wait=False):
+            yield
+    except files.Locked:
+        raise UsageFailure(
+            f"{file} is being recorded by another `gpuperf record`: wait until it has ended, "
+            "or name another file"
+        ) from None

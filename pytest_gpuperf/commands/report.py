@@ -1,0 +1,108 @@
+"""`gpuperf report`: reports of a saved run, in the formats that the files' suffixes name.
+
+No gate: whatever a run says, the exit code is 0. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Attributed, Run
+from pytest_gpuperf.report import formats
+from pytest_gpuperf.report.formats import SUFFIXES
+from pytest_gpuperf.storage import files, run_files
+
+NAME = "report"
+HELP = "write a saved run as HTML, Markdown or JSON; needs no GPU"
+USAGE: str | None = None
+
+
+@dataclass(frozen=True)
+class _Folders:
+    """Where baselines are, and what paths in messages are relative to."""
+
+    root: Path
+    baselines: Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf report`."""
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="the run's file; default: the newest"
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="DIR",
+        help="judge the run against the baselines in this folder first; tolerances that tests have "
+        "in their markers are not known then. Default: the verdicts that the run has",
+    )
+    parser.add_argument(
+        "--output",
+        dest="outputs",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="where to, the format by the suffix: .html, .md or .json; may be repeated; "
+        "default: report.html",
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say: writes the reports, and returns 0.
+
+    Raises GpuperfError for a run or a baseline that cannot be read, and for an unknown suffix.
+    """
+    outputs = options.outputs or [Path("report.html")]
+    for output in outputs:
+        if output.suffix not in SUFFIXES:
+            raise UsageFailure(
+                f'--output {output.name}: no report has the suffix "{output.suffix}", known are '
+                + ", ".join(SUFFIXES)
+            )
+    file = options.run or run_files.newest(Path.cwd())
+    if any(output.resolve() == file.resolve() for output in outputs):
+        raise UsageFailure(f"--output {file}: this is the run itself; name another file")
+    run = run_files.load(file)
+    if options.baseline is not None:
+        if not options.baseline.is_dir():
+            raise UsageFailure(f"--baseline {options.baseline}: no such folder")
+        run = judged(run, options.baseline)
+    for output in outputs:
+        files.write_atomically(output, formats.text(run, output, str(file)))
+        print(f"report written: {output}")
+    return 0
+
+
+def judged(run: Run, folder: Path) -> Run:
+    """`run` with the verdicts, and the kernels, that its measurements have by these baselines.
+
+    What tests expected of it stays. Raises BadFile for a baseline that cannot be trusted.
+    """
+    from pytest_gpuperf.baselines.judgement import against
+    from pytest_gpuperf.baselines.reference import attributed
+    from pytest_gpuperf.plugin.session import Judged
+
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in run.measurements:
+        groups.setdefault((measurement.test, measurement.name), []).append(measurement)
+    found = []
+    for group in groups.values():
+        device = group[0].fingerprint.device
+        folders = _Folders(Path.cwd(), folder)
+        verdicts = against(group, folders, device)
+        found.append(attributed(Judged(tuple(group), verdicts), folders, device))
+    return replace(
+        run,
+        verdicts=tuple(verdict for entry in found for verdict in entry.verdicts),
+        blames=tuple(
+            Attributed(entry.measurements[0].test, entry.measurements[0].name, entry.blame)
+            for entry in found
+            if entry.blame
+        ),
+    )

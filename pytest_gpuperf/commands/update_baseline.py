@@ -1,0 +1,183 @@
+"""`gpuperf update-baseline`: shows old -> new and what speaks against it, asks, and accepts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.baselines import objections
+from pytest_gpuperf.baselines.acceptance import Proposal
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.report.text import failure
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
+    from pytest_gpuperf.model.measurement import Measurement
+
+NAME = "update-baseline"
+HELP = "accept a saved run as the baseline; needs no GPU"
+USAGE: str | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf update-baseline`."""
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        type=Path,
+        metavar="RUN",
+        help="one or more runs, of several machines or days for example; default: the newest",
+    )
+    parser.add_argument(
+        "--reason", metavar="TEXT", help="why it is accepted; kept in the file's log"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--test",
+        dest="tests",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help='only tests that match: "*step?tf32*" over the whole node id, or a part of it as it '
+        "is written; may be repeated",
+    )
+    parser.add_argument("--only-new", action="store_true", help="leave entries that are there")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="accept in spite of objections (few processes, an unfit device, a dirty tree, "
+        "creep); the log says so",
+    )
+    parser.add_argument(
+        "--new-anchor",
+        action="store_true",
+        help="hold later entries against these samples, no longer against the first accepted",
+    )
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        default=Path("baselines"),
+        metavar="DIR",
+        help="default: baselines",
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say, and returns the exit code. Raises GpuperfError for bad files."""
+    from pytest_gpuperf.baselines import acceptance
+    from pytest_gpuperf.storage import run_files
+
+    files = options.runs or [run_files.newest(Path.cwd())]
+    loaded = [(file, run_files.load(file)) for file in files]
+    reason = options.reason or ""
+    if not reason.strip():
+        print('gpuperf: a reason is needed, for the log: --reason "torch 2.12"', file=sys.stderr)
+        return BAD_CONFIGURATION
+    request = acceptance.AcceptanceRequest(
+        options.baselines,
+        reason,
+        max(run.created for _, run in loaded),
+        force=options.force,
+        only_new=options.only_new,
+        new_anchor=options.new_anchor,
+    )
+    named = ", ".join(map(str, dict.fromkeys(files)))
+    measurements = run_files.measurements_of(loaded)
+    if not measurements:
+        print(f"gpuperf: {named} has no measurements to accept", file=sys.stderr)
+        return FAILED
+    try:
+        return _accepted(run_files.matching(measurements, options.tests), request, named, options)
+    except (acceptance.Refused, run_files.NoMatch) as refusal:
+        print(f"gpuperf: {refusal}", file=sys.stderr)
+        return FAILED
+
+
+def _accepted(
+    measurements: list[Measurement],
+    request: AcceptanceRequest,
+    named: str,
+    options: argparse.Namespace,
+) -> int:
+    from pytest_gpuperf.baselines import acceptance
+
+    proposals = acceptance.proposals(measurements, request)
+    if not proposals:
+        print(f"nothing new: all that {named} measured has an entry in {request.folder}")
+        return OK
+    for proposal in proposals:
+        print("\n".join(lines(proposal)))
+    if any(proposal.refused for proposal in proposals):
+        print(
+            "gpuperf: refused, nothing was written. To accept in spite of the objections above: "
+            "--force, and the log says so",
+            file=sys.stderr,
+        )
+        return FAILED
+    if not (options.yes or _confirmed(f"accept {len(proposals)} measurements of {named}?")):
+        print("nothing was written")
+        return FAILED
+    written = acceptance.accept(proposals)
+    if [now.acceptance for now in written] != [before.acceptance for before in proposals]:
+        print("the baselines were changed in the meantime; what was really replaced:")
+        for now in written:
+            print("\n".join(lines(now)))
+    for file in dict.fromkeys(file for proposal in written for file in proposal.files):
+        print(f"written: {file}")
+    return OK
+
+
+def _confirmed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        print("gpuperf: nobody to ask here; pass --yes to accept", file=sys.stderr)
+        return False
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
+
+
+def lines(proposal: Proposal) -> list[str]:
+    """One proposal as text: the test, a line per metric of the whole step, and what to know.
+
+    That is how the new entry stands against the anchor, what is objected, and what is overruled.
+    """
+    first = proposal.measurements[0]
+    count = proposal.acceptance.processes
+    processes = f"{count} process{'es' if count > 1 else ''}"
+    found = [f"{failure.subject(first)} on {proposal.device.name}, {processes}"]
+    for metric, change in proposal.acceptance.changes.items():
+        known = catalogue().metrics[metric]
+        verdict = Verdict(
+            test=first.test,
+            name=first.name,
+            phase=STEP,
+            metric=metric,
+            unit=known.unit,
+            outcome=Outcome.REPORTED,
+            reason="accepted",
+            points=known.percentage,
+        )
+        if change.old is not None and change.new is not None:
+            moved = change.new - change.old
+            share = moved if known.percentage else moved / change.old if change.old else None
+            verdict = replace(verdict, baseline=change.old, measured=change.new, change=share)
+        old = "(new)" if change.old is None else units.value(change.old, known.unit)
+        new = "(gone)" if change.new is None else units.value(change.new, known.unit)
+        found.append(f"  {metric:24} {old:>13} -> {new:>13}  {units.change(verdict)}".rstrip())
+    if proposal.anchor:
+        since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
+        found.append(f"  since the anchor of {proposal.anchor.recorded}: {since}")
+    found += [f"  note: {note}" for note in proposal.notes]
+    found += [f"  objection: {objection.text}" for objection in proposal.objections]
+    if proposal.acceptance.forced:
+        found.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
+    return found

@@ -1,0 +1,1 @@
+"""The step executed and counted: collectors, fresh processes, and the device they are about."""

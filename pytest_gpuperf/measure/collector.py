@@ -1,0 +1,290 @@
+"""What collectors share: the work to measure, the plan, phases, and the Collector protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.model.measurement import (
+    STEP,
+    Device,
+    KernelTable,
+    Sample,
+    Scalar,
+    Timeline,
+    Unsupported,
+    Window,
+)
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.storage.files import writable
+
+
+class PhaseListener(Protocol):
+    """Told when the step enters and leaves a phase or a component."""
+
+    def enter(self, phase: str) -> None:
+        """It begins."""
+        ...
+
+    def leave(self, phase: str) -> None:
+        """It ends, also when it raised."""
+        ...
+
+
+class Components:
+    """Carries the step's marks of components to whoever listens at the moment, if anyone does.
+
+    A step marks its parts with `with components.mark("conv2d"): ...`. Without a listener this is
+    one attribute look-up. A component may be inside another, and occur any number of times.
+    """
+
+    _what = "component"
+
+    def __init__(self) -> None:
+        self._listener: PhaseListener | None = None
+
+    def mark(self, name: str) -> AbstractContextManager[None]:
+        """A context manager around one part of the step."""
+        if self._listener is None:
+            return _UNHEARD
+        return self._marked(self._listener, name)
+
+    @contextmanager
+    def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
+        if name == STEP:
+            raise MeasurementError(
+                f'a {self._what} cannot be named "{STEP}": that is the whole step'
+            )
+        if writable(name) != name:
+            raise MeasurementError(
+                f'the name of the {self._what} "{writable(name)}" has half of a surrogate pair, '
+                "which no file can hold: write it otherwise"
+            )
+        listener.enter(name)
+        try:
+            yield
+        finally:
+            listener.leave(name)
+
+    @contextmanager
+    def heard_by(self, listener: PhaseListener) -> Iterator[None]:
+        """Sends the marks made inside the block to `listener`."""
+        self._listener, before = listener, self._listener
+        try:
+            yield
+        finally:
+            self._listener = before
+
+
+class Phases(Components):
+    """The same of the step's phases: sequential, so that one inside another is an error.
+
+    Raises MeasurementError for it.
+    """
+
+    _what = "phase"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._current: str | None = None
+
+    @contextmanager
+    def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
+        if self._current is not None:
+            raise MeasurementError(
+                f'phase "{name}" was entered inside phase "{self._current}". '
+                "Phases follow each other; close one before opening the next"
+            )
+        with super()._marked(listener, name):
+            self._current = name
+            try:
+                yield
+            finally:
+                self._current = None
+
+
+_UNHEARD: AbstractContextManager[None] = nullcontext()
+
+
+class PhaseNames:
+    """A listener that notes the order in which phases or components begin, each time."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def enter(self, phase: str) -> None:
+        """Notes the phase."""
+        self.names.append(phase)
+
+    def leave(self, phase: str) -> None:
+        """Nothing to note."""
+
+
+class Progress(Protocol):
+    """Told what a measurement is doing, between two executions of the step and never inside one."""
+
+    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+        """One more execution begins, or whatever else the stage consists of.
+
+        `stage` says what is done ("timing") and `place` where in it ("2 of 3"); `left` is how many
+        of about this length are still to come, this one included, None where nobody knows.
+        """
+        ...
+
+    def goes_on(self) -> None:
+        """It still does; called about every second by who waits for something else."""
+        ...
+
+
+class _Silent:
+    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+        pass
+
+    def goes_on(self) -> None:
+        pass
+
+
+SILENT: Progress = _Silent()
+"""For measurements that nobody watches."""
+
+
+def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> Iterator[None]:
+    """`count` executions in a row, each announced as it begins.
+
+    `after` of about the same length follow in other stages; None where nobody knows how many.
+    """
+    for number in range(1, count + 1):
+        left = None if after is None else count - number + 1 + after
+        progress.begins(stage, f"{number} of {count}", left)
+        yield
+
+
+def no_reset() -> None:
+    """For a step whose every repetition does the same work anyway."""
+
+
+REPRODUCIBLE = 1e-3
+"""The relative difference that is allowed between the losses of two executions after a reset.
+
+Sums in another order (atomics) move a float32 loss by 1e-7 to 1e-5 of itself, a bfloat16 one by up
+to 1e-4; a random generator that is not reset moves it by percents.
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The callable to measure. `reset` is called before every repetition and is never measured."""
+
+    step: Callable[[], object]
+    phases: Phases
+    reset: Callable[[], object] = no_reset
+    test: str = ""
+    """The node id of the test that it is of, for collectors that run the test elsewhere."""
+    name: str = STEP
+    """The measurement's name within its test."""
+    progress: Progress = SILENT
+    """Told how far a collector has come."""
+    components: Components = field(default_factory=Components)
+    reproducible: float | None = REPRODUCIBLE
+    """How far the losses of two executions after `reset` may be apart, relative; None: any."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often to repeat the step.
+
+    One process executes it `warmup + repetitions + rounds * passes` times, and once more where
+    kernels are instrumented; traces come on top.
+    """
+
+    metrics: tuple[Metric, ...]
+    """The hardware metrics asked for."""
+    rounds: int = 5
+    """Samples of each counter."""
+    repetitions: int = 3
+    """Unprofiled repetitions, for the times."""
+    warmup: int = 2
+    """First executions, discarded: lazy loading, allocation, algorithm choice. Two of them show
+    whether the step's loss is a number, and the same after every reset (`loss.py`)."""
+    activity: tuple[Metric, ...] = ()
+    """Metrics from traces that were asked for. With any of them, components are measured."""
+    extremes: bool = False
+    """Best, worst and mean of the wall times are reported by themselves."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a collector brings back from one `Work`."""
+
+    samples: tuple[Sample, ...]
+    unsupported: tuple[Unsupported, ...] = ()
+    settings: dict[str, Scalar] | None = None
+    """How the collector measured: passes per round, cost in seconds, ..."""
+    window: Window | None = None
+    """What was counted of the paper's window, where that was the errand."""
+    components: tuple[str, ...] = ()
+    """Which of the samples' phases are components."""
+
+
+class Collector(Protocol):
+    """Obtains counters and times for a step on one device. Knows nothing of baselines."""
+
+    name: str
+    torch_device: str
+    """Where the step's tensors belong: "cuda" or "cpu"."""
+
+    def device(self) -> Device:
+        """The device that is measured."""
+        ...
+
+    def software(self) -> dict[str, str]:
+        """Versions the numbers depend on, beyond those of the process itself (driver, cupti)."""
+        ...
+
+    def collect(self, work: Work, plan: Plan) -> Collected:
+        """Runs the step as planned. Raises CountersUnavailable or MeasurementError."""
+        ...
+
+
+@runtime_checkable
+class KernelCollector(Protocol):
+    """A collector that can also count every kernel of a step by itself."""
+
+    def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
+        """Runs the step for it. What could not be counted is said in the table's `mismatch`."""
+        ...
+
+
+@runtime_checkable
+class Beginning(Protocol):
+    """A collector that counts from a test's beginning on, its set-up included."""
+
+    def begin(self) -> None:
+        """The test begins. Raises CountersUnavailable."""
+        ...
+
+
+@runtime_checkable
+class TimelineCollector(Protocol):
+    """A collector that can also have the device sample its counters over a step."""
+
+    def timeline(self, work: Work) -> Timeline:
+        """Runs the step for it. Why nothing was sampled is said in the timeline's `obstacle`."""
+        ...
+
+
+@runtime_checkable
+class WindowCollector(Protocol):
+    """A collector that can also count the paper's window."""
+
+    def window(self, work: Work) -> Window:
+        """Runs the test again, in a fresh process. Raises MeasurementError."""
+        ...
+
+
+def samples_of(series: dict[tuple[str, str], list[float]]) -> tuple[Sample, ...]:
+    """Samples from values gathered per (phase, metric), in order of first appearance."""
+    return tuple(Sample(phase, metric, tuple(values)) for (phase, metric), values in series.items())

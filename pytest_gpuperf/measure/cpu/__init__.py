@@ -1,0 +1,1 @@
+"""Portable counts of a step, on a machine without a GPU."""

@@ -1,0 +1,220 @@
+"""Which metrics to collect and how to evaluate them: CUPTI's host API (`cupti_profiler_host.h`)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.measure.cupti import abi, library
+from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerType, Result, SupportLevel
+from pytest_gpuperf.model.measurement import Unsupported
+
+
+def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    """`names` as a `const char**`."""
+    return (ctypes.c_char_p * len(names))(*[name.encode() for name in names])
+
+
+def obstacles(
+    cupti: library.Cupti, device: int, api: ProfilerApi = ProfilerApi.RANGE_PROFILING
+) -> str:
+    """What cuptiProfilerDeviceSupported has against profiling `device`, as text; "" if nothing."""
+    try:
+        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=api)
+    except GpuperfError:
+        return ""
+    against = (SupportLevel.UNSUPPORTED, SupportLevel.DISABLED)
+    features = [name for name in answer.field_names(cupti.version) if name in _FEATURES]
+    levels = [(_FEATURES[name], getattr(answer, name)) for name in features]
+    return ", ".join(
+        f"{feature} is {SupportLevel(level).name.lower()}"
+        for feature, level in levels
+        if level in against
+    )
+
+
+_FEATURES = {
+    "architecture": "the architecture",
+    "sli": "SLI",
+    "vGpu": "the virtual GPU",
+    "confidentialCompute": "confidential computing",
+    "cmp": "the mining processor (CMP)",
+    "wsl": "Windows Subsystem for Linux",
+    "sku": "the product",
+}
+
+
+_AVAILABILITY: dict[
+    ProfilerType,
+    type[abi.GetCounterAvailability] | type[abi.PmGetCounterAvailability],
+] = {
+    ProfilerType.RANGE_PROFILER: abi.GetCounterAvailability,
+    ProfilerType.PM_SAMPLING: abi.PmGetCounterAvailability,
+}
+
+
+class Configuration:
+    """A host object for one chip, with metrics added: the configuration image and the evaluator.
+
+    `where` says where counters are to be available: `ctx`, a CUcontext, for the range profiler, and
+    `deviceIndex` for PM sampling; nowhere, all that the chip has are. Raises CuptiError and
+    CountersUnavailable.
+    """
+
+    def __init__(
+        self,
+        cupti: library.Cupti,
+        chip: bytes,
+        kind: ProfilerType = ProfilerType.RANGE_PROFILER,
+        **where: int,
+    ) -> None:
+        self._cupti = cupti
+        self._chip = chip
+        self._kind = kind
+        # Host objects may refer to it as long as they live.
+        self._availability = self._ask_availability(where) if where else None
+        self._host: int | None = None
+        self.metrics: tuple[str, ...] = ()
+        """The metrics that were added."""
+        self.passes = 0
+        """Passes that one round takes (cuptiProfilerHostGetNumOfPasses)."""
+        self.image: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(0)
+        """The configuration image for the profiler's SetConfig."""
+
+    def add(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
+        """Schedules those of `metrics` that the chip has, and returns the others."""
+        if not metrics:
+            return ()
+        try:
+            self._schedule(metrics)
+        except library.CuptiError as refusal:
+            # One bad name makes CUPTI refuse the whole list without saying which one it was.
+            unsupported = self._refused(metrics)
+            names = {entry.metric for entry in unsupported}
+            supported = [name for name in metrics if name not in names]
+            if not unsupported:
+                raise refusal from None
+            if supported:
+                self._schedule(supported)
+            return unsupported
+        return ()
+
+    def evaluate(self, data: dict[str, int], index: int) -> dict[str, float]:
+        """The metrics of range or sample `index` of a decoded counter data image.
+
+        `data` are the fields pCounterDataImage and counterDataImageSize.
+        """
+        values = (ctypes.c_double * len(self.metrics))()
+        self._cupti.call(
+            abi.HostEvaluateToGpuValues,
+            pHostObject=self._host,
+            **data,
+            rangeIndex=index,
+            ppMetricNames=strings(self.metrics),
+            numMetrics=len(self.metrics),
+            pMetricValues=values,
+        )
+        return dict(zip(self.metrics, values, strict=True))
+
+    def close(self) -> None:
+        """Releases the host object. Never raises."""
+        if self._host is not None:
+            host, self._host = self._host, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.HostDeinitialize, pHostObject=host)
+
+    def _ask_availability(self, where: dict[str, int]) -> ctypes.Array[ctypes.c_char]:
+        ask = _AVAILABILITY[self._kind]
+        size = self._cupti.call(ask, **where).counterAvailabilityImageSize
+        image = ctypes.create_string_buffer(size)
+        self._cupti.call(
+            ask,
+            **where,
+            counterAvailabilityImageSize=size,
+            pCounterAvailabilityImage=ctypes.addressof(image),
+        )
+        return image
+
+    def _schedule(self, metrics: Sequence[str]) -> None:
+        """Sets `metrics`, `image` and `passes`, on a new host object."""
+        self.close()
+        call = self._cupti.call
+        available = self._availability and ctypes.addressof(self._availability)
+        self._host = call(
+            abi.HostInitialize,
+            profilerType=self._kind,
+            pChipName=self._chip,
+            pCounterAvailabilityImage=available,
+        ).pHostObject
+        call(
+            abi.HostConfigAddMetrics,
+            pHostObject=self._host,
+            ppMetricNames=strings(metrics),
+            numMetrics=len(metrics),
+        )
+        size = call(abi.HostGetConfigImageSize, pHostObject=self._host).configImageSize
+        image = ctypes.create_string_buffer(size)
+        where = {"configImageSize": size, "pConfigImage": ctypes.addressof(image)}
+        call(abi.HostGetConfigImage, pHostObject=self._host, **where)
+        self.passes = call(abi.HostGetNumOfPasses, **where).numOfPasses
+        self.image, self.metrics = image, tuple(metrics)
+
+    def _refused(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
+        refusals = ((name, self._refusal(name)) for name in metrics)
+        found = tuple(Unsupported(name, reason) for name, reason in refusals if reason)
+        self.close()
+        self.metrics, self.passes = (), 0
+        return found
+
+    def _refusal(self, metric: str) -> str:
+        """Why `metric` alone cannot be collected, or ""."""
+        chip = self._chip.decode()
+        try:
+            self._schedule([metric])
+        except library.CuptiError as error:
+            if error.result == Result.ERROR_INVALID_METRIC_NAME:
+                return f"{metric} does not exist on {chip}"
+            return f"{metric} cannot be collected on {chip}: {error}"
+        return ""
+
+
+# What CUPTI knows of chips that need not be here: their metrics, and how many passes these take.
+#
+# The host half of CUPTI answers for every chip that it lists, whatever this machine has. Releases
+# up to CUDA 13.0 do so without a driver.
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a chip collects a list of metrics."""
+
+    passes: int
+    refused: tuple[Unsupported, ...]
+    """Those of the metrics that the chip lacks, by NVIDIA's names; the passes are of the others."""
+
+
+def known(cupti: library.Cupti) -> tuple[str, ...]:
+    """The chips that this release knows. Raises CuptiError."""
+    found = cupti.call(abi.HostGetSupportedChips)
+    return tuple(found.ppChipNames[number].decode() for number in range(found.numChips))
+
+
+def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedule:
+    """How `chip` collects these metrics of NVIDIA's while all its counters are free.
+
+    Raises UsageFailure for a chip that this release does not know, and CuptiError.
+    """
+    if chip not in known(cupti):
+        raise UsageFailure(
+            f"CUPTI of CUDA {cupti.release} does not know the chip {chip}. "
+            f"It knows {', '.join(known(cupti))}"
+        )
+    configuration = Configuration(cupti, chip.encode())
+    try:
+        refused = configuration.add(metrics)
+        return Schedule(configuration.passes, refused)
+    finally:
+        configuration.close()

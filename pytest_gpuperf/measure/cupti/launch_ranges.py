@@ -1,0 +1,267 @@
+"""Counters of every kernel of a step: automatic ranges, named by a trace of the same step.
+
+CUPTI numbers the launches and does not name them, so a trace of another execution lends the names,
+in order. The two are only put together when they agree: in number, and, where counters have the
+time, in which launches are long.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.cupti.counting import Ranges
+from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.trace.profile import COUNTED, KERNEL, Trace
+from pytest_gpuperf.model.measurement import KernelTable, Launch
+from pytest_gpuperf.model.metric import Metric
+
+DURATION = "duration"
+"""The catalogue's metric that both the trace and the counters know."""
+LEAST_CORRELATION = 0.95
+"""Of the logarithms of both durations over the launches. Shifted by one launch it falls far below;
+in step it is 0.993 to 0.998 for five steps recorded on an H200 (tests/data/h200-tables)."""
+_FEW = 8
+"""Launches below which a correlation says nothing."""
+
+
+def kernel_table(
+    trace: Trace, metrics: Sequence[Metric], arch: str, counted: Sequence[Mapping[str, float]]
+) -> KernelTable:
+    """The kernel table of a step.
+
+    `counted` are the values per launch, by NVIDIA's names, in order. Where they do not fit the
+    trace, the table has names and times only, and says why in `mismatch`: a shifted name is worse
+    than none.
+    """
+    mismatch = _mismatch(trace, metrics, arch, counted)
+    if mismatch:
+        return uncounted(trace, mismatch)
+    return assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
+
+
+def uncounted(trace: Trace, mismatch: str) -> KernelTable:
+    """The table of a step whose kernels could not be counted, with the reason."""
+    return replace(assembled(trace, (), "", {}), mismatch=mismatch)
+
+
+def assembled(
+    trace: Trace,
+    metrics: Sequence[Metric],
+    arch: str,
+    counted: Mapping[int, Mapping[str, float]],
+) -> KernelTable:
+    """The table of a trace, whose entries at some positions were counted; others have no values."""
+    names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
+    index = {name: number for number, name in enumerate(names)}
+    return KernelTable(
+        names=names,
+        metrics=tuple(metric.name for metric in metrics),
+        launches=tuple(
+            Launch(
+                name=index[entry.name],
+                kind=entry.kind,
+                grid=entry.grid,
+                block=entry.block,
+                duration=entry.duration,
+                values=_values(metrics, arch, counted.get(position, {}))
+                if entry.kind in COUNTED
+                else (),
+            )
+            for position, entry in enumerate(trace.entries)
+        ),
+        idle=trace.idle,
+    )
+
+
+def _values(
+    metrics: Sequence[Metric], arch: str, found: Mapping[str, float]
+) -> tuple[float | None, ...]:
+    """In the order of `metrics`; None where a launch has no value (a hit rate without accesses)."""
+    numbers = (found.get(metric.hardware_name(arch) or "") for metric in metrics)
+    return tuple(n if n is not None and math.isfinite(n) else None for n in numbers)
+
+
+def _mismatch(
+    trace: Trace, metrics: Sequence[Metric], arch: str, counted: Sequence[Mapping[str, float]]
+) -> str:
+    if len(trace.counted) != len(counted):
+        return (
+            f"the trace has {len(trace.counted)} kernels and the counters {len(counted)}: the step "
+            "does not launch the same kernels every time"
+        )
+    hardware = next((m.hardware_name(arch) for m in metrics if m.name == DURATION), None)
+    if hardware is None or len(counted) < _FEW:
+        return ""
+    correlation = _correlation(
+        [math.log(max(trace.entries[i].duration, 1.0)) for i in trace.counted],
+        [math.log(max(values.get(hardware, 1.0), 1.0)) for values in counted],
+    )
+    if correlation >= LEAST_CORRELATION:
+        return ""
+    return (
+        f"the durations of the {len(counted)} kernels in the trace and in the counters do not go "
+        f"together (correlation {correlation:.3f}): the step launches its kernels in another order"
+    )
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Pearson's; 1 where one of both does not vary."""
+    first, second = math.fsum(one) / len(one), math.fsum(other) / len(other)
+    covariance = math.fsum((a - first) * (b - second) for a, b in zip(one, other, strict=True))
+    variances = math.fsum((a - first) ** 2 for a in one) * math.fsum(
+        (b - second) ** 2 for b in other
+    )
+    return covariance / math.sqrt(variances) if variances else 1.0
+
+
+# Counters of a step that launches CUDA graphs: a user range per graph, and per stretch between.
+#
+# Automatic ranges fail for such steps: on an H200 with CUPTI 13.0, cuptiRangeProfilerStop answers
+# CUPTI_ERROR_UNKNOWN. So the ranges are marked where torch replays a graph, and the device is
+# waited for at every mark. What runs between two graphs is one range, which says something about
+# a kernel only if that is all there is.
+#
+# A range lasts from mark to mark: its cycles and its duration hold the launch, which for a small
+# graph may be most of them. Instructions and other counts of work are those of the graph.
+
+
+def counted_in_graphs(
+    session: RangeSession,
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    graphs: int,
+    *,
+    prepare: Callable[[], object] | None = None,
+) -> Values:
+    """The values of the ranges of a step that launches so many graphs; see `RangeSession.round`.
+
+    Raises MeasurementError where torch replays another number of graphs.
+    """
+
+    def run() -> None:
+        _ReplayMarker(session, synchronize, graphs).run(step)
+
+    return session.round(range_names(graphs), run, prepare=prepare, undefined=True)
+
+
+def range_names(graphs: int) -> list[str]:
+    """The ranges of a step that launches so many graphs: stretch 0, graph 0, stretch 1, ..."""
+    between = [name for n in range(graphs) for name in (_stretch(n), _graph(n))]
+    return [*between, _stretch(graphs)]
+
+
+def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Values) -> KernelTable:
+    """The kernel table of a step, with the `values` of its ranges.
+
+    A graph has the values of its own range. A kernel has those of its stretch if nothing else was
+    launched in it, and None otherwise.
+    """
+    graphs = trace.graphs
+    counted = {position: values[_graph(number)] for number, position in enumerate(graphs)}
+    for number, stretch in enumerate(_stretches(trace, graphs)):
+        if len(stretch) == 1 and trace.entries[stretch[0]].kind == KERNEL:
+            counted[stretch[0]] = values[_stretch(number)]
+    return assembled(trace, metrics, arch, counted)
+
+
+class _ReplayMarker:
+    """Marks the ranges of one execution of a step that replays so many graphs.
+
+    The first problem is kept until the end and ends the marking: raising inside the step would hide
+    an exception of the step's own, or be swallowed by the step.
+    """
+
+    def __init__(self, session: Ranges, synchronize: Callable[[], None], graphs: int) -> None:
+        self._session = session
+        self._synchronize = synchronize
+        self._graphs = graphs
+        self._replays = 0
+        self._problem: Exception | None = None
+
+    def run(self, step: Callable[[], object]) -> None:
+        """Runs `step` and marks the ranges of `range_names`.
+
+        Raises MeasurementError where torch replays another number of graphs; what `step` raises
+        comes out unchanged. Either may leave a range open.
+        """
+        self._session.push(_stretch(0))
+        with _replaying(self._replayed):
+            step()
+        self._marked(self._session.pop)
+        if self._problem is not None:
+            raise self._problem
+        if self._replays != self._graphs:
+            raise MeasurementError(
+                f"the trace has {self._graphs} launches of CUDA graphs and the counters have "
+                f"{self._replays} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
+                "means, or the step does not launch the same ones every time"
+            )
+
+    def _replayed(self, replay: Callable[[], None]) -> None:
+        number = self._replays
+        self._replays += 1
+        if number >= self._graphs:
+            # Counted on, for the message; there is no range for it.
+            replay()
+            return
+        self._marked(self._session.pop)
+        self._marked(lambda: self._session.push(_graph(number)))
+        replay()
+        self._marked(self._session.pop)
+        self._marked(lambda: self._session.push(_stretch(number + 1)))
+
+    def _marked(self, mark: Callable[[], None]) -> None:
+        """Marks once the device has done what came before; a range ends where the host is."""
+        if self._problem is not None:
+            return
+        try:
+            self._synchronize()
+            mark()
+        except Exception as problem:
+            self._problem = problem
+
+
+@contextmanager
+def _replaying(replayed: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Has every replay of a graph of torch's go through `replayed`, for the block."""
+    import torch
+
+    graphs: Any = torch.cuda.CUDAGraph
+    original = graphs.replay
+    graphs.replay = lambda graph: replayed(lambda: original(graph))
+    try:
+        yield
+    finally:
+        graphs.replay = original
+
+
+def _stretches(trace: Trace, graphs: Sequence[int]) -> list[list[int]]:
+    """Positions of what was launched before, between and after the graphs.
+
+    By the time of launching: a kernel of another stream may run while a graph does. Where the trace
+    lacks that time of anything, nobody knows what is between what, and there are none.
+    """
+    launched = [entry.launched for entry in trace.entries]
+    known = [time for time in launched if time is not None]
+    if len(known) < len(launched):
+        return []
+    marks = [known[position] for position in graphs]
+    found: list[list[int]] = [[] for _ in range(len(graphs) + 1)]
+    for position, time in enumerate(known):
+        if position not in graphs:
+            found[bisect_left(marks, time)].append(position)
+    return found
+
+
+def _graph(number: int) -> str:
+    return f"graph {number}"
+
+
+def _stretch(number: int) -> str:
+    return f"stretch {number}"

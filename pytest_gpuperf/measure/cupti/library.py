@@ -1,0 +1,304 @@
+"""Finding libcupti, loading it, and turning its result codes into errors that say what to do.
+
+torch's own copy comes first: a process has room for one CUPTI.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.measure.cupti import abi, codes
+from pytest_gpuperf.measure.cupti.codes import Result
+
+_P = TypeVar("_P", bound=abi.Params)
+
+_TIMESTAMP = "cuptiGetTimestamp"
+_NAMES = {**abi.FUNCTIONS, **abi.PM_FUNCTIONS}
+
+_MAPS = Path("/proc/self/maps")
+_TOOLKIT = Path("/usr/local/cuda")
+_WHEEL_FOLDERS = ("cu13/lib", "cuda_cupti/lib")
+_TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
+_SONAMES = ("libcupti.so.13", "libcupti.so.12")
+_COMPANIONS = ("libnvperf_host.so", "libnvperf_target.so")
+
+INSTALL = (
+    "Install CUPTI of CUDA 12.6 or newer: a CUDA build of torch 2.6 or newer brings it along, "
+    "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
+    "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
+)
+"""The remedy where there is no CUPTI, or too old a one."""
+
+_OTHER_PROFILER = (
+    "Stop the other profiler: end Nsight Systems, Nsight Compute, cuda-gdb or an active "
+    "torch.profiler; where DCGM monitors the GPU, `dcgmi profile --pause` releases the counters "
+    "and `dcgmi profile --resume` gives them back"
+)
+_PRIVILEGES = (
+    "Run as root or with CAP_SYS_ADMIN (docker run --cap-add=SYS_ADMIN), or let every user read "
+    "them: put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in "
+    "/etc/modprobe.d and reload the nvidia module. On a rented GPU only the provider can do so: "
+    "ask for it"
+)
+_WHOLE_DEVICE = "Measure on a device that is neither partitioned nor virtualised"
+
+_REASONS: dict[Result, tuple[str, str]] = {
+    Result.ERROR_INSUFFICIENT_PRIVILEGES: (
+        "this user may not read the GPU's performance counters",
+        _PRIVILEGES,
+    ),
+    Result.ERROR_HARDWARE_BUSY: (
+        "the GPU's performance counters are in use by another process",
+        _OTHER_PROFILER,
+    ),
+    Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: (
+        "another profiler is attached to this process",
+        _OTHER_PROFILER,
+    ),
+    Result.ERROR_DISABLED: ("another profiler has disabled CUPTI in this process", _OTHER_PROFILER),
+    Result.ERROR_OLD_PROFILER_API_INITIALIZED: (
+        "this process has used CUPTI's old event API, which excludes the range profiler",
+        "Measure in a process that does not use it",
+    ),
+    Result.ERROR_MIG_DEVICE_NOT_SUPPORTED: (
+        "CUPTI does not profile this MIG instance",
+        f"{_WHOLE_DEVICE}: `nvidia-smi -mig 0` switches MIG off (as root, on an idle GPU)",
+    ),
+    Result.ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED: (
+        "CUPTI does not profile this virtual GPU",
+        f"{_WHOLE_DEVICE}, or with a vGPU type that supports profiling",
+    ),
+    Result.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES: (
+        "the hypervisor does not allow this virtual GPU to be profiled",
+        "Ask the administrator of the host to enable profiling for the vGPU "
+        "(vGPU plugin parameter enable_profiling=1)",
+    ),
+    Result.ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED: (
+        "the GPU is in confidential-computing mode, which forbids profiling",
+        "Measure on a GPU with the mode switched off",
+    ),
+    Result.ERROR_CMP_DEVICE_NOT_SUPPORTED: (
+        "CUPTI does not profile mining processors (CMP)",
+        "Measure on another GPU",
+    ),
+    Result.ERROR_SLI_DEVICE_NOT_SUPPORTED: (
+        "CUPTI does not profile GPUs that are linked by SLI",
+        "Switch SLI off",
+    ),
+    Result.ERROR_WSL_DEVICE_NOT_SUPPORTED: (
+        "CUPTI cannot profile in this Windows Subsystem for Linux",
+        "Update the Windows driver, or measure on Linux",
+    ),
+    Result.ERROR_INVALID_CHIP_NAME: (
+        "this CUPTI does not know the GPU's chip",
+        "Install a newer CUPTI. " + INSTALL,
+    ),
+    Result.ERROR_LEGACY_PROFILER_NOT_SUPPORTED: (
+        "this GPU does not support the profiling interface",
+        "GPUs of compute capability 7.0 (Volta) and newer do",
+    ),
+    Result.ERROR_NOT_INITIALIZED: (
+        "CUPTI could not load libnvperf_host.so and libnvperf_target.so, which belong to it",
+        "Put them beside libcupti, or add their folder to LD_LIBRARY_PATH. " + INSTALL,
+    ),
+}
+
+
+class CuptiError(MeasurementError):
+    """A CUPTI function failed for a reason that is not the machine's set-up.
+
+    `function` is CUPTI's, `result` its CUptiResult.
+    """
+
+    def __init__(self, function: str, result: int) -> None:
+        self.function, self.result = function, result
+        super().__init__(f"{function} failed with {codes.result_name(result)} ({result})")
+
+
+def check(result: int, call: str) -> None:
+    """Returns if `result` is success.
+
+    Raises CountersUnavailable, with the remedy, where the machine or its set-up forbids counters,
+    and CuptiError otherwise. Codes are those of `cupti_result.h`.
+    """
+    if result == Result.SUCCESS:
+        return
+    known = _REASONS.get(Result(result)) if result in set(Result) else None
+    if known:
+        reason, remedy = known
+        raise CountersUnavailable(f"{reason} ({call}: {codes.result_name(result)})", remedy)
+    raise CuptiError(call, result)
+
+
+class Cupti:
+    """A loaded libcupti. `version` is its API version, `path` the file it came from."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Loads the library. Raises CountersUnavailable if it cannot be, or is too old."""
+        self.path = Path(path)
+        try:
+            self._companions = _load_companions(self.path)
+            self._library = ctypes.CDLL(os.fspath(path))
+            self.version = self._get_version()
+        except (OSError, AttributeError) as error:
+            raise CountersUnavailable(f"CUPTI cannot be loaded: {error}", INSTALL) from error
+        except CuptiError as error:
+            # Newer releases answer nothing, not even their version, where there is no driver.
+            raise CountersUnavailable(
+                f"{path} cannot be used: {error}",
+                "Check that `nvidia-smi` runs here: CUPTI needs a GPU and its driver, no older "
+                "than the CUDA release of CUPTI asks for",
+            ) from error
+        if self.version < codes.OLDEST:
+            raise CountersUnavailable(
+                f"{path} is CUPTI of CUDA {self.release}, which has no range profiler", INSTALL
+            )
+        try:
+            self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
+        except AttributeError as error:
+            raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
+        self._timestamp: Any = None
+        with suppress(AttributeError):
+            self._timestamp = self._bind(_TIMESTAMP)
+            self._functions |= {
+                params: self._bind(name) for params, name in abi.PM_FUNCTIONS.items()
+            }
+
+    @property
+    def release(self) -> str:
+        """The CUDA release this CUPTI belongs to, like "13.0.1"; the last part is CUPTI's own."""
+        return codes.release(self.version)
+
+    def make(self, params: type[_P], **values: Any) -> _P:
+        """A parameter struct, sized for this library."""
+        return params.of(self.version, **values)
+
+    def call(self, params: type[_P], **values: Any) -> _P:
+        """Calls the function that takes `params`, and returns the struct as CUPTI filled it.
+
+        Raises as `check` does, and CountersUnavailable for a function that this CUPTI lacks.
+        """
+        name = _NAMES[params]
+        if params not in self._functions:
+            raise self._lacking(name)
+        struct = self.make(params, **values)
+        check(self._functions[params](ctypes.byref(struct)), name)
+        return struct
+
+    def timestamp(self) -> int:
+        """Now, on the clock of CUPTI's records (cuptiGetTimestamp).
+
+        The clock is CLOCK_REALTIME, in ns, unless somebody in the process has given CUPTI another:
+        torch's profiler gives it the CPU's cycle counter, and leaves it there.
+        """
+        if self._timestamp is None:
+            raise self._lacking(_TIMESTAMP)
+        now = ctypes.c_uint64()
+        check(self._timestamp(ctypes.byref(now)), _TIMESTAMP)
+        return now.value
+
+    def _lacking(self, name: str) -> CountersUnavailable:
+        return CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
+
+    def _bind(self, name: str) -> Any:
+        function = getattr(self._library, name)
+        function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int
+        return function
+
+    def _get_version(self) -> int:
+        function = self._library.cuptiGetVersion
+        function.argtypes, function.restype = (ctypes.POINTER(ctypes.c_uint32),), ctypes.c_int
+        version = ctypes.c_uint32()
+        check(function(ctypes.byref(version)), "cuptiGetVersion")
+        return version.value
+
+
+def _load_companions(cupti: Path) -> list[ctypes.CDLL]:
+    # libcupti opens these by their bare names when a profiler starts, and wheels are not on the
+    # loader's path: a library that is loaded already is found by its SONAME.
+    if not cupti.is_absolute():
+        return []
+    files = [cupti.with_name(name) for name in _COMPANIONS]
+    return [ctypes.CDLL(os.fspath(file)) for file in files if file.is_file()]
+
+
+def candidates() -> Iterator[Path]:
+    """Files that may be the libcupti to use, best first; the last ones are bare names.
+
+    What the process has loaded (torch links libcupti) is the only candidate: a second CUPTI beside
+    it would fight for the same driver hooks. Otherwise: the wheels that torch brings, the toolkit
+    of CUDA_HOME, CUDA_PATH or /usr/local/cuda, the loader's search path.
+    """
+    loaded = _loaded(_MAPS)
+    if loaded:
+        yield from loaded
+        return
+    for folder in (*_wheel_folders(), *_toolkit_folders()):
+        yield from sorted(folder.glob("libcupti.so.1[0-9]"), key=_major, reverse=True)
+    yield from map(Path, _SONAMES)
+
+
+def _major(path: Path) -> int:
+    return int(path.name.rpartition(".")[2])
+
+
+def _loaded(maps: Path) -> list[Path]:
+    try:
+        text = maps.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return []
+    found = re.findall(r"\s(/.*/libcupti\.so[.\d]*)$", text, flags=re.MULTILINE)
+    return [Path(path) for path in dict.fromkeys(found)]
+
+
+def _wheel_folders() -> Iterator[Path]:
+    try:
+        spec = find_spec("nvidia")
+    except (ImportError, ValueError):
+        return
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        for folder in _WHEEL_FOLDERS:
+            yield Path(location) / folder
+
+
+def _toolkit_folders() -> Iterator[Path]:
+    named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for toolkit in (*named, _TOOLKIT):
+        for folder in _TOOLKIT_FOLDERS:
+            yield toolkit / folder
+
+
+@lru_cache(maxsize=1)
+def load() -> Cupti:
+    """The libcupti of this process, loaded once.
+
+    The first candidate that loads and is new enough is taken. Raises CountersUnavailable with the
+    reason of the first that failed, or "not found".
+    """
+    failures = []
+    for path in candidates():
+        found = _attempt(path)
+        if isinstance(found, Cupti):
+            return found
+        # A bare name that the loader does not find says less than a library that cannot be used.
+        if path.is_absolute():
+            failures.append(found)
+    raise (
+        failures[0] if failures else CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
+    )
+
+
+def _attempt(path: Path) -> Cupti | CountersUnavailable:
+    try:
+        return Cupti(path)
+    except CountersUnavailable as error:
+        return error

@@ -1,0 +1,398 @@
+"""One session of CUPTI's range profiler on the current CUDA context, with user replay.
+
+The caller repeats the work once per pass, and marks ranges, or has CUPTI make one per launch (auto
+ranges). A session serves any number of rounds: each begins with a fresh counter data image, which
+also resets the pass count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar
+
+from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
+from pytest_gpuperf.measure.cupti import abi, driver, library
+from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerRange, ProfilerReplayMode
+from pytest_gpuperf.measure.cupti.configuration import Configuration, obstacles, strings
+from pytest_gpuperf.model.measurement import Unsupported
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# What any profiling with CUPTI begins and ends with: the context, the chip, and the clean-up.
+
+
+class Profiling(ABC):
+    """A context manager: opening enables one kind of profiling, closing disables it.
+
+    Opening raises CountersUnavailable where no CUDA context is current in this thread, for a chip
+    that CUPTI does not know, and with what CUPTI and the device have against it.
+    """
+
+    _what: ClassVar[str]
+    """This kind of profiling, as the subject of a sentence."""
+    _remedy: ClassVar[str]
+    """What to do where it cannot be opened."""
+    _api: ClassVar[ProfilerApi]
+
+    def __init__(self, cupti: library.Cupti | None, cuda: driver.Driver | None) -> None:
+        self._cupti = cupti or library.load()
+        self._cuda = cuda or driver.load()
+        self._context = self._device = 0
+        self._configuration: Configuration | None = None
+        self._initialized = False
+        self.chip = ""
+        """NVIDIA's name of the chip, "GH100", once open."""
+        self.metrics: tuple[str, ...] = ()
+        """The metrics that are measured, once open."""
+        self.unsupported: tuple[Unsupported, ...] = ()
+
+    def __enter__(self) -> Self:
+        try:
+            self._initialize()
+            self._open()
+        except library.CuptiError as error:
+            found = obstacles(self._cupti, self._device, self._api)
+            self.close()
+            # A set-up that CUPTI has no name for is no reason to lose the times as well.
+            raise CountersUnavailable(
+                f"{self._what} cannot be opened: {error}" + (f"; {found}" if found else ""),
+                self._remedy,
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disables and releases whatever is open. Never raises; may be called again."""
+        self._disable()
+        # Afterwards: CUPTI refers to the configuration image as long as it counts.
+        if self._configuration:
+            self._configuration.close()
+            self._configuration = None
+        if self._initialized:
+            self._initialized = False
+            with suppress(GpuperfError):
+                self._cupti.call(abi.ProfilerDeInitialize)
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Makes the configuration for `chip`, and enables what is to count."""
+
+    @abstractmethod
+    def _disable(self) -> None:
+        """Disables what `_open` has enabled. Never raises; may be called again."""
+
+    def _initialize(self) -> None:
+        """Finds context, device and chip, and initializes CUPTI's profilers."""
+        context = self._cuda.current_context()
+        if context is None:
+            raise CountersUnavailable(
+                "no CUDA context is current in this thread",
+                "Run something on the GPU before the measurement",
+            )
+        self._context, self._device = context, self._cuda.current_device()
+        self._cupti.call(abi.ProfilerInitialize)
+        self._initialized = True
+        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
+        if not chip:
+            raise CountersUnavailable(
+                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
+            )
+        self.chip = chip.decode()
+
+
+def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
+    """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
+    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
+
+
+Values = dict[str, dict[str, float]]
+"""Range name -> hardware metric name -> value, in the unit of the metric."""
+
+
+class RangeSession(Profiling):
+    """A context manager: opening enables the profiler on the current context, closing disables it.
+
+    `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
+    NVIDIA's name. `max_ranges` is the most ranges that one round pushes, or launches where the
+    ranges are `automatic`.
+
+    Opening raises CountersUnavailable. If no metric can be collected it opens with `passes` 0, and
+    `round` must not be called.
+    """
+
+    _what = "the range profiler"
+    _remedy = "`gpuperf doctor` tries it outside of a test and shows the versions"
+    _api = ProfilerApi.RANGE_PROFILING
+
+    def __init__(
+        self,
+        metrics: Sequence[str],
+        max_ranges: int = 1,
+        *,
+        automatic: bool = False,
+        cupti: library.Cupti | None = None,
+        cuda: driver.Driver | None = None,
+    ) -> None:
+        super().__init__(cupti, cuda)
+        self._wanted = tuple(dict.fromkeys(metrics))
+        self._max_ranges = max_ranges
+        self._range = ProfilerRange.AUTO if automatic else ProfilerRange.USER
+        self._profiler: int | None = None
+        self._image: ctypes.Array[ctypes.c_char] | None = None
+        self._started = False
+        self._open_ranges = 0
+        self._fresh = True
+        self.passes = 0
+        """Executions that one round takes, once open."""
+        self.reopened = 0
+        """How often a further round needed a new profiler object; 0 is the rule."""
+
+    def push(self, name: str) -> None:
+        """Begins the range `name` (cuptiRangeProfilerPushRange). Only inside a round's `run`."""
+        self._cupti.call(
+            abi.RangePushRange, pRangeProfilerObject=self._profiler, pRangeName=name.encode()
+        )
+        self._open_ranges += 1
+
+    def pop(self) -> None:
+        """Ends the range that was pushed last (cuptiRangeProfilerPopRange)."""
+        self._open_ranges -= 1
+        self._cupti.call(abi.RangePopRange, pRangeProfilerObject=self._profiler)
+
+    def round(
+        self,
+        ranges: Sequence[str],
+        run: Callable[[], object],
+        *,
+        prepare: Callable[[], object] | None = None,
+        undefined: bool = False,
+    ) -> Values:
+        """All passes once: the values of `metrics` over each of `ranges`.
+
+        Per pass, `prepare` is called outside of counting, then `run`, which has to push and pop
+        exactly `ranges`. What they raise comes out unchanged, after the profiler has been stopped.
+
+        Raises MeasurementError for ranges that were dropped, are missing or were not asked for,
+        and for values that are not finite; `undefined` lets those through, as NaN: a ratio over a
+        range in which nothing ran has no value.
+        """
+        self._all_passes(run, prepare)
+        values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
+        _compare(ranges, values)
+        if not undefined:
+            _require_finite(values)
+        return {name: values[name] for name in ranges}
+
+    def launches(
+        self, run: Callable[[], object], *, prepare: Callable[[], object] | None = None
+    ) -> list[dict[str, float]]:
+        """All passes once, with automatic ranges: the values of `metrics` per launch, in order.
+
+        A kernel is a launch, and so is a CUDA graph as a whole. Values that are no number (a ratio
+        of a kernel that does none of it) are NaN. `run` has to wait for the device. Raises
+        MeasurementError for launches that were dropped.
+        """
+        self._all_passes(run, prepare)
+        return self._by_number(self._decoded("the launches"))
+
+    def begin(self) -> None:
+        """Begins the only pass over whatever is launched from now on, with automatic ranges.
+
+        Raises MeasurementError for metrics that need more than one pass.
+        """
+        if self.passes != 1:
+            raise MeasurementError(f"{self.passes} passes are needed, and a process starts once")
+        self._configure()
+        self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
+        self._started = True
+
+    def end(self) -> list[dict[str, float]]:
+        """Ends it: the values of the first `max_ranges` launches since `begin`, in order."""
+        self._started = False
+        self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+        return self._by_number(self._decoded("the launches", dropping=True))
+
+    def _all_passes(self, run: Callable[[], object], prepare: Callable[[], object] | None) -> None:
+        self._configure()
+        for _ in range(self.passes):
+            if prepare:
+                prepare()
+            if self._one_pass(run):
+                return
+        raise MeasurementError(
+            f"CUPTI announced {self.passes} passes and still asks for more after them"
+        )
+
+    def close(self) -> None:
+        """Stops, disables and releases whatever is open. Never raises; may be called again."""
+        with suppress(GpuperfError):
+            self._abandon_pass()
+        super().close()
+
+    def _open(self) -> None:
+        self._configuration = Configuration(self._cupti, self.chip.encode(), ctx=self._context)
+        self.unsupported = self._configuration.add(self._wanted)
+        self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
+        if self.metrics:
+            self._enable()
+
+    def _enable(self) -> None:
+        context = self._cuda.current_context()
+        enabled = self._cupti.call(abi.RangeEnable, ctx=context)
+        self._profiler = enabled.pRangeProfilerObject
+        size = self._cupti.call(
+            abi.RangeGetCounterDataSize,
+            pRangeProfilerObject=self._profiler,
+            pMetricNames=strings(self.metrics),
+            numMetrics=len(self.metrics),
+            maxNumOfRanges=self._max_ranges,
+            maxNumRangeTreeNodes=self._max_ranges,
+        ).counterDataSize
+        self._image = zeroes(size)
+        self._fresh = True
+
+    def _disable(self) -> None:
+        if self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
+
+    def _configure(self) -> None:
+        """A fresh counter data image, and pass 0. The profiler is opened anew if that fails."""
+        if self._fresh:
+            self._set_config()
+        else:
+            try:
+                self._set_config()
+            except library.CuptiError:
+                self._disable()
+                self._enable()
+                self.reopened += 1
+                self._set_config()
+        self._fresh = False
+
+    def _set_config(self) -> None:
+        configuration, image = self._parts()
+        if not self._fresh:
+            # CUPTI is given a clean image: what it leaves untouched is not from a round before.
+            ctypes.memset(image, 0, len(image))
+        self._cupti.call(
+            abi.RangeCounterDataImageInitialize,
+            pRangeProfilerObject=self._profiler,
+            counterDataSize=len(image),
+            pCounterData=ctypes.addressof(image),
+        )
+        self._cupti.call(
+            abi.RangeSetConfig,
+            pRangeProfilerObject=self._profiler,
+            configSize=len(configuration.image),
+            pConfig=ctypes.addressof(configuration.image),
+            counterDataImageSize=len(image),
+            pCounterDataImage=ctypes.addressof(image),
+            range=self._range,
+            replayMode=ProfilerReplayMode.USER,
+            maxRangesPerPass=self._max_ranges,
+            # Levels count from 1; ranges here are never nested.
+            numNestingLevels=1,
+            minNestingLevel=1,
+            passIndex=0,
+            targetNestingLevel=1,
+        )
+
+    def _one_pass(self, run: Callable[[], object]) -> bool:
+        """Whether this was the last pass that CUPTI needs."""
+        self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
+        self._started = True
+        try:
+            run()
+        except BaseException:
+            with suppress(GpuperfError):
+                self._abandon_pass()
+            raise
+        self._started = False
+        stopped = self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+        return bool(stopped.isAllPassSubmitted)
+
+    def _abandon_pass(self) -> None:
+        """Closes the ranges and the pass that an exception left open."""
+        while self._open_ranges > 0:
+            with suppress(GpuperfError):
+                self.pop()
+        if self._started:
+            self._started = False
+            self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+
+    @staticmethod
+    def _by_number(found: list[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
+        # CUPTI names automatic ranges by their number, and does not promise an order.
+        return [values for _, values in sorted(found, key=lambda entry: int(entry[0]))]
+
+    def _decoded(self, what: str, *, dropping: bool = False) -> list[tuple[str, dict[str, float]]]:
+        """The name and the values of every range of the round; `dropping` allows for more."""
+        dropped = self._cupti.call(
+            abi.RangeDecodeData, pRangeProfilerObject=self._profiler
+        ).numOfRangeDropped
+        if dropped and not dropping:
+            raise MeasurementError(
+                f"CUPTI dropped {dropped} of {what}: the session was opened for {self._max_ranges}"
+            )
+        configuration, image = self._parts()
+        data = {
+            "pCounterDataImage": ctypes.addressof(image),
+            "counterDataImageSize": len(image),
+        }
+        total = self._cupti.call(abi.RangeGetCounterDataInfo, **data).numTotalRanges
+        found = []
+        for index in range(total):
+            info = self._cupti.call(
+                abi.RangeCounterDataGetRangeInfo, **data, rangeIndex=index, rangeDelimiter=b"/"
+            )
+            name = (info.rangeName or b"").decode()
+            found.append((name, configuration.evaluate(data, index)))
+        return found
+
+    def _parts(self) -> tuple[Configuration, ctypes.Array[ctypes.c_char]]:
+        if self._configuration is None or self._image is None or self._profiler is None:
+            raise MeasurementError("the range session is not open, or has no metric to collect")
+        return self._configuration, self._image
+
+
+def _compare(expected: Sequence[str], values: Values) -> None:
+    missing = [name for name in expected if name not in values]
+    if missing:
+        raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
+    unknown = [name for name in values if name not in expected]
+    if unknown:
+        raise MeasurementError(f"CUPTI returned ranges that were not expected: {_quoted(unknown)}")
+
+
+def _require_finite(values: Values) -> None:
+    wrong = [
+        f"{metric} of {name}"
+        for name, metrics in values.items()
+        for metric, value in metrics.items()
+        if not math.isfinite(value)
+    ]
+    if wrong:
+        raise MeasurementError(f"CUPTI returned no number for {', '.join(wrong)}")
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,1 @@
+"""The device that is measured: NVML, its fitness, its fingerprint and its memory."""

@@ -1,0 +1,102 @@
+"""What the numbers depend on besides the device: versions of the software, revision of the code."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest_gpuperf
+from pytest_gpuperf.measure.device import nvml
+
+_GIT_TIMEOUT_SECONDS = 10
+
+
+def software() -> dict[str, str]:
+    """Versions by name: python, platform, cpu, gpuperf, torch, cuda, cudnn, driver.
+
+    Imports torch. What is not there (torch, the CUDA of a CPU build, a driver) is left out. The
+    kernel's version is not recorded: it tells machines apart and explains no counter.
+    """
+    found = {
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
+        "gpuperf": pytest_gpuperf.__version__,
+        **_torch_versions(),
+        "driver": _driver_version(),
+    }
+    return {name: version for name, version in found.items() if version}
+
+
+def cpu_model() -> str:
+    """The name of the processor, as "AMD EPYC 9654"; the instruction set where it has no name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        # Arm kernels do not give a model name.
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def revision(folder: Path) -> str:
+    """The short hash of the git commit that `folder` is at, with "+dirty" when it was changed.
+
+    Changed means: a tracked file of the repository differs from the commit, staged or not. Files
+    that git does not track do not count, since run files and caches are such. Returns "" outside a
+    repository, before its first commit, and where git is missing or does not answer.
+    """
+    commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+    if not commit:
+        return ""
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}+dirty" if changes else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    # Without optional locks, `git status` leaves the index alone: another git may be at work.
+    command = ("git", "--no-optional-locks", "-C", str(folder), *arguments)
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_GIT_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _torch_versions() -> dict[str, str]:
+    try:
+        import torch
+    except ImportError:
+        return {}
+    cudnn: Any = torch.backends.cudnn
+    return {
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda or "",
+        "cudnn": _cudnn_version(cudnn.version()),
+    }
+
+
+def _cudnn_version(number: int | None) -> str:
+    """The version number of cuDNN as people write it: 91900 is 9.19.0, 8907 was 8.9.7."""
+    if number is None:
+        return ""
+    thousands = 10_000 if number >= 90_000 else 1_000
+    return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
+
+
+def _driver_version() -> str:
+    with nvml.open_session() as session:
+        return session.text("nvmlSystemGetDriverVersion") if session else ""

@@ -1,0 +1,152 @@
+"""Is the device fit to be measured: clocks, throttling and other processes, read through NVML.
+
+`read` looks at the device at one moment; `complaints` says in words what is wrong with the moments
+before and after a measurement.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.model.measurement import Conditions, Reading
+
+# Numbers of nvml.h, part of NVML's binary interface.
+_CLOCK_SM, _CLOCK_MEMORY, _TEMPERATURE_GPU = 1, 2, 0
+
+_SLOWING = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""NVML's clock-event reasons (`nvmlClocksEventReason...`) that make the device slower than its user
+asked for, and our words.
+
+Idle (0x01), application clocks (0x02) and display clocks (0x100) are states that somebody chose and
+not among them. Neither are bits that NVML may get in the future: their meaning is not known here.
+"""
+
+
+_ENDURED = ("software power cap", "sync boost")
+
+
+def read(device_index: int = 0, parent: int | None = None) -> Reading:
+    """The state of the GPU that CUDA numbers `device_index`, now.
+
+    `parent` is the process that waits for this one's measurement: it may still hold memory of the
+    device, does nothing there, and is not among the other processes.
+
+    Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
+    are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
+    processes those of the instance.
+    """
+    with nvml.open_session() as session:
+        gpu = session.gpu(device_index) if session else None
+        if session is None or gpu is None:
+            return Reading()
+        milliwatts = session.integer("nvmlDeviceGetPowerUsage", gpu.physical)
+        return Reading(
+            sm_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_SM),
+            memory_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_MEMORY),
+            temperature_celsius=_temperature(session, gpu.physical),
+            power_watts=None if milliwatts is None else milliwatts / 1000,
+            throttle_reasons=_throttle_reasons(session, gpu.physical),
+            other_processes=_without_us(_compute_processes(session, gpu.visible), parent),
+        )
+
+
+def complaints(conditions: Conditions) -> tuple[str, ...]:
+    """What made the device unfit before or after the measurement, as sentences; empty when fit."""
+    return (*_throttling(conditions), *_sharing(conditions))
+
+
+def unfit(conditions: Conditions) -> tuple[str, ...]:
+    """Those of the complaints that make a number worthless: nothing is gated on it.
+
+    A power cap and synchronised boost are not among them. Many GPUs run at their power cap all day,
+    as they did when the baseline was recorded.
+    """
+    return (*_throttling(conditions, _ENDURED), *_sharing(conditions))
+
+
+def _throttling(conditions: Conditions, endured: tuple[str, ...] = ()) -> Iterable[str]:
+    before, after = (
+        tuple(reason for reason in reading.throttle_reasons if reason not in endured)
+        for reading in (conditions.before, conditions.after)
+    )
+    moments = (
+        ("before and after", tuple(reason for reason in before if reason in after)),
+        ("before", tuple(reason for reason in before if reason not in after)),
+        ("after", tuple(reason for reason in after if reason not in before)),
+    )
+    for moment, reasons in moments:
+        if reasons:
+            yield f"throttled {moment}: {', '.join(reasons)}{_clock_change(conditions)}"
+
+
+def _clock_change(conditions: Conditions) -> str:
+    before, after = conditions.before.sm_clock_mhz, conditions.after.sm_clock_mhz
+    if before is None or after is None:
+        return ""
+    return f" (SM clock {before} -> {after} MHz)"
+
+
+def _sharing(conditions: Conditions) -> Iterable[str]:
+    # A process that came or went in between has disturbed the measurement too.
+    pids = sorted({*conditions.before.other_processes, *conditions.after.other_processes})
+    if pids:
+        processes, ids = ("processes", "pids") if len(pids) > 1 else ("process", "pid")
+        listed = ", ".join(map(str, pids))
+        yield f"shared with {len(pids)} other {processes} ({ids} {listed})"
+
+
+def _temperature(session: nvml.NvmlSession, handle: object) -> int | None:
+    # CUDA 13 deprecates the second in favour of the first, which older drivers do not have.
+    for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
+        celsius = session.integer(function, handle, _TEMPERATURE_GPU)
+        if celsius is not None:
+            return celsius
+    return None
+
+
+def _throttle_reasons(session: nvml.NvmlSession, handle: object) -> tuple[str, ...]:
+    # "Clocks event" is the newer name of "clocks throttle"; the bits are the same.
+    for kind in ("ClocksEvent", "ClocksThrottle"):
+        bits = session.integer(f"nvmlDeviceGetCurrent{kind}Reasons", handle)
+        if bits is not None:
+            return tuple(words for bit, words in _SLOWING.items() if bit & bits)
+    return ()
+
+
+def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, ...]:
+    for version in ("_v3", "_v2"):
+        processes = session.ask(f"nvmlDeviceGetComputeRunningProcesses{version}", handle)
+        if processes is not None:
+            return tuple(sorted({int(process.pid) for process in processes}))
+    return ()
+
+
+def _without_us(pids: tuple[int, ...], parent: int | None) -> tuple[int, ...]:
+    own = os.getpid()
+    if {own, parent} & set(pids) or not pids:
+        return tuple(pid for pid in pids if pid not in (own, parent))
+    # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
+    # namespace, as it does in many containers. One of these is us. Which one cannot be told;
+    # likelier are those that mean nothing here, and of them the youngest process. A parent that
+    # measured before us came before us.
+    us = _holds_cuda_context() + (parent is not None)
+    foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
+    ours = sorted(foreign or pids)[-us:] if us else []
+    return tuple(pid for pid in pids if pid not in ours)
+
+
+def _holds_cuda_context() -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())

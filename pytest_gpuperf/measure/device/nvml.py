@@ -1,0 +1,237 @@
+"""NVML, asked carefully: every answer that a driver does not give is None, never an exception.
+
+NVML is NVIDIA's management library and comes with the driver. It speaks of all GPUs of a host, in
+the order of the PCI bus, and knows nothing of CUDA_VISIBLE_DEVICES; `Session.gpu` finds the one
+that CUDA, and so torch, would use. pynvml is untyped and is imported when a session opens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_gpuperf.catalogue.architectures import (
+    CPU,
+    slug,
+)
+from pytest_gpuperf.model.measurement import Device
+
+
+def detect_device(index: int = 0) -> Device | None:
+    """The GPU that CUDA would number `index`, or None without a driver, a library or a GPU.
+
+    Asks NVML and creates no CUDA context. Honours CUDA_VISIBLE_DEVICES; see `nvml.Session.gpu`.
+    The architecture may be one that ARCHITECTURES does not have.
+    """
+    with open_session() as session:
+        gpu = session.gpu(index) if session else None
+        if session is None or gpu is None:
+            return None
+        capability = session.ask("nvmlDeviceGetCudaComputeCapability", gpu.physical)
+        name = session.text("nvmlDeviceGetName", gpu.physical)
+        if capability is None or not name:
+            return None
+        if gpu.instance is not None:
+            name = _instance_name(session, gpu.instance, name)
+        uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
+        major, minor = capability
+        return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid or platform.node()))
+
+
+def portable_device() -> Device:
+    """The device of counts that are the same on every machine."""
+    return Device(CPU, "portable", "portable", _digest(platform.node()))
+
+
+def _instance_name(session: NvmlSession, instance: object, gpu_name: str) -> str:
+    name = session.text("nvmlDeviceGetName", instance)
+    if " MIG " in name:
+        return name
+    # Some drivers name the instance like its GPU: make up the profile from its size.
+    attributes = session.ask("nvmlDeviceGetAttributes", instance)
+    if attributes is None:
+        return f"{gpu_name} MIG"
+    gigabytes = round(attributes.memorySizeMB / 1024)
+    return f"{gpu_name} MIG {attributes.gpuInstanceSliceCount}g.{gigabytes}gb"
+
+
+def _digest(identifier: str) -> str:
+    """Twelve hexadecimal digits that tell one GPU from another without naming it."""
+    return hashlib.sha256(identifier.encode()).hexdigest()[:12]
+
+
+# NVML, asked carefully: every answer that a driver does not give is None, never an exception.
+#
+# NVML is NVIDIA's management library and comes with the driver. It speaks of all GPUs of a host, in
+# the order of the PCI bus, and knows nothing of CUDA_VISIBLE_DEVICES; `Session.gpu` finds the one
+# that CUDA, and so torch, would use. pynvml is untyped and is imported when a session opens.
+
+_MIG_ENABLED = 1
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """NVML's handles of one CUDA device: opaque, valid while the session is open."""
+
+    physical: object
+    """The whole GPU: clocks, power and temperature belong to it."""
+    instance: object | None = None
+    """The MIG instance, where the GPU is partitioned and CUDA sees a part of it."""
+
+    @property
+    def visible(self) -> object:
+        """What CUDA sees as the device: the MIG instance, or the whole GPU."""
+        return self.physical if self.instance is None else self.instance
+
+
+class NvmlSession:
+    """An initialised NVML."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+
+    def ask(self, function: str, *arguments: object) -> Any:
+        """The answer of NVML's `function`, or None where driver or GPU do not support it."""
+        try:
+            return getattr(self._library, function)(*arguments)
+        except (AttributeError, self._library.NVMLError):
+            # AttributeError: an older pynvml that does not know the function yet.
+            return None
+
+    def text(self, function: str, *arguments: object) -> str:
+        """The answer of NVML's `function` as text, "" where there is none."""
+        answer = self.ask(function, *arguments)
+        if isinstance(answer, bytes):  # pynvml before 11.5
+            return answer.decode("utf-8", "replace")
+        return str(answer) if answer is not None else ""
+
+    def integer(self, function: str, *arguments: object) -> int | None:
+        """The answer of NVML's `function` as a number, or None where there is none."""
+        answer = self.ask(function, *arguments)
+        return None if answer is None else int(answer)
+
+    def gpu(self, index: int = 0) -> Gpu | None:
+        """The GPU that CUDA numbers `index` under CUDA_VISIBLE_DEVICES, or None.
+
+        NVML counts in the order of the PCI bus. CUDA does so too where all GPUs are of one kind or
+        CUDA_DEVICE_ORDER=PCI_BUS_ID is set; on a host with a mixture CUDA puts the fastest first,
+        which NVML cannot tell.
+        """
+        entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        if entries is None:
+            return self._by_index(index)
+        if index >= len(entries):
+            return None
+        entry = entries[index]
+        return self._by_index(int(entry)) if entry.isdigit() else self._by_uuid(entry)
+
+    def _by_index(self, index: int) -> Gpu | None:
+        return self._whole_or_first_instance(self.ask("nvmlDeviceGetHandleByIndex", index))
+
+    def _by_uuid(self, entry: str) -> Gpu | None:
+        if entry.startswith("MIG-"):
+            return self._mig_by_uuid(entry)
+        handle = self.ask("nvmlDeviceGetHandleByUUID", entry)
+        if handle is None:
+            # CUDA accepts the beginning of a UUID, as long as it is the beginning of only one.
+            begun = [h for h in self._handles() if self._uuid(h).startswith(entry)]
+            handle = begun[0] if len(begun) == 1 else None
+        return self._whole_or_first_instance(handle)
+
+    def _mig_by_uuid(self, entry: str) -> Gpu | None:
+        instance = self.ask("nvmlDeviceGetHandleByUUID", entry)
+        if instance is not None:
+            physical = self.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
+            return None if physical is None else Gpu(physical, instance)
+        # The form of drivers before 470: MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
+        old_form = re.fullmatch(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)", entry)
+        physical = old_form and self.ask("nvmlDeviceGetHandleByUUID", old_form[1])
+        if not old_form or physical is None:
+            return None
+        wanted = (int(old_form[2]), int(old_form[3]))
+        for instance in self._instances(physical):
+            ids = (
+                self.ask("nvmlDeviceGetGpuInstanceId", instance),
+                self.ask("nvmlDeviceGetComputeInstanceId", instance),
+            )
+            if ids == wanted:
+                return Gpu(physical, instance)
+        return None
+
+    def _whole_or_first_instance(self, handle: object | None) -> Gpu | None:
+        if handle is None:
+            return None
+        modes = self.ask("nvmlDeviceGetMigMode", handle)
+        if not modes or modes[0] != _MIG_ENABLED:
+            return Gpu(handle)
+        # A process can use one MIG instance only. Unless told which, CUDA takes the first, and on a
+        # GPU in MIG mode without instances it finds no device.
+        instances = self._instances(handle)
+        return Gpu(handle, instances[0]) if instances else None
+
+    def _instances(self, physical: object) -> list[object]:
+        count = self.ask("nvmlDeviceGetMaxMigDeviceCount", physical) or 0
+        found = (self.ask("nvmlDeviceGetMigDeviceHandleByIndex", physical, i) for i in range(count))
+        return [instance for instance in found if instance is not None]
+
+    def _handles(self) -> list[object]:
+        count = self.ask("nvmlDeviceGetCount") or 0
+        found = (self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count))
+        return [handle for handle in found if handle is not None]
+
+    def _uuid(self, handle: object) -> str:
+        return self.text("nvmlDeviceGetUUID", handle)
+
+
+def visible_entries(value: str | None) -> tuple[str, ...] | None:
+    """The devices that a value of CUDA_VISIBLE_DEVICES names, read as CUDA reads it.
+
+    None when there is no restriction. The list ends before its first invalid entry ("0,-1,2" is
+    "0"), the first entry decides between indices, GPU UUIDs and MIG UUIDs, and a device that is
+    named twice makes the whole value invalid, which leaves no device.
+    """
+    if value is None:
+        return None
+    entries: list[str] = []
+    prefix = next((p for p in ("GPU-", "MIG-") if value.strip().startswith(p)), "")
+    for part in value.split(","):
+        entry = part.strip()
+        if prefix:
+            if not entry.startswith(prefix):
+                break
+        else:
+            number = re.match(r"\+?(\d+)", entry)
+            if number is None:
+                break
+            entry = str(int(number[1]))
+        if entry in entries:
+            return ()
+        entries.append(entry)
+    return tuple(entries)
+
+
+@contextmanager
+def open_session() -> Iterator[NvmlSession | None]:
+    """Opens NVML for the block; None where there is no pynvml, no driver or no permission."""
+    try:
+        library: Any = importlib.import_module("pynvml")
+    except ImportError:
+        yield None
+        return
+    try:
+        library.nvmlInit()
+    except library.NVMLError:
+        yield None
+        return
+    opened = NvmlSession(library)
+    try:
+        yield opened
+    finally:
+        opened.ask("nvmlShutdown")

@@ -1,0 +1,284 @@
+"""Executing a step on a GPU: warm-up, unprofiled repetitions for the times, a stopwatch."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+from pytest_gpuperf.errors import MeasurementError, UnsoundStep
+from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
+from pytest_gpuperf.measure.device.memory import DeviceMemory
+from pytest_gpuperf.model.measurement import STEP, Scalar
+
+Series = dict[tuple[str, str], list[float]]
+"""(phase, metric name) -> one value per round or repetition."""
+
+
+def prepare(work: Work, timer: DeviceTimer) -> None:
+    """Puts the step's state back, and waits until the device has done so."""
+    # Cycles that the last execution left can hold device memory. They are in the youngest
+    # generation, which takes far less time than the heap of an imported torch.
+    gc.collect(0)
+    work.reset()
+    timer.synchronize()
+
+
+@dataclass(frozen=True)
+class WarmedUp:
+    """What the first executions of a step have shown."""
+
+    phases: tuple[str, ...]
+    """In the order in which they occur, repetitions included."""
+    settings: dict[str, Scalar]
+    """The step's loss, where it returns one."""
+
+
+def warm_up(work: Work, plan: Plan, timer: DeviceTimer, memory: DeviceMemory) -> WarmedUp:
+    """Executes the step `plan.warmup` times, at least once, on a device that was cleared.
+
+    Raises MeasurementError for phases that change from one execution to the next, and UnsoundStep
+    for a loss that is no number or does.
+    """
+    heard: list[tuple[str, ...]] = []
+    losses = Losses(work)
+    memory.clear()
+    for _ in each(work.progress, "warming up", max(plan.warmup, 1), after=None):
+        prepare(work, timer)
+        listener = PhaseNames()
+        with work.phases.heard_by(listener):
+            returned = work.step()
+        timer.synchronize()
+        losses.add(returned)
+        del returned  # a loss may hold all that the step kept for its backward pass
+        heard.append(tuple(listener.names))
+        if heard[-1] != heard[0]:
+            raise MeasurementError(
+                "the phases of the step change from one execution to the next: "
+                f"first {list(heard[0])}, then {list(heard[-1])}"
+            )
+    return WarmedUp(heard[0], losses.settings())
+
+
+def times(work: Work, plan: Plan, timer: DeviceTimer, memory: DeviceMemory) -> Series:
+    """Device and wall-clock times of `plan.repetitions` executions, in ms, and their peak memory.
+
+    The peak is the allocator's own count: reading it takes no time of the device.
+    """
+    series: Series = {}
+    for _ in each(work.progress, "timing", plan.repetitions, after=None):
+        prepare(work, timer)
+        memory.begin()
+        device_ms, wall_ms = timer.timed(work.step)
+        peak = memory.peak()
+        series.setdefault((STEP, "step_time"), []).append(device_ms)
+        series.setdefault((STEP, "wall_time"), []).append(wall_ms)
+        if peak is not None:
+            series.setdefault((STEP, "peak_memory"), []).append(float(peak))
+    return series
+
+
+@contextmanager
+def garbage_kept() -> Iterator[None]:
+    """Collects garbage once, and switches the automatic collection off inside the block.
+
+    What is collected within a measured step would be counted and timed.
+    """
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class Stopwatch:
+    """Seconds since the last lap, and in total, to the millisecond."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        before, self._last = self._last, time.perf_counter()
+        return round(self._last - before, 3)
+
+    def total(self) -> float:
+        """Seconds from the beginning to the last lap."""
+        return round(self._last - self._begun, 3)
+
+
+# How long the device takes for something: CUDA events through torch, behind a small protocol.
+
+
+class DeviceTimer(Protocol):
+    """Waits for the device, and times work on it."""
+
+    def synchronize(self) -> None:
+        """Returns when the device has done all its work."""
+        ...
+
+    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+        """Calls `run` and waits for the device: device time and wall-clock time, in ms."""
+        ...
+
+
+class DeviceClock(Protocol):
+    """Marks moments in the order of the device's work, without waiting for them."""
+
+    def mark(self) -> None:
+        """The moment at which the device has done what was launched so far."""
+        ...
+
+    def moments(self) -> list[float]:
+        """When the marks were, in ns since the first; waits for the device."""
+        ...
+
+
+class CudaClock:
+    """CUDA events on torch's current stream. torch is imported at the first use."""
+
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+
+    def mark(self) -> None:
+        """Records an event."""
+        import torch
+
+        make: Any = torch.cuda.Event  # untyped in some releases
+        event = make(enable_timing=True)
+        event.record()
+        self._events.append(event)
+
+    def moments(self) -> list[float]:
+        """The events' times, in ns since the first."""
+        import torch
+
+        torch.cuda.synchronize()
+        first = self._events[0]
+        return [float(first.elapsed_time(event)) * 1e6 for event in self._events]
+
+
+class CudaTimer:
+    """CUDA events on torch's current stream. torch is imported at the first use."""
+
+    def synchronize(self) -> None:
+        """torch.cuda.synchronize: all streams of the current device."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+        """Device time between two events around `run`, wall time up to synchronisation, in ms."""
+        import torch
+
+        event: Any = torch.cuda.Event  # untyped in some releases
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        before = time.perf_counter()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - before
+        return float(start.elapsed_time(end)), wall * 1e3
+
+
+# The loss that a step returns: whether it is a number, and the same after every reset.
+#
+# Looked at in warm-up executions only: reading it waits for the device.
+
+
+class Losses:
+    """The losses that the warm-up executions of one step returned, each after a reset.
+
+    A loss is a float, or a tensor of floats; of a tensor with several elements (a sampled volume)
+    the root of their mean square counts. A step that returns anything else has none, and nothing is
+    looked at.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._compared = work.reset is not no_reset and work.reproducible is not None
+        self._allowed = work.reproducible or 0.0
+        self._reset = "" if work.reset is no_reset else " after reset"
+        self._seen: list[float] = []
+
+    def add(self, returned: object) -> None:
+        """Takes what one more execution returned.
+
+        Raises UnsoundStep for a loss that is NaN or infinite, and for one that is further from the
+        first than is allowed, where the work has a reset.
+        """
+        loss = _number(returned)
+        if loss is None:
+            return
+        if not math.isfinite(loss):
+            raise UnsoundStep(
+                f"the loss is {loss}{self._reset}: a step that computes with it has counters that "
+                "mean nothing. Look at the input, the weights, and what overflows in half "
+                "precision; torch.autograd.set_detect_anomaly(True) names the operation"
+            )
+        self._seen.append(loss)
+        first = self._seen[0]
+        apart = _apart(first, loss)
+        if self._compared and apart > self._allowed:
+            raise UnsoundStep(
+                f"two executions after reset gave the losses {_both(first, loss)}, "
+                f"{100 * apart:.2g} % apart where {100 * self._allowed:.2g} % are allowed: "
+                "counters of different work cannot be compared. Let reset put back all that the "
+                "step changes (weights, optimizer, random generators). If the step only rounds "
+                "differently every time, say how much: gpuperf.measure(..., reproducible=0.01), "
+                "or reproducible=False to compare nothing"
+            )
+
+    def settings(self) -> dict[str, Scalar]:
+        """The first loss and, where there was a second, the largest distance of any to it."""
+        if not self._seen:
+            return {}
+        first, *others = self._seen
+        found: dict[str, Scalar] = {"loss": _rounded(first)}
+        if others:
+            found["loss_apart"] = _rounded(max(_apart(first, other) for other in others))
+        return found
+
+
+def _number(returned: object) -> float | None:
+    """The loss as a number; None for what is none."""
+    if isinstance(returned, Real) and not isinstance(returned, Integral):
+        return float(returned)
+    torch: Any = sys.modules.get("torch")  # without it loaded, nothing is a tensor
+    if torch is None or not isinstance(returned, torch.Tensor):
+        return None
+    if not returned.is_floating_point() or not returned.numel():
+        return None
+    if returned.numel() == 1:
+        return float(returned.detach().item())
+    # No copy of it is made: a volume may be most of what the device has room for.
+    norm = torch.linalg.vector_norm(returned.detach())
+    return float(norm) / math.sqrt(returned.numel())
+
+
+def _apart(first: float, second: float) -> float:
+    """The difference, relative to the larger; 0 where both are 0."""
+    largest = max(abs(first), abs(second))
+    return abs(first - second) / largest if largest else 0.0
+
+
+def _both(first: float, second: float) -> str:
+    """Both numbers, with as many digits as it takes to tell them apart."""
+    for digits in (4, 6, 9, 17):
+        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return " and ".join(texts)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

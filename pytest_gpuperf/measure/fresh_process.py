@@ -1,0 +1,199 @@
+"""Runs pytest in a fresh interpreter, and brings back what it measured.
+
+The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides, and
+all that the child started can be ended together.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import run_files
+
+GRACE = 3.0
+"""Seconds between asking the processes to end (SIGTERM) and ending them (SIGKILL)."""
+
+PARENT = "GPUPERF_PARENT"
+"""The environment variable that tells the child the process id of who started it."""
+
+_QUOTED_LINES = 20
+_TICK = 1.0
+_POLL = 0.02
+_OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What came of one pytest process."""
+
+    run: Run | None
+    """What it measured and saved; None when nothing."""
+    code: int
+    """pytest's exit code; negative when a signal of that number killed it, as subprocess has it."""
+    output: str
+    """stdout and stderr together, in the order in which they were written."""
+    seconds: float
+    """How long it took, start-up included."""
+    timed_out: bool = False
+    """Whether it was ended because the time limit had passed."""
+
+    def measurement(self, test: str, name: str) -> Measurement | None:
+        """The measurement of this name that the test made; None when it made none."""
+        measured = self.run.measurements if self.run else ()
+        return next((m for m in measured if (m.test, m.name) == (test, name)), None)
+
+    def last_lines(self) -> str:
+        """The end of the output, to be quoted where it says why something failed."""
+        return "\n".join(self.output.splitlines()[-_QUOTED_LINES:])
+
+
+def run_pytest(
+    arguments: Sequence[str],
+    *,
+    folder: Path,
+    under: Sequence[str] = (),
+    time_limit: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    tick: Callable[[float], None] | None = None,
+) -> Finished:
+    """Runs `python -m pytest` with these arguments in `folder`, and waits for it.
+
+    It judges nothing. `under` is a command that starts it, a profiler's. `environment` is added to
+    this process's own; variables that say which test or which xdist worker this process is are left
+    out. After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child
+    and all of its process group are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
+    second Ctrl-C cuts the grace short. What the child left running when it ended by itself is ended
+    too: it would be measured along with the next process. `tick` is called with the seconds passed,
+    at once and about every second.
+
+    Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True) as temporary:
+        saved, said = Path(temporary) / "run.json", Path(temporary) / "output"
+        # Unbuffered, or what stdout says would come after all that stderr says.
+        python = [sys.executable, "-u", "-m", "pytest", *_with_ours(arguments, saved)]
+        command = [*under, *python]
+        begun = time.monotonic()
+        # A file in a pipe's place: a grandchild that keeps it open is not waited for.
+        with said.open("wb") as output:
+            child = _started(command, folder, _environment(environment or {}), output.fileno())
+            try:
+                in_time = _waited(child, time_limit, tick)
+            finally:
+                _end(child)
+        return Finished(
+            run=run_files.load(saved) if saved.exists() else None,
+            code=child.wait(),
+            output=said.read_text(encoding="utf-8", errors="replace"),
+            seconds=time.monotonic() - begun,
+            timed_out=not in_time,
+        )
+
+
+def _with_ours(arguments: Sequence[str], run: Path) -> list[str]:
+    """The arguments and our own flags, where they are still read as flags."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    # Whoever started it tells GitHub, of all processes together.
+    ours = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={run}")
+    return [*arguments[:end], *ours, *arguments[end:]]
+
+
+def _environment(added: Mapping[str, str]) -> dict[str, str]:
+    everything = {**os.environ, **added, PARENT: str(os.getpid())}
+    # The child is not this test, and with xdist's variables it would take itself for a worker.
+    return {
+        name: value for name, value in everything.items() if not name.startswith(_OF_ANOTHER_TEST)
+    }
+
+
+def _started(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: int
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        if command[0] != sys.executable and folder.is_dir():
+            raise UsageFailure(f"{command[0]}: cannot be run ({error.strerror})") from error
+        raise UsageFailure(
+            f"{folder}: pytest cannot be started there ({error.strerror}). Name a folder that "
+            "exists and may be entered"
+        ) from error
+
+
+def _waited(
+    child: subprocess.Popen[bytes], time_limit: float | None, tick: Callable[[float], None] | None
+) -> bool:
+    """Waits until the child has ended, or the limit passed; returns whether it ended in time."""
+    begun = time.monotonic()
+    while True:
+        passed = time.monotonic() - begun
+        left = _TICK if time_limit is None else min(_TICK, time_limit - passed)
+        if left <= 0:
+            return child.poll() is not None
+        if tick:
+            tick(passed)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(left)
+            return True
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends what is left of the child's process group, and the child with it."""
+    group = child.pid
+    try:
+        if _living(group):
+            _signal(group, signal.SIGTERM)
+            _wait_until_gone(group)
+    finally:
+        if _living(group):
+            _signal(group, signal.SIGKILL)
+            _wait_until_gone(group)
+        child.wait()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended meanwhile
+        os.killpg(group, number)
+
+
+def _wait_until_gone(group: int) -> None:
+    end = time.monotonic() + GRACE
+    while _living(group) and time.monotonic() < end:
+        time.sleep(_POLL)
+
+
+def _living(group: int) -> bool:
+    """Whether a process of this group runs.
+
+    By /proc, as a signal would also find the dead that nobody has waited for: in a container
+    without an init process, orphans stay so for ever.
+    """
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # "pid (name) state parent group ...", and the name may hold anything.
+            fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:  # it has ended while we looked
+            continue
+        if fields[2:3] == [str(group)] and fields[0] not in "ZX":
+            return True
+    return False

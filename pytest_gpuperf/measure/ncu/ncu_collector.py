@@ -1,0 +1,223 @@
+"""The ncu collector: counters from a fresh process of the test under Nsight Compute.
+
+The times are taken here, from unprofiled repetitions. For the counters the test runs again in a
+child of ncu, which profiles what lies between cudaProfilerStart and cudaProfilerStop there: one
+execution of the step.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UsageFailure
+from pytest_gpuperf.measure import paper_window, replica
+from pytest_gpuperf.measure.collector import Collected, Plan, Work, samples_of
+from pytest_gpuperf.measure.device.memory import CudaMemory, DeviceMemory
+from pytest_gpuperf.measure.execution import (
+    CudaTimer,
+    DeviceTimer,
+    Stopwatch,
+    garbage_kept,
+    times,
+    warm_up,
+)
+from pytest_gpuperf.measure.ncu import ncu_command, profiled_rows, profiled_step
+from pytest_gpuperf.measure.ncu.ncu_command import Control
+from pytest_gpuperf.measure.ncu.profiled_rows import Report
+from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE
+from pytest_gpuperf.measure.replica import Rerun, Task
+from pytest_gpuperf.model.measurement import (
+    Device,
+    KernelTable,
+    Sample,
+    Scalar,
+    Unsupported,
+    Window,
+)
+from pytest_gpuperf.model.metric import Metric
+
+_UNTRACED = "read from a trace, which the collector ncu does not take: the collector cupti does"
+
+
+@dataclass(frozen=True)
+class _Profiled:
+    samples: tuple[Sample, ...]
+    unsupported: tuple[Unsupported, ...]
+    kernels: KernelTable | None = None
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    """How long ncu took for it, in the process that it profiled."""
+
+
+class NcuCollector:
+    """Counts a step on `device` with the ncu that `control` names.
+
+    `rerun` runs the test again under a command. The counters are of one execution, whatever the
+    plan's rounds: ncu takes minutes where CUPTI takes seconds. Under kernel replay they are sums
+    over kernels that ran one at a time, and phases are told apart; a range is counted as a whole.
+    """
+
+    name = "ncu"
+    torch_device = "cuda"
+
+    def __init__(
+        self,
+        device: Device,
+        control: Control,
+        rerun: Rerun,
+        *,
+        timer: DeviceTimer | None = None,
+        memory: DeviceMemory | None = None,
+    ) -> None:
+        self._device = device
+        self._control = control
+        self._rerun = rerun
+        self._timer = timer or CudaTimer()
+        self._memory = memory or CudaMemory()
+        self._kernels: dict[tuple[str, str], KernelTable] = {}
+
+    def device(self) -> Device:
+        """The GPU that is measured."""
+        return self._device
+
+    def software(self) -> dict[str, str]:
+        """The versions of the driver and of ncu, as far as they can be found."""
+        from pytest_gpuperf.measure.device import nvml
+
+        with nvml.open_session() as session:
+            driver = session.text("nvmlSystemGetDriverVersion") if session else ""
+        found = self._control.program or ncu_command.find()
+        ncu = ncu_command.version(found) if found else ""
+        return {name: version for name, version in (("driver", driver), ("ncu", ncu)) if version}
+
+    def collect(self, work: Work, plan: Plan) -> Collected:
+        """Runs the step for its times here, and once under ncu for its counters.
+
+        Where counters cannot be read at all, the times are returned and every hardware metric is
+        unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
+        """
+        watch = Stopwatch()
+        warmed_up = warm_up(work, plan, self._timer, self._memory)
+        warmup_s = watch.lap()
+        with garbage_kept():
+            series = times(work, plan, self._timer, self._memory)
+        times_s = watch.lap()
+        try:
+            profiled = self._profile(work, plan.metrics)
+        except CountersUnavailable as error:
+            reason = str(error)
+            unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
+            profiled = _Profiled((), unsupported)
+        untraced = tuple(Unsupported(metric.name, _UNTRACED) for metric in plan.activity)
+        settings: dict[str, Scalar] = {
+            **warmed_up.settings,
+            "replay": self._control.replay,
+            "clock_control": self._control.clocks,
+            "cache_control": self._control.caches,
+            "rounds": 1,
+            "repetitions": plan.repetitions,
+            "warmup": max(plan.warmup, 1),
+            "warmup_s": warmup_s,
+            "times_s": times_s,
+            "counters_s": watch.lap(),
+            "cost_s": watch.total(),
+            **profiled.settings,
+        }
+        return Collected(
+            (*samples_of(series), *profiled.samples),
+            (*profiled.unsupported, *untraced),
+            settings,
+        )
+
+    def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
+        """What the step launches, with the counters of every launch, by kernel replay.
+
+        That which `collect` has already counted so is not counted again.
+        """
+        known = self._kernels.get((work.test, work.name))
+        if known is None:
+            try:
+                known = self._profile(work, metrics, replay=ncu_command.KERNEL).kernels
+            except (CountersUnavailable, MeasurementError) as error:
+                return KernelTable((), (), (), 0.0, mismatch=str(error))
+        return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
+
+    def window(self, work: Work) -> Window:
+        """The paper's window, by the paper's command. Raises MeasurementError."""
+        metrics = catalogue().hardware_set("paper")
+        try:
+            executable = ncu_command.program(self._control)
+            with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
+                file = Path(folder) / "window.ncu-rep"
+                asked = self._hardware(metrics)
+                command = ncu_command.of_window(executable, self._control, asked, file)
+                report, _ = self._report(work, Task(replica.FIRST, work.name), command, file)
+        except CountersUnavailable as error:
+            raise MeasurementError(str(error)) from error
+        rows = [{**row.values, **row.counts} for row in report.rows]
+        return paper_window.window_of(rows, self.name, profiled_step.table(report, report.rows))
+
+    def _profile(self, work: Work, metrics: Sequence[Metric], *, replay: str = "") -> _Profiled:
+        """One execution under ncu: what was counted, by phase."""
+        arch = self._device.arch
+        executable = ncu_command.program(self._control)
+        with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
+            file = Path(folder) / "step.ncu-rep"
+            command = ncu_command.of_step(
+                executable, self._control, self._hardware(metrics), file, replay=replay
+            )
+            report, child = self._report(work, Task(replica.PROFILED, work.name), command, file)
+        try:
+            step = profiled_step.step_of(report)
+        except UsageFailure as error:
+            raise MeasurementError(str(error)) from error
+        if step.kernels is not None:
+            self._kernels[work.test, work.name] = step.kernels
+        wanted = {metric.name for metric in metrics}
+        refused = {entry.metric: entry.reason for entry in step.unsupported}
+        for metric in metrics:
+            if metric.hardware_name(arch) is None:
+                refused[metric.name] = f"does not exist on {arch}"
+            elif metric.name not in report.metrics:
+                refused[metric.name] = f"ncu has no {metric.hardware_name(arch)} on this GPU"
+        found = (*step.samples, *profiled_step.phases_of(report))
+        return _Profiled(
+            tuple(sample for sample in found if sample.metric in wanted),
+            tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
+            step.kernels,
+            {key: value for key, value in child.items() if key == replica.PROFILED_S},
+        )
+
+    def _hardware(self, metrics: Sequence[Metric]) -> list[str]:
+        """NVIDIA's names of the metrics, and of what rates over several kernels are made of."""
+        wanted = [*metrics, *catalogue().hardware_set("core")]
+        found = [metric.hardware_name(self._device.arch) for metric in wanted]
+        return list(dict.fromkeys([*filter(None, found), WARPS_ACTIVE]))
+
+    def _report(
+        self, work: Work, task: Task, command: Sequence[str], file: Path
+    ) -> tuple[Report, Mapping[str, Scalar]]:
+        """What ncu wrote into `file`, and the settings of the child's measurement.
+
+        Raises CountersUnavailable or MeasurementError.
+        """
+        # ncu keeps a lock file in the temporary folder, which another user may own.
+        environment = {"TMPDIR": str(file.parent)}
+        finished = self._rerun(work.test, task, under=command, environment=environment)
+        if not file.exists():
+            raise ncu_command.failure(finished.output, finished.code).error()
+        measured = finished.measurement(work.test, work.name)
+        if task.kind == replica.PROFILED and measured is None:
+            raise MeasurementError(
+                f"the test {work.test} failed under ncu before it was measured:\n"
+                f"{finished.last_lines()}"
+            )
+        try:
+            settings = measured.fingerprint.settings if measured else {}
+            return profiled_rows.read(file, Path(command[0])), settings
+        except UsageFailure as error:
+            known = ncu_command.recognized(finished.output)
+            raise (known.error() if known else MeasurementError(str(error))) from error

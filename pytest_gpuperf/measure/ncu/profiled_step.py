@@ -1,0 +1,180 @@
+"""The numbers of a whole step, from those of the kernels that ncu profiled one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure.ncu.profiled_rows import ProfiledRow, Report
+from pytest_gpuperf.measure.paper_window import total
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Sample, Unsupported
+
+PHASE = "gpuperf phase "
+"""Begins the names of NVTX ranges around the phases of a step."""
+_TIME = "duration"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledStep:
+    """What a report says of a step, executed once or several times."""
+
+    samples: tuple[Sample, ...]
+    """Of the whole step; a value per execution."""
+    unsupported: tuple[Unsupported, ...]
+    """Metrics that the report has for kernels, and that the step cannot have, with the reason."""
+    kernels: KernelTable | None
+    """The launches of the last execution. None for range replay, which does not see them, and
+    without `duration`."""
+    launches: int
+    """Rows of the report per execution."""
+
+
+def step_of(report: Report, executions: int = 1) -> ProfiledStep:
+    """The step that `report` is of, which profiled `executions` of it, one after the other.
+
+    Raises UsageFailure for a report that is not that: of several processes, of several ranges, or
+    where the kernels cannot be shared out.
+    """
+    rows = report.rows
+    _check(report, executions)
+    share = len(rows) // executions
+    parts = [rows[at : at + share] for at in range(0, len(rows), share)]
+    samples, unsupported = [], []
+    for metric in report.metrics:
+        found = [total(metric, [{**row.values, **row.counts} for row in part]) for part in parts]
+        values = [value for value in found if isinstance(value, float)]
+        reasons = [reason for reason in found if isinstance(reason, str)]
+        if reasons:
+            unsupported.append(Unsupported(metric, reasons[0]))
+        else:
+            samples.append(Sample(STEP, metric, tuple(values)))
+    if not samples:
+        core = catalogue().hardware_set("core")
+        wanted = ",".join(filter(None, (metric.hardware_name(report.arch) for metric in core)))
+        raise UsageFailure(
+            f"{report.file}: has no metric that is known here for a whole step. Profile with "
+            f"ncu --metrics {wanted}"
+        )
+    return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
+
+
+def phases_of(report: Report) -> tuple[Sample, ...]:
+    """The step's phases, from the NVTX ranges around its kernels; none where there are none.
+
+    A metric that a phase cannot have is left out; the step's own entry says why.
+    """
+    phases: dict[str, list[ProfiledRow]] = {}
+    for row in report.rows:
+        for name in row.nvtx:
+            _, mark, phase = name.rpartition(PHASE)
+            if mark:
+                phases.setdefault(phase, []).append(row)
+    samples = []
+    for phase, rows in phases.items():
+        for metric in report.metrics:
+            value = total(metric, [{**row.values, **row.counts} for row in rows])
+            if not isinstance(value, str):
+                samples.append(Sample(phase, metric, (value,)))
+    return tuple(samples)
+
+
+def repeats(table: KernelTable) -> int:
+    """How often the whole series of launches is one series repeated; 1 if it is not.
+
+    A guess at the number of executions. One kernel over and over is not taken for many steps.
+    """
+    kernels = [(launch.name, launch.grid, launch.block) for launch in table.launches]
+    for length in range(2, len(kernels) // 2 + 1):
+        if len(kernels) % length == 0 and kernels == kernels[:length] * (len(kernels) // length):
+            return len(kernels) // length
+    return 1
+
+
+def _check(report: Report, executions: int) -> None:
+    rows = report.rows
+    processes = list(dict.fromkeys(row.process for row in rows))
+    if len(processes) > 1:
+        raise UsageFailure(
+            f"{report.file}: has kernels of the processes {', '.join(processes)}, and a step is "
+            "one process's. Profile one of them"
+        )
+    if executions < 1 or len(rows) % executions:
+        raise UsageFailure(
+            f"{report.file}: {len(rows)} kernels or ranges are not {executions} executions of one "
+            "step, which would be so many times the same"
+        )
+    share = len(rows) // executions
+    ranges = [row for row in rows if row.kind == "range"]
+    if ranges and (len(ranges) < len(rows) or share > 1):
+        raise UsageFailure(
+            f"{report.file}: has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, and "
+            "one range is the whole step. If each range is one execution of it: --steps "
+            f"{len(ranges)}"
+        )
+    for index, row in enumerate(rows):
+        if row.name != rows[index % share].name:
+            raise UsageFailure(
+                f"{report.file}: not {executions} executions of one step: of {share} kernels each, "
+                f"number {index % share + 1} is {rows[index % share].name} in the first and "
+                f"{row.name} in number {index // share + 1}"
+            )
+
+
+def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
+    """The launches that these rows are; None for ranges, and where one has no duration."""
+    if any(row.kind == "range" or _TIME not in row.values for row in rows):
+        return None
+    names = tuple(dict.fromkeys(row.name for row in rows))
+    launches = tuple(
+        Launch(
+            name=names.index(row.name),
+            kind=row.kind,
+            grid=row.grid,
+            block=row.block,
+            duration=row.values[_TIME],
+            values=tuple(row.values.get(metric) for metric in report.metrics),
+        )
+        for row in rows
+    )
+    # ncu runs one kernel at a time and stops between them: what was idle is its own doing.
+    return KernelTable(names, report.metrics, launches, idle=0.0)
+
+
+# Marks in a running process, for the profiler around it.
+
+_STEP = "gpuperf step"
+
+
+def _cuda() -> Any:
+    import torch
+
+    return torch.cuda
+
+
+class CudaMarks:
+    """cudaProfilerStart and cudaProfilerStop around the step, NVTX ranges around its phases."""
+
+    def begin(self) -> None:
+        """Waits for the device, and starts the profiler."""
+        cuda = _cuda()
+        cuda.synchronize()
+        cuda.profiler.start()
+        cuda.nvtx.range_push(_STEP)
+
+    def end(self) -> None:
+        """Waits for the device, and stops the profiler."""
+        cuda = _cuda()
+        cuda.synchronize()
+        cuda.nvtx.range_pop()
+        cuda.profiler.stop()
+
+    def enter(self, phase: str) -> None:
+        """Opens the phase's range."""
+        _cuda().nvtx.range_push(PHASE + phase)
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002 -- ranges close in turn
+        """Closes it."""
+        _cuda().nvtx.range_pop()

@@ -1,0 +1,1 @@
+"""What a step launched and when, from a trace of one execution."""

@@ -1,0 +1,1 @@
+"""What travels between the rooms: measurements, results and baseline entries. Fields only."""

@@ -1,0 +1,234 @@
+"""The frozen data that travels: metrics, samples, measurements, runs and verdicts.
+
+Nothing here computes anything, reads a file or knows pytest. The classes are plain dataclasses;
+`files.py` validates and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+STEP = "step"
+"""The name under which the whole step is reported, beside the phases inside it."""
+
+PAPER_WINDOW = "paper-window"
+"""The name of the paper's protocol, and of the part of a process that it counts."""
+
+Scalar = str | int | float | bool
+
+CHECKED = {"extra": "forbid", "allow_inf_nan": False}
+"""What files.py checks beyond the types: no unknown keys, no numbers that are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The values of one metric over one phase, one value per round, in the metric's unit."""
+
+    __pydantic_config__ = CHECKED
+
+    phase: str
+    metric: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch, copy, fill or graph of a step."""
+
+    __pydantic_config__ = CHECKED
+
+    name: int
+    """Its position in the table's names: a step of 1600 launches has some 80 names."""
+    kind: str
+    """kernel, copy, fill, or graph (a CUDA graph, launched and counted as one)."""
+    grid: tuple[int, int, int] | None
+    """Blocks; None for copies and fills, which have none."""
+    block: tuple[int, int, int] | None
+    """Threads."""
+    duration: float
+    """Nanoseconds on the GPU, from a trace without counters."""
+    values: tuple[float | None, ...] = ()
+    """Per metric of the table, None where it has none; empty for copies and fills, which are not
+    counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTable:
+    """What one execution of a step launched, in its order."""
+
+    __pydantic_config__ = CHECKED
+
+    names: tuple[str, ...]
+    """Demangled, as the trace gives them."""
+    metrics: tuple[str, ...]
+    """Of the catalogue: what `Launch.values` are of."""
+    launches: tuple[Launch, ...]
+    idle: float
+    """Nanoseconds between the first launch and the end in which nothing ran on the GPU."""
+    mismatch: str = ""
+    """Why counters and trace could not be matched, launch by launch; then there are no values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The paper's window: some of the first launches of a process, whatever they belong to.
+
+    The protocol of the ICPE '26 paper (arXiv 2606.19365): `ncu --launch-skip 10 --launch-count
+    100`. Its numbers are never compared with those of a whole step.
+    """
+
+    __pydantic_config__ = CHECKED
+
+    skipped: int
+    """Launches before it, from the start of the process."""
+    counted: int
+    """Launches in it; fewer than were asked for where the process had no more."""
+    collector: str
+    """cupti or ncu."""
+    samples: tuple[Sample, ...]
+    """Over all its launches together, one value each; the phase is PAPER_WINDOW."""
+    kernels: KernelTable | None = None
+    """The launches by name, where the collector knows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A metric that was asked for and does not exist here, with the reason."""
+
+    __pydantic_config__ = CHECKED
+
+    metric: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePhase:
+    """When the device was at one occurrence of a phase, in ns since the step began."""
+
+    __pydantic_config__ = CHECKED
+
+    name: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the device's units did over one execution of a step, sampled by the device itself.
+
+    Times are in ns, and those of an execution of its own: nothing else was counted meanwhile.
+    """
+
+    __pydantic_config__ = CHECKED
+
+    samples: int
+    """How many the device took of this execution."""
+    sampling_interval: float
+    """From one sample to the next."""
+    interval: float
+    """From one point of a series to the next: a point is the mean over so much time. Longer than
+    the sampling interval where there were too many samples to keep."""
+    begin: float
+    """When the first point begins, since the step began: within a sample of 0, before or after."""
+    duration: float
+    """Of the step."""
+    series: Mapping[str, tuple[float | None, ...]]
+    """Per metric of metrics/timeline.yaml the points, in percent; None where no sample was."""
+    phases: tuple[TimelinePhase, ...]
+    """As they occurred."""
+    unsupported: tuple[Unsupported, ...] = ()
+    """Metrics of a timeline that cannot be sampled here, by our names."""
+    obstacle: str = ""
+    """Why nothing was sampled; then there are no series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What was measured: the key of a baseline. Driver and library versions are not part of it."""
+
+    __pydantic_config__ = CHECKED
+
+    arch: str
+    """An architecture of `arch.py`: sm70 ... sm120, or cpu."""
+    name: str
+    """The marketing name as NVML gives it, "NVIDIA H200"; "portable" for counts on a CPU."""
+    slug: str
+    """The name as a folder: "nvidia-h200"."""
+    identity: str = ""
+    """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The state of the device at one moment, read through NVML."""
+
+    __pydantic_config__ = CHECKED
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """Clock-event reasons that slow the device down; idle and user-set clocks are not."""
+    other_processes: tuple[int, ...] = ()
+    """Process ids of other compute processes on the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The device before and after a measurement."""
+
+    __pydantic_config__ = CHECKED
+
+    before: Reading
+    after: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What the numbers depend on."""
+
+    __pydantic_config__ = CHECKED
+
+    device: Device
+    software: Mapping[str, str]
+    """Versions: driver, cuda, cudnn, torch, cupti, python, gpuperf, ... A change is a suspect."""
+    settings: Mapping[str, Scalar]
+    """How it was measured: collector, metric set, rounds, warm-up, passes."""
+    revision: str = ""
+    """The git revision of the measured code, with "+dirty" when the tree had changes."""
+    conditions: Conditions | None = None
+    measured: str = ""
+    """When the measurement began: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one `gpuperf.measure(...)` produced in one process."""
+
+    __pydantic_config__ = CHECKED
+
+    test: str
+    """The test's node id, relative to the root directory."""
+    name: str
+    """The measurement's name within its test; "step" unless the test gave another."""
+    suite: str
+    process: str
+    """An id per interpreter start: samples of one process are not independent of each other."""
+    configuration: str
+    """The optimization's name, from the marker, or ""."""
+    workload: Mapping[str, Scalar]
+    """What was run (sizes, data): a baseline of another workload does not apply."""
+    samples: tuple[Sample, ...]
+    unsupported: tuple[Unsupported, ...]
+    fingerprint: Fingerprint
+    kernels: KernelTable | None = None
+    """What the step launched, where that was collected."""
+    window: Window | None = None
+    """What the paper's protocol saw of it, where that was asked for."""
+    timeline: Timeline | None = None
+    """What the device did over one execution of it, where that was asked for."""
+    components: tuple[str, ...] = ()
+    """Which of the samples' phases are components (`gpuperf.component`), in order of their first
+    appearance. They may be inside phases and inside each other."""

@@ -1,0 +1,68 @@
+"""One row of the metric catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Direction(str, Enum):
+    """Which way a metric gets better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NEUTRAL = "neutral"
+    """Neither: the metric explains others and is never gated (IPC rises when slow code spins)."""
+
+
+class MetricClass(str, Enum):
+    """How a metric's noise behaves; the judge has its scales per class (docs/statistics.md)."""
+
+    DETERMINISTIC = "deterministic"
+    CYCLE = "cycle"
+    RATIO = "ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the catalogue."""
+
+    name: str
+    unit: str
+    direction: Direction
+    metric_class: MetricClass
+    gated: bool
+    """Whether a change of this metric may fail a test; the others are reported beside it."""
+    additive: bool
+    """Whether values of consecutive ranges add up to the value of the range that spans them."""
+    percentage: bool
+    """A bounded percentage (0 to 100): its changes are absolute points, not relative."""
+    summary: str
+    hardware: Mapping[str, str | None] = field(default_factory=dict)
+    """NVIDIA's name per architecture, None where there is none; "default" for those not named.
+    Empty: not a counter."""
+    traced: bool = False
+    """Read from a trace of what the GPU did, not counted; chosen as counters are."""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it is measured only where asked for; others always are, where they exist."""
+        return self.traced or bool(self.hardware)
+
+    def hardware_name(self, arch: str) -> str | None:
+        """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
+        return self.hardware.get(arch, self.hardware.get("default")) or None
+
+    def instrumented(self, arch: str) -> bool:
+        """Whether it is counted by instructions that are put into every kernel, not by hardware.
+
+        NVIDIA says so in the name ("smsp__sass_inst_executed..."): exact, and many times slower.
+        """
+        return "__sass_" in (self.hardware_name(arch) or "")
+
+    def exists_on(self, arch: str) -> bool:
+        """Whether it can be measured on `arch` at all; true of what nobody has to choose."""
+        if self.traced:
+            return arch != "cpu"
+        return not self.hardware or self.hardware_name(arch) is not None

@@ -1,0 +1,275 @@
+"""What a comparison of kernels finds, as it stands in a run's file. Computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_gpuperf.model.measurement import (
+    CHECKED,
+    Measurement,
+)
+
+
+class Outcome(str, Enum):
+    """The verdicts of DESIGN: what the judge says of one metric of one measurement."""
+
+    UNCHANGED = "unchanged"
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+    NO_BASELINE = "no-baseline"
+    UNSUPPORTED = "unsupported"
+    UNFIT = "unfit"
+    """The device was throttled or shared while it was measured: nothing is judged."""
+    REPORTED = "reported"
+    """Not gated: shown for its value."""
+    HOLDS = "holds"
+    """An expectation (a ratio, a limit) that was shown to be met."""
+    KERNELS_CHANGED = "kernels-changed"
+    """The step launches other kernels than the baseline's, or in another order. Fails nothing."""
+    BROKEN = "broken"
+    """An expectation that was shown not to be met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the judge says of one metric of one phase, with the numbers that led to it."""
+
+    __pydantic_config__ = CHECKED
+
+    test: str
+    name: str
+    phase: str
+    metric: str
+    unit: str
+    outcome: Outcome
+    reason: str
+    """A reason code, for machines: `beyond-floor`, `within-tolerance`, `no-entry`, ..."""
+    baseline: float | None = None
+    measured: float | None = None
+    change: float | None = None
+    """Relative change (0.01 is 1 %), or percentage points where `points` is set."""
+    points: bool = False
+    tolerance: float | None = None
+    """In the units of `change`."""
+    low: float | None = None
+    high: float | None = None
+    """The interval of `change`."""
+    detail: str = ""
+    detectable: float | None = None
+    """The smallest loss that would be found 99 times in 100, in the units of `change`."""
+    processes: int = 1
+    """How many processes were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a test's author expects of a number, and what the judge says of it.
+
+    A ratio between two configurations (`gpuperf.expect_ratio`), or an absolute limit of a metric
+    (`limit=` in the marker).
+    """
+
+    __pydantic_config__ = CHECKED
+
+    test: str
+    metric: str
+    unit: str
+    """The unit of `measured`: the metric's for a limit, "" for a ratio."""
+    subject: str
+    """What is expected something of: "tf32 / baseline", or the measurement's name."""
+    above: float | None
+    """The measured value has to be above this; None where there is no such bound."""
+    below: float | None
+    outcome: Outcome
+    """holds, broken, inconclusive or unsupported."""
+    reason: str
+    """A reason code, for machines: `within`, `beyond`, `unsure`, `not-collected`."""
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """The interval of `measured`."""
+    processes: int = 1
+    verified: bool = True
+    """Somebody has seen it hold on this architecture; a claim of a paper is not that."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """Which kernels the change of one measurement's time comes from."""
+
+    __pydantic_config__ = CHECKED
+
+    test: str
+    name: str
+    blame: Attribution
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The measurements of one pytest invocation, or of several merged by `gpuperf record`."""
+
+    __pydantic_config__ = CHECKED
+
+    schema: int
+    created: str
+    """UTC, ISO 8601."""
+    command: str
+    measurements: tuple[Measurement, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+    blames: tuple[Attributed, ...] = ()
+
+
+# What a comparison of kernels finds, as it stands in a run's file. Computes nothing.
+
+_CHECKED = {"extra": "forbid", "allow_inf_nan": False}
+
+
+class ChangeKind(str, Enum):
+    """What became of some launches."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"
+    """Launched as before, and what its time changed by is within noise."""
+    ADDED = "added"
+    REMOVED = "removed"
+    REPLACED = "replaced"
+    GAP = "gap"
+    """The time between kernels."""
+
+
+class Cause(str, Enum):
+    """What the counters and the sequence say of a change."""
+
+    CODE = "other code"
+    """The kernel executes more or fewer instructions than before."""
+    MEMORY = "memory, cache or clocks"
+    """It executes the same instructions in another time."""
+    ALGORITHM = "another algorithm"
+    SHAPE = "another shape"
+    """The same kernel, launched over another grid or in other blocks."""
+    MORE = "called more often"
+    LESS = "called less often"
+    NEW = "new"
+    """The baseline has no launch of this kernel."""
+    GONE = "gone"
+    WAITED = "the GPU waited"
+    """Synchronisation, or work of the host that kernels wait for."""
+    WAITED_LESS = "the GPU waited less"
+    UNKNOWN = ""
+    """Nothing moved, or there are no counters to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountChange:
+    """A counter, summed over the launches of an entry."""
+
+    __pydantic_config__ = _CHECKED
+
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """Launches of one kernel that one thing happened to, or the gap between kernels."""
+
+    __pydantic_config__ = _CHECKED
+
+    kind: ChangeKind
+    cause: Cause
+    family: str
+    name: int | None
+    """Its position in `Blame.names`; None for the gap."""
+    replaces: int | None
+    """What was launched in its place before, for `replaced`."""
+    short: str
+    formerly: str
+    """The short name of `replaces`, or ""."""
+    grid: tuple[int, ...]
+    """Blocks; empty for copies, fills and the gap. Of the baseline's where it was removed."""
+    block: tuple[int, ...]
+    launches_before: int
+    launches_after: int
+    before: float
+    """Nanoseconds in all, as `after`."""
+    after: float
+    change: float
+    """after - before."""
+    share: float | None
+    """change over the step's change; None where that is near zero. All entries' add up to 1."""
+    relative: float | None
+    """change over before; None for what was not there before."""
+    cycles: CountChange | None
+    instructions: CountChange | None
+    """None where a launch has no count."""
+    statistic: float | None
+    """t of a matched kernel, or of the gap; None for what needs no test or is too small for one."""
+    p_value: float | None
+    significant: bool
+    """Beyond noise, all matched kernels asked at once; always true of added, removed, replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyChange:
+    """All launches of one family, whatever became of them."""
+
+    __pydantic_config__ = _CHECKED
+
+    family: str
+    launches_before: int
+    launches_after: int
+    before: float
+    """Nanoseconds, as `after` and `change`."""
+    after: float
+    change: float
+    share: float | None
+    relative: float | None
+    cycles: CountChange | None
+    instructions: CountChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCounts:
+    """How the launches differ from the baseline's: counts of launches."""
+
+    __pydantic_config__ = _CHECKED
+
+    changed: bool
+    """Whether the sequence of kernels is another one."""
+    added: int
+    removed: int
+    replaced: int
+    moved: int
+    """Launched at another place of the sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Where the change of a step's time comes from. `entries` and `families` are worst first."""
+
+    __pydantic_config__ = _CHECKED
+
+    before: float
+    """Nanoseconds: launches and gaps, as `after` and `change`."""
+    after: float
+    change: float
+    relative: float | None
+    explained: float | None
+    """The share of the change that is of significant entries."""
+    shift: float | None
+    """The relative change that most of the matched kernels' time shares: then clocks or power did
+    it. None where they do not move alike, or are too few."""
+    launched: LaunchCounts
+    entries: tuple[KernelChange, ...]
+    """Their changes add up to `change`."""
+    families: tuple[FamilyChange, ...]
+    names: tuple[str, ...]
+    measured_tables: int
+    baseline_tables: int
+    odd_tables: int
+    """Tables whose launches are not those of the others of their side (`steps.py`)."""

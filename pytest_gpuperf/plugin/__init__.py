@@ -1,0 +1,1 @@
+"""The pytest plugin: hooks, options, the fixture, and the session they share."""

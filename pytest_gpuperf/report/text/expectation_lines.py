@@ -1,0 +1,128 @@
+"""What a test's author expected of the numbers, and how it turned out: a line of it, or a failure.
+
+Whatever nobody has seen hold on the architecture says so wherever it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
+from pytest_gpuperf.model.measurement import STEP, Device
+from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text.table import Line
+
+_TONES = {
+    Outcome.BROKEN: "bad",
+    Outcome.INCONCLUSIVE: "doubtful",
+    Outcome.UNSUPPORTED: "doubtful",
+}
+
+
+def unverified(arch: str) -> str:
+    """The label of what nobody has seen hold on `arch`."""
+    return f"not yet verified on {arch}"
+
+
+def lines(expectations: Sequence[Expectation], width: int) -> Iterator[Line]:
+    """One line per expectation, wrapped where it is longer than `width` characters."""
+    for expectation in expectations:
+        for text in table.wrapped([line(expectation)], width, ""):
+            yield Line(text, _TONES.get(expectation.outcome, ""))
+
+
+def line(expectation: Expectation) -> str:
+    """What was expected, what was measured with its interval, and the outcome.
+
+    "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds"
+    """
+    measured = f"{_measured(expectation)}, " if expectation.measured is not None else ""
+    detail = f" ({expectation.detail})" if expectation.detail else ""
+    return (
+        f"expected of {expectation.metric}: {subject(expectation)} {_bounds(expectation)}: "
+        f"{measured}{expectation.outcome.value}{detail}"
+    )
+
+
+def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
+    """The same as cells: metric, subject, bounds, what was measured, outcome with its detail."""
+    detail = f" ({expectation.detail})" if expectation.detail else ""
+    return (
+        expectation.metric,
+        subject(expectation),
+        _bounds(expectation),
+        "-" if expectation.measured is None else _measured(expectation),
+        expectation.outcome.value + detail,
+    )
+
+
+def failing(expectation: Expectation) -> list[str]:
+    """A broken, undecided or unsupported expectation as lines for a failing test's message."""
+    processes = expectation.processes
+    counted = f"{processes} process{'es' if processes > 1 else ''}"
+    found = [f"  {line(expectation)}"]
+    if expectation.measured is not None:
+        found.append(f"  99.5 % interval, {counted}")
+    else:
+        found.append(f"  {counted}")
+    if expectation.outcome is Outcome.INCONCLUSIVE:
+        if expectation.reason == "too-few-processes":
+            found.append(
+                f"  It lies beyond, but one process in fifty is slow by itself: {LEAST_TO_ALARM} "
+                "are needed to call it broken"
+            )
+        else:
+            found.append("  The noise hides whether it holds: the bound is inside the interval")
+    return found
+
+
+def failure(expectation: Expectation, device: Device) -> str:
+    """Why a test that expects a ratio failed, and what to do next."""
+    says = {
+        Outcome.BROKEN: "is not as expected",
+        Outcome.UNSUPPORTED: "cannot be judged",
+    }.get(expectation.outcome, "is inconclusive")
+    parts = [
+        f"gpuperf: {expectation.metric} of {subject(expectation)} {says} on {device.name} "
+        f"({device.arch})",
+        *failing(expectation),
+    ]
+    if expectation.outcome is Outcome.INCONCLUSIVE:
+        parts.append(
+            "Allow more processes by --gpuperf-processes, or record several: gpuperf record "
+            "--processes 3; or pass with a warning by --gpuperf-inconclusive warn"
+        )
+    return "\n".join(parts)
+
+
+def subject(expectation: Expectation) -> str:
+    """What is expected something of: a ratio by its sides, a limit by its test."""
+    if not expectation.unit:
+        return expectation.subject
+    path, bracket, parameters = expectation.test.partition("[")
+    test = path.rsplit("::", 1)[-1] + bracket + parameters
+    return test if expectation.subject == STEP else f"{test}, {expectation.subject},"
+
+
+def _bounds(expectation: Expectation) -> str:
+    bounds = {"above": expectation.above, "below": expectation.below}
+    return " and ".join(
+        f"{name} {_number(bound, expectation)}"
+        for name, bound in bounds.items()
+        if bound is not None
+    )
+
+
+def _measured(expectation: Expectation) -> str:
+    assert expectation.measured is not None
+    value = _number(expectation.measured, expectation)
+    if expectation.low is None or expectation.high is None:
+        return value
+    low, high = _number(expectation.low, expectation), _number(expectation.high, expectation)
+    return f"{value} ({low} to {high})"
+
+
+def _number(number: float, expectation: Expectation) -> str:
+    return units.value(number, expectation.unit) if expectation.unit else f"{number:.4g}"

@@ -1,0 +1,209 @@
+"""Which kernels a change comes from, in a few lines under a failing test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import TypeVar
+
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
+from pytest_gpuperf.report.text import table
+
+MOST = 12
+"""Lines under a failing test; the whole list is in the run's file."""
+_SMALL = 0.05
+"""A row below this share of all that moved is summed up with others of its family."""
+_FEW = 3
+"""So many small ones are worth a sum."""
+_SHIFT = 0.01
+"""From this relative change that kernels share on, it is worth a line."""
+_SENSIBLE = 1.5
+"""Beyond it, what is explained and what is not nearly cancel."""
+_INDENT = "  "
+_GAP = "  "
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class ChangeRow:
+    """What is said of one or several entries."""
+
+    change: float
+    """Nanoseconds."""
+    before: float
+    after: float
+    share: float | None
+    what: str
+    """A kernel's short name, or a family."""
+    how: str
+    """What happened to it, and why."""
+
+
+def lines(blame: Attribution, width: int, most: int = MOST) -> list[str]:
+    """At most `most` lines of at most `width` characters, the worst first."""
+    found = rows([entry for entry in blame.entries if entry.significant])
+    head = table.wrapped([_heading(blame, bool(found))], width, "")
+    below = [line for note in notes(blame) for line in table.wrapped([note], width, _INDENT)]
+    room = most - len(head) - len(below)
+    blocks = laid_out(found, width)
+    shown = _fitting([len(block) for block in blocks], room)
+    more: list[str] = []
+    if shown < len(blocks):
+        # Room for what is left out: it belongs to the sum.
+        shown = _fitting([len(block) for block in blocks], room - 1)
+        rest = found[shown:]
+        total = duration(fsum(row.change for row in rest))
+        more = table.wrapped([f"and {len(rest)} smaller: {total}"], width, _INDENT)[:1]
+    return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
+
+
+def rows(entries: Sequence[KernelChange], small: float = _SMALL) -> list[ChangeRow]:
+    """Entries as rows, the worst first.
+
+    Those that read the same (one kernel in several shapes) are one row; of those that are less than
+    `small` of all that moved, those of one family that had the same thing happen to them.
+    """
+    alike = _grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family))
+    limit = small * fsum(abs(entry.change) for entry in entries)
+    minor = [group for group in alike if abs(_change(group)) < limit]
+    families = _grouped(minor, lambda group: (group[0].kind, group[0].family))
+    summed = [family for family in families if len(family) >= _FEW]
+    found = [_row(group) for group in alike if abs(_change(group)) >= limit]
+    found += [_row(group) for family in families if len(family) < _FEW for group in family]
+    found += [
+        _sum([entry for group in family for entry in group], len(family)) for family in summed
+    ]
+    return sorted(found, key=lambda row: (-abs(row.change), -row.change, row.what))
+
+
+def laid_out(found: Sequence[ChangeRow], width: int) -> list[list[str]]:
+    """The lines of each row: aligned where all fit, else stacked."""
+    cells = [(duration(row.change), share(row.share), row.what, row.how) for row in found]
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
+    found_lines = []
+    for change, part, what, how in cells:
+        start = _INDENT + change.rjust(widths[0]) + _GAP + part.rjust(widths[1]) + _GAP
+        if len(start) + widths[2] + len(_GAP) + len(how) <= width:
+            block = [start + what.ljust(widths[2]) + _GAP + how]
+        elif len(start) + len(what) <= width:
+            block = [start + what, *table.wrapped([how], width, _INDENT * 3)]
+        else:
+            block = table.wrapped([f"{change}, {part}, {what}"], width, _INDENT)
+            block += table.wrapped([how], width, _INDENT * 3)
+        found_lines.append(block)
+    return found_lines
+
+
+def duration(nanoseconds: float) -> str:
+    """A change of time to three digits: "+12.4 ms", "-310 us", "0 us"."""
+    size, unit = (1e6, "ms") if abs(nanoseconds) >= 1e5 else (1e3, "us")
+    value = nanoseconds / size
+    text = f"{value:+.0f}" if abs(value) >= 100 else f"{value:+.3g}"
+    return f"{text} {unit}" if abs(nanoseconds) >= 1 else "0 us"
+
+
+def share(value: float | None) -> str:
+    """A share of the change as "61 %"; "-" where there is none."""
+    return "-" if value is None else f"{round(100 * value) + 0:d} %"
+
+
+def notes(blame: Attribution) -> list[str]:
+    """What holds for many kernels, or for the tables that were compared, as sentences."""
+    found = []
+    if blame.shift is not None and abs(blame.shift) >= _SHIFT:
+        found.append(
+            f"most kernels moved by about {units.moved(blame.shift)}: clocks, power or another GPU?"
+        )
+    if blame.odd_tables:
+        found.append(
+            f"{blame.odd_tables} of {blame.measured_tables + blame.baseline_tables} executions "
+            "launched other kernels than the rest"
+        )
+    return found
+
+
+def _heading(blame: Attribution, anything: bool) -> str:
+    relative = "" if blame.relative is None else f" ({units.moved(blame.relative)})"
+    moved = f"kernels: {duration(blame.change)}{relative} in a step"
+    if not anything:
+        return f"{moved}; no kernel stands out from the noise"
+    # Where gains and losses cancel, or the rest went the other way, a share says nothing.
+    if blame.explained is None or not 0 <= blame.explained <= _SENSIBLE:
+        return f"{moved}; what moved:"
+    return f"{moved}, {share(blame.explained)} of it explained:"
+
+
+def _row(entries: Sequence[KernelChange]) -> ChangeRow:
+    """A row of entries that read the same."""
+    first = entries[0]
+    before, after = fsum(e.before for e in entries), fsum(e.after for e in entries)
+    return ChangeRow(
+        change=_change(entries),
+        before=before,
+        after=after,
+        share=_share(entries),
+        what=first.short,
+        how=_how(first, before, after, _launches(entries)),
+    )
+
+
+def _how(first: KernelChange, before: float, after: float, launches: int) -> str:
+    reason = f" ({first.cause.value})" if first.cause is not Cause.UNKNOWN else ""
+    counted = f"{launches:,} launch{'es' if launches != 1 else ''}"
+    if first.kind is ChangeKind.GAP:
+        return f"{units.value(before, 'ns')} -> {units.value(after, 'ns')}{reason}"
+    if first.cause is Cause.SHAPE:
+        return f"launched in {first.cause.value}, {counted}"
+    if first.kind is ChangeKind.REPLACED:
+        return f"replaced {first.formerly}{reason}, {counted}"
+    if first.kind in (ChangeKind.ADDED, ChangeKind.REMOVED):
+        return f"{first.kind.value}{reason}, {counted}"
+    relative = f" {units.moved(after / before - 1)}" if before else ""
+    return f"{first.kind.value}{relative}{reason}, {counted}"
+
+
+def _sum(entries: Sequence[KernelChange], kernels: int) -> ChangeRow:
+    """A row for many small entries of one family and kind."""
+    first = entries[0]
+    return ChangeRow(
+        change=_change(entries),
+        before=fsum(e.before for e in entries),
+        after=fsum(e.after for e in entries),
+        share=_share(entries),
+        what=first.family,
+        how=f"{first.kind.value}: {kernels} kernels, {_launches(entries):,} launches",
+    )
+
+
+def _change(entries: Sequence[KernelChange]) -> float:
+    return fsum(entry.change for entry in entries)
+
+
+def _share(entries: Sequence[KernelChange]) -> float | None:
+    known = [entry.share for entry in entries if entry.share is not None]
+    return fsum(known) if known else None
+
+
+def _launches(entries: Sequence[KernelChange]) -> int:
+    return sum(max(entry.launches_before, entry.launches_after) for entry in entries)
+
+
+def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
+    found: dict[Hashable, list[_T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return list(found.values())
+
+
+def _fitting(heights: Sequence[int], room: int) -> int:
+    """How many blocks of these heights fit, from the first on."""
+    shown = 0
+    for height in heights:
+        room -= height
+        if room < 0:
+            break
+        shown += 1
+    return shown

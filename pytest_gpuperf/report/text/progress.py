@@ -1,0 +1,235 @@
+"""Saying how far something long has come: durations for people, and a line that is written over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytest_gpuperf.report.text.table import shortened
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: "61 s", "2.5 min", "14 h"; at most two digits of min and h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    number, unit = (seconds / 60, "min") if seconds < 99.5 * 60 else (seconds / 3600, "h")
+    return f"{number:.2g} {unit}" if number < 9.95 else f"{number:.0f} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 measurement", "3 processes"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+class LiveLine:
+    """A line on stdout that is written over until it is erased; nothing without a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stdout.isatty()
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Shows `text` in place of what was shown before."""
+        if self._terminal:
+            # Before it is printed: Ctrl-C right after it has to erase it.
+            self._width = max(self._width, len(text))
+            print("\r" + text.ljust(self._width), end="", flush=True)
+
+    def counting(self, text: str) -> Callable[[float], None]:
+        """A function that shows `text` and the seconds that it is called with."""
+        return lambda seconds: self.show(f"{text} ... {duration(seconds)}")
+
+    def erase(self) -> None:
+        """Leaves the line empty, as if nothing had been shown."""
+        if self._width:
+            print("\r" + " " * self._width + "\r", end="", flush=True)
+            self._width = 0
+
+
+# Showing what a measurement is doing, and how much longer that takes.
+#
+# Collectors tell a `Display`; where it appears is an outlet's business. On a terminal that is one
+# line, written over and erased; elsewhere a line now and then, when it takes long; or nowhere.
+
+PATIENCE = 30.0
+"""Seconds of one measurement before the first line where lines stay; then twice as many, ..."""
+_REDRAWN = 0.1
+"""Seconds between two states of a line within one stage: eyes are no faster."""
+_SPARE = 3
+"""Columns left free on a terminal: for the ^C that it shows, and the last, after which it may go on
+below."""
+_LEAST_TITLE = 10
+"""Characters below which a name says nothing, and is left out."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a measurement is doing at one moment."""
+
+    title: str
+    """What is measured."""
+    doing: str
+    """For example "counting round 2 of 5, pass 3 of 14"."""
+    passed: float
+    """Seconds since the measurement began."""
+    since: float
+    """Seconds since that began which is being done."""
+    left: float | None = None
+    """Seconds to the end, as far as anybody knows."""
+
+    def line(self, width: int) -> str:
+        """In at most `width` characters; the title is shortened first, and then left out."""
+        ends = [""]
+        if self.left:
+            ends = [f", {about}{duration(self.left)} left" for about in ("about ", "")] + ends
+        elif self.since >= 1:
+            ends = [f", {duration(self.since)} so far", *ends]
+        said = next((self.doing + end for end in ends if len(self.doing + end) <= width), "")
+        said = said or self.doing
+        room = width - len(said) - len(": ")
+        if room >= min(len(self.title), _LEAST_TITLE):
+            said = f"{shortened(self.title, room)}: {said}"
+        return said[:width]
+
+
+class Outlet(Protocol):
+    """Where a status appears."""
+
+    def show(self, status: Status, *, new: bool) -> None:
+        """Shows it; `new` says that another stage begins."""
+        ...
+
+    def end(self) -> None:
+        """The measurement has ended; nothing is to stay behind."""
+        ...
+
+
+class Nowhere:
+    """An outlet that shows nothing."""
+
+    def show(self, status: Status, *, new: bool) -> None:
+        """Nothing."""
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class Below:
+    """One line below that which somebody else is writing, who then goes on as if it had not been.
+
+    `write` puts text on the terminal at once; `columns` is its width; `column` how long the line is
+    that the other one writes.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], object],
+        columns: Callable[[], int],
+        column: Callable[[], int],
+    ) -> None:
+        self._write, self._columns, self._column = write, columns, column
+        self._under: int | None = None
+        """The length of the line above; None while nothing is shown."""
+        self._drawn = 0.0
+
+    def show(self, status: Status, *, new: bool) -> None:
+        """Writes over what was shown before, though not faster than one can read."""
+        here = self._column()
+        if self._under != here:  # not yet shown, or the other one has written meanwhile
+            self._under, new = here, True
+            self._write("\n" if here else "")
+        if new or status.passed - self._drawn >= _REDRAWN:
+            self._drawn = status.passed
+            self._write(f"\r{status.line(self._columns() - _SPARE)}\x1b[K")
+
+    def end(self) -> None:
+        """Erases the line, and goes back to where the other one was."""
+        under, self._under = self._under, None
+        if under is not None and under == self._column():
+            columns = self._columns()
+            back = f"\x1b[A\x1b[{(under - 1) % columns + 2}G" if under else ""
+            self._write(f"\r\x1b[K{back}")
+
+
+class Occasional:
+    """Lines that stay: none for what is soon done, and ever fewer of what takes long."""
+
+    def __init__(self, say: Callable[[str], object], columns: Callable[[], int]) -> None:
+        self._say, self._columns = say, columns
+        self._due = PATIENCE
+
+    def show(self, status: Status, *, new: bool) -> None:  # noqa: ARG002
+        """Says it where it is time for that."""
+        if status.passed >= self._due:
+            while self._due <= status.passed:
+                self._due *= 2
+            self._say(status.line(self._columns()))
+
+    def end(self) -> None:
+        """The next measurement is given as much patience."""
+        self._due = PATIENCE
+
+
+class Display:
+    """Shows what the measurement of the moment is doing. A `collect.base.Progress`.
+
+    How long it will still take is told by how long the executions of the same stage took. `outlet`
+    is asked for when the first measurement begins: pytest has a terminal only then for certain.
+    """
+
+    def __init__(
+        self, outlet: Callable[[], Outlet], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._find_outlet, self._clock = outlet, clock
+        self._outlet: Outlet = Nowhere()
+        self._found = False
+        self._title = ""
+        self._begun = 0.0
+        self._stage = self._place = ""
+        self._left: int | None = None
+        self._stage_begun = self._last_begun = 0.0
+        self._done = 0
+        """Executions of this stage that are over."""
+
+    @contextmanager
+    def of(self, title: str) -> Iterator[None]:
+        """Shows what is done inside the block, as that of `title`, and nothing after it."""
+        if not self._found:
+            self._outlet, self._found = self._find_outlet(), True
+        self._title, self._stage, self._begun = title, "", self._clock()
+        try:
+            yield
+        finally:
+            self._title = ""
+            self._outlet.end()
+
+    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+        """See `collect.base.Progress`."""
+        now, new = self._clock(), stage != self._stage
+        if new:
+            self._stage, self._stage_begun, self._done = stage, now, 0
+        else:
+            self._done += 1
+        self._place, self._left, self._last_begun = place, left, now
+        self._show(now, new=new)
+
+    def goes_on(self) -> None:
+        """See `collect.base.Progress`."""
+        self._show(self._clock(), new=False)
+
+    def _show(self, now: float, *, new: bool) -> None:
+        if not self._title:
+            return
+        since, left = now - self._last_begun, None
+        if self._left is not None and self._done:
+            each = (self._last_begun - self._stage_begun) / self._done
+            left = max(0.0, self._left * each - since)
+        doing = f"{self._stage} {self._place}".rstrip()
+        status = Status(self._title, doing, now - self._begun, since, left)
+        self._outlet.show(status, new=new)

@@ -1,0 +1,1 @@
+"""Our files: runs, baselines and kernel tables, validated on load and written atomically."""

@@ -1,0 +1,359 @@
+"""Baseline files: `baselines/<arch>/<device>/<suite>.yaml`, for people to review.
+
+A file holds, per test and measurement, the raw samples of several processes and what they were
+measured with, and a log of what was accepted when and why.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.judge import tolerance
+from pytest_gpuperf.judge.noise import Rounds
+from pytest_gpuperf.judge.verdict import samples_by_phase
+from pytest_gpuperf.model.entry import (
+    Acceptance,
+    Anchor,
+    BaselineFile,
+    Calibration,
+    Entry,
+    Processes,
+)
+from pytest_gpuperf.model.measurement import STEP, Device, Measurement
+from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.storage import files
+
+if TYPE_CHECKING:
+    import yaml
+
+
+SCHEMA = 1
+_REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
+
+
+def path_for(folder: Path, device: Device, suite: str) -> Path:
+    """Where the baselines of `suite` on `device` are kept."""
+    return folder / device.arch / device.slug / f"{suite}.yaml"
+
+
+def load(file: Path) -> BaselineFile | None:
+    """The baselines in `file`, or None when there is no such file. Raises BadFile."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
+    return _parsed(file, text)
+
+
+# Every test is judged by its suite's file, and reading one of half a megabyte takes half a second.
+@lru_cache(maxsize=8)
+def _parsed(file: Path, text: str) -> BaselineFile:
+    import yaml
+
+    try:
+        data = yaml.load(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        raise BadFile(file, where, f"not YAML: {error.problem}", _REMEDY) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # ValueError: a number or a date that Python does not have, such as 2026-13-01.
+        raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", _REMEDY) from None
+    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY)
+    check(loaded, file, _REMEDY)
+    return loaded
+
+
+def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
+    """The baselines of `suite` on `device`, or None when there are none.
+
+    Raises BadFile, also for a file of another device that was put into this one's place.
+    """
+    file = path_for(folder, device, suite)
+    found = load(file)
+    if found is not None:
+        check_place(found, device, suite, file, _REMEDY)
+    return found
+
+
+def save(baselines: BaselineFile, file: Path) -> None:
+    """Writes the file atomically. Call under `files.locked` when it was loaded to be changed."""
+    files.write_atomically(file, to_text(baselines))
+
+
+def to_text(baselines: BaselineFile) -> str:
+    """What the file of these baselines holds."""
+    import yaml
+
+    text: str = yaml.dump(
+        files.to_plain(baselines),
+        Dumper=_dumper(),
+        sort_keys=False,
+        allow_unicode=True,
+        width=sys.maxsize,  # a process stays on its line however many rounds it has
+    )
+    return _HEADER + text
+
+
+def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
+    """The entry that accepts these measurements of one test, from one or more processes."""
+    first = measurements[0]
+    units = {m.process: m.fingerprint.device.identity for m in measurements}
+    days = {m.process: m.fingerprint.measured[:10] or recorded for m in measurements}
+    return Entry(
+        recorded=recorded,
+        configuration=first.configuration,
+        workload=first.workload,
+        software=first.fingerprint.software,
+        # Durations of the measuring itself differ every time and explain nothing.
+        settings={
+            key: value
+            for key, value in first.fingerprint.settings.items()
+            if not key.endswith("_s")
+        },
+        revision=first.fingerprint.revision,
+        samples={
+            phase: held
+            for phase, series in samples_by_phase(measurements).items()
+            # On a CPU components have times alone, which are not portable.
+            if (held := _held(series, len(units), first.fingerprint.device)) or phase == STEP
+        },
+        units=tuple(units.values()),
+        days=tuple(days.values()),
+    )
+
+
+def anchor_of(entry: Entry) -> Anchor:
+    """What later entries are held against once `entry` is replaced: its anchor, or itself.
+
+    The anchor of an entry without one has the gated metrics of its whole step.
+    """
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+
+    if entry.anchor is not None:
+        return entry.anchor
+    known = catalogue().metrics
+    step = entry.samples.get(STEP, {})
+    return Anchor(
+        recorded=entry.recorded,
+        revision=entry.revision,
+        samples={name: processes for name, processes in step.items() if known[name].gated},
+        units=entry.units,
+        days=entry.days,
+    )
+
+
+def _held(series: Mapping[str, Rounds], processes: int, device: Device) -> dict[str, Processes]:
+    """What a baseline keeps of one phase. What only some processes have is no baseline."""
+    return {
+        metric: tuple(map(tuple, rounds))
+        for metric, rounds in series.items()
+        if len(rounds) == processes and _belongs(metric, device)
+    }
+
+
+def _belongs(metric: str, device: Device) -> bool:
+    """Whether a baseline of `device` holds `metric`: times on some CPU are not portable."""
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+
+    known = catalogue().metrics[metric]
+    return device.arch != architectures.CPU or known.metric_class is MetricClass.DETERMINISTIC
+
+
+def with_entry(
+    baselines: BaselineFile, test: str, name: str, entry: Entry, acceptance: Acceptance
+) -> BaselineFile:
+    """A copy of `baselines` in which `entry` is accepted."""
+    tests = {key: dict(entries) for key, entries in baselines.tests.items()}
+    tests.setdefault(test, {})[name] = entry
+    return replace(
+        baselines,
+        tests={key: tests[key] for key in sorted(tests)},
+        accepted=(*baselines.accepted, acceptance),
+    )
+
+
+def empty(device: Device, suite: str) -> BaselineFile:
+    """A file without entries for `suite` on `device`."""
+    return BaselineFile(SCHEMA, device.arch, device.name, suite, {}, ())
+
+
+_HEADER = """\
+# Baselines of pytest-gpuperf, measured on the device named below.
+# Written by `gpuperf update-baseline` and `gpuperf calibrate`: review it, do not edit the numbers.
+# Only `tolerance` is yours.
+"""
+
+
+def _loader() -> Any:
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):  # type: ignore[misc]
+        """Refuses what YAML would silently drop: all but the last of entries of one name."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                problem = ""
+                if key.tag != "tag:yaml.org,2002:str":
+                    problem = "a key that is not text"
+                elif key.value in seen:
+                    problem = f'the key "{key.value}" is there twice'
+                if problem:
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """One process per line, so that a diff shows which process changed."""
+
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+            return True
+
+    def sequence(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
+        innermost = not any(isinstance(item, (list, dict)) for item in data)
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=innermost)
+
+    def number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
+        # Counts are whole numbers; ".0" at the end of eleven digits is noise in a review.
+        if value.is_integer() and abs(value) < 2**53:
+            return dumper.represent_int(int(value))
+        return dumper.represent_float(value)
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        # Line breaks, of which Unicode has several, are folded unless they are escaped.
+        style = None if value.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(list, sequence)
+    Dumper.add_representer(float, number)
+    return Dumper
+
+
+# What the types of a baseline file cannot say: known metrics, processes that fit together.
+
+Problem = tuple[str, str]
+"""The path of an entry, and what is wrong with it."""
+
+
+class Placed(Protocol):
+    """A file that says where it belongs."""
+
+    @property
+    def arch(self) -> str:
+        """Of its device."""
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+
+    @property
+    def suite(self) -> str:
+        """What its entries are of."""
+
+
+def check(baselines: BaselineFile, file: Path, remedy: str) -> None:
+    """Raises BadFile for the first entry of `file` that cannot be true; `remedy` ends its message.
+
+    Every metric is known; every process has values; a GPU and a day per process, where they are
+    given; kernels that are listed were launched; tolerances can be read; a calibration has spreads
+    of known classes, none negative.
+    """
+    for where, problem in _problems(baselines):
+        raise BadFile(file, where, problem, remedy)
+
+
+def check_place(found: Placed, device: Device, suite: str, file: Path, remedy: str) -> None:
+    """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
+    for entry, inside, wanted in (
+        ("arch", found.arch, device.arch),
+        ("device", found.device, device.name),
+        ("suite", found.suite, suite),
+    ):
+        if inside != wanted:
+            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
+            raise BadFile(file, entry, problem, remedy)
+
+
+def _problems(baselines: BaselineFile) -> Iterator[Problem]:
+    yield from _tolerances(baselines.tolerance)
+    if baselines.calibration:
+        yield from _calibration(baselines.calibration)
+    for test, entries in baselines.tests.items():
+        for name, entry in entries.items():
+            where = f"tests/{test}/{name}"
+            for phase, series in entry.samples.items():
+                inside = f"{where}/samples/{phase}"
+                yield from _samples(series, inside, entry.units, entry.days)
+            for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
+                if row[-1] < 1:
+                    yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
+            if entry.anchor:
+                anchor, inside = entry.anchor, f"{where}/anchor/samples"
+                yield from _samples(anchor.samples, inside, anchor.units, anchor.days)
+
+
+def _samples(
+    series: Mapping[str, Processes], where: str, units: tuple[str, ...], days: tuple[str, ...]
+) -> Iterator[Problem]:
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+
+    known = catalogue().metrics
+    for metric, processes in series.items():
+        here = f"{where}/{metric}"
+        if metric not in known:
+            yield here, "no such metric in the catalogue"
+        if not processes or not all(processes):
+            yield here, "a process without values"
+        for name, per_process in (("units", units), ("days", days)):
+            if per_process and len(processes) != len(per_process):
+                yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
+
+
+def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+
+    known = catalogue().metrics
+    for name, text in written.items():
+        where = f"tolerance/{name}"
+        if name not in known:
+            gated = ", ".join(metric.name for metric in known.values() if metric.gated)
+            yield where, f'no such metric: write one of {gated}, as in cycles: "1%"'
+        else:
+            try:
+                tolerance.parse(text, known[name])
+            except UsageFailure as failure:
+                yield where, str(failure)
+
+
+def _calibration(calibration: Calibration) -> Iterator[Problem]:
+    classes = [metric_class.value for metric_class in MetricClass]
+    for name, spread in calibration.classes.items():
+        where = f"calibration/classes/{name}"
+        if name not in classes:
+            yield where, f"no such class of metrics: one of {', '.join(classes)}"
+        for part in ("rounds", "processes", "allocations", "units"):
+            value: float | None = getattr(spread, part)
+            # Zero is one: counts that never vary, or days that explain nothing.
+            if value is not None and value < 0:
+                yield f"{where}/{part}", f"{value:g} is no spread, which cannot be negative"

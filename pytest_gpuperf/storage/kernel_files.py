@@ -1,0 +1,130 @@
+"""The kernel tables of a suite's baselines: `<suite>.kernels.json.xz`, beside the YAML.
+
+A table of 1,500 launches is too long to review, so the YAML has what people look at (how often each
+kernel is launched) and a digest of the table, and the table itself is here. It says which kernels a
+regression comes from. No verdict needs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.model.entry import KernelFile, KernelList, Tables
+from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
+from pytest_gpuperf.storage import baseline_files, files
+
+SCHEMA = 1
+SUFFIX = ".kernels.json.xz"
+_REMEDY = (
+    "Restore it from git, or delete it and accept a new run (gpuperf record, which counts kernels, "
+    "then gpuperf update-baseline)"
+)
+_DIGITS = 16
+_CHECKED = {"extra": "forbid", "allow_inf_nan": False}
+
+
+def path_beside(baseline: Path) -> Path:
+    """Where the kernel tables of the baselines in this YAML file are kept."""
+    return baseline.with_name(baseline.stem + SUFFIX)
+
+
+def load_for(baseline: Path, device: Device, suite: str) -> KernelFile | None:
+    """The tables beside the baselines of `suite` on `device`, or None when there are none.
+
+    Raises UsageFailure for a file that cannot be read, and BadFile, also for one of another device
+    or suite that was put into this one's place.
+    """
+    file = path_beside(baseline)
+    try:
+        data = files.read_json(file, _REMEDY)
+    except FileNotFoundError:
+        return None
+    found = files.validate(data, KernelFile, file, SCHEMA, _REMEDY)
+    baseline_files.check_place(found, device, suite, file, _REMEDY)
+    for test, tables in found.tests.items():
+        for name, table in tables.items():
+            for where, problem in problems(table):
+                raise BadFile(file, f"tests/{test}/{name}/{where}", problem, _REMEDY)
+    return found
+
+
+def content(tables: Tables, device: Device, suite: str) -> bytes:
+    """What the file of these tables holds."""
+    kept = KernelFile(SCHEMA, device.arch, device.name, suite, tables)
+    return files.packed(files.to_json(kept), Path(suite + SUFFIX))
+
+
+def table_of(
+    baseline: Path, device: Device, suite: str, test: str, name: str, expected: KernelList | None
+) -> KernelTable:
+    """The table that an entry of the baselines in the YAML file was accepted with.
+
+    `expected` is what the entry says of it. Raises UsageFailure and BadFile, which say why there is
+    none and what to do about it.
+    """
+    if expected is None:
+        problem = "the entry has no kernels"
+        remedy = "Accept a run of gpuperf record, which counts them"
+        raise BadFile(baseline, f"tests/{test}/{name}", problem, remedy)
+    file, entry = path_beside(baseline), f"tests/{test}/{name}"
+    known = load_for(baseline, device, suite)
+    if known is None:
+        raise BadFile(file, "", "no such file", _REMEDY)
+    table = known.tests.get(test, {}).get(name)
+    if table is None:
+        raise BadFile(file, entry, "no such entry", _REMEDY)
+    if digest(table) != expected.digest:
+        problem = f"not the table that was accepted: {digest(table)}, not {expected.digest}"
+        raise BadFile(file, entry, problem, _REMEDY)
+    return table
+
+
+def chosen(measurements: Sequence[Measurement]) -> KernelTable | None:
+    """The table that these processes' entry gets, or None where no process has one.
+
+    That of the first with counters, else of the first; never one whose counters and trace did not
+    match, since then the step launches something else every time or was not counted.
+    """
+    tables = [m.kernels for m in measurements if m.kernels is not None and not m.kernels.mismatch]
+    return next((table for table in tables if table.metrics), tables[0] if tables else None)
+
+
+def listed(table: KernelTable) -> KernelList:
+    """What the baseline file says of a table."""
+    from pytest_gpuperf.catalogue import kernel_families
+
+    shown = [
+        (kernel_families.family(name), kernel_families.short_name(name)) for name in table.names
+    ]
+    counted = Counter(shown[launch.name] for launch in table.launches)
+    rows = tuple((family, name, counted[family, name]) for family, name in sorted(counted))
+    return KernelList(digest(table), rows)
+
+
+def digest(table: KernelTable) -> str:
+    """The beginning of the SHA-256 of a table.
+
+    What has its default is left out, so that a field that a later version adds changes no digest.
+    """
+    plain = files.adapter(KernelTable).dump_python(table, mode="json", exclude_defaults=True)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def problems(table: KernelTable) -> Iterator[tuple[str, str]]:
+    """What the types of a table cannot say: the paths of entries that cannot be true, and why."""
+    for number, launch in enumerate(table.launches):
+        where = f"launches/{number}"
+        if not 0 <= launch.name < len(table.names):
+            yield f"{where}/name", f"{launch.name}, and there are {len(table.names)} names"
+        if launch.duration < 0:
+            yield f"{where}/duration", f"{launch.duration:g} ns, which is no time"
+        if launch.values and len(launch.values) != len(table.metrics):
+            yield f"{where}/values", f"{len(launch.values)}, of {len(table.metrics)} metrics"
+    if table.idle < 0:
+        yield "idle", f"{table.idle:g} ns, which is no time"

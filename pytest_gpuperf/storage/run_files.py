@@ -1,0 +1,193 @@
+"""Run files: the measurements and verdicts of one invocation, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
+from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
+from pytest_gpuperf.model.measurement import Measurement, Timeline
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import files, kernel_files
+
+SCHEMA = 1
+MOST_POINTS = 4000
+"""Points that a timeline keeps per metric: more than a figure can show."""
+MOST_PERCENT = 1000
+"""Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
+FOLDER = Path(".gpuperf") / "runs"
+_REMEDY = "Measure again, or use another run; nothing was changed"
+
+
+def new_file(root: Path) -> Path:
+    """A name for a new run under `root`. Names sort by time, and no two runs share one."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    return root / FOLDER / f"{stamp}-{os.getpid()}.json"
+
+
+def newest(root: Path) -> Path:
+    """The latest run saved under `root`. Raises UsageFailure when there is none."""
+    found = sorted((root / FOLDER).glob("*.json"))
+    if not found:
+        raise UsageFailure(
+            f"no run under {root / FOLDER}. Make one with pytest or "
+            "`gpuperf record`, or name the run's file"
+        )
+    return found[-1]
+
+
+def save(run: Run, file: Path) -> None:
+    """Writes `run` as JSON, indented so that a diff is readable; compressed for a name in .xz."""
+    text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
+    with files.locked(str(file.resolve())):
+        files.write_atomically(file, files.packed(text, file))
+
+
+def load(file: Path) -> Run:
+    """The run in `file`. Raises BadFile or UsageFailure; the file is never changed."""
+    try:
+        data = files.read_json(file, _REMEDY)
+    except FileNotFoundError:
+        raise UsageFailure(f"{file}: no such run file") from None
+    run = files.validate(data, Run, file, SCHEMA, _REMEDY)
+    _check(run, file)
+    return run
+
+
+def _check(run: Run, file: Path) -> None:
+    """What the types cannot say: metrics are known, sampled once per phase, and have values."""
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+
+    known = catalogue().metrics
+    for number, measurement in enumerate(run.measurements):
+        seen: set[tuple[str, str]] = set()
+        for index, sample in enumerate(measurement.samples):
+            where = f"measurements/{number}/samples/{index}"
+            series = f"{sample.metric} of {sample.phase}"
+            if sample.metric not in known:
+                problem = f"no such metric in the catalogue: {sample.metric}"
+                raise BadFile(file, f"{where}/metric", problem, _REMEDY)
+            if not sample.values:
+                raise BadFile(file, f"{where}/values", f"no value for {series}", _REMEDY)
+            if (sample.phase, sample.metric) in seen:
+                raise BadFile(file, where, f"a second sample of {series}", _REMEDY)
+            seen.add((sample.phase, sample.metric))
+        for index, unsupported in enumerate(measurement.unsupported):
+            if unsupported.metric not in known:
+                where = f"measurements/{number}/unsupported/{index}/metric"
+                problem = f"no such metric in the catalogue: {unsupported.metric}"
+                raise BadFile(file, where, problem, _REMEDY)
+        table = measurement.kernels
+        for where, problem in kernel_files.problems(table) if table else ():
+            raise BadFile(file, f"measurements/{number}/kernels/{where}", problem, _REMEDY)
+        sampled = measurement.timeline
+        for where, problem in timeline_problems(sampled) if sampled else ():
+            raise BadFile(file, f"measurements/{number}/timeline/{where}", problem, _REMEDY)
+
+
+def merged(runs: Sequence[Run], command: str) -> Run:
+    """One run with the measurements of several, each of them from another process.
+
+    Verdicts are left out: each was about one process alone.
+    """
+    measurements: list[Measurement] = []
+    for run in runs:
+        measurements.extend(run.measurements)
+    return Run(SCHEMA, files.utc_now(), command, tuple(measurements))
+
+
+# Which measurements of which runs `gpuperf update-baseline` is asked to accept.
+
+_LISTED = 10
+"""No more tests than this are listed; a suite may have hundreds."""
+
+
+class NoMatch(GpuperfError):
+    """A pattern that no measured test matches. The message lists the tests. Exit code 1."""
+
+
+def measurements_of(loaded: Sequence[tuple[Path, Run]]) -> list[Measurement]:
+    """The measurements of these runs, each with the file it is from; no process counts twice.
+
+    A process is in two runs when one file is named twice, or one run is a continued copy of
+    another. What one process measured twice in one run are more rounds of it, and stay. Raises
+    UsageFailure when two runs hold different values of one process.
+    """
+    found: dict[tuple[str, str, str], tuple[Path, list[Measurement]]] = {}
+    for file, run in loaded:
+        here: dict[tuple[str, str, str], list[Measurement]] = {}
+        for measurement in run.measurements:
+            key = (measurement.test, measurement.name, measurement.process)
+            here.setdefault(key, []).append(measurement)
+        for key, measured in here.items():
+            first, before = found.setdefault(key, (file, measured))
+            if [m.samples for m in before] != [m.samples for m in measured]:
+                test, name, process = key
+                raise UsageFailure(
+                    f'process {process} has other values of the measurement "{name}" of {test} in '
+                    f"{file} than in {first}, so one of the two was changed: name only the one to "
+                    "be trusted, or record anew"
+                )
+    return [measurement for _, measured in found.values() for measurement in measured]
+
+
+def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> list[Measurement]:
+    """The measurements whose test matches any of `patterns`; all of them without a pattern.
+
+    Raises NoMatch for a pattern that no test matches, whatever the others match.
+    """
+    tests = list(dict.fromkeys(measurement.test for measurement in measurements))
+    for pattern in patterns:
+        if not any(matches(test, pattern) for test in tests):
+            listed = [f"\n  {test}" for test in tests[:_LISTED]]
+            more = len(tests) - len(listed)
+            end = f"\n  and {more} more" if more else ""
+            raise NoMatch(
+                f'no test of the run matches "{pattern}"; it has measurements of'
+                + "".join(listed)
+                + end
+            )
+    return [
+        measurement
+        for measurement in measurements
+        if not patterns or any(matches(measurement.test, pattern) for pattern in patterns)
+    ]
+
+
+def matches(test: str, pattern: str) -> bool:
+    """Whether a node id matches a pattern as the shell's, over the whole of it.
+
+    Without `*` and `?`, a pattern that occurs in the node id matches too. Brackets mean what they
+    mean in the shell, or themselves: node ids have them, and are pasted.
+    """
+    literal_brackets = pattern.replace("[", "[[]")
+    if fnmatchcase(test, pattern) or fnmatchcase(test, literal_brackets):
+        return True
+    return pattern == test or not ({"*", "?"} & set(pattern) or pattern not in test)
+
+
+def timeline_problems(timeline: Timeline) -> Iterator[tuple[str, str]]:
+    """What the types cannot say: the paths of entries that cannot be true, and why."""
+    known = {metric.name for metric in timeline_metrics()}
+    for name, values in timeline.series.items():
+        if name not in known:
+            yield f"series/{name}", "no such metric of a timeline"
+        if len(values) != len(next(iter(timeline.series.values()))):
+            yield f"series/{name}", f"{len(values)} values: not as many as the first series has"
+        if len(values) > MOST_POINTS:
+            yield f"series/{name}", f"{len(values):,} values: more than {MOST_POINTS:,}"
+        wrong = [value for value in values if value is not None and not 0 <= value <= MOST_PERCENT]
+        if wrong:
+            yield f"series/{name}", f"{wrong[0]:g}, which is no percentage"
+    if timeline.series and timeline.interval <= 0:
+        yield "interval", f"{timeline.interval:g} ns, which is no time"
+    if timeline.duration < 0:
+        yield "duration", f"{timeline.duration:g} ns, which is no time"
+    for number, phase in enumerate(timeline.phases):
+        if phase.end < phase.begin:
+            yield f"phases/{number}", f"{phase.name} ends before it begins"

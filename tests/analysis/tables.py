@@ -1,0 +1,129 @@
+"""Kernel tables with counters to derive from: made by hand, or recorded on an H200."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from statistics import median
+
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Measurement
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
+
+_ROOT = ROOT
+COPY = "copy"
+
+
+def family(name: str) -> str:
+    """What stands before the first space: "norm b" is of the family norm."""
+    return name.partition(" ")[0]
+
+
+def launch(name: int, microseconds: float, kind: str = "kernel") -> Launch:
+    """A launch without counters."""
+    shape = (1, 1, 1) if kind != COPY else None
+    return Launch(name, kind, shape, shape, 1000 * microseconds)
+
+
+def table(*rows: tuple[str, float, Mapping[str, float]] | tuple[str, float]) -> KernelTable:
+    """A table of launches: name, microseconds, and the values of those that were counted.
+
+    "copy ..." is a copy of the driver's and "graph ..." a CUDA graph. A metric that a launch does
+    not have is None there.
+    """
+    names = tuple(dict.fromkeys(row[0] for row in rows))
+    metrics = tuple(dict.fromkeys(metric for row in rows if len(row) > 2 for metric in row[2]))
+    launches = []
+    for row in rows:
+        kind = family(row[0]) if family(row[0]) in (COPY, "graph") else "kernel"
+        made = launch(names.index(row[0]), row[1], kind)
+        if len(row) > 2:
+            made = replace(made, values=tuple(row[2].get(metric) for metric in metrics))
+        launches.append(made)
+    return KernelTable(names, metrics, tuple(launches), 0.0)
+
+
+def scaled(found: KernelTable, factor: float) -> KernelTable:
+    """The same table with every launch taking `factor` times as long."""
+    every = (replace(launch, duration=factor * launch.duration) for launch in found.launches)
+    return replace(found, launches=tuple(every))
+
+
+@cache
+def recorded() -> Measurement:
+    """One TF32 step of Med-DDPM on an H200: 1548 kernels, each with the paper's 17 metrics."""
+    (found,) = run_files.load(_ROOT / "docs/runs/collectors/cupti.json.xz").measurements
+    return found
+
+
+def kernels() -> KernelTable:
+    """The kernels of `recorded`."""
+    found = recorded().kernels
+    assert found is not None
+    return found
+
+
+@cache
+def paper_set() -> dict[str, dict[str, float]]:
+    """Steps of Med-DDPM on an H200 by configuration: the medians of the paper's metrics."""
+    found = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
+    return {measurement.configuration: step(measurement) for measurement in found}
+
+
+@cache
+def paper_kernels(configuration: str) -> KernelTable:
+    """The kernels of such a step, each with the paper's metrics."""
+    found = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
+    (table,) = (m.kernels for m in found if m.configuration == configuration)
+    assert table is not None
+    return table
+
+
+def step(measurement: Measurement) -> dict[str, float]:
+    """The whole step's medians."""
+    return {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}
+
+
+_HOSTILE = st.none() | st.one_of(
+    st.floats(0, 1e12), st.sampled_from([0.0, -1.0, 5e-324, 1.7e308, -1.7e308])
+)
+
+
+def hostile(metrics: Sequence[str]) -> st.SearchStrategy[KernelTable]:
+    """Tables of any kernels, copies and graphs, with any values of some of `metrics`, or none."""
+
+    @st.composite
+    def tables(draw: st.DrawFn) -> KernelTable:
+        names = ("conv a", "conv b", "norm", "copy HtoD")
+        counted = tuple(draw(st.lists(st.sampled_from(metrics), max_size=6, unique=True)))
+        launches = st.builds(
+            Launch,
+            st.integers(0, len(names) - 1),
+            st.sampled_from(["kernel", "kernel", "graph", COPY, "fill"]),
+            st.none(),
+            st.none(),
+            st.floats(0, 1e12) | st.sampled_from([0.0, 1.7e308]),
+            st.just(()) | st.tuples(*[_HOSTILE] * len(counted)),
+        )
+        found = draw(st.lists(launches, max_size=6))
+        return KernelTable(names, counted, tuple(found), 0.0)
+
+    return tables()
+
+
+def numbers(found: object) -> Iterator[float]:
+    """All numbers in a result, however deep."""
+    if isinstance(found, bool):
+        return
+    if isinstance(found, int | float):
+        yield found
+    elif isinstance(found, tuple):
+        for item in found:
+            yield from numbers(item)
+    elif isinstance(found, Mapping):
+        yield from numbers(tuple(found.values()))
+    elif is_dataclass(found):
+        yield from numbers(tuple(getattr(found, f.name) for f in fields(found)))

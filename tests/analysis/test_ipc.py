@@ -1,0 +1,171 @@
+"""IPC of kernels, their geometric mean, and of the step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.analysis import launch_totals
+from pytest_gpuperf.catalogue import kernel_families as naming
+from pytest_gpuperf.model.measurement import KernelTable
+from tests.analysis.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
+from tests.kernel_steps import counted
+
+
+def counts(instructions: float, cycles: float) -> dict[str, float]:
+    return {"instructions": instructions, "active_cycles": cycles}
+
+
+# Instructions over cycles: 400 / 200 = 2, 100 / 200 = 0.5, 600 / 200 = 3, 600 / 600 = 1
+STEP = table(
+    ("conv a", 50.0, counts(400, 200)),
+    ("norm a", 10.0, counts(100, 200)),
+    ("conv a", 70.0, counts(600, 200)),
+    ("copy HtoD", 900.0),
+    ("norm b", 30.0, counts(600, 600)),
+)
+
+
+def test_the_geometric_mean_is_over_launches() -> None:
+    found = launch_totals.of_kernels(STEP, family)
+    # (2 x 0.5 x 3 x 1) ** (1 / 4) = 3 ** 0.25
+    assert found.geometric_mean == pytest.approx(1.3160740)
+    assert (found.unit, found.launches, found.missing) == ("instructions/cycle", 4, ())
+
+
+def test_the_step_is_weighed_by_cycles() -> None:
+    # (400 + 100 + 600 + 600) / (200 + 200 + 200 + 600) = 1700 / 1200
+    assert launch_totals.of_kernels(STEP, family).whole == pytest.approx(1.4166667)
+
+
+def test_a_kernel_has_the_ipc_of_its_launches_together() -> None:
+    first, *others = launch_totals.of_kernels(STEP, family).kernels
+    assert (first.name, first.family, first.launches) == ("conv a", "conv", 2)
+    assert first.nanoseconds == 120_000
+    assert first.ipc == pytest.approx(2.5)  # (400 + 600) / (200 + 200)
+    assert first.geometric_mean == pytest.approx(2.4494897)  # (2 x 3) ** 0.5
+    assert [other.name for other in others] == ["norm b", "norm a"]  # those that take longest first
+
+
+def test_without_counts_the_collected_ipc_is_taken() -> None:
+    found = launch_totals.of_kernels(
+        table(("a", 1.0, {"ipc": 2.0}), ("a", 1.0, {"ipc": 0.5})), family
+    )
+    assert found.geometric_mean == pytest.approx(1.0)
+    assert (found.whole, found.kernels[0].ipc) == (None, None)
+    assert found.missing == ("not collected: instructions, active_cycles",)
+
+
+def test_launches_without_ipc_are_left_out_and_said() -> None:
+    found = launch_totals.of_kernels(
+        table(
+            ("a", 1.0, counts(4, 2)),
+            ("a", 1.0, {"instructions": 4}),
+            ("b", 1.0),
+            ("a", 1.0, counts(0, 5)),
+            ("a", 1.0, counts(5, 0)),
+        ),
+        family,
+    )
+    assert found.geometric_mean == pytest.approx(2.0)
+    assert found.launches == 1
+    assert found.whole == pytest.approx(9 / 7)
+    assert [kernel.name for kernel in found.kernels] == ["a"]
+    assert found.missing == (
+        "3 of 5 launches left out: they have no IPC",
+        "1 of 5 launches left out: their IPC is 0, which has no logarithm",
+    )
+
+
+def test_a_graph_counts_as_one_kernel_and_is_said_to() -> None:
+    found = launch_totals.of_kernels(table(("graph of 9", 1.0, counts(4, 2))), family)
+    assert found.geometric_mean == pytest.approx(2.0)
+    assert found.launches == 1
+    assert found.missing == ("CUDA graphs count as one kernel each: 1 of 1 launches",)
+
+
+@pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),), (("a", 5.0),)])
+def test_without_counters_there_is_no_ipc(rows: tuple[tuple[str, float], ...]) -> None:
+    found = launch_totals.of_kernels(table(*rows), family)
+    assert (found.geometric_mean, found.whole, found.kernels) == (None, None, ())
+    assert found.missing[0] == "not collected: instructions, active_cycles"
+
+
+def test_counters_that_do_not_fit_the_trace_are_said() -> None:
+    found = launch_totals.of_kernels(replace(table(("a", 5.0)), mismatch="3 kernels and 4"), family)
+    assert found.missing[0] == "no kernel has counters: 3 kernels and 4"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (counts(300, 200), 1.5),
+        ({**counts(300, 200), "ipc": 9.0}, 1.5),
+        ({"ipc": 1.25}, 1.25),
+        ({"instructions": 300.0}, None),
+        (counts(300, 0), None),
+        ({}, None),
+    ],
+)
+def test_the_step_by_its_own_values(values: dict[str, float], expected: float | None) -> None:
+    assert launch_totals.of_step(values) == expected
+
+
+positive = st.floats(1e-3, 1e12)
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=1, max_size=9))
+def test_means_are_between_the_least_and_the_greatest(pairs: list[tuple[float, float]]) -> None:
+    found = launch_totals.of_kernels(table(*(("a", 1.0, counts(*pair)) for pair in pairs)), family)
+    rates = [instructions / cycles for instructions, cycles in pairs]
+    assert found.geometric_mean is not None
+    assert found.whole is not None
+    for mean in (found.geometric_mean, found.whole):
+        assert min(rates) * (1 - 1e-9) <= mean <= max(rates) * (1 + 1e-9)
+
+
+@given(hostile(("instructions", "active_cycles", "ipc", "cycles")))
+def test_no_table_is_too_odd(found: KernelTable) -> None:
+    result = launch_totals.of_kernels(found, family)
+    rates = [result.geometric_mean, result.whole]
+    rates += [rate for kernel in result.kernels for rate in (kernel.ipc, kernel.geometric_mean)]
+    assert all(rate is None or math.isfinite(rate) for rate in rates)
+
+
+# Recorded on an H200
+
+
+def test_a_recorded_step() -> None:
+    found = launch_totals.of_kernels(kernels(), naming.family)
+    assert (found.launches, found.missing) == (1548, ())
+    # Kernels of microseconds have a low IPC, and count as much as the convolutions.
+    assert found.geometric_mean == pytest.approx(0.69, abs=0.01)
+    of_step = launch_totals.of_step(step(recorded()))
+    assert of_step == pytest.approx(recorded_ipc(), rel=1e-4)
+    assert found.whole == pytest.approx(of_step, rel=0.01)
+
+
+def recorded_ipc() -> float:
+    """As the chip gave it for the range."""
+    return step(recorded())["ipc"]
+
+
+@pytest.mark.parametrize("configuration", ["baseline", "tf32", "channels_last"])
+def test_counts_give_the_ipc_that_the_chip_gives(configuration: str) -> None:
+    values = paper_set()[configuration]
+    assert launch_totals.of_step(values) == pytest.approx(values["ipc"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["baseline-core", "tf32-core", "compiled"])
+def test_durations_do_not_change_ipc(name: str) -> None:
+    found = counted(name)
+    before, after = (
+        launch_totals.of_kernels(t, naming.family) for t in (found, scaled(found, 3.0))
+    )
+    assert before.geometric_mean == after.geometric_mean
+    assert before.missing == ()
+    assert 0.2 < (before.geometric_mean or 0) < 4

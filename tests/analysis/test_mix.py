@@ -1,0 +1,301 @@
+"""Kernels by their time, and instructions by pipe, by SASS class and in the paper's classes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.analysis import mix
+from pytest_gpuperf.analysis.launch_totals import existing
+from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, REST, SASS
+from pytest_gpuperf.catalogue import kernel_families as naming
+from pytest_gpuperf.model.measurement import KernelTable
+from tests.analysis.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
+
+# Kernels
+
+
+def test_the_kernel_mix_is_the_share_of_kernel_time() -> None:
+    found = mix.kernel_mix(
+        table(
+            ("conv a", 60.0), ("norm", 15.0), ("conv b", 20.0), ("copy HtoD", 100.0), ("add", 5.0)
+        ),
+        family,
+    )
+    assert (found.unit, found.total, found.copies, found.missing) == ("ns", 100_000, False, ())
+    assert [(p.family, p.launches, p.nanoseconds, p.share) for p in found.parts] == [
+        ("conv", 2, 80_000, 0.80),
+        ("norm", 1, 15_000, 0.15),
+        ("add", 1, 5_000, 0.05),
+    ]
+
+
+def test_copies_are_in_the_mix_when_asked_for() -> None:
+    found = mix.kernel_mix(table(("conv", 60.0), ("copy HtoD", 20.0)), family, copies=True)
+    assert found.copies
+    assert [(p.family, p.share) for p in found.parts] == [("conv", 0.75), ("copy", 0.25)]
+
+
+def test_the_grouping_is_the_callers() -> None:
+    found = mix.kernel_mix(kernels(), lambda name: naming.paper_name(name) or "others")
+    assert {"KN1", "KN3", "KN5", "others"} <= {part.family for part in found.parts}
+
+
+def test_graphs_are_said_to_hide_their_kernels() -> None:
+    found = mix.kernel_mix(table(("graph of 9", 5.0), ("graph of 9", 5.0), ("conv", 5.0)), family)
+    assert found.missing == ("CUDA graphs count as one kernel each: 2 of 3 launches",)
+
+
+def test_a_mix_of_nothing() -> None:
+    assert mix.kernel_mix(table(), family).parts == ()
+    (part,) = mix.kernel_mix(table(("conv", 0.0)), family).parts
+    assert (part.nanoseconds, part.share) == (0, None)
+
+
+# Instructions
+
+COUNTS = {
+    "instructions": 1000.0,
+    "active_cycles": 500.0,  # IPC 2
+    "pipe_fma": 400.0,
+    "pipe_fp16": 100.0,
+    "pipe_fp64": 0.0,
+    "pipe_alu": 150.0,
+    "pipe_lsu": 80.0,
+    "pipe_tex": 50.0,
+    "pipe_tma": 15.0,
+    "pipe_tmem": 5.0,
+    "pipe_cbu": 40.0,
+    "pipe_adu": 10.0,
+    "pipe_uniform": 60.0,
+    "pipe_tensor": 20.0,
+    "pipe_tc": 10.0,
+    "pipe_xu": 20.0,
+}
+SASS_COUNTS = {
+    "thread_instructions": 10_000.0,
+    "sass_fp32": 4000.0,
+    "sass_fp16": 500.0,
+    "sass_fp64": 300.0,
+    "sass_fp8": 150.0,
+    "sass_fp4": 50.0,
+    "sass_integer": 2000.0,
+    "sass_bit": 500.0,
+    "sass_memory": 1000.0,
+    "sass_control": 500.0,
+    "sass_uniform": 250.0,
+    "sass_conversion": 100.0,
+    "sass_communication": 150.0,
+    "sass_misc": 300.0,
+}
+UNCOUNTED = "no counter tells MV, PRED from the other classes"
+
+
+def shares(found: mix.Mix) -> dict[str, float | None]:
+    return {part.name: part.share for part in found.parts}
+
+
+def test_pipes_and_what_is_left() -> None:
+    found = mix.instruction_mix(COUNTS, "sm100").pipes
+    # The pipes have 960 of the 1000 instructions.
+    assert (found.unit, found.total, found.missing) == ("instructions", 1000, ())
+    assert [part.name for part in found.parts] == [*PIPES, REST]
+    assert shares(found)["pipe_fma"] == pytest.approx(0.4)
+    assert shares(found)["pipe_alu"] == pytest.approx(0.15)
+    assert shares(found)[REST] == pytest.approx(0.04)
+
+
+def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
+    found = mix.instruction_mix(COUNTS, "sm100")
+    assert found.ipc == 2
+    parts = found.pipe_classes.parts
+    assert {part.name: part.value for part in parts} == {
+        "FP": 500,  # 400 + 100 + 0
+        "INT": 150,
+        "LS": 150,  # 80 + 50 + 15 + 5
+        "CTRL": 50,  # 40 + 10
+        "UD": 60,
+        "TENSOR": 30,  # 20 + 10
+        "MISC": 60,  # 20, and 40 of no pipe
+    }
+    assert {part.name: part.ipc for part in parts} == pytest.approx(
+        # The share of 1000 times 2
+        {"FP": 1, "INT": 0.3, "LS": 0.3, "CTRL": 0.1, "UD": 0.12, "TENSOR": 0.06, "MISC": 0.12}
+    )
+    assert found.pipe_classes.missing == (UNCOUNTED,)
+
+
+def test_the_papers_classes_by_sass_class() -> None:
+    found = mix.instruction_mix(SASS_COUNTS, "sm100")
+    assert (found.sass.unit, found.sass.total) == ("thread instructions", 10_000)
+    assert shares(found.sass)["sass_fp32"] == pytest.approx(0.4)
+    assert shares(found.sass_classes) == pytest.approx(
+        {
+            "FP": 0.5,  # 4000 + 500 + 300 + 150 + 50 of 10,000
+            "INT": 0.25,  # 2000 + 500
+            "LS": 0.1,
+            "CTRL": 0.05,
+            "UD": 0.025,
+            "MISC": 0.075,  # 100 + 150 + 300, and 200 of no class
+        }
+    )
+    assert found.sass_classes.missing == (
+        "no counter tells MV, PRED, TENSOR from the other classes",
+    )
+    assert {part.ipc for part in found.sass_classes.parts} == {None}  # nothing to compute it from
+
+
+def test_pipes_that_were_not_collected_are_named() -> None:
+    some = {"pipe_fma": 30.0, "pipe_alu": 10.0}
+    found = mix.instruction_mix(some, "sm80")
+    assert shares(found.pipes) == {"pipe_fma": 0.75, "pipe_alu": 0.25}
+    (missing,) = found.pipes.missing
+    assert missing.startswith("not collected: pipe_fp16, pipe_fp64, pipe_lsu, pipe_tex")
+    assert missing.endswith("pipe_xu, instructions")
+    assert found.pipe_classes.missing == (missing, UNCOUNTED)
+
+
+def test_instructions_that_pass_through_two_pipes() -> None:
+    found = mix.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipes
+    # 960 in pipes, a fifth more than the 800 executed
+    assert found.total == 960
+    assert shares(found)["pipe_fma"] == pytest.approx(400 / 960)
+    assert REST not in shares(found)
+    assert found.missing == (
+        "the parts have more instructions than the whole by 20.0%: shares are of their sum",
+    )
+
+
+def test_nothing_counted_is_no_mix_and_says_so() -> None:
+    found = mix.instruction_mix({"instructions": 1000.0}, "sm90")
+    for one, some in ((found.pipes, "pipe_fma"), (found.sass, "sass_fp32")):
+        assert (one.parts, one.total) == ((), 0)
+        assert one.missing[0].startswith(f"not collected: {some}, ")
+
+
+def test_what_an_architecture_does_not_have_is_not_missed() -> None:
+    # Operations by their shapes are no hardware counter.
+    assert existing(("cycles", "flops"), "sm90") == ("cycles",)
+
+
+def test_classes_have_every_pipe_and_sass_class_once() -> None:
+    assert sorted(x for c in PAPER_CLASSES for x in c.pipes) == sorted((*PIPES, REST))
+    assert sorted(x for c in PAPER_CLASSES for x in c.sass) == sorted((*SASS, REST))
+
+
+# Of a table
+
+
+def counted(alu: float, fma: float, cycles: float) -> dict[str, float]:
+    both = {"pipe_alu": alu, "pipe_fma": fma}
+    return {**both, "instructions": alu + fma, "active_cycles": cycles}
+
+
+def test_mixes_of_step_families_and_dominant_kernel() -> None:
+    found = mix.instruction_mixes(
+        table(
+            ("norm", 20.0, counted(30, 10, 80)),
+            ("conv a", 50.0, counted(20, 80, 50)),
+            ("conv b", 40.0, counted(10, 10, 20)),
+            ("norm", 25.0, counted(20, 20, 80)),
+        ),
+        family,
+        "sm90",
+    )
+    # By name, conv a takes 50 us, norm 45 and conv b 40.
+    assert found.dominant is not None
+    assert (found.dominant.of, found.dominant.ipc) == ("conv a", 2)
+    stack = {part.name: part.ipc for part in found.dominant.pipe_classes.parts}
+    assert stack == pytest.approx({"FP": 1.6, "INT": 0.4, "MISC": 0})
+    assert [(one.of, one.ipc) for one in found.families] == [
+        ("conv", pytest.approx(120 / 70)),
+        ("norm", 0.5),
+    ]
+    assert found.step.of == "step"
+    assert shares(found.step.pipes) == pytest.approx(
+        {"pipe_fma": 0.6, "pipe_alu": 0.4, REST: 0}  # 120 and 80 of 200
+    )
+    assert found.missing == ()
+
+
+def test_launches_without_counters_are_left_out_of_mixes() -> None:
+    found = mix.instruction_mixes(
+        table(("a", 1.0, counted(10, 30, 20)), ("a", 9.0)), family, "sm90"
+    )
+    assert shares(found.step.pipes) == pytest.approx({"pipe_fma": 0.75, "pipe_alu": 0.25, REST: 0})
+    assert found.missing == ("1 of 2 launches left out: they lack counters",)
+
+
+def test_an_empty_table_has_no_dominant_kernel() -> None:
+    found = mix.instruction_mixes(table(), family, "sm90")
+    assert (found.dominant, found.families, found.step.pipes.parts) == (None, (), ())
+
+
+# Whatever the numbers
+
+amounts = st.floats(0, 1e15)
+
+
+@given(st.fixed_dictionaries(dict.fromkeys((*PIPES, *SASS, "instructions"), amounts)))
+def test_shares_add_up_to_one(values: dict[str, float]) -> None:
+    found = mix.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
+    for one in (found.pipes, found.sass, found.pipe_classes, found.sass_classes):
+        known = [part.share for part in one.parts if part.share is not None]
+        assert math.fsum(known) == pytest.approx(1) or one.total == 0
+        if known and found.ipc is not None:
+            stacked = math.fsum(part.ipc for part in one.parts if part.ipc is not None)
+            assert stacked == pytest.approx(found.ipc)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-3, 1e6)), min_size=1), st.booleans())
+def test_kernel_shares_add_up_to_one(rows: list[tuple[str, float]], copies: bool) -> None:
+    found = mix.kernel_mix(table(*rows), family, copies=copies)
+    assert math.fsum(part.share or 0 for part in found.parts) == pytest.approx(1)
+    assert sum(part.launches for part in found.parts) == len(rows)
+
+
+@given(hostile((*PIPES[:4], *SASS[:3], "instructions", "active_cycles")))
+def test_no_table_is_too_odd(found: KernelTable) -> None:
+    mixes = mix.instruction_mixes(found, family, "sm90")
+    for one in (mixes.step, *mixes.families, *([mixes.dominant] if mixes.dominant else [])):
+        for parts in (one.pipes.parts, one.sass.parts, one.pipe_classes.parts):
+            assert all(part.share is None or math.isfinite(part.share) for part in parts)
+    for share in mix.kernel_mix(found, family, copies=True).parts:
+        assert share.share is None or 0 <= share.share <= 1
+
+
+# Recorded on an H200
+
+
+def test_a_recorded_kernel_mix() -> None:
+    found = mix.kernel_mix(kernels(), naming.family)
+    assert [part.family for part in found.parts[:2]] == [
+        "convolution-weight-gradient",
+        "normalization",
+    ]
+    # What the trace of the step says: 226 of 229 ms are kernels.
+    assert found.total / 1e6 == pytest.approx(226.2, abs=0.1)
+    convolutions = [p.share or 0 for p in found.parts if p.family.startswith("convolution")]
+    assert math.fsum(convolutions) == pytest.approx(0.524, abs=0.001)
+
+
+def test_longer_launches_leave_the_mix_as_it_is() -> None:
+    before, after = (mix.kernel_mix(t, naming.family) for t in (kernels(), scaled(kernels(), 2.0)))
+    assert after.total == pytest.approx(2 * before.total)
+    assert [p.share for p in after.parts] == pytest.approx([p.share for p in before.parts])
+
+
+def test_a_recorded_step_without_pipes_says_so() -> None:
+    found = mix.instruction_mix(step(recorded()), "sm90")
+    assert found.ipc is not None
+    assert found.pipes.missing[0].startswith("not collected: pipe_fma, ")
+
+
+@pytest.mark.parametrize("configuration", ["baseline", "tf32"])
+def test_the_classes_of_a_recorded_step_are_all_of_its_instructions(configuration: str) -> None:
+    found = mix.instruction_mix(paper_set()[configuration], "sm90")
+    for kind in (found.pipes, found.sass):
+        assert math.fsum(part.share or 0 for part in kind.parts) == pytest.approx(1)

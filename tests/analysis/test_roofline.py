@@ -1,0 +1,393 @@
+"""FLOP, DRAM bytes, and where they stand under the roofs."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.analysis import roofline
+from pytest_gpuperf.analysis.roofline import DRAM, OPCODES, PEAKS, TENSOR, Peaks, of_device
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue import kernel_families as naming
+from pytest_gpuperf.model.measurement import KernelTable
+from tests.analysis.tables import (
+    family,
+    hostile,
+    kernels,
+    paper_kernels,
+    paper_set,
+    recorded,
+    scaled,
+    step,
+    table,
+)
+
+PLAIN = Peaks(
+    "a GPU",
+    {"fp32": 10e12, "fp16": 20e12, "fp64": 5e12, "tensor tf32": 100e12},
+    1e12,
+    "made up",
+)
+"""10 FLOP of fp32 per byte are the ridge, 100 of tensor tf32."""
+NOTHING = {metric: 0.0 for weights in OPCODES.values() for metric in weights}
+NO_TENSOR = dict.fromkeys(TENSOR.values(), 0.0)
+
+
+def counts(dram_bytes: float, **values: float) -> dict[str, float]:
+    return {**NOTHING, **NO_TENSOR, "dram_bytes": dram_bytes, **values}
+
+
+def only(found: roofline.Roofline) -> roofline.Point:
+    (point,) = found.kernels
+    return point
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "flop"),
+    [
+        ({"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}, "fp32", 32),  # 5 + 7 + 2 x 10
+        ({"sass_dadd": 5.0, "sass_dmul": 7.0, "sass_dfma": 10.0}, "fp64", 32),
+        # Each of these works on two halves: 2 x (5 + 7 + 2 x 10)
+        ({"sass_hadd": 5.0, "sass_hmul": 7.0, "sass_hfma": 10.0}, "fp16", 64),
+        # So do these of Blackwell.
+        ({"sass_fadd2": 5.0, "sass_fmul2": 7.0, "sass_ffma2": 10.0}, "fp32", 64),
+        ({"tensor_ops_tf32": 4096.0}, "tensor tf32", 4096),
+        ({"tensor_ops_bf16": 4096.0}, "tensor bf16", 4096),
+    ],
+)
+def test_flop_by_kind(values: dict[str, float], kind: str, flop: float) -> None:
+    point = only(roofline.roofline(table(("a", 1.0, counts(100, **values))), family, None))
+    assert point.flop[kind] == flop
+    assert math.fsum(point.flop.values()) == point.total_flop == flop
+
+
+def test_a_kernel_under_the_slope() -> None:
+    # 2 x 1e6 FLOP of 1e6 bytes: 2 FLOP per byte, left of the ridge of 10
+    found = table(("add", 4.0, counts(1e6, sass_ffma=1e6)))
+    point = only(roofline.roofline(found, family, PLAIN))
+    assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (2e6, 1e6, 2)
+    assert point.flop_per_second == pytest.approx(0.5e12)  # 2e6 in 4 us
+    assert point.bytes_per_second == pytest.approx(0.25e12)  # 1e6 in 4 us
+    assert point.shares["fp32"] == pytest.approx(0.05)  # of 10e12
+    assert point.shares[DRAM] == pytest.approx(0.25)  # of 1e12
+    # Attainable: min(10e12, 2 x 1e12) = 2e12, and 0.5e12 is a quarter of that.
+    assert point.roof == DRAM
+    assert point.share_of_roof == pytest.approx(0.25)
+    assert point.missing == ()
+
+
+def test_a_kernel_under_the_flat_roof() -> None:
+    # 60e6 FLOP of 0.1e6 bytes: 600 FLOP per byte, right of tensor tf32's ridge of 100
+    found = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=6e7)))
+    point = only(roofline.roofline(found, family, PLAIN))
+    assert point.flop_per_byte == pytest.approx(600)
+    assert point.shares["tensor tf32"] == pytest.approx(0.6)  # 60e12 of 100e12
+    assert point.shares[DRAM] == pytest.approx(0.1)
+    assert point.roof == "tensor tf32"
+    assert point.share_of_roof == pytest.approx(0.6)
+
+
+def test_two_kinds_of_arithmetic_have_a_roof_each() -> None:
+    # 20e12 of 100e12 on the tensor cores, 4e12 of 10e12 beside them
+    found = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=2e7, sass_fadd=4e6)))
+    point = only(roofline.roofline(found, family, PLAIN))
+    assert point.total_flop == 2.4e7
+    assert point.roof == "fp32"
+    assert point.share_of_roof == pytest.approx(0.4)
+
+
+def test_the_step_and_its_families_are_sums() -> None:
+    found = roofline.roofline(
+        table(
+            ("conv a", 10.0, counts(1e6, tensor_ops_tf32=3e8)),
+            ("copy HtoD", 90.0),
+            ("conv b", 10.0, counts(1e6, tensor_ops_tf32=1e8)),
+            ("norm", 30.0, counts(6e6, sass_ffma=3e6)),
+        ),
+        family,
+        PLAIN,
+    )
+    assert [(p.name, p.nanoseconds, p.total_flop, p.dram_bytes) for p in found.families] == [
+        ("norm", 30_000, 6e6, 6e6),
+        ("conv", 20_000, 4e8, 2e6),
+    ]
+    assert (found.step.name, found.step.launches, found.step.nanoseconds) == ("step", 3, 50_000)
+    assert (found.step.total_flop, found.step.dram_bytes) == (4.06e8, 8e6)
+    assert found.step.flop_per_byte == pytest.approx(50.75)
+    assert found.missing == ()
+
+
+# What cannot be counted
+
+
+def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
+    found = roofline.roofline(
+        table(
+            ("gemm", 1.0, {**NOTHING, "dram_bytes": 100.0, "tensor_utilization": 40.0}),
+            ("norm", 1.0, {**NOTHING, "dram_bytes": 100.0, "tensor_utilization": 0.0}),
+        ),
+        family,
+        PLAIN,
+    )
+    gemm, norm = found.kernels
+    assert (gemm.total_flop, gemm.flop_per_second, gemm.flop_per_byte, gemm.roof) == (None,) * 4
+    assert gemm.flop["fp32"] == 0
+    assert gemm.shares[DRAM] == pytest.approx(1e-4)  # 100 bytes in 1 us
+    assert gemm.missing == (
+        "no total of FLOP: tensor cores worked, or may have, and their operations were not counted",
+    )
+    assert (norm.total_flop, norm.missing) == (0, ())
+    assert found.step.missing == (
+        "no total of FLOP: in 1 of 2 launches tensor cores worked, or may have, and their "
+        "operations were not counted",
+    )
+    assert found.missing == (f"not collected: {', '.join(TENSOR.values())}",)
+
+
+@pytest.mark.parametrize(
+    ("values", "counted"),
+    [
+        ({**NO_TENSOR, "tensor_utilization": 60.0}, False),  # of a type without a metric
+        ({**NO_TENSOR, "tensor_utilization": 4.3}, True),  # constants loaded by HFMA2.MMA
+        ({"tensor_ops_fp16": 5.0, "tensor_utilization": 60.0}, True),
+        ({"pipe_tensor": 0.0}, True),
+        ({"pipe_tensor": 7.0}, False),
+        ({}, False),
+    ],
+)
+def test_whether_all_tensor_work_was_counted(values: dict[str, float], counted: bool) -> None:
+    found = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
+    point = only(roofline.roofline(found, family, None))
+    assert (point.total_flop is not None) is counted
+    assert bool(point.missing) is not counted
+
+
+def test_opcodes_that_were_not_collected_leave_no_total() -> None:
+    opcodes = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}
+    values = {**opcodes, **NO_TENSOR, "dram_bytes": 1.0}
+    found = roofline.roofline(table(("a", 1.0, values)), family, PLAIN)
+    assert only(found).flop["fp32"] == 32
+    assert "fp16" not in only(found).flop
+    assert only(found).total_flop is None
+    assert only(found).missing == ("no total of FLOP: SASS opcodes were not counted",)
+    assert found.missing[0].startswith("not collected: sass_hadd, sass_hmul")
+
+
+def test_a_launch_without_bytes_leaves_no_intensity() -> None:
+    found = table(("a", 1.0, counts(10, sass_fadd=10)), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
+    point = only(roofline.roofline(found, family, PLAIN))
+    assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (10, None, None)
+    assert point.roof is None
+    assert point.missing == ("no bytes: in 1 of 2 launches DRAM traffic was not counted",)
+
+
+def test_an_unknown_device_has_no_shares() -> None:
+    found = roofline.roofline(table(("a", 1.0, counts(10, sass_fadd=10))), family, None)
+    assert (only(found).shares, only(found).roof, only(found).flop_per_byte) == ({}, None, 1)
+    assert found.missing == (
+        "the peaks of this device are not known, so that there are no shares of them",
+    )
+
+
+def test_work_without_a_known_peak_has_no_roof() -> None:
+    found = table(("a", 1.0, counts(10, tensor_ops_fp8=1e6)))
+    point = only(roofline.roofline(found, family, PLAIN))
+    assert (point.roof, point.share_of_roof) == (None, None)
+    assert point.missing == ("a GPU has no known peak of tensor fp8",)
+
+
+@pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),)])
+def test_a_table_without_kernels(rows: tuple[tuple[str, float], ...]) -> None:
+    found = roofline.roofline(table(*rows), family, PLAIN)
+    assert (found.kernels, found.step.launches, found.step.total_flop) == ((), 0, None)
+
+
+def test_work_in_no_time_has_no_rate() -> None:
+    found = roofline.roofline(table(("a", 0.0, counts(10, sass_fadd=10))), family, PLAIN)
+    point = only(found)
+    assert (point.flop_per_byte, point.flop_per_second, point.shares, point.roof) == (
+        1,
+        None,
+        {},
+        None,
+    )
+
+
+# Of a step
+
+
+def test_a_step_by_its_own_values() -> None:
+    values = counts(1e9, sass_ffma=1e9, tensor_ops_tf32=3e10)
+    point = roofline.of_step({**values, "step_time": 2.0, "duration": 9e9}, PLAIN)
+    # 3.2e10 FLOP and 1e9 bytes in 2 ms
+    assert (point.name, point.nanoseconds) == ("step", 2e6)
+    assert (point.total_flop, point.flop_per_byte) == (3.2e10, 32)
+    assert point.flop_per_second == pytest.approx(1.6e13)
+    assert point.roof == DRAM
+    assert point.share_of_roof == pytest.approx(0.5)
+    assert point.missing == ()
+
+
+def test_a_step_without_its_time_is_said() -> None:
+    assert roofline.of_step({"duration": 5.0}, None).nanoseconds == 5
+    point = roofline.of_step(counts(10, sass_fadd=20), PLAIN)
+    assert (point.flop_per_byte, point.flop_per_second) == (2, None)
+    assert point.missing == ("not collected: step_time or duration, so that there are no rates",)
+
+
+# Whatever the numbers
+
+amounts = st.floats(1, 1e15)
+
+
+@given(amounts, amounts, st.floats(1e-3, 1e6))
+def test_the_roof_is_that_of_the_model(flop: float, moved: float, microseconds: float) -> None:
+    found = table(("a", microseconds, counts(moved, sass_fadd=flop)))
+    point = only(roofline.roofline(found, family, PLAIN))
+    assert point.flop_per_second is not None
+    attainable = min(10e12, flop / moved * 1e12)
+    assert point.share_of_roof == pytest.approx(point.flop_per_second / attainable)
+
+
+@given(amounts, amounts, st.floats(1e-3, 1e3))
+def test_time_moves_a_point_up_and_down_only(flop: float, moved: float, factor: float) -> None:
+    found = table(("a", 5.0, counts(moved, sass_fadd=flop)))
+    before, after = (
+        only(roofline.roofline(t, family, PLAIN)) for t in (found, scaled(found, factor))
+    )
+    assert after.flop_per_byte == before.flop_per_byte
+    assert (after.share_of_roof or 0) * factor == pytest.approx(before.share_of_roof)
+    assert after.roof == before.roof
+
+
+@given(hostile((*list(NOTHING)[:3], "tensor_ops_tf32", "dram_bytes", "tensor_utilization")))
+def test_no_table_is_too_odd(found: KernelTable) -> None:
+    result = roofline.roofline(found, family, PLAIN)
+    for point in (result.step, *result.families, *result.kernels):
+        rates = (point.flop_per_byte, point.flop_per_second, point.bytes_per_second)
+        for number in (*rates, *point.shares.values()):
+            assert number is None or math.isfinite(number)
+
+
+# Recorded on an H200, and published
+
+
+def test_the_published_bandwidth_is_the_counters_peak() -> None:
+    """dram_bytes of the launches, over what dram_throughput says is the share of the peak."""
+    found = kernels()
+    moved, share, time = (
+        found.metrics.index(m) for m in ("dram_bytes", "dram_throughput", "duration")
+    )
+    counted = [launch.values for launch in found.launches if launch.values]
+    used = math.fsum((v[share] or 0) / 100 * (v[time] or 0) / 1e9 for v in counted)
+    implied = math.fsum(v[moved] or 0 for v in counted) / used
+    peaks = of_device("nvidia-h200")
+    assert peaks is not None
+    assert implied == pytest.approx(peaks.bytes_per_second, rel=0.005)
+
+
+def test_a_recorded_step_under_the_bandwidth_roof() -> None:
+    found = roofline.roofline(kernels(), naming.family, of_device("nvidia-h200"))
+    by_family = {point.name: point.shares[DRAM] for point in found.families}
+    assert by_family["elementwise"] == pytest.approx(0.74, abs=0.01)
+    assert by_family["normalization"] == pytest.approx(0.16, abs=0.01)
+    assert found.step.total_flop is None  # opcodes were not in the paper's set
+    of_step = roofline.of_step(step(recorded()), of_device("nvidia-h200"))
+    assert of_step.shares[DRAM] == pytest.approx(found.step.shares[DRAM], rel=0.02)
+
+
+@pytest.mark.parametrize("configuration", ["baseline", "tf32", "tf32_channels_last"])
+def test_the_three_directions_of_the_convolutions_take_the_same_arithmetic(
+    configuration: str,
+) -> None:
+    """5.7 TFLOP each: 2 x weights x voxels of every convolution, but for the first's data."""
+    found = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
+    convolutions = {p.name: p.total_flop for p in found.families if "convolution" in p.name}
+    assert set(convolutions) == {
+        f"convolution-{direction}" for direction in ("forward", "data-gradient", "weight-gradient")
+    }
+    assert list(convolutions.values()) == pytest.approx([5.8e12] * 3, rel=0.06)
+
+
+def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:
+    before, after = (
+        roofline.of_step(paper_set()[name], None, "sm90").flop for name in ("baseline", "tf32")
+    )
+    assert before.get("tensor tf32", 0) == 0
+    assert after["tensor tf32"] == pytest.approx(17.9e12, rel=0.01)
+    assert after["fp32"] < 0.02 * before["fp32"]
+    assert before["fp32"] == pytest.approx(after["tensor tf32"], rel=0.06)
+
+
+@pytest.mark.parametrize("configuration", ["baseline", "tf32", "channels_last"])
+def test_bandwidth_agrees_with_the_counters_share(configuration: str) -> None:
+    values = paper_set()[configuration]
+    share = roofline.of_step(values, of_device("nvidia-h200")).shares[DRAM]
+    assert 100 * share == pytest.approx(values["dram_throughput"], rel=0.02)
+
+
+def test_peaks_are_of_slugs_and_plausible() -> None:
+    for slug, peaks in PEAKS.items():
+        assert slug == architectures.slug(slug)
+        assert peaks.source
+        assert 5e11 < peaks.bytes_per_second < 1e13
+        flop = peaks.flop_per_second
+        assert flop["fp16"] >= flop["fp32"] > flop["fp64"]
+        assert set(flop) <= {*OPCODES, *TENSOR}
+    assert of_device("nvidia-h200-mig-1g-18gb") is None
+
+
+@pytest.mark.parametrize(
+    ("slug", "sms", "gigahertz", "fp32", "fp16", "tensor_gigahertz", "tensor_fp16"),
+    [
+        ("tesla-v100-sxm2-16gb", 80, 1.53, 64, 128, 1.53, 512),
+        ("tesla-v100-pcie-16gb", 80, 1.38, 64, 128, 1.38, 512),
+        ("nvidia-a100-sxm4-80gb", 108, 1.41, 64, 256, 1.41, 1024),
+        ("nvidia-a100-pcie-40gb", 108, 1.41, 64, 256, 1.41, 1024),
+        ("nvidia-h100-80gb-hbm3", 132, 1.98, 128, 256, 1.83, 2048),
+        ("nvidia-h200", 132, 1.98, 128, 256, 1.83, 2048),
+        ("nvidia-h100-pcie", 114, 1.755, 128, 256, 1.62, 2048),
+    ],
+)
+def test_peaks_are_sms_times_results_times_clock(
+    slug: str,
+    sms: int,
+    gigahertz: float,
+    fp32: int,
+    fp16: int,
+    tensor_gigahertz: float,
+    tensor_fp16: int,
+) -> None:
+    """Multiply-adds per clock and SM count twice: another way to the figures of the data sheets."""
+    flop = PEAKS[slug].flop_per_second
+    expected = {
+        "fp32": 2e9 * sms * fp32 * gigahertz,
+        "fp16": 2e9 * sms * fp16 * gigahertz,
+        "fp64": 1e9 * sms * fp32 * gigahertz,
+        "tensor fp16": 2e9 * sms * tensor_fp16 * tensor_gigahertz,
+    }
+    for tensor, share in {"tensor bf16": 1, "tensor tf32": 0.5, "tensor fp8": 2}.items():
+        if tensor in flop:
+            expected[tensor] = share * expected["tensor fp16"]
+    assert flop == pytest.approx(expected, rel=0.02)
+
+
+def test_every_peak_names_nvidias_documents() -> None:
+    for peaks in PEAKS.values():
+        assert re.match(r"NVIDIA \w+ (data sheet|architecture whitepaper) \(", peaks.source)
+        assert "CUDA C++ Programming Guide" in peaks.source
+
+
+def test_peaks_have_the_values_of_the_papers_table_1() -> None:
+    """V100 900 GB/s and 15.7 TFLOPS, A100 19.5 TFLOPS, H100 3350 GB/s."""
+    v100, a100, h100 = (
+        PEAKS[slug]
+        for slug in ("tesla-v100-sxm2-32gb", "nvidia-a100-sxm4-80gb", "nvidia-h100-80gb-hbm3")
+    )
+    assert (v100.bytes_per_second, v100.flop_per_second["fp32"]) == (900e9, 15.7e12)
+    assert a100.flop_per_second["fp32"] == 19.5e12
+    assert h100.bytes_per_second == 3350e9

@@ -1,0 +1,1 @@
+"""Decisions with a baseline: references, judgements, acceptance, objections."""

@@ -1,0 +1,595 @@
+"""Accepting runs: what changes in the baseline files, what stays and what is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.acceptance import NEW_ANCHOR, AcceptanceRequest
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.model.entry import Anchor, BaselineFile, Change, Entry, Processes
+from pytest_gpuperf.model.measurement import STEP, Conditions, KernelTable, Measurement, Reading
+from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
+from tests.corruption import refusal
+from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
+from tests.kernel_steps import table
+
+CREATED = "2026-03-01T23:59:59Z"
+
+
+def request(folder: Path, reason: str = "because", **options: Any) -> AcceptanceRequest:
+    """How to accept; by default whatever is objected, for there is mostly one process here."""
+    return AcceptanceRequest(folder, reason, **{"created": CREATED, "force": True, **options})
+
+
+def accepted(
+    folder: Path, measurements: Sequence[Measurement], reason: str = "because", **options: Any
+) -> BaselineFile:
+    """Accepts measurements of one suite on one device, and reads what is then in the file."""
+    proposals = acceptance.proposals(measurements, request(folder, reason, **options))
+    acceptance.accept(proposals)
+    return loaded(proposals[0].file)
+
+
+def loaded(file: Path) -> BaselineFile:
+    """The baselines in a file that is there."""
+    found = baseline_files.load(file)
+    assert found is not None
+    return found
+
+
+def test_the_first_acceptance_makes_the_file(tmp_path: Path) -> None:
+    known = accepted(tmp_path, processes("cycles", [[1.0, 2.0, 4.0], [3.0, 3.0], [9.0]]))
+    assert [file.relative_to(tmp_path) for file in tmp_path.rglob("*.*")] == [
+        Path("sm90/nvidia-h200/meddpm.yaml")
+    ]
+    assert (known.arch, known.device, known.suite) == ("sm90", "NVIDIA H200", "meddpm")
+    entry = known.tests[TEST]["step"]
+    assert entry.samples == {"step": {"cycles": ((1.0, 2.0, 4.0), (3.0, 3.0), (9.0,))}}
+    assert entry.recorded == "2026-03-01"
+    (log,) = known.accepted
+    assert (log.date, log.reason, log.test, log.name) == ("2026-03-01", "because", TEST, "step")
+    assert (log.processes, log.revision) == (3, "0123456789ab")
+    assert log.changes == {"cycles": Change(None, 3.0)}
+
+
+def test_proposing_writes_nothing(tmp_path: Path) -> None:
+    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
+    assert proposal.test == TEST
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_measured_is_nothing_to_accept(tmp_path: Path) -> None:
+    assert acceptance.proposals([], request(tmp_path)) == []
+
+
+def test_the_next_acceptance_says_old_and_new_and_keeps_the_log(tmp_path: Path) -> None:
+    accepted(tmp_path, [measurement({"cycles": [100.0], "ipc": [2.0]})], "first")
+    known = accepted(tmp_path, [measurement({"cycles": [90.0], "instructions": [7.0]})], "second")
+    assert [log.reason for log in known.accepted] == ["first", "second"]
+    assert known.accepted[1].changes == {
+        "cycles": Change(100.0, 90.0),
+        "instructions": Change(None, 7.0),
+        "ipc": Change(2.0, None),
+    }
+    samples = known.tests[TEST]["step"].samples
+    assert samples == {"step": {"cycles": ((90.0,),), "instructions": ((7.0,),)}}
+
+
+def test_entries_of_other_tests_and_other_names_stay(tmp_path: Path) -> None:
+    before = accepted(
+        tmp_path,
+        [
+            measurement({"cycles": [1.0]}, test="b.py::test"),
+            measurement({"cycles": [2.0]}, test="a.py::test"),
+            measurement({"cycles": [3.0]}, test="b.py::test", name="sampling"),
+        ],
+    )
+    assert list(before.tests) == ["a.py::test", "b.py::test"]
+    after = accepted(tmp_path, [measurement({"cycles": [5.0]}, test="b.py::test")])
+    assert after.tests["a.py::test"] == before.tests["a.py::test"]
+    assert after.tests["b.py::test"]["sampling"] == before.tests["b.py::test"]["sampling"]
+    assert after.tests["b.py::test"]["step"].samples == {"step": {"cycles": ((5.0,),)}}
+    assert after.accepted[:3] == before.accepted
+    assert len(after.accepted) == 4
+
+
+def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> None:
+    known = accepted(
+        tmp_path,
+        [
+            measurement({"cycles": [1.0]}, process="p1", device=H200),
+            measurement({"cycles": [2.0]}, process="p2", device=OTHER_H200),
+        ],
+    )
+    assert known.tests[TEST]["step"].samples == {"step": {"cycles": ((1.0,), (2.0,))}}
+    assert known.accepted[0].processes == 2
+
+
+def test_devices_and_suites_have_files_of_their_own(tmp_path: Path) -> None:
+    accepted(
+        tmp_path,
+        [
+            measurement(device=H200),
+            measurement(device=A100),
+            measurement(test="x", suite="convnext"),
+        ],
+    )
+    assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.yaml")} == {
+        "sm90/nvidia-h200/meddpm.yaml",
+        "sm80/nvidia-a100-sxm4-40gb/meddpm.yaml",
+        "sm90/nvidia-h200/convnext.yaml",
+    }
+
+
+def test_a_process_that_measured_twice_counts_once(tmp_path: Path) -> None:
+    known = accepted(
+        tmp_path,
+        [measurement({"cycles": [1.0]}, process="p"), measurement({"cycles": [3.0]}, process="p")],
+    )
+    assert known.accepted[0].processes == 1
+    assert known.tests[TEST]["step"].samples == {"step": {"cycles": ((1.0, 3.0),)}}
+
+
+def test_different_workloads_are_no_baseline(tmp_path: Path) -> None:
+    mixed = [
+        measurement(process="p1", workload={"size": 64}),
+        measurement(process="p2", workload={"size": 128}),
+    ]
+    with pytest.raises(UsageFailure, match=re.escape(TEST) + ".* different workloads"):
+        acceptance.proposals(mixed, request(tmp_path))
+
+
+def test_a_damaged_file_is_not_overwritten_and_nothing_else_is_written(tmp_path: Path) -> None:
+    file = baseline_files.path_for(tmp_path, A100, "meddpm")
+    file.parent.mkdir(parents=True)
+    file.write_text("schema: 1\narch: [")
+
+    def propose(_: Path) -> object:
+        measured = [measurement(device=H200), measurement(device=A100)]
+        return acceptance.proposals(measured, request(tmp_path))
+
+    assert "line 3 column 1: not YAML" in refusal(propose, file, BadFile)
+    assert list(tmp_path.rglob("*.yaml")) == [file]
+
+
+def test_a_file_that_was_damaged_in_between_is_not_overwritten(tmp_path: Path) -> None:
+    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
+    proposal.file.parent.mkdir(parents=True)
+    proposal.file.write_text("schema: 99")
+    message = refusal(lambda _: acceptance.accept([proposal]), proposal.file, BadFile)
+    assert "schema version 99 is not 1" in message
+
+
+ACCEPTING = """
+import sys
+from pathlib import Path
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.storage import run_files
+
+run, folder = run_files.load(Path(sys.argv[1])), Path(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+request = acceptance.AcceptanceRequest(folder, "at once", run.created, force=True)
+for proposal in acceptance.proposals(run.measurements, request):
+    acceptance.accept([proposal])
+"""
+
+
+def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> None:
+    folder, children = tmp_path / "baselines", []
+    expected: dict[str, Processes] = {}
+    for who in ("a", "b"):
+        measured = [
+            measurement({"cycles": [float(number)]}, test=f"{who}.py::test_{number:02}")
+            for number in range(15)
+        ]
+        expected |= {m.test: (m.samples[0].values,) for m in measured}
+        file = tmp_path / f"{who}.json"
+        run_files.save(run(measured), file)
+        children.append(
+            subprocess.Popen(
+                [sys.executable, "-c", ACCEPTING, str(file), str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0
+    known = loaded(baseline_files.path_for(folder, H200, "meddpm"))
+    found = {
+        test: entries["step"].samples["step"]["cycles"] for test, entries in known.tests.items()
+    }
+    assert found == expected
+    assert len(known.accepted) == 30
+    assert len(list(folder.rglob("*.*"))) == 1
+
+
+# Anchors
+
+
+def five(
+    cycles: float = 437e6, workload: dict[str, Any] | None = None, **series: float
+) -> list[Measurement]:
+    """Five processes without noise, measured at a commit."""
+    return [
+        measurement(
+            {"cycles": [cycles], **{name: [value] for name, value in series.items()}},
+            process=f"p{number}",
+            workload=workload,
+        )
+        for number in range(5)
+    ]
+
+
+def entry(known: BaselineFile) -> Entry:
+    """The entry of the test."""
+    return known.tests[TEST][STEP]
+
+
+def test_the_first_entry_is_its_own_anchor(tmp_path: Path) -> None:
+    assert entry(accepted(tmp_path, five())).anchor is None
+
+
+def test_the_second_has_the_first_as_its_anchor(tmp_path: Path) -> None:
+    first = entry(accepted(tmp_path, five(100.0, ipc=2.0, instructions=7.0)))
+    second = entry(accepted(tmp_path, five(90.0), created="2026-03-08T00:00:00Z"))
+    assert second.recorded == "2026-03-08"
+    assert second.anchor == Anchor(
+        recorded="2026-03-01",
+        revision=first.revision,
+        samples={"cycles": ((100.0,),) * 5, "instructions": ((7.0,),) * 5},
+        units=first.units,
+        days=first.days,
+    )
+
+
+@given(cycles=st.lists(st.floats(1e6, 1e9), min_size=3, max_size=6))
+def test_no_acceptance_ever_changes_the_anchor(
+    tmp_path_factory: pytest.TempPathFactory, cycles: list[float]
+) -> None:
+    folder = tmp_path_factory.mktemp("chain")
+    known = [entry(accepted(folder, five(value))) for value in cycles]
+    assert known[0].anchor is None
+    assert {str(later.anchor) for later in known[1:]} == {str(baseline_files.anchor_of(known[0]))}
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_new_anchor_starts_over_and_the_log_says_so(tmp_path: Path, force: bool) -> None:
+    for value in (100.0, 90.0):
+        accepted(tmp_path, five(value))
+    known = accepted(tmp_path, five(200.0), new_anchor=True, force=force)
+    assert entry(known).anchor is None
+    assert known.accepted[-1].forced == (NEW_ANCHOR,)
+    later = entry(accepted(tmp_path, five(199.0)))
+    assert later.anchor is not None
+    assert later.anchor.samples == {"cycles": ((200.0,),) * 5}
+
+
+def test_the_first_entry_needs_no_new_anchor(tmp_path: Path) -> None:
+    known = accepted(tmp_path, five(), new_anchor=True)
+    assert entry(known).anchor is None
+    assert known.accepted[-1].forced == ()
+
+
+@pytest.mark.parametrize("new_anchor", [True, False])
+def test_another_workload_is_its_own_anchor(tmp_path: Path, new_anchor: bool) -> None:
+    for _ in range(2):
+        accepted(tmp_path, five(100.0))
+    small = five(10.0, workload={"size": 64})
+    (proposal,) = acceptance.proposals(small, request(tmp_path, force=False, new_anchor=new_anchor))
+    assert (proposal.anchor, proposal.since, proposal.objections) == (None, (), ())
+    assert "another workload (size 128, here 64): the anchor of 2026-03-01" in proposal.notes[-1]
+    (done,) = acceptance.accept([proposal])
+    assert done.acceptance.forced == ()
+    assert entry(loaded(done.file)).anchor is None
+
+
+# Objections
+
+
+def objected(folder: Path, measurements: Sequence[Measurement], **options: Any) -> list[str]:
+    """What is said against accepting, in short; without force nothing is written then."""
+    before = {file: file.read_bytes() for file in folder.rglob("*.yaml")}
+    proposals = acceptance.proposals(measurements, request(folder, force=False, **options))
+    against = [objection for proposal in proposals for objection in proposal.objections]
+    if against:
+        with pytest.raises(acceptance.Refused, match="nothing was written") as refused:
+            acceptance.accept(proposals)
+        assert all(objection.text in str(refused.value) for objection in against)
+        assert {file: file.read_bytes() for file in folder.rglob("*.yaml")} == before
+    return [objection.short for objection in against]
+
+
+@pytest.mark.parametrize(
+    ("processes", "objections"),
+    [(1, ["1 process of 5"]), (4, ["4 processes of 5"]), (5, []), (9, [])],
+)
+def test_too_few_processes_are_refused(
+    tmp_path: Path, processes: int, objections: list[str]
+) -> None:
+    measured = [measurement(process=f"p{number}") for number in range(processes)]
+    assert objected(tmp_path, measured) == objections
+    assert accepted(tmp_path, measured).accepted[0].forced == tuple(objections)
+
+
+def test_all_objections_are_said_at_once_and_logged_when_forced(tmp_path: Path) -> None:
+    hot = Reading(throttle_reasons=("hardware thermal slowdown",))
+    first = five()[0]
+    odd = replace(
+        first,
+        fingerprint=replace(
+            first.fingerprint, revision="0123456789ab+dirty", conditions=Conditions(hot, hot)
+        ),
+    )
+    objections = ["1 process of 5", "unfit device in 1 of 1", "dirty tree"]
+    assert objected(tmp_path, [odd]) == objections
+    assert accepted(tmp_path, [odd]).accepted[0].forced == tuple(objections)
+
+
+def test_one_that_is_refused_keeps_the_others_from_being_written(tmp_path: Path) -> None:
+    assert objected(tmp_path, [*five(), measurement(test="other.py::test")]) == ["1 process of 5"]
+
+
+STEP_BY_STEP = [437e6 * 1.003**number for number in range(4)]
+"""Each step is within the tolerance of 0.5 %; two of them are not."""
+
+
+def test_creep_is_refused_unless_forced(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    for value in (first, second):
+        assert objected(tmp_path, five(value)) == []
+        accepted(tmp_path, five(value), force=False)
+    assert objected(tmp_path, five(third)) == ["creep: cycles +0.60 %"]
+    known = accepted(tmp_path, five(third))
+    assert known.accepted[-1].forced == ("creep: cycles +0.60 %",)
+    # It is not forgotten: the anchor is still the first.
+    assert objected(tmp_path, five(third)) == ["creep: cycles +0.60 %"]
+
+
+def test_a_new_anchor_overrules_creep_without_force(tmp_path: Path) -> None:
+    first, second, third, fourth = STEP_BY_STEP
+    for value in (first, second):
+        accepted(tmp_path, five(value))
+    known = accepted(tmp_path, five(third), force=False, new_anchor=True)
+    assert known.accepted[-1].forced == (NEW_ANCHOR,)
+    assert objected(tmp_path, five(fourth)) == []
+
+
+def test_a_loss_in_front_of_the_reviewer_is_no_creep_and_is_from_then_on(tmp_path: Path) -> None:
+    for value in (437e6, 437e6):
+        accepted(tmp_path, five(value))
+    (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
+    assert proposal.objections == ()
+    assert "it is visible: cycles +2.97 % in this very change" in proposal.notes[-1]
+    assert "--new-anchor" in proposal.notes[-1]
+    acceptance.accept([proposal])
+    (again,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
+    (objection,) = again.objections
+    assert "was accepted before, --new-anchor starts over" in objection.text
+
+
+def test_the_suite_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    known = accepted(tmp_path, five(first))
+    file = baseline_files.path_for(tmp_path, H200, "meddpm")
+    baseline_files.save(replace(known, tolerance={"cycles": "2%"}), file)
+    accepted(tmp_path, five(second))
+    assert objected(tmp_path, five(third)) == []
+
+
+@given(
+    cycles=st.lists(st.floats(4e8, 5e8), min_size=1, max_size=5),
+    new_anchor=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+def test_without_force_the_log_says_nothing_but_new_anchors(
+    tmp_path_factory: pytest.TempPathFactory, cycles: list[float], new_anchor: list[bool]
+) -> None:
+    folder = tmp_path_factory.mktemp("chain")
+    for value, starts_over in zip(cycles, new_anchor, strict=False):
+        proposals = acceptance.proposals(
+            five(value), request(folder, force=False, new_anchor=starts_over)
+        )
+        (proposal,) = proposals
+        assert set(proposal.acceptance.forced) <= ({NEW_ANCHOR} if starts_over else set())
+        assert bool(proposal.objections) is proposal.refused
+        if not proposal.refused:
+            acceptance.accept(proposals)
+
+
+# Only what is new
+
+
+def test_only_new_measurements_are_proposed_when_asked_for(tmp_path: Path) -> None:
+    known = accepted(tmp_path, five(100.0))
+    both = [*five(200.0), measurement(test="new.py::test"), measurement(name="sampling")]
+    asked = request(tmp_path, only_new=True)
+    proposals = acceptance.proposals(both, asked)
+    assert [(p.test, p.measurements[0].name) for p in proposals] == [
+        ("new.py::test", STEP),
+        (TEST, "sampling"),
+    ]
+    acceptance.accept(proposals)
+    assert entry(loaded(proposals[0].file)) == entry(known)
+    assert acceptance.proposals(both, asked) == []
+
+
+# Kernels
+
+ONE = table(("conv", 900.0), ("add", 20.0))
+OTHER = table(("conv", 950.0), ("add", 20.0), ("add", 20.0))
+BESIDE = Path("sm90/nvidia-h200/meddpm.kernels.json.xz")
+
+
+def tables(folder: Path) -> dict[str, KernelTable]:
+    """The kernel tables that are kept on an H200, by test."""
+    found = kernel_files.load_for(folder / BESIDE.with_name("meddpm.yaml"), H200, "meddpm")
+    return {test: tables[STEP] for test, tables in found.tests.items()} if found else {}
+
+
+def test_the_table_of_the_first_process_that_has_one_is_kept(tmp_path: Path) -> None:
+    known = accepted(
+        tmp_path,
+        [
+            measurement(process="p1"),
+            measurement(process="p2", kernels=ONE),
+            measurement(process="p3", kernels=OTHER),
+        ],
+    )
+    assert entry(known).kernels == kernel_files.listed(ONE)
+    assert tables(tmp_path) == {TEST: ONE}
+
+
+def test_without_kernels_there_is_no_second_file(tmp_path: Path) -> None:
+    assert entry(accepted(tmp_path, five())).kernels is None
+    assert not (tmp_path / BESIDE).exists()
+
+
+def test_the_table_is_replaced_with_its_entry_and_others_stay(tmp_path: Path) -> None:
+    measured = [measurement(test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
+    accepted(tmp_path, measured)
+    known = accepted(tmp_path, [measurement(test="b.py::test", kernels=OTHER)])
+    assert tables(tmp_path) == {"a.py::test": ONE, "b.py::test": OTHER}
+    assert known.tests["b.py::test"][STEP].kernels == kernel_files.listed(OTHER)
+
+
+def test_a_table_goes_with_its_entry_when_the_new_one_has_none(tmp_path: Path) -> None:
+    measured = [measurement(test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
+    accepted(tmp_path, measured)
+    asked = request(tmp_path, created="2026-03-08T00:00:00Z")
+    for test, left in (("a.py::test", {"b.py::test": ONE}), ("b.py::test", {})):
+        (proposal,) = acceptance.proposals([measurement(test=test)], asked)
+        assert proposal.notes[0] == (
+            "no kernel table; that of 2026-03-01 is dropped: a regression of it will not name "
+            "kernels; record with gpuperf record, or with --gpuperf-kernels always"
+        )
+        assert proposal.files == (proposal.file,)
+        acceptance.accept([proposal])
+        assert loaded(proposal.file).tests[test][STEP].kernels is None
+        assert tables(tmp_path) == left
+    assert not (tmp_path / BESIDE).exists()
+
+
+def test_it_is_said_why_a_table_was_not_taken(tmp_path: Path) -> None:
+    bad = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
+    (proposal,) = acceptance.proposals([measurement(kernels=bad)], request(tmp_path))
+    assert proposal.notes[0].startswith(
+        "no kernel table (the trace has 3 kernels and the counters 4): a regression"
+    )
+
+
+def test_where_there_are_no_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
+    measured = measurement(device=nvml.portable_device())
+    (proposal,) = acceptance.proposals([measured], request(tmp_path))
+    assert proposal.notes == ()
+
+
+def test_a_missing_file_comes_back_with_the_next_acceptance(tmp_path: Path) -> None:
+    for _ in range(2):
+        accepted(tmp_path, [measurement(kernels=ONE)])
+        assert tables(tmp_path) == {TEST: ONE}
+        (tmp_path / BESIDE).unlink()
+
+
+def test_tables_that_no_entry_names_are_left_out(tmp_path: Path) -> None:
+    accepted(tmp_path, [measurement(kernels=ONE), measurement(test="b.py::test", kernels=ONE)])
+    # As after a merge that took this file from one side, and the other from the other.
+    odd = {TEST: {STEP: ONE}, "b.py::test": {STEP: OTHER}, "gone.py::test": {STEP: ONE}}
+    (tmp_path / BESIDE).write_bytes(kernel_files.content(odd, H200, "meddpm"))
+    accepted(tmp_path, [measurement(test="c.py::test", kernels=ONE)])
+    assert tables(tmp_path) == {TEST: ONE, "c.py::test": ONE}
+
+
+@pytest.mark.parametrize("kernels", [ONE, None])
+def test_damaged_tables_are_not_overwritten(tmp_path: Path, kernels: KernelTable | None) -> None:
+    accepted(tmp_path, [measurement(kernels=ONE)])
+    yaml = baseline_files.path_for(tmp_path, H200, "meddpm")
+    before = yaml.read_bytes()
+    (tmp_path / BESIDE).write_bytes(b"damaged")
+    proposals = acceptance.proposals([measurement(kernels=kernels)], request(tmp_path))
+    message = refusal(lambda _: acceptance.accept(proposals), tmp_path / BESIDE, BadFile)
+    assert "not compressed by xz" in message
+    assert yaml.read_bytes() == before
+
+
+def test_damaged_tables_that_are_not_concerned_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / BESIDE).parent.mkdir(parents=True)
+    (tmp_path / BESIDE).write_bytes(b"damaged")
+    assert entry(accepted(tmp_path, [measurement()])).kernels is None
+    assert (tmp_path / BESIDE).read_bytes() == b"damaged"
+
+
+# All or nothing
+
+
+def test_what_was_accepted_in_between_is_what_the_log_calls_old(tmp_path: Path) -> None:
+    accepted(tmp_path, five(100.0))
+    shown = acceptance.proposals(five(99.0), request(tmp_path))
+    accepted(tmp_path, five(90.0))
+    (done,) = acceptance.accept(shown)
+    assert shown[0].acceptance.changes == {"cycles": Change(100.0, 99.0)}
+    assert done.acceptance.changes == {"cycles": Change(90.0, 99.0)}
+    assert loaded(done.file).accepted[-1] == done.acceptance
+
+
+def test_what_became_creep_in_between_is_refused(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    accepted(tmp_path, five(first))
+    shown = acceptance.proposals(five(third), request(tmp_path, force=False))
+    assert not shown[0].refused  # the loss is visible
+    known = accepted(tmp_path, five(second))
+    with pytest.raises(acceptance.Refused, match="creep since the anchor of 2026-03-01"):
+        acceptance.accept(shown)
+    assert loaded(shown[0].file) == known
+
+
+def test_what_was_new_and_is_no_longer_is_left_alone(tmp_path: Path) -> None:
+    shown = acceptance.proposals(five(99.0), request(tmp_path, only_new=True))
+    known = accepted(tmp_path, five(90.0))
+    assert acceptance.accept(shown) == ()
+    assert loaded(shown[0].file) == known
+
+
+def test_a_file_is_written_once_for_all_its_proposals(tmp_path: Path) -> None:
+    folder = tmp_path / "baselines"
+    known = accepted(folder, [measurement(test=f"t{number}.py::test") for number in range(9)])
+    assert [log.test for log in known.accepted] == [f"t{number}.py::test" for number in range(9)]
+    assert list(known.tests) == sorted(known.tests)
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("kernels", [ONE, OTHER, None], ids=["same", "others", "none"])
+def test_when_one_file_cannot_be_written_the_others_are_as_they_were(
+    tmp_path: Path, there: bool, kernels: KernelTable | None
+) -> None:
+    first = baseline_files.path_for(tmp_path, H200, "meddpm")
+    if there:
+        accepted(tmp_path, [measurement(device=H200, kernels=ONE)])
+    before = {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")}
+    (tmp_path / "sm80").symlink_to(tmp_path / "nowhere")
+    measured = [measurement({"cycles": [7.0]}, kernels=kernels), measurement(device=A100)]
+    shown = acceptance.proposals(measured, request(tmp_path))
+    with pytest.raises(UsageFailure, match="cannot be written"):
+        acceptance.accept(shown)
+    assert shown[0].file == first
+    assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before

@@ -1,0 +1,143 @@
+"""From judged measurements and accepted baselines to the kernels that a change comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
+from pytest_gpuperf.baselines.reference import attributed
+from pytest_gpuperf.catalogue import kernel_families
+from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.plugin.session import Judged
+from pytest_gpuperf.report.text.kernel_lines import MOST, lines
+from tests.examples import A100, H200, default_settings, measurement, verdict
+from tests.kernel_steps import counted, slowed, table
+
+NAMING = Naming(kernel_families.family, kernel_families.short_name)
+STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
+SLOWER = slowed(STEP, [1], 2)
+MORE = table(("conv", 900.0), ("add", 300.0), ("silu", 90.0), ("adam", 500.0))
+REGRESSED = verdict()
+UNCHANGED = verdict(outcome=Outcome.UNCHANGED)
+
+
+def accepted(root: Path, kernels: KernelTable | None) -> None:
+    """Makes a baseline of the test in the default folder."""
+    request = AcceptanceRequest(root / "baselines", "because", "2026-03-01T00:00:00Z", force=True)
+    acceptance.accept(acceptance.proposals([measurement(kernels=kernels)], request))
+
+
+def judged(*tables: KernelTable | None, verdicts: Sequence[Verdict] = (REGRESSED,)) -> Judged:
+    """A measurement of as many processes as there are tables."""
+    measured = [measurement(process=f"p{n}", kernels=table) for n, table in enumerate(tables)]
+    return Judged(tuple(measured), tuple(verdicts))
+
+
+def found(root: Path, before: Judged) -> Judged:
+    """What is said of it; all that was judged is still there."""
+    after = attributed(before, default_settings(root), H200)
+    assert after.measurements == before.measurements
+    assert after.verdicts[len(after.verdicts) - len(before.verdicts) :] == before.verdicts
+    return after
+
+
+@pytest.mark.parametrize(
+    ("measured", "detail"),
+    [
+        ("tf32-core-1", None),
+        ("tf32_channels_last-core", "137 added, 237 removed, 332 replaced, 9 moved"),
+    ],
+)
+def test_recorded_steps_are_blamed_as_if_no_file_were_between(
+    tmp_path: Path, measured: str, detail: str | None
+) -> None:
+    accepted(tmp_path, counted("tf32-core"))
+    after = found(tmp_path, judged(counted(measured)))
+    assert after.blame == attribute(counted(measured), counted("tf32-core"), NAMING)
+    assert len(lines(after.blame, 80)) <= MOST
+    if detail is None:
+        assert after.verdicts == (REGRESSED,)
+    else:
+        assert after.verdicts[0].outcome is Outcome.KERNELS_CHANGED
+        assert after.verdicts[0].detail == detail
+        assert (after.verdicts[0].baseline, after.verdicts[0].measured) == (1647, 1547)
+    assert after.notes == ()
+
+
+def test_the_only_process_that_counted_kernels_stands_for_all(tmp_path: Path) -> None:
+    accepted(tmp_path, STEP)
+    after = found(tmp_path, judged(None, SLOWER, None))
+    assert after.blame == attribute(SLOWER, STEP, NAMING)
+
+
+def test_several_tables_are_compared_together(tmp_path: Path) -> None:
+    accepted(tmp_path, STEP)
+    after = found(tmp_path, judged(SLOWER, SLOWER, None))
+    assert after.blame is not None
+    assert after.blame.measured_tables == 2
+
+
+def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path) -> None:
+    accepted(tmp_path, STEP)
+    bad = replace(MORE, mismatch="the trace has 4 kernels and the counters 3")
+    assert found(tmp_path, judged(bad, SLOWER)).blame == attribute(SLOWER, STEP, NAMING)
+    alone = found(tmp_path, judged(bad))
+    assert alone.blame == attribute(bad, STEP, NAMING)
+    assert alone.notes == (f"kernels were not counted, which would say more: {bad.mismatch}",)
+    assert found(tmp_path, judged(bad, verdicts=[UNCHANGED])).notes == ()
+
+
+def test_what_was_noted_stays(tmp_path: Path) -> None:
+    before = replace(judged(SLOWER), notes=("not looked at again",))
+    assert found(tmp_path, before).notes == before.notes
+    accepted(tmp_path, None)
+    assert len(found(tmp_path, before).notes) == 2
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        judged(None),
+        judged(SLOWER, verdicts=[]),
+        judged(SLOWER, verdicts=[replace(REGRESSED, outcome=Outcome.UNFIT)]),
+    ],
+    ids=["no table", "not judged", "unfit"],
+)
+def test_there_is_nothing_to_compare(tmp_path: Path, before: Judged) -> None:
+    accepted(tmp_path, STEP)
+    assert found(tmp_path, before) == before
+
+
+def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> None:
+    before = judged(SLOWER)
+    assert found(tmp_path, before) == before
+    accepted(tmp_path, STEP)
+    other = replace(before.measurements[0], workload={"size": 64})
+    assert found(tmp_path, replace(before, measurements=(other,))).blame is None
+    assert attributed(before, default_settings(tmp_path), A100) == before
+    assert found(tmp_path, before).blame is not None
+
+
+@pytest.mark.parametrize("verdicts", [[REGRESSED], [UNCHANGED]])
+def test_only_a_regression_says_why_it_names_no_kernel(
+    tmp_path: Path, verdicts: list[Verdict]
+) -> None:
+    accepted(tmp_path, None)
+    after = found(tmp_path, judged(SLOWER, verdicts=verdicts))
+    assert after.blame is None
+    assert after.notes == (
+        (
+            "no kernel can be named: baselines/sm90/nvidia-h200/meddpm.yaml: "
+            "tests/suites/meddpm/test_training.py::test_training_step[tf32]/step: the entry has "
+            "no kernels. Accept a run of gpuperf record, which counts them",
+        )
+        if verdicts == [REGRESSED]
+        else ()
+    )

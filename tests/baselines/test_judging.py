@@ -1,0 +1,421 @@
+"""Judging with more processes where one does not settle it; the processes come from a script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines.judgement import Judging, Processes, Ratio, fails
+from pytest_gpuperf.baselines.reference import find_reference
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import BadFile, MeasurementError
+from pytest_gpuperf.judge.verdict import ABSENT
+from pytest_gpuperf.measure.replica import Repeats
+from pytest_gpuperf.model.entry import Acceptance
+from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading, Scalar
+from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.model.settings import Settings
+from pytest_gpuperf.plugin.markers import TestTraits
+from pytest_gpuperf.plugin.session import Judged
+from pytest_gpuperf.storage import baseline_files
+from tests.examples import H200, TEST, default_settings, measurement, verdict
+
+CYCLES = catalogue().metrics["cycles"]
+FILE = "baselines/sm90/nvidia-h200/meddpm.yaml"
+TRAITS = TestTraits(TEST, "meddpm", "tf32")
+OTHER = "suites/meddpm/test_training.py::test_training_step[baseline]"
+COMPARISON = Ratio(TEST, "meddpm", H200, "tf32", "baseline")
+
+QUIET = (0.0,) * 5
+WIDE = (-0.0035, -0.0035, 0.0, 0.0035, 0.0035)
+"""A baseline of this spread needs nine processes to show that nothing has changed: by hand, half of
+the interval is t(0.25 %, 6) 0.0035 sqrt(1/5 + c^2/k), which is 1.06 % of 5 and 0.91 % of 9."""
+WILD = (-0.02, -0.02, 0.0, 0.02, 0.02)
+"""A baseline of this spread shows nothing."""
+
+
+class ScriptedRepeats(Repeats):
+    """Has these changes of the cycles, one per fresh process of a test; after them it fails."""
+
+    def __init__(self, scripts: Mapping[str, Sequence[float]]) -> None:
+        self._scripts = scripts
+        self.asked: list[tuple[str, str, int]] = []
+
+    def measurements(self, test: str, name: str, count: int) -> Processes:
+        self.asked.append((test, name, count))
+        script = self._scripts[test]
+        if count > len(script):
+            raise MeasurementError(f"fresh process {len(script) + 1} died:\nits last words")
+        return tuple(process(change, n, test) for n, change in enumerate(script[:count], 1))
+
+
+def process(change: float, number: int = 0, test: str = TEST) -> Measurement:
+    """A process of this number, whose cycles are so far from the baseline's, as a logarithm."""
+    return measurement({"cycles": [1e6 * math.exp(change)]}, test=test, process=f"p{number}")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The default settings, in a folder of their own."""
+    return default_settings(tmp_path)
+
+
+def accept(
+    settings: Settings, *changes: float, workload: Mapping[str, Scalar] | None = None
+) -> None:
+    """Makes a baseline of a process per change."""
+    measured = [
+        replace(process(change, number), workload=workload or {"size": 128})
+        for number, change in enumerate(changes)
+    ]
+    known = baseline_files.empty(H200, "meddpm")
+    entry = baseline_files.entry_of(measured, recorded="2026-03-01T12:00:00Z")
+    accepted = Acceptance("2026-03-01", "first", TEST, "step", "", len(changes), {})
+    file = baseline_files.path_for(settings.baselines, H200, "meddpm")
+    made = replace(known, tests={TEST: {"step": entry}}, accepted=(accepted,))
+    baseline_files.save(made, file)
+
+
+def settled(
+    settings: Settings, first: Measurement, *further: float, traits: TestTraits = TRAITS
+) -> tuple[Judged, list[int]]:
+    """What came of a process and such further ones, and how many of these were asked for."""
+    repeats = ScriptedRepeats({TEST: further})
+    judged = Judging(settings, H200, repeats).settle(traits, (first,))
+    assert {asked[:2] for asked in repeats.asked} <= {(TEST, "step")}
+    return judged, [count for _, _, count in repeats.asked]
+
+
+def cycles(judged: Judged) -> tuple[str, str, int]:
+    """Outcome and reason of the only metric, and by how many processes."""
+    (found,) = judged.verdicts
+    return found.outcome.value, found.reason, found.processes
+
+
+# A test is looked at until it is settled
+
+SLOW = 0.02
+
+
+@pytest.mark.parametrize(
+    ("baseline", "first", "further", "asked", "expected"),
+    [
+        (QUIET, 0.0, [], [], ("unchanged", "within-tolerance", 1)),
+        (QUIET, SLOW, [SLOW] * 2, [2], ("regressed", "beyond-floor", 3)),
+        (QUIET, SLOW, [0.0] * 2, [2], ("unchanged", "within-tolerance", 3)),
+        (QUIET, -SLOW, [-SLOW] * 2, [2], ("improved", "beyond-floor", 3)),
+        (QUIET, SLOW, [SLOW, 0.0, SLOW, 0.0], [2, 4], ("regressed", "beyond-floor", 5)),
+        (QUIET, SLOW, [SLOW, 0.0, 0.0, 0.0], [2, 4], ("unchanged", "within-tolerance", 5)),
+        (WIDE, 0.0, [0.0] * 8, [2, 4, 8], ("unchanged", "within-tolerance", 9)),
+        # After nine it is over, whatever it is.
+        (WILD, 0.0, [0.0] * 8, [2, 4, 8], ("inconclusive", "too-noisy", 9)),
+    ],
+)
+def test_it_is_looked_at_after_one_three_five_and_nine_processes(
+    baseline: tuple[float, ...],
+    first: float,
+    further: list[float],
+    asked: list[int],
+    expected: tuple[str, str, int],
+    settings: Settings,
+) -> None:
+    accept(settings, *baseline)
+    judged, counts = settled(settings, process(first), *further)
+    assert counts == asked
+    assert cycles(judged) == expected
+    # The session's own process is the first of them.
+    assert [m.process for m in judged.measurements] == [f"p{n}" for n in range(expected[2])]
+    assert judged.notes == ()
+
+
+@pytest.mark.parametrize(("most", "asked"), [(1, []), (3, [2]), (5, [2, 4]), (9, [2, 4, 8])])
+def test_no_more_processes_than_the_settings_allow(
+    most: int, asked: list[int], settings: Settings
+) -> None:
+    accept(settings, *WILD)
+    judged, counts = settled(replace(settings, processes=most), process(0.0), *[0.0] * 8)
+    assert counts == asked
+    assert cycles(judged) == ("inconclusive", "too-noisy", most)
+
+
+def test_a_recorded_run_has_what_it_has(settings: Settings) -> None:
+    accept(settings, *QUIET)
+    judging = Judging(settings, H200, None)
+    assert cycles(judging.settle(TRAITS, (process(SLOW),))) == (
+        *("inconclusive", "too-few-processes"),
+        1,
+    )
+    three = tuple(process(SLOW, number) for number in range(3))
+    assert cycles(judging.settle(TRAITS, three)) == ("regressed", "beyond-floor", 3)
+
+
+def test_without_a_baseline_there_is_nothing_to_look_at_again(settings: Settings) -> None:
+    judged, counts = settled(settings, process(0.0))
+    assert (cycles(judged), counts) == (("no-baseline", "no-file", 1), [])
+
+
+def test_what_a_marker_tolerates_is_heeded(settings: Settings) -> None:
+    accept(settings, *QUIET)
+    tolerant = replace(TRAITS, tolerance={"cycles": "3%"})
+    judged, counts = settled(settings, process(SLOW), traits=tolerant)
+    assert (cycles(judged), counts) == (("unchanged", "within-tolerance", 1), [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome", "counts"),
+    [(2_000_000, "holds", []), (1_000_000, "inconclusive", [2, 4, 8]), (900_000, "broken", [2])],
+)
+def test_a_limit_that_is_not_settled_is_looked_at_again_too(
+    limit: int, outcome: str, counts: list[int], settings: Settings
+) -> None:
+    accept(settings, *QUIET)
+    limited = replace(TRAITS, limit={"cycles": limit})
+    judged, asked = settled(settings, process(0.0), *[0.0] * 8, traits=limited)
+    assert asked == counts
+    (found,) = judged.expectations
+    assert (found.outcome.value, found.processes) == (outcome, len(judged.measurements))
+
+
+# What can go wrong
+
+
+@pytest.mark.parametrize(
+    ("further", "asked", "processes"),
+    [([], [2], 1), ([SLOW], [2], 1), ([SLOW, 0.0], [2, 4], 3), ([SLOW, 0.0, SLOW], [2, 4], 3)],
+)
+def test_a_process_that_fails_ends_it_with_a_note_and_the_last_look_stands(
+    further: list[float], asked: list[int], processes: int, settings: Settings
+) -> None:
+    accept(settings, *QUIET)
+    judged, counts = settled(settings, process(SLOW), *further)
+    assert counts == asked
+    assert cycles(judged)[0] == "inconclusive"
+    assert cycles(judged)[2] == len(judged.measurements) == processes
+    died = f"fresh process {len(further) + 1} died:\nits last words"
+    assert judged.notes == (f"not looked at again: {died}",)
+
+
+def test_a_damaged_baseline_is_no_missing_one(settings: Settings) -> None:
+    file = baseline_files.path_for(settings.baselines, H200, "meddpm")
+    file.parent.mkdir(parents=True)
+    file.write_text("schema: 1\n", encoding="utf-8")
+    with pytest.raises(BadFile, match=r"meddpm\.yaml"):
+        settled(settings, process(0.0))
+
+
+HOT = Conditions(Reading(), Reading(throttle_reasons=("hardware slowdown",)))
+CAPPED = Conditions(Reading(), Reading(throttle_reasons=("software power cap",)))
+
+
+def on_device(conditions: Conditions, change: float, number: int = 0) -> Measurement:
+    """A process on a device in this state."""
+    made = process(change, number)
+    return replace(made, fingerprint=replace(made.fingerprint, conditions=conditions))
+
+
+def test_on_an_unfit_device_nothing_is_judged_nor_looked_at_again(settings: Settings) -> None:
+    accept(settings, *QUIET)
+    limited = replace(TRAITS, limit={"cycles": 900_000})
+    judged, counts = settled(settings, on_device(HOT, SLOW), SLOW, SLOW, traits=limited)
+    assert (cycles(judged), counts) == (("unfit", "device-unfit", 1), [])
+    assert judged.verdicts[0].detail == "throttled after: hardware slowdown"
+    assert judged.expectations == ()
+
+
+def test_one_unfit_process_of_several_is_enough(settings: Settings) -> None:
+    accept(settings, *QUIET)
+    three = (process(SLOW, 0), on_device(HOT, SLOW, 1), on_device(HOT, SLOW, 2))
+    judged = Judging(settings, H200, None).settle(TRAITS, three)
+    assert cycles(judged) == ("unfit", "device-unfit", 3)
+    assert judged.verdicts[0].detail == "throttled after: hardware slowdown"
+
+
+def test_at_its_power_cap_a_device_is_judged(settings: Settings) -> None:
+    accept(settings, *QUIET)
+    judged, _ = settled(settings, on_device(CAPPED, 0.0))
+    assert cycles(judged)[0] == "unchanged"
+
+
+# A ratio of two tests is looked at until it is settled
+
+
+def expected(
+    settings: Settings,
+    over: Processes,
+    under: Processes,
+    repeats: Repeats | None,
+    bounds: tuple[float | None, float | None] = (None, 1.0),
+) -> Expectation:
+    """What comes of the ratio of two measurements."""
+    return Judging(settings, H200, repeats).expect(CYCLES, COMPARISON, over, under, bounds)
+
+
+def several(count: int, change: float, test: str = TEST) -> Processes:
+    """Processes that the session has already."""
+    return tuple(process(change, number, test) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("over", "asked", "outcome", "reason", "processes"),
+    [
+        # By hand, one process each: 1e-3 sqrt(2) t(0.25 %, 20), which is 0.45 %.
+        (-0.01, [], "holds", "within", 1),
+        # Beyond the bound, which takes three.
+        (0.01, [2], "broken", "beyond", 3),
+        # Of three 0.28 %, with t(0.25 %, 22).
+        (-0.0035, [2], "holds", "within", 3),
+        # Of five 0.21 %, with t(0.25 %, 24); of nine 0.15 %, with t(0.25 %, 28).
+        (-0.0025, [2, 4], "holds", "within", 5),
+        (-0.0016, [2, 4, 8], "holds", "within", 9),
+        (0.0, [2, 4, 8], "inconclusive", "unsure", 9),
+    ],
+)
+def test_both_sides_are_measured_until_the_ratio_is_settled(
+    over: float, asked: list[int], outcome: str, reason: str, processes: int, settings: Settings
+) -> None:
+    repeats = ScriptedRepeats({TEST: [over] * 8, OTHER: [0.0] * 8})
+    found = expected(settings, several(1, over), several(1, 0.0, OTHER), repeats)
+    assert (found.outcome.value, found.reason, found.processes) == (outcome, reason, processes)
+    both = [(test, "step", count) for count in asked for test in (TEST, OTHER)]
+    assert repeats.asked == both
+    assert found.subject == "tf32 / baseline"
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "asked"),
+    [
+        ((3, 3), 5, [(TEST, 4), (OTHER, 4)]),
+        ((5, 5), 9, [(TEST, 8), (OTHER, 8)]),
+        ((9, 9), 9, []),
+        # Only the side that has too few.
+        ((3, 1), 5, [(OTHER, 2), (TEST, 4), (OTHER, 4)]),
+        ((5, 1), 5, [(OTHER, 2), (OTHER, 4)]),
+        ((1, 9), 5, [(TEST, 2), (TEST, 4)]),
+    ],
+)
+def test_processes_that_a_test_already_took_are_used_first(
+    counts: tuple[int, int], most: int, asked: list[tuple[str, int]], settings: Settings
+) -> None:
+    repeats = ScriptedRepeats({TEST: [0.0] * 8, OTHER: [0.0] * 8})
+    over, under = several(counts[0], 0.0), several(counts[1], 0.0, OTHER)
+    found = expected(replace(settings, processes=most), over, under, repeats)
+    assert [(test, count) for test, _, count in repeats.asked] == asked
+    assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, most)
+
+
+@pytest.mark.parametrize("most", [1, 3, 5, 9])
+def test_no_more_processes_of_either_side_than_the_settings_allow(
+    most: int, settings: Settings
+) -> None:
+    repeats = ScriptedRepeats({TEST: [0.0] * 8, OTHER: [0.0] * 8})
+    limited = replace(settings, processes=most)
+    found = expected(limited, several(1, 0.0), several(1, 0.0, OTHER), repeats)
+    assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, most)
+    assert max((count for _, _, count in repeats.asked), default=0) == most - 1
+
+
+@pytest.mark.parametrize(
+    ("scripts", "processes", "died"),
+    [
+        ({TEST: [], OTHER: [0.0] * 8}, 1, 1),
+        ({TEST: [0.0] * 8, OTHER: []}, 1, 1),
+        ({TEST: [0.0] * 8, OTHER: [0.0] * 2}, 3, 3),
+    ],
+)
+def test_a_process_that_fails_leaves_the_ratio_as_it_was_and_says_why(
+    scripts: dict[str, list[float]], processes: int, died: int, settings: Settings
+) -> None:
+    found = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedRepeats(scripts))
+    assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, processes)
+    assert found.detail == f"not looked at again: fresh process {died} died:\nits last words"
+
+
+def test_a_recorded_ratio_is_looked_at_once(settings: Settings) -> None:
+    found = expected(settings, several(3, 0.01), several(1, 0.0, OTHER), None)
+    assert (found.outcome.value, found.reason) == ("inconclusive", "too-few-processes")
+    found = expected(settings, several(3, 0.01), several(3, 0.0, OTHER), None)
+    assert (found.outcome.value, found.reason) == ("broken", "beyond")
+
+
+# What a measurement is compared with
+
+
+@pytest.mark.parametrize(
+    ("first", "missing", "detail"),
+    [
+        (process(0.0), "", ""),
+        (process(0.0, test=OTHER), "no-entry", f"{FILE} has no entry for this test"),
+        (
+            replace(process(0.0), name="sampling"),
+            "no-entry",
+            f"{FILE} has no entry for this test",
+        ),
+        (
+            replace(process(0.0), workload={"size": 64}),
+            "other-workload",
+            f"the entry in {FILE} is of another workload: size 128, here 64",
+        ),
+    ],
+)
+def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
+    first: Measurement, missing: str, detail: str, settings: Settings
+) -> None:
+    accept(settings, *QUIET)
+    known = baseline_files.load_for(settings.baselines, H200, "meddpm")
+    found = find_reference(known, first, FILE)
+    assert (found.missing, found.detail, found.samples is None) == (missing, detail, bool(missing))
+    if not missing:
+        assert known is not None
+        entry = known.tests[TEST]["step"]
+        assert (found.samples, found.units, found.days) == (entry.samples, entry.units, entry.days)
+
+
+def test_without_a_file_it_says_which_one_is_not_there() -> None:
+    found = find_reference(None, process(0.0), FILE)
+    assert (found.samples, found.missing, found.detail) == (
+        None,
+        "no-file",
+        f"{FILE} does not exist",
+    )
+
+
+# What fails a test
+
+STRICT: dict[str, object] = {}
+LENIENT: dict[str, object] = {"inconclusive": "warn", "missing": "warn"}
+RECORDING: dict[str, object] = {"missing": "record"}
+COUNTERS: dict[str, object] = {**LENIENT, "require_counters": True}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "failing"),
+    [
+        (Outcome.REGRESSED, "", [STRICT, LENIENT, RECORDING, COUNTERS]),
+        (Outcome.BROKEN, "", [STRICT, LENIENT, RECORDING, COUNTERS]),
+        (Outcome.INCONCLUSIVE, "", [STRICT, RECORDING]),
+        (Outcome.NO_BASELINE, "no-file", [STRICT]),
+        (Outcome.NO_BASELINE, "no-entry", [STRICT]),
+        # Recording replaces nothing, so it would not help.
+        (Outcome.NO_BASELINE, "other-workload", [STRICT, RECORDING]),
+        (Outcome.NO_BASELINE, "no-metric", [STRICT, RECORDING]),
+        (Outcome.UNSUPPORTED, "not-collected", [COUNTERS]),
+        (Outcome.UNSUPPORTED, ABSENT, []),
+        *(
+            (outcome, "", [])
+            for outcome in (
+                *(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REPORTED),
+                *(Outcome.HOLDS, Outcome.UNFIT),
+            )
+        ),
+    ],
+)
+def test_what_fails_a_test_under_which_settings(
+    outcome: Outcome, reason: str, failing: list[dict[str, object]], settings: Settings
+) -> None:
+    for given in (STRICT, LENIENT, RECORDING, COUNTERS):
+        found = verdict(outcome=outcome, reason=reason)
+        assert fails(found, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]

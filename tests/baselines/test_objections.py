@@ -1,0 +1,236 @@
+"""What speaks against a baseline, in numbers; and creep over whole chains of acceptances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pytest_gpuperf.baselines import objections
+from pytest_gpuperf.model.entry import Entry
+from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
+from pytest_gpuperf.storage import baseline_files
+from tests.examples import H200, OTHER_H200, measurement
+
+QUIET = Reading()
+HOT = Reading(sm_clock_mhz=1200, throttle_reasons=("hardware thermal slowdown",))
+CAPPED = Reading(throttle_reasons=("software power cap",))
+SHARED = Reading(other_processes=(41, 42))
+
+
+def several(count: int, **changes: object) -> list[Measurement]:
+    """One measurement in each of so many processes."""
+    made = [measurement(process=f"p{number}") for number in range(count)]
+    return [changed(one, **changes) for one in made]
+
+
+def changed(one: Measurement, **changes: object) -> Measurement:
+    """A measurement with another fingerprint."""
+    return replace(one, fingerprint=replace(one.fingerprint, **changes))  # type: ignore[arg-type]
+
+
+def texts(measurements: Sequence[Measurement]) -> list[str]:
+    return [objection.text for objection in objections.about_measurements(measurements)]
+
+
+# The measurements
+
+
+def test_enough_processes_on_a_fit_device_at_a_commit_are_fine() -> None:
+    assert texts(several(5, conditions=Conditions(QUIET, QUIET))) == []
+    assert texts(several(5, conditions=None, revision="")) == []
+
+
+@pytest.mark.parametrize(
+    ("count", "short"), [(1, "1 process of 5"), (2, "2 processes of 5"), (4, "4 processes of 5")]
+)
+def test_too_few_processes(count: int, short: str) -> None:
+    (objection,) = objections.about_measurements(several(count))
+    assert objection.short == short
+    assert objection.text == (
+        f"{short}: record more with gpuperf record --processes 5 or gpuperf record --continue RUN"
+    )
+
+
+def test_a_process_that_measured_five_times_is_one() -> None:
+    assert objections.about_measurements([measurement()] * 5)[0].short == "1 process of 5"
+
+
+def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None:
+    measured = several(5, conditions=Conditions(QUIET, QUIET))
+    measured[1] = changed(measured[1], conditions=Conditions(HOT, HOT))
+    measured[3] = changed(measured[3], conditions=Conditions(HOT, HOT))
+    measured[4] = changed(measured[4], conditions=Conditions(SHARED, QUIET))
+    (objection,) = objections.about_measurements(measured)
+    assert objection.short == "unfit device in 3 of 5"
+    assert objection.text == (
+        "the device was unfit in 3 of 5 processes: throttled before and after: hardware thermal "
+        "slowdown (SM clock 1200 -> 1200 MHz); shared with 2 other processes (pids 41, 42). "
+        "Record them anew when it is cool and free"
+    )
+
+
+def test_many_complaints_are_counted() -> None:
+    measured = [
+        changed(one, conditions=Conditions(QUIET, Reading(other_processes=(pid,))))
+        for pid, one in enumerate(several(5), 40)
+    ]
+    (text,) = texts(measured)
+    assert "(pid 42); and 2 more. Record" in text
+    assert "(pid 43)" not in text
+
+
+@pytest.mark.parametrize("dirty", [1, 5])
+def test_code_that_is_in_no_commit(dirty: int) -> None:
+    measured = several(5)
+    for number in range(dirty):
+        measured[number] = changed(measured[number], revision="0123456789ab+dirty")
+    (objection,) = objections.about_measurements(measured)
+    assert objection.short == "dirty tree"
+    assert objection.text.startswith("measured at 0123456789ab+dirty: code that is in no commit")
+
+
+# Notes
+
+
+def notes(measurements: Sequence[Measurement]) -> tuple[str, ...]:
+    return objections.limitations(measurements, baseline_files.entry_of(measurements, "2026-03-01"))
+
+
+def test_processes_of_one_allocation_are_noted_and_not_refused() -> None:
+    (note,) = notes(several(5, measured="2026-02-28T10:00:00Z"))
+    assert note.startswith("all 5 processes are of one GPU on one day (2026-02-28)")
+
+
+@pytest.mark.parametrize("change", [{"device": OTHER_H200}, {"measured": "2026-03-02T00:00:00Z"}])
+def test_two_gpus_or_two_days_are_not(change: dict[str, object]) -> None:
+    measured = several(5, measured="2026-03-01T23:59:59Z")
+    measured[4] = changed(measured[4], **change)
+    assert notes(measured) == ()
+
+
+def test_neither_is_one_process_or_an_unknown_gpu() -> None:
+    assert notes(several(1)) == ()
+    assert notes(several(5, device=replace(H200, identity=""))) == ()
+
+
+def test_a_power_cap_is_noted_and_not_refused() -> None:
+    measured = several(5, device=replace(H200, identity=""))
+    measured[2] = changed(measured[2], conditions=Conditions(QUIET, CAPPED))
+    assert texts(measured) == []
+    assert notes(measured) == (
+        "the device in 1 of 5 processes: throttled after: software power cap",
+    )
+
+
+def test_processes_of_different_code_are_noted() -> None:
+    measured = several(5, device=replace(H200, identity=""))
+    measured[0] = changed(measured[0], revision="")
+    assert notes(measured) == (
+        "the processes are of 2 revisions of the code: unknown, 0123456789ab",
+    )
+
+
+# Creep
+
+
+def entry(cycles: Sequence[float], day: str = "2026-03-01", **others: float) -> Entry:
+    """An entry with one process per value of cycles, and the same value of other metrics."""
+    made = [
+        measurement(
+            {"cycles": [value], **{name: [other] for name, other in others.items()}},
+            process=f"p{number}",
+        )
+        for number, value in enumerate(cycles)
+    ]
+    return baseline_files.entry_of(made, day)
+
+
+def creep(new: Entry, old: Entry) -> objections.Creep:
+    """What `new` in the place of `old` has lost since the anchor."""
+    return objections.creep_since(new, old, baseline_files.anchor_of(old), {}, None)
+
+
+def after(old: Entry, new: Entry) -> Entry:
+    """The new entry, accepted in the place of the old one."""
+    return replace(new, anchor=baseline_files.anchor_of(old))
+
+
+def test_creep_says_since_when_how_much_and_what_to_do() -> None:
+    old = after(entry([1e9] * 5), entry([1.004e9] * 5, "2026-04-01"))
+    found = creep(entry([1.007e9] * 5), old)
+    assert found.objection is not None
+    assert found.objection.short == "creep: cycles +0.70 %"
+    assert found.objection.text == (
+        "creep since the anchor of 2026-03-01: cycles +0.70 % (tolerance 0.5 %), of which this "
+        "change shows cycles +0.30 %. Find where it was lost, the log `accepted` has the steps; "
+        "when the loss is intended or was accepted before, --new-anchor starts over with these "
+        "samples"
+    )
+    assert found.notes == ()
+
+
+def test_a_loss_that_the_change_shows_is_a_note() -> None:
+    old = after(entry([1e9] * 5), entry([1.002e9] * 5))
+    found = creep(entry([1.03e9] * 5), old)
+    assert found.objection is None
+    (note,) = found.notes
+    assert "cycles +3.00 % (tolerance 0.5 %); it is visible: cycles +2.79 %" in note
+    assert "--new-anchor" in note
+
+
+def test_each_metric_is_looked_at_by_itself() -> None:
+    old = after(entry([1e9] * 5, step_time=100.0), entry([1.004e9] * 5, step_time=100.0))
+    found = creep(entry([1.007e9] * 5, step_time=110.0), old)
+    assert found.objection is not None
+    assert found.objection.short == "creep: cycles +0.70 %"
+    assert "step_time +10.00 % (tolerance 0.5 %); it is visible: step_time" in found.notes[0]
+    assert [drift.metric for drift in found.since] == ["cycles", "step_time"]
+
+
+def test_a_gain_is_nothing_to_object_to() -> None:
+    old = after(entry([1e9] * 5), entry([0.9e9] * 5))
+    found = creep(entry([0.8e9] * 5), old)
+    assert (found.objection, found.notes) == (None, ())
+
+
+def test_a_metric_that_the_anchor_lacks_is_noted() -> None:
+    found = creep(entry([1e9] * 5, step_time=100.0, ipc=2.0), entry([1e9] * 5))
+    assert found.notes == (
+        "the anchor of 2026-03-01 has no step_time, so creep of it is not seen: --new-anchor "
+        "starts over with these samples",
+    )
+
+
+NOISE = 7e-4
+"""The spread of cycles between processes of one GPU."""
+
+
+def refused_at(seed: int, share: float, acceptances: int) -> int | None:
+    """Which acceptance of a chain is the first to be refused, each `share` slower than the last."""
+    random = np.random.default_rng(seed)
+
+    def recorded(number: int) -> Entry:
+        noise = random.normal(0.0, NOISE, 5)
+        return entry([1e9 * (1 + share) ** number * math.exp(part) for part in noise])
+
+    accepted = recorded(0)
+    for number in range(1, acceptances + 1):
+        new = recorded(number)
+        if creep(new, accepted).objection:
+            return number
+        accepted = after(accepted, new)
+    return None
+
+
+def test_a_tenth_of_a_percent_per_acceptance_is_refused_within_ten() -> None:
+    refused = [refused_at(seed, 1e-3, 10) or math.inf for seed in range(100)]
+    assert max(refused) <= 10
+    assert min(refused) >= 4  # until then it is within the tolerance
+
+
+def test_chains_without_creep_are_never_refused() -> None:
+    assert [refused_at(seed, 0.0, 20) for seed in range(100, 200)] == [None] * 100

@@ -1,0 +1,1 @@
+"""Names: metrics, architectures, kernel families."""

@@ -1,0 +1,250 @@
+"""Families and short names of kernels, on names that were recorded and on any string."""
+
+import gc
+import json
+import lzma
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf.catalogue.kernel_families import (
+    FAMILIES,
+    LONGEST,
+    family,
+    paper_name,
+    short_name,
+)
+from tests import ROOT
+
+DATA = ROOT / "tests" / "data"
+PUBLIC: list[dict[str, str]] = json.loads((DATA / "kernel-names.json").read_text("utf-8"))
+STEPS: dict[str, dict[str, Any]] = {
+    path.name.partition(".")[0]: json.loads(lzma.decompress(path.read_bytes()))
+    for path in sorted((DATA / "h200-kernels").glob("*.json.xz"))
+}
+RECORDED = sorted({name for step in STEPS.values() for name in step["names"]})
+NAMES = RECORDED + [entry["name"] for entry in PUBLIC]
+
+# Pieces that the rules and the parser look at, in any order.
+PIECES = st.sampled_from([
+    "void ", "at::native::", "<", ">", "(", ")", "{", "lambda(float)", ", ", "_ZN", "64", "1_",
+    "sm90_xmma_", "wgrad_", "elementwise_kernel", "_copy_kernel", "unrolled_", "triton_poi_fused_",
+    "t_", "Functor", "OpaqueType<4u>", "Kernel2", "(anonymous namespace)::", "conv_depthwise",
+    "Compute", "\n", "é",
+])  # fmt: skip
+ODD_NAMES = st.one_of(
+    st.text(max_size=300),
+    st.lists(PIECES, max_size=40).map("".join),
+    st.tuples(st.sampled_from(NAMES), st.integers(0, 3000)).map(lambda cut: cut[0][: cut[1]]),
+)
+
+
+def time_by(step: str, key: Callable[[str], str | None]) -> dict[str | None, float]:
+    """The share of each key in a recorded step's time on the GPU, in percent."""
+    content = STEPS[step]
+    total: Counter[str | None] = Counter()
+    for launch in content["launches"]:
+        fields = dict(zip(content["columns"], launch, strict=True))
+        total[key(content["names"][fields["name"]])] += fields["duration_us"]
+    return {name: 100 * value / total.total() for name, value in total.items()}
+
+
+@pytest.mark.parametrize("entry", PUBLIC, ids=[entry["name"][:60] for entry in PUBLIC])
+def test_names_seen_in_public(entry: dict[str, str]) -> None:
+    assert family(entry["name"]) == entry["family"], entry["source"]
+
+
+def test_the_public_names_are_many_different_and_sourced() -> None:
+    assert len({entry["name"] for entry in PUBLIC}) == len(PUBLIC) >= 60
+    assert all(entry["source"].startswith(("https://", "paper: ")) for entry in PUBLIC)
+    assert {entry["family"] for entry in PUBLIC} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_nearly_all_time_of_a_recorded_step_has_a_family(step: str) -> None:
+    assert time_by(step, family).get("other", 0) <= 1
+
+
+# What a direction, a library or an operation is called inside a name, whatever else it says.
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        (r"_xmma_fprop|implicit_gemm::fprop|implicit_convolveNd", "convolution-forward"),
+        (r"_xmma_dgrad|implicit_gemm::dgrad|dgrad_.*engine", "convolution-data-gradient"),
+        (r"wgrad", "convolution-weight-gradient"),
+        (r"_xmma_gemm|nvjet|cutlass_\d+|gemv|splitKreduce", "gemm"),
+        (r"sdpa|cudnn::fusion", "attention"),
+        (
+            r"RowwiseMoments|GroupNorm|_layer_norm|GammaBeta|FusedParams|InternalGrad",
+            "normalization",
+        ),
+        (r"nchwToNhwc|nhwcTo|nhwcAdd|tensorTransform|CatArray", "layout"),
+        (r"::reduce_kernel|[sS]oft[mM]ax|fused_sum", "reduction"),
+        (r"upsample", "resampling"),
+        (r"multi_tensor_apply", "optimizer"),
+        (
+            r"silu|FillFunctor|distribution_|MulFunctor|CUDAFunctor|addcdiv|clamp_scalar",
+            "elementwise",
+        ),
+        (r"^Mem(cpy|set) ", "copy"),
+    ],
+)
+def test_recorded_names_go_by_what_they_call_themselves(token: str, expected: str) -> None:
+    named = [name for name in RECORDED if re.search(token, name)]
+    assert named
+    assert {family(name) for name in named} == {expected}
+
+
+def test_where_the_time_of_tf32_channels_last_goes() -> None:
+    # Of the 44 % that go to ATen's elementwise_kernel, 31 points copy between memory formats.
+    # sm90 kernels alone make up 16 of the 20 % of the weight gradient.
+    by_family = time_by("tf32_channels_last", family)
+    assert by_family["layout"] == pytest.approx(31.0, abs=0.1)
+    assert by_family["convolution-weight-gradient"] == pytest.approx(20.4, abs=0.1)
+    by_paper = time_by("tf32_channels_last", paper_name)
+    assert by_paper["KN4"] == pytest.approx(44.3, abs=0.1)
+    assert by_paper["KN3"] == pytest.approx(10.7, abs=0.1)
+    sm90 = time_by("tf32_channels_last", lambda name: name[:15])
+    assert sm90["sm90_xmma_wgrad"] == pytest.approx(16.0, abs=0.1)
+
+
+def test_a_contiguous_cast_is_no_layout_copy() -> None:
+    copies = {name: family(name) for name in RECORDED if "_copy_kernel_cuda" in name}
+    assert {
+        re.sub(r"^void at::native::|<.*", "", name): found for name, found in copies.items()
+    } == {
+        "elementwise_kernel": "layout",
+        "unrolled_elementwise_kernel": "elementwise",
+        "vectorized_elementwise_kernel": "elementwise",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize32x32x8", "KN1"),
+        ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc", "KN2"),
+        ("void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long)", "KN3"),
+        ("void at::native::elementwise_kernel<128, 2, at::native::AbsFunctor<float>>(int)", "KN4"),
+        ("void cudnn::engines_precompiled::nhwcToNchwKernel<float, float>(float)", "KN5"),
+        ("void implicit_convolveNd_sgemm<float, 3, 1024>(int)", "KN6"),
+        ("_5x_cudnn_volta_scudnn_128x64_relu_xregs_large_nn_v1", "KN7"),
+        ("void nhwcAddPaddingKernel<float, float>(int)", "KN8"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AbsFunctor<float>>()",
+            None,
+        ),
+        ("sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32", None),
+        ("Memset (Device)", None),
+        ("", None),
+    ],
+)
+def test_the_papers_names(name: str, expected: str | None) -> None:
+    assert paper_name(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("piece", "expected"),
+    [
+        ("launch_clamp_scalar", "vectorized_elementwise clamp_scalar f32"),
+        (
+            "vectorized_elementwise_kernel<4, at::native::BUnary",
+            "vectorized_elementwise BUnary Mul f32",
+        ),
+        (
+            "reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::Mean",
+            "reduce 512x1 Mean f32",
+        ),
+        ("FusedAdamMathFunctor", "multi_tensor_apply FusedAdamMath f32"),
+        ("CatArrayBatchedCopy_vectorized", "CatArrayBatchedCopy_vectorized 4B u32 2 128"),
+        (
+            "sm90_xmma_dgrad_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize256x128x32_"
+            "warpgroupsize2x1x1_g1_execute_segment_k_on",
+            "sm90_xmma_dgrad tf32 256x128x32 segk",
+        ),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n", "sm80_xmma_gemm f32 nt 32x32x8"),
+        (
+            "cutlass_80_simt_sgemm_256x128_8x4_nt_align1",
+            "cutlass_80_simt_sgemm_256x128_8x4_nt_align1",
+        ),
+        ("false, true, true, false, 7", "gemvx i32x2 f32x4 F Tx2 F 7 F"),
+        ("normal_and_transform", "distribution normal f32"),
+        ("Memcpy DtoD", "Memcpy DtoD (Device -> Device)"),
+    ],
+)
+def test_short_names_are_for_people(piece: str, expected: str) -> None:
+    assert [short_name(name) for name in RECORDED if piece in name] == [expected]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_kernels_of_a_recorded_step_have_different_short_names(step: str) -> None:
+    names = Counter(short_name(name) for name in STEPS[step]["names"])
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_short_names_mostly_fit_a_column() -> None:
+    lengths = sorted(len(short_name(name)) for name in RECORDED)
+    assert lengths[-1] <= LONGEST
+    assert lengths[len(lengths) * 9 // 10] <= 45
+
+
+@given(ODD_NAMES)
+@settings(max_examples=300)
+def test_any_string_has_a_family_and_a_printable_short_name(name: str) -> None:
+    assert family(name) in FAMILIES
+    paper_name(name)
+    short = short_name(name)
+    assert 0 < len(short) <= LONGEST
+    assert short.isprintable()
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "(", ">>>", "_Z", "_Z999x", "\ud800", "Kernel<>"])
+def test_strings_that_are_no_names(text: str) -> None:
+    assert family(text) == "other"
+    assert short_name(text)
+
+
+def events(work: Callable[[], object]) -> int:
+    """How many lines and calls of Python `work` runs: a cost that no machine's load changes."""
+    count = 0
+
+    def trace(_frame: object, _event: str, _argument: object) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    before, collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # a collection in between would run what others have it call, Hypothesis for one
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+        if collecting:
+            gc.enable()
+    return count
+
+
+@pytest.mark.parametrize(
+    "unit", ["x", "<", "(a", "at::native::", "triton_poi_fused_t_", "_copy_kernel", "1a"]
+)
+def test_the_cost_of_a_name_is_bounded(unit: str) -> None:
+    # By construction: only the first 2,000 characters are read, so the patterns, too, see no more.
+    short, long = (unit * (size // len(unit) + 1) for size in (10_000, 1_000_000))
+    short_name(short)  # the first call of a process imports and compiles
+    assert events(lambda: short_name(long)) == events(lambda: short_name(short))
+    assert (family(long), short_name(long)) == (family(short), short_name(short))
+
+
+@pytest.mark.parametrize(
+    "name", ["void at::native::unrolled_elementwise_kernel<", "conv_depthwise", "triton_"]
+)
+def test_repeated_beginnings_of_patterns_end(name: str) -> None:
+    for tail in ("_copy_kernel", "conv_depthwise", "t_", "1_", "_fused_"):
+        assert family(name + tail * 100_000) in FAMILIES

@@ -1,0 +1,215 @@
+"""The catalogue of metrics agrees with itself and with what the rest of the package relies on."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.plugin.options import METRIC_SETS
+from pytest_gpuperf.storage import run_files
+
+METRICS = catalogue().metrics
+SETS = catalogue().sets
+GPUS = [name for name in architectures.ARCHITECTURES if name != architectures.CPU]
+
+
+def pytest_id(metric: Metric) -> str:
+    """A metric by its name."""
+    return metric.name
+
+
+every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=pytest_id)
+
+
+def test_it_is_read_once() -> None:
+    assert catalogue() is catalogue()
+
+
+def test_the_sets_are_those_that_can_be_asked_for() -> None:
+    assert tuple(SETS) == METRIC_SETS
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue(name: str) -> None:
+    members = [METRICS[metric] for metric in SETS[name]]
+    assert len(members) == len(set(SETS[name]))
+    assert {(bool(m.hardware), m.traced) for m in members} == {
+        (False, True) if name == "activity" else (True, False)
+    }
+    orders = [catalogue().order(metric.name) for metric in members]
+    assert orders == sorted(orders)
+
+
+def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> None:
+    assert set(SETS["activity"]) == {metric.name for metric in METRICS.values() if metric.traced}
+    assert catalogue().hardware_set("activity") == ()
+    assert catalogue().counter_sets == ("core", "reference", "paper", "full")
+
+
+@pytest.mark.parametrize("name", SETS["activity"])
+def test_what_comes_from_a_trace_exists_on_every_gpu_and_not_on_a_cpu(name: str) -> None:
+    metric = METRICS[name]
+    assert all(metric.exists_on(gpu) for gpu in GPUS)
+    assert not metric.exists_on(architectures.CPU)
+    assert all(metric.hardware_name(gpu) is None for gpu in GPUS)
+
+
+def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
+    """What else it has depends on how fast the host is."""
+    gated = {name: METRICS[name].metric_class for name in SETS["activity"] if METRICS[name].gated}
+    assert gated.pop("kernel_time") is MetricClass.CYCLE
+    assert {*gated} == {"launches", "copies", *(n for n in SETS["activity"] if "_bytes_" in n)}
+    assert {*gated.values()} == {MetricClass.DETERMINISTIC}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("core", SETS["core"]),
+        ("l2_hit_rate", (*SETS["core"], "l2_hit_rate")),
+        ("pipe_lsu,l2_hit_rate,cycles", (*SETS["core"], "l2_hit_rate", "pipe_lsu")),
+        ("l2_hit_rate , core", (*SETS["core"], "l2_hit_rate")),
+        ("core,cycles,core", SETS["core"]),
+        ("core,paper", SETS["paper"]),
+        ("activity", (*SETS["core"], *SETS["activity"])),
+        ("copy_overlap,launches", (*SETS["core"], "launches", "copy_overlap")),
+    ],
+)
+def test_sets_and_metrics_are_selected_by_name(wanted: str, found: tuple[str, ...]) -> None:
+    assert tuple(metric.name for metric in catalogue().selected(wanted)) == found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("papers", 'named "papers". Did you mean "paper"?'),
+        ("core,l2_hitrate", 'named "l2_hitrate". Did you mean "l2_hit_rate"?'),
+        ("core,", 'named "".'),
+        ("", 'named "".'),
+        ("fastest", "Sets are core, reference, paper, full"),
+        ("core,step_time", '"step_time" is no hardware counter'),
+    ],
+)
+def test_what_cannot_be_selected_is_named(wanted: str, said: str) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        catalogue().selected(wanted)
+    assert said in str(caught.value)
+
+
+def test_every_set_has_all_of_the_one_before_it() -> None:
+    members = [set(SETS[name]) for name in ("core", "reference", "paper", "full")]
+    assert all(small < large for small, large in pairwise(members))
+
+
+def test_the_full_set_has_every_counter() -> None:
+    assert set(SETS["full"]) == {metric.name for metric in METRICS.values() if metric.hardware}
+
+
+def test_no_set_has_the_name_of_a_metric() -> None:
+    assert not set(SETS) & set(METRICS)
+
+
+def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measured() -> None:
+    run = run_files.load(Path("docs/runs/collectors/ncu-range.json.xz"))
+    (measurement,) = run.measurements
+    counted = {sample.metric for sample in measurement.samples} & set(SETS["full"])
+    assert set(SETS["reference"]) == counted
+
+
+# What each figure of the paper shows, and here what it is drawn from.
+@pytest.mark.parametrize(
+    ("figure", "ingredients"),
+    [
+        ("2, IPC against duration", "ipc duration"),
+        ("4, 7 and 9, instruction mix by pipe", "pipe_fma pipe_alu pipe_lsu pipe_cbu pipe_uniform"),
+        ("4, 7 and 9, by SASS class", "sass_fp32 sass_integer sass_memory sass_control sass_misc"),
+        ("5, priority score", "duration sm_throughput memory_throughput l1_throughput"),
+        ("6 and 8, kernel mix", "duration"),
+        ("section 6.1", "cycles instructions ipc"),
+        ("10, utilisation", "tensor_utilization fma_utilization int_alu_utilization sm_throughput"),
+        ("11, memory", "l1_hit_rate l2_hit_rate dram_throughput"),
+        ("12, warps", "active_warps"),
+        ("13, stalls", "stall_long_scoreboard stall_math_pipe_throttle stall_branch_resolving"),
+        ("roofline", "sass_ffma sass_hfma sass_dfma tensor_ops_tf32 dram_bytes duration"),
+    ],
+)
+def test_the_paper_s_set_has_what_each_figure_shows(figure: str, ingredients: str) -> None:
+    assert set(ingredients.split()) <= set(SETS["paper"]), figure
+
+
+def test_the_core_set_can_fail_a_test() -> None:
+    assert {m.name for m in catalogue().hardware_set("core") if m.gated} == {
+        "cycles",
+        "instructions",
+    }
+
+
+def test_an_unknown_set_is_a_key_error() -> None:
+    with pytest.raises(KeyError, match="fastest"):
+        catalogue().hardware_set("fastest")
+
+
+@every_metric
+def test_a_metric_is_named_described_and_has_a_unit(metric: Metric) -> None:
+    assert METRICS[metric.name] is metric
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name)
+    assert metric.summary.strip() == metric.summary != ""
+    assert not metric.summary.endswith(".")
+    assert metric.unit
+
+
+@every_metric
+def test_what_is_gated_has_a_better_direction(metric: Metric) -> None:
+    if metric.gated:
+        assert metric.direction is not Direction.NEUTRAL
+
+
+@every_metric
+def test_percentages_and_no_others_are_in_percent_and_do_not_add(metric: Metric) -> None:
+    assert metric.percentage == (metric.unit == "%")
+    if metric.percentage:
+        assert metric.metric_class is MetricClass.RATIO
+
+
+@every_metric
+def test_ratios_do_not_add(metric: Metric) -> None:
+    assert not (metric.additive and metric.metric_class is MetricClass.RATIO)
+
+
+@every_metric
+def test_a_counter_has_a_name_of_nvidia_s(metric: Metric) -> None:
+    pattern = r"(sm|smsp|gpu|l1tex|lts|dram)__[a-z0-9_]+(\.[a-z_]+)+"
+    for device, name in metric.hardware.items():
+        assert device == "default" or device in GPUS
+        assert name is None or re.fullmatch(pattern, name)
+
+
+def test_what_the_reference_set_has_exists_on_every_gpu() -> None:
+    members = catalogue().hardware_set("reference")
+    assert all(metric.hardware_name(name) for metric in members for name in GPUS)
+
+
+@every_metric
+def test_what_tells_where_work_goes_is_reported_and_not_gated(metric: Metric) -> None:
+    if metric.name.startswith(("pipe_", "sass_", "tensor_ops_", "thread_")):
+        assert metric.additive
+        assert (metric.direction, metric.gated) == (Direction.NEUTRAL, False)
+        assert metric.metric_class is MetricClass.DETERMINISTIC
+
+
+def test_an_architecture_may_have_a_name_of_its_own() -> None:
+    metric = METRICS["int_alu_utilization"]
+    assert metric.hardware_name("sm90") != metric.hardware_name("sm80")
+    assert metric.hardware_name("sm120") == metric.hardware_name("sm80")
+
+
+@pytest.mark.parametrize("metric", ["step_time", "wall_time", "flops", "cpu_cycles"])
+def test_what_is_no_counter_has_no_name_of_nvidia_s(metric: str) -> None:
+    assert METRICS[metric].hardware_name("sm90") is None

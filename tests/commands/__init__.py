@@ -1,0 +1,1 @@
+"""What `gpuperf X` does and prints."""

@@ -1,0 +1,281 @@
+"""`gpuperf export`: what it writes is read by pytest-benchmark itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+
+from pytest_gpuperf import __main__
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.report import interchange
+from pytest_gpuperf.storage import run_files
+from tests import ROOT, strategies
+from tests.examples import A100, TEST, measurement, run, verdict
+
+H200 = ROOT / "docs" / "runs" / "h200-meddpm.json"
+BROKEN = ROOT / "docs" / "runs" / "h200-tf32-broken.json.xz"
+TF32 = "suites/meddpm/test_training.py::test_training_step[tf32]"
+
+
+def exported(measurements: Sequence[Measurement], **changes: Any) -> list[dict[str, Any]]:
+    """The benchmarks of a run of these measurements."""
+    found: list[dict[str, Any]] = interchange.exported(run(measurements, **changes))[0][
+        "benchmarks"
+    ]
+    return found
+
+
+def export(file: Path, output: Path) -> None:
+    """Runs the command."""
+    assert __main__.main(["export", str(file), "--output", str(output)]) == 0
+
+
+def pytest_benchmark(folder: Path, *arguments: str) -> str:
+    """What the program pytest-benchmark prints, run in `folder`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", *arguments],
+        cwd=folder,
+        # Wide and without a store: files are named.
+        env={**os.environ, "COLUMNS": "300", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+# What pytest-benchmark makes of it
+
+
+def test_its_compare_reads_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    export(H200, before)
+    export(BROKEN, after)
+    assert capsys.readouterr().out == f"written: {before}\nwritten: {after}\n"
+    text = pytest_benchmark(
+        tmp_path, "compare", "before.json", "after.json", "--group-by=fullname", "--columns=median"
+    )
+    (group,) = (part for part in re.split(r"\n\n", text) if f"{TF32}': 2 tests" in part)
+    rows = {line.split()[0]: line.split()[2:] for line in group.splitlines() if "(" in line}
+    assert rows["test_training_step[tf32]"]
+    assert re.search(r"\(before\)\s+231\.5446 \(1\.0\)", group)
+    assert re.search(r"\(after\)\s+1,063\.0847 \(4\.59\)", group)
+
+
+def test_its_histogram_reads_a_run(tmp_path: Path) -> None:
+    export(H200, tmp_path / "run.json")
+    pytest_benchmark(tmp_path, "compare", "run.json", "--histogram=steps")
+    (picture,) = tmp_path.glob("steps*.svg")
+    assert "test_training_step[tf32]" in picture.read_text(encoding="utf-8")
+
+
+def test_its_csv_reads_a_run(tmp_path: Path) -> None:
+    export(H200, tmp_path / "run.json")
+    pytest_benchmark(tmp_path, "compare", "run.json", "--csv=run.csv", "--columns=median,rounds")
+    rows = (tmp_path / "run.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0] == "name,median,rounds"
+    assert len(rows) == 5
+
+
+def test_hostile_names_are_one_row_each(tmp_path: Path) -> None:
+    names = ["a\nb", "<script>alert(1)</script>]]>", "x::y%s{0}", "\x1b[31mred"]
+    series = {"step_time": [1.0, 2.0, 3.0]}
+    run_files.save(run([measurement(series, name=name) for name in names]), tmp_path / "saved.json")
+    export(tmp_path / "saved.json", tmp_path / "run.json")
+    text = pytest_benchmark(tmp_path, "compare", "run.json", "--histogram=steps")
+    rows = [line for line in text.splitlines() if line.startswith("test_training_step")]
+    assert len(rows) == len(names)
+    assert "\x1b[31mred" not in text
+    (picture,) = tmp_path.glob("steps*.svg")
+    assert "<script>alert" not in picture.read_text(encoding="utf-8")
+
+
+# What it says
+
+
+def test_a_benchmark_has_every_round_of_every_process_in_seconds() -> None:
+    both = [
+        measurement({"step_time": [250.0, 252.0], "wall_time": [1.0]}, process="p1"),
+        measurement({"step_time": [251.0, 255.0], "wall_time": [1.0]}, process="p2"),
+    ]
+    (found,) = exported(both)
+    stats = found["stats"]
+    assert stats["data"] == pytest.approx([0.250, 0.252, 0.251, 0.255])
+    assert (stats["min"], stats["max"]) == pytest.approx((0.250, 0.255))
+    assert stats["mean"] == pytest.approx(fmean(stats["data"]))
+    assert stats["median"] == pytest.approx(0.2515)
+    assert (stats["rounds"], stats["iterations"]) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("series", "time", "seconds"),
+    [
+        ({"wall_time": [3.0], "step_time": [2.0], "duration": [1e6]}, "step_time", 0.002),
+        ({"wall_time": [3.0], "duration": [1e6]}, "wall_time", 0.003),
+        ({"duration": [1e6], "cycles": [5.0]}, "duration", 0.001),
+    ],
+)
+def test_the_time_is_the_best_that_was_measured(
+    series: dict[str, list[float]], time: str, seconds: float
+) -> None:
+    (found,) = exported([measurement(series)])
+    assert found["extra_info"]["gpuperf"]["step"]["time"] == time
+    assert found["stats"]["data"] == pytest.approx([seconds])
+
+
+def test_processes_are_measured_by_one_clock() -> None:
+    first = measurement({"step_time": [2.0], "wall_time": [3.0]}, process="p1")
+    second = measurement({"wall_time": [4.0]}, process="p2")
+    (found,) = exported([first, second])
+    assert found["stats"]["data"] == pytest.approx([0.003, 0.004])
+
+
+def test_a_benchmark_carries_the_counters_and_what_was_said_of_them() -> None:
+    series = {"step_time": [2.0], "cycles": [4e8, 5e8, 6e8], "ipc": [0.8]}
+    phases = {"forward": {"cycles": [1.0]}}
+    said = [verdict(), verdict("ipc", Outcome.REPORTED, change=0.1), verdict(phase="forward")]
+    (found,) = exported([measurement(series, phases=phases)], verdicts=said)
+    info = found["extra_info"]["gpuperf"]["step"]
+    assert info["metrics"] == {
+        "step_time": {"value": 2.0, "unit": "ms"},
+        "cycles": {"value": 5e8, "unit": "cycles", "outcome": "regressed", "change": 0.02517},
+        "ipc": {"value": 0.8, "unit": info["metrics"]["ipc"]["unit"], "change": 0.1},
+    }
+    del info["metrics"]
+    assert info == {
+        "time": "step_time",
+        "device": "NVIDIA H200",
+        "arch": "sm90",
+        "gpus": ["aaaa00000001"],
+        "configuration": "tf32",
+        "workload": {"size": 128},
+        "revision": "0123456789ab",
+        "processes": 1,
+    }
+
+
+def test_names_are_those_that_pytest_benchmark_gives() -> None:
+    series = {"step_time": [2.0]}
+    plain, sampling = exported([measurement(series), measurement(series, name="sampling")])
+    assert (plain["fullname"], plain["name"]) == (TEST, "test_training_step[tf32]")
+    assert (plain["param"], plain["params"], plain["group"]) == ("tf32", None, None)
+    assert sampling["fullname"] == f"{TEST}/sampling"
+    (bare,) = exported([measurement(series, test="a.py::TestX::test_y")])
+    assert (bare["name"], bare["param"]) == ("test_y", None)
+
+
+def test_the_entries_are_those_of_a_file_of_pytest_benchmark(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # its pytest is not our worker's
+    pytester.makepyfile("def test_x(benchmark): benchmark(lambda: None)")
+    pytester.runpytest_subprocess(
+        "-p", "no:gpuperf", "--benchmark-json=theirs.json", "--benchmark-max-time=0.01"
+    )
+    theirs = json.loads((pytester.path / "theirs.json").read_text(encoding="utf-8"))
+    ours = interchange.exported(run([measurement({"step_time": [1.0]})]))[0]
+    assert set(ours) == set(theirs)
+    (our_benchmark,), (their_benchmark,) = ours["benchmarks"], theirs["benchmarks"]
+    assert set(our_benchmark) == set(their_benchmark)
+    assert set(our_benchmark["stats"]) == set(their_benchmark["stats"])
+    assert set(ours["commit_info"]) <= set(theirs["commit_info"])
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for a property test, which writes many files of one name."""
+    return tmp_path_factory.mktemp("exported")
+
+
+@given(found=strategies.run_files)
+@example(found=run([measurement({"step_time": [1e-309]})]))
+@example(found=run([measurement({"step_time": [1.7e308, -1.7e308]})]))
+def test_any_run_is_exported_or_refused(shared: Path, found: Run) -> None:
+    file, output = shared / "run.json", shared / "out.json"
+    run_files.save(found, file)
+    output.unlink(missing_ok=True)
+    code = __main__.main(["export", str(file), "--output", str(output)])
+    assert code in (0, 4)
+    assert output.exists() is (code == 0)
+    if code == 0:
+        assert "Infinity" not in output.read_text(encoding="utf-8")
+        assert json.loads(output.read_text(encoding="utf-8"))["benchmarks"]
+
+
+# The command
+
+
+def test_it_prints_where_no_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["export", str(BROKEN), "--format", "pytest-benchmark"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["machine_info"]["gpu"] == "NVIDIA H200"
+    assert data["commit_info"] == {"id": "9cd6d1a35f11", "dirty": True}
+    assert data["datetime"] == run_files.load(BROKEN).created
+
+
+def test_it_takes_the_newest_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_files.save(run([measurement({"step_time": [1.0]})]), run_files.new_file(tmp_path))
+    assert __main__.main(["export"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["benchmarks"]) == 1
+
+
+def test_what_has_no_time_is_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    timed = measurement({"step_time": [1.0]}, device=A100)
+    run_files.save(run([timed, measurement(name="counted")]), file)
+    export(file, tmp_path / "out.json")
+    assert capsys.readouterr().err == (
+        f"gpuperf: 1 measurement left out, without a time: {TEST}/counted\n"
+    )
+    assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["benchmarks"]) == 1
+
+
+@pytest.mark.parametrize(
+    "measurements", [[], [measurement()]], ids=["no measurement", "none with a time"]
+)
+def test_nothing_to_export_is_refused(
+    measurements: list[Measurement], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    run_files.save(run(measurements), file)
+    output = tmp_path / "out.json"
+    assert __main__.main(["export", str(file), "--output", str(output)]) == 4
+    assert "no measurement has a time to export (step_time," in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_without_pytest_benchmark_it_says_what_to_install() -> None:
+    # In a process of its own, where it cannot be imported.
+    source = (
+        "import sys; sys.modules['pytest_benchmark'] = None\n"
+        "from pytest_gpuperf import __main__ as cli\n"
+        f"sys.exit(cli.main(['export', {str(BROKEN)!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 4
+    assert 'pip install "pytest-gpuperf[benchmark]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["export", str(BROKEN), "--format", "xml"]) == 4
+    assert "pytest-benchmark" in capsys.readouterr().err

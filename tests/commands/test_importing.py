@@ -1,0 +1,365 @@
+"""Reports of ncu as runs: `gpuperf import`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.commands import import_ncu
+from pytest_gpuperf.commands.import_ncu import ImportRequest
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.storage import run_files
+from tests.measure.ncu_pages import (
+    COLUMNS,
+    KERNEL,
+    KERNELS,
+    LONGER,
+    NAME,
+    NVTX,
+    RANGE,
+    RANGES,
+    page,
+    written,
+)
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
+
+
+def imported(file: Path, **request: object) -> Measurement:
+    """The measurement that one report is."""
+    (found,) = import_ncu.imported_run([file], ImportRequest(**request)).measurements  # type: ignore[arg-type]
+    return found
+
+
+def values(measurement: Measurement) -> dict[str, tuple[float, ...]]:
+    return {sample.metric: sample.values for sample in measurement.samples}
+
+
+# What the numbers are
+
+
+def test_counts_of_the_kernels_add_up() -> None:
+    measurement = imported(KERNELS)
+    assert values(measurement) == {
+        "cycles": (116_663.0 + 13_106 + 6_621 + 12_270,),
+        "instructions": (41_498_112.0 + 2_318_336 + 200_704 + 609_185,),
+        "duration": (59_744.0 + 6_720 + 3_392 + 6_240,),
+        "dram_bytes": (2_066_688.0 + 308_992 + 16_896 + 65_280,),
+    }
+    assert {sample.phase for sample in measurement.samples} == {STEP}
+
+
+def test_rates_without_their_counts_are_left_out_with_the_reason() -> None:
+    reasons = {found.metric: found.reason for found in imported(KERNELS).unsupported}
+    assert set(reasons) == {"tensor_utilization", "l2_hit_rate"}
+    assert "no counts" in reasons["l2_hit_rate"]
+
+
+def test_rates_are_recomputed_from_counts(tmp_path: Path) -> None:
+    found = values(imported(written(tmp_path, page(KERNEL, LONGER))))
+    assert found["ipc"] == (9_200_000 / 5_000_000,)  # the mean of both kernels' would be 1.2
+    assert found["active_warps"] == (76_000_000 / 5_000_000,)
+    assert "l1_hit_rate" not in found
+
+
+def test_a_step_of_one_kernel_has_the_kernels_rates(tmp_path: Path) -> None:
+    found = values(imported(written(tmp_path, page(KERNEL))))
+    assert (found["ipc"], found["l1_hit_rate"]) == ((0.4,), (50.25,))
+
+
+def test_a_rate_needs_the_counts_of_all_kernels(tmp_path: Path) -> None:
+    measurement = imported(written(tmp_path, page(KERNEL, {**LONGER, "sm__cycles_active.sum": ""})))
+    reasons = {found.metric: found.reason for found in measurement.unsupported}
+    assert "smsp__inst_executed.sum and sm__cycles_active.sum" in reasons["ipc"]
+    assert reasons["active_cycles"] == "there is no value of it for 1 of 2 kernels"
+    assert "ipc" not in values(measurement)
+
+
+def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
+    measurement = imported(written(tmp_path, page(RANGE)))
+    assert values(measurement)["ipc"] == (2.0,)
+    assert values(measurement)["cycles"] == (50_000.0,)
+    assert measurement.kernels is None
+    assert measurement.fingerprint.settings == {
+        "collector": "ncu",
+        "imported": "step.csv",
+        "replay": "range",
+    }
+
+
+@pytest.mark.parametrize("file", RANGES, ids=lambda file: str(file.stem))
+def test_real_ranges(file: Path) -> None:
+    measurement = imported(file)
+    found = values(measurement)
+    assert list(found) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
+    assert found["instructions"] == values(imported(KERNELS))["instructions"]
+    assert measurement.kernels is None
+    assert measurement.unsupported == ()
+
+
+def test_executions_of_a_step_are_rounds() -> None:
+    measurement = imported(NVTX, executions=4)
+    assert len(values(measurement)["cycles"]) == 4
+    assert values(measurement)["instructions"] == (44_626_337.0,) * 4
+    assert measurement.kernels is not None
+    assert len(measurement.kernels.launches) == 4
+    assert measurement.fingerprint.settings["rounds"] == 4
+    assert values(imported(NVTX))["instructions"] == (4 * 44_626_337.0,)
+
+
+def test_ranges_may_be_executions_too(tmp_path: Path) -> None:
+    file = written(tmp_path, page(RANGE, {**RANGE, "sm__cycles_elapsed.max": "50,001"}))
+    assert values(imported(file, executions=2))["cycles"] == (50_000.0, 50_001.0)
+
+
+# What goes with them
+
+
+def test_the_kernel_table_has_all_launches() -> None:
+    table = imported(KERNELS).kernels
+    assert table is not None
+    assert len(table.names) == len(table.launches) == 4
+    assert table.metrics[:3] == ("cycles", "instructions", "duration")
+    norm = table.launches[1]
+    assert (norm.kind, norm.grid, norm.block) == ("kernel", (1024, 1, 1), (32, 4, 1))
+    assert norm.duration == 6_720
+    assert norm.values == (13_106, 2_318_336, 6_720, 1.64, 99.29, 308_992)
+    assert table.mismatch == ""
+
+
+def test_a_name_is_in_the_table_once(tmp_path: Path) -> None:
+    file = written(tmp_path, page(KERNEL, LONGER, {**KERNEL, "sm__cycles_elapsed.max": "n/a"}))
+    table = imported(file).kernels
+    assert table is not None
+    assert [launch.name for launch in table.launches] == [0, 1, 0]
+    assert table.launches[2].values[table.metrics.index("cycles")] is None
+
+
+def test_without_durations_there_is_no_table(tmp_path: Path) -> None:
+    units = {name: unit for name, unit in COLUMNS.items() if name != "gpu__time_duration.sum"}
+    assert imported(written(tmp_path, page(KERNEL, LONGER, units=units))).kernels is None
+
+
+def test_where_it_comes_from() -> None:
+    measurement = imported(KERNELS)
+    assert (measurement.test, measurement.name) == ("imported/kernel-replay::step", "step")
+    assert (measurement.suite, measurement.configuration) == ("imported", "")
+    device = measurement.fingerprint.device
+    assert (device.arch, device.name, device.slug) == ("sm90", "NVIDIA H200", "nvidia-h200")
+    assert measurement.fingerprint.settings == {
+        "collector": "ncu",
+        "imported": "kernel-replay.csv",
+        "replay": "kernel",
+        "kernels": 4,
+    }
+
+
+def test_importing_twice_gives_the_same_process(tmp_path: Path) -> None:
+    copy = written(tmp_path, KERNELS.read_text(encoding="utf-8"), "copy.csv")
+    assert imported(KERNELS).process == imported(copy).process
+    assert imported(KERNELS).process != imported(NVTX).process
+
+
+@pytest.mark.parametrize(
+    ("test", "suite"),
+    [("tests/perf/test_a.py::test_b[c]", "perf"), ("test_a.py::test_b", "test_a")],
+)
+def test_the_suite_is_that_of_the_test(test: str, suite: str) -> None:
+    assert imported(KERNELS, test=test).suite == suite
+    assert imported(KERNELS, test=test, suite="other").suite == "other"
+
+
+def test_several_reports_are_several_processes(tmp_path: Path) -> None:
+    other = written(tmp_path, page(KERNEL))
+    run = import_ncu.imported_run(
+        [KERNELS, other], ImportRequest(test="a.py::b", configuration="tf32")
+    )
+    assert len({measurement.process for measurement in run.measurements}) == 2
+    assert {(m.test, m.configuration) for m in run.measurements} == {("a.py::b", "tf32")}
+
+
+# What is refused
+
+
+def refused(*files: Path, **request: object) -> str:
+    with pytest.raises(UsageFailure) as caught:
+        import_ncu.imported_run(files, ImportRequest(**request))  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_a_device_without_a_name_is_asked_for(tmp_path: Path) -> None:
+    file = written(tmp_path, page({**KERNEL, NAME: ""}))
+    assert "--device-name" in refused(file)
+    assert "--device-name" in refused(file, device_name="  ")
+    assert imported(file, device_name="NVIDIA H200").fingerprint.device.slug == "nvidia-h200"
+
+
+def test_a_device_has_one_name() -> None:
+    assert "made on NVIDIA H200" in refused(KERNELS, device_name="NVIDIA H100")
+    assert imported(KERNELS, device_name="NVIDIA H200")
+
+
+def test_several_reports_need_a_test(tmp_path: Path) -> None:
+    assert "--test" in refused(KERNELS, written(tmp_path, page(KERNEL)))
+
+
+@pytest.mark.parametrize("test", ["test_b", "test_a.py::", "::test_b", "tests/"])
+def test_a_test_has_an_id(test: str) -> None:
+    assert f"--test {test}: not the id" in refused(KERNELS, test=test)
+
+
+def test_a_suite_is_no_path() -> None:
+    assert "--suite ../../other" in refused(KERNELS, suite="../../other")
+
+
+def test_the_same_report_twice() -> None:
+    assert "the same report as kernel-replay.csv" in refused(KERNELS, KERNELS, test="a.py::b")
+
+
+def test_reports_of_several_devices(tmp_path: Path) -> None:
+    other = written(tmp_path, page({**KERNEL, "CC": "8.0", NAME: "NVIDIA A100"}))
+    assert "NVIDIA H200 (sm90) and NVIDIA A100 (sm80)" in refused(KERNELS, other, test="a.py::b")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "executions", "said"),
+    [
+        ([KERNEL, {**KERNEL, "Process ID": "8"}], 1, "processes 7, 8"),
+        ([KERNEL, LONGER, KERNEL], 2, "3 kernels or ranges are not 2 executions"),
+        ([KERNEL], 0, "are not 0 executions"),
+        ([KERNEL], -1, "are not -1 executions"),
+        ([KERNEL, LONGER, LONGER, KERNEL], 2, "number 1 is add(int, float) in the first and mul"),
+        ([RANGE, RANGE], 1, "--steps 2"),
+        ([RANGE, KERNEL], 2, "1 ranges and 1 kernels"),
+    ],
+)
+def test_what_is_not_one_step(
+    kernels: list[dict[str, str]], executions: int, said: str, tmp_path: Path
+) -> None:
+    assert said in refused(written(tmp_path, page(*kernels)), executions=executions)
+
+
+def test_a_report_without_any_of_our_metrics(tmp_path: Path) -> None:
+    units = {name: unit for name, unit in COLUMNS.items() if "__" not in name or name == NAME}
+    said = refused(written(tmp_path, page(KERNEL, LONGER, units=units)))
+    assert "--metrics sm__cycles_elapsed.max,sm__cycles_active.sum," in said
+
+
+# The command
+
+
+def run_import(*words: str | Path) -> int:
+    return __main__.main(["import", *map(str, words)])
+
+
+def test_the_run_is_saved_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run.json"
+    assert run_import(KERNELS, "--run", out) == errors.OK
+    said = capsys.readouterr().out
+    assert "kernel-replay.csv: 4 kernels on NVIDIA H200 (sm90), as imported/kernel-replay" in said
+    assert "has cycles, instructions, duration, dram_bytes" in said
+    assert "left out: l2_hit_rate: a rate" in said
+    assert f"run saved: {out}" in said
+    assert "note" not in said
+    (measurement,) = run_files.load(out).measurements
+    assert measurement == imported(KERNELS)
+    order = catalogue().order
+    assert [s.metric for s in measurement.samples] == sorted(values(measurement), key=order)
+
+
+def test_without_a_name_it_is_saved_with_the_other_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_import(KERNELS) == errors.OK
+    assert run_files.load(run_files.newest(tmp_path)).measurements
+
+
+def test_kernels_that_repeat_are_pointed_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_import(NVTX, "--run", tmp_path / "a.json") == errors.OK
+    assert "the same kernels 4 times over" in capsys.readouterr().out
+    assert run_import(NVTX, "--run", tmp_path / "b.json", "--steps", "2") == errors.OK
+    assert "2 times over. If these are so many executions of it: --steps 4" in (
+        capsys.readouterr().out
+    )
+    assert run_import(NVTX, "--run", tmp_path / "c.json", "--steps", "4") == errors.OK
+    said = capsys.readouterr().out
+    assert "4 kernels, 4 executions, on" in said
+    assert "note" not in said
+
+
+def test_a_run_that_exists_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = written(tmp_path, "mine", "run.json")
+    assert run_import(KERNELS, "--run", out) == errors.BAD_CONFIGURATION
+    assert "exists" in capsys.readouterr().err
+    assert out.read_text(encoding="utf-8") == "mine"
+
+
+def test_bad_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, page({**KERNEL, "sm__cycles_elapsed.max": "1.980,0"}))
+    assert run_import(file, "--run", tmp_path / "run.json") == errors.BAD_CONFIGURATION
+    assert f"{file}: line 3 column sm__cycles_elapsed.max" in capsys.readouterr().err
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_an_executable_opens_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    report = written(tmp_path, "binary", "big.ncu-rep")
+    program = written(tmp_path, f"#!/bin/sh\ncat '{KERNELS}'\n", "my-ncu")
+    program.chmod(0o755)
+    out = tmp_path / "run.json"
+    assert run_import(report, "--ncu", program, "--run", out) == errors.OK
+    (measurement,) = run_files.load(out).measurements
+    assert measurement.test == "imported/big::step"
+    assert measurement.fingerprint.settings["imported"] == "big.ncu-rep"
+
+
+# Judging it
+
+
+TEST = "test_steps.py::test_step"
+STEP_TEST = """
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+
+
+def test_an_imported_run_is_judged(project: Project) -> None:
+    project.tests(STEP_TEST)
+    out = project.root / "run.json"
+    assert run_import(KERNELS, "--test", TEST, "--run", out) == errors.OK
+    assert project.update("run.json") == 0
+    result = project.run("--gpuperf-replay=run.json", "--gpu-arch=sm90")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["test_step on NVIDIA H200 (sm90)", "*instructions*44.626 M*unchanged"]
+    )
+
+
+def test_an_imported_regression_fails(project: Project) -> None:
+    project.tests(STEP_TEST)
+    good = [
+        written(project.root, page({**KERNEL, "ID": str(number)}), f"good-{number}.csv")
+        for number in range(3)
+    ]
+    bad = [
+        written(project.root, page({**LONGER, "ID": str(number)}), f"bad-{number}.csv")
+        for number in range(3)
+    ]
+    assert run_import(*good, "--test", TEST, "--run", project.root / "good.json") == errors.OK
+    assert project.update("good.json") == 0
+    assert run_import(*bad, "--test", TEST, "--run", project.root / "bad.json") == errors.OK
+    result = project.run("--gpuperf-replay=bad.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*cycles*5000*50000*x10*regressed"])

@@ -1,0 +1,119 @@
+"""`gpuperf report` and --gpuperf-report: the format by the suffix of the file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.commands import report
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.report import formats
+from pytest_gpuperf.storage import run_files
+from tests.plugin.projects import STEP, Project
+from tests.report.html.pages import DOCS
+
+ROOT = DOCS.parents[1]
+MEASURED = DOCS / "h200-meddpm.json"
+
+
+def test_reports_are_written_by_their_suffixes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / f"report{suffix}" for suffix in formats.SUFFIXES]
+    words = [word for file in files for word in ("--output", str(file))]
+    assert __main__.main(["report", str(MEASURED), *words]) == errors.OK
+    page, markdown, data = (file.read_text(encoding="utf-8") for file in files)
+    assert page.startswith("<!DOCTYPE html>")
+    assert markdown.startswith("# gpuperf: ")
+    assert run_files.load(files[2]) == run_files.load(MEASURED)
+    assert json.loads(data)["schema"] == run_files.SCHEMA
+    assert capsys.readouterr().out.splitlines() == [f"report written: {file}" for file in files]
+
+
+def test_without_words_it_is_html_of_the_newest_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = tmp_path / run_files.FOLDER / "20261121T000000.json"
+    target.parent.mkdir(parents=True)
+    shutil.copy(MEASURED, target)
+    assert __main__.main(["report"]) == errors.OK
+    assert "20261121T000000" not in (tmp_path / "report.html").read_text(encoding="utf-8")[:300]
+    assert (tmp_path / "report.html").stat().st_size > 700_000
+
+
+def test_a_run_is_judged_anew_by_a_folder_of_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    broken = DOCS / "h200-tf32-broken.json.xz"
+    out = tmp_path / "judged.json"
+    assert (
+        __main__.main(["report", str(broken), "--baseline", "baselines", "--output", str(out)]) == 0
+    )
+    found, before = run_files.load(out), run_files.load(broken)
+    known = {v.metric for v in before.verdicts}
+    assert [(v.metric, v.outcome) for v in found.verdicts if v.metric in known] == [
+        (v.metric, v.outcome) for v in before.verdicts
+    ]
+    # The baseline has the peak memory, which was not measured yet when that run was made.
+    later = [(v.metric, v.outcome) for v in found.verdicts if v.metric not in known]
+    assert later == [("peak_memory", Outcome.UNSUPPORTED)]
+    assert [entry.test for entry in found.blames] == [entry.test for entry in before.blames]
+    assert found.measurements == before.measurements
+
+
+def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:
+    found = report.judged(run_files.load(MEASURED), tmp_path)
+    outcomes = {v.outcome for v in found.verdicts}
+    assert outcomes == {Outcome.NO_BASELINE, Outcome.REPORTED}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--output", "report.pdf"],
+            'no report has the suffix ".pdf", known are .html, .md, .json',
+        ),
+        (["--output", "report"], 'no report has the suffix ""'),
+        (["--baseline", "nowhere"], "--baseline nowhere: no such folder"),
+        (["--output", str(MEASURED)], "this is the run itself; name another file"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(
+    words: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert __main__.main(["report", str(MEASURED), *words]) == errors.BAD_CONFIGURATION
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_cannot_be_trusted_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.json"
+    text = MEASURED.read_text(encoding="utf-8").replace("524785305425.0", "NaN", 1)
+    bad.write_text(text, encoding="utf-8")
+    out = tmp_path / "report.html"
+    assert __main__.main(["report", str(bad), "--output", str(out)]) == errors.BAD_CONFIGURATION
+    assert "measurements/0/samples/2/values/0" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_pytest_writes_a_page_of_what_it_measured(project: Project) -> None:
+    project.tests(STEP)
+    result = project.run("--gpuperf-report=out.html", "--gpuperf-no-judge")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["report written: out.html"])
+    text = (project.root / "out.html").read_text(encoding="utf-8")
+    assert "::test_step" in text

@@ -1,0 +1,64 @@
+"""The scripted CUPTI, compiled and loaded once per session."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.measure.cupti import library as library_module
+from pytest_gpuperf.measure.cupti.library import load
+from tests.measure.cupti.fake import Fake, FakeTimer
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """fake_cupti.c, compiled."""
+    return compiled(tmp_path_factory.mktemp("cupti"))
+
+
+def compiled(folder: Path, *flags: str) -> Path:
+    """fake_cupti.c, compiled with these flags."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("needs a C compiler (cc or gcc)")
+    library = folder / "libcupti.so.13"
+    source = Path(__file__).with_name("fake_cupti.c")
+    subprocess.run(
+        [compiler, *flags, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True
+    )
+    return library
+
+
+@pytest.fixture(scope="session")
+def loaded(fake_library: Path) -> Fake:
+    return Fake(fake_library)
+
+
+@pytest.fixture
+def fake(loaded: Fake) -> Fake:
+    """The scripted CUPTI, as if it had just been loaded."""
+    loaded.reset()
+    return loaded
+
+
+@pytest.fixture
+def timer(fake: Fake) -> FakeTimer:
+    return FakeTimer(fake)
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A machine without any CUPTI; gives the place of its toolkit."""
+    monkeypatch.setattr(library_module, "_MAPS", tmp_path / "maps")
+    monkeypatch.setattr(library_module, "_TOOLKIT", tmp_path / "cuda")
+    monkeypatch.setattr(library_module, "_SONAMES", ())
+    monkeypatch.setattr(library_module, "find_spec", lambda _: None)
+    load.cache_clear()
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    yield tmp_path / "cuda"
+    load.cache_clear()

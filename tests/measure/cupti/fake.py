@@ -1,0 +1,91 @@
+"""Drives the scripted CUPTI of fake_cupti.c from Python."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+from pytest_gpuperf.measure.cupti.driver import Driver
+from pytest_gpuperf.measure.cupti.library import Cupti
+
+
+class Fake:
+    """The library, loaded once through the code under test, and its script."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._library.fake_log.restype = ctypes.c_char_p
+        self._library.fake_work.argtypes = (ctypes.c_double,)
+        self._library.fake_elapse.argtypes = (ctypes.c_double, ctypes.c_double)
+        self._library.fake_now.restype = ctypes.c_uint64
+        self.reset()
+        self.cupti = Cupti(path)
+        self.cuda = Driver(path)
+
+    def reset(self) -> None:
+        self._library.fake_reset()
+
+    def set(self, what: str, value: int | str) -> None:
+        """Calls fake_<what>; see the C file."""
+        function = getattr(self._library, f"fake_{what}")
+        function(value.encode() if isinstance(value, str) else value)
+
+    def fail(self, call: str, result: int, after: int = 0) -> None:
+        """Lets `call` fail, after it has succeeded `after` times."""
+        self._library.fake_fail(call.encode(), result, after)
+
+    def work(self, amount: float) -> None:
+        self._library.fake_work(amount)
+
+    def elapse(self, milliseconds: float, active: float = 0) -> None:
+        """Lets time pass on the device, of which this percentage is active."""
+        self._library.fake_elapse(milliseconds * 1e6, active)
+
+    @property
+    def now(self) -> int:
+        """The device's time, in ns."""
+        return int(self._library.fake_now())
+
+    def note(self, text: str) -> None:
+        self._library.fake_note(text.encode())
+
+    @property
+    def log(self) -> list[str]:
+        """What was called, in order, without the prefix "cupti"; ranges as "push <name>"."""
+        lines = self._library.fake_log().decode().splitlines()
+        return [line.removeprefix("cupti") for line in lines]
+
+    @property
+    def alive(self) -> int:
+        """Objects that were not released."""
+        return int(self._library.fake_alive())
+
+
+class FakeClock:
+    """A DeviceClock, which shows the device's time."""
+
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+        self._marks: list[int] = []
+
+    def mark(self) -> None:
+        self._marks.append(self._fake.now)
+
+    def moments(self) -> list[float]:
+        return [float(mark - self._marks[0]) for mark in self._marks]
+
+
+class FakeTimer:
+    """A DeviceTimer: every run takes 5 ms on the device and 7 ms on the wall."""
+
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+
+    def synchronize(self) -> None:
+        self._fake.note("synchronize")
+
+    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+        self._fake.note("timed")
+        run()
+        return 5.0, 7.0

@@ -1,0 +1,169 @@
+"""The ctypes structs against the headers of CUPTI releases, as a C++ compiler lays them out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.measure.cupti import abi, codes
+from tests.measure.cupti.headers import ABSENT, MISSING, Release, releases
+
+RELEASES = releases()
+HEADERS = [
+    *("version", "target", "profiler_target", "profiler_host", "range_profiler", "pmsampling")
+]
+STRUCTS = (*abi.FUNCTIONS, *abi.PM_FUNCTIONS)
+
+# The wheels do not carry cuda.h. The headers need names from it; of these types only the size
+# matters, and that is an int's for CUdevice and a pointer's for the handles.
+CUDA_STUB = """
+#pragma once
+typedef int CUdevice;
+typedef struct CUctx_st* CUcontext;
+typedef struct CUstream_st* CUstream;
+typedef struct CUgraph_st* CUgraph;
+typedef struct CUmod_st* CUmodule;
+typedef struct CUfunc_st* CUfunction;
+"""
+
+ENUMS: dict[type[IntEnum], dict[str, str]] = {
+    codes.ProfilerRange: {"AUTO": "CUPTI_AutoRange", "USER": "CUPTI_UserRange"},
+    codes.ProfilerReplayMode: {
+        "APPLICATION": "CUPTI_ApplicationReplay",
+        "KERNEL": "CUPTI_KernelReplay",
+        "USER": "CUPTI_UserReplay",
+    },
+    codes.ProfilerType: {
+        "RANGE_PROFILER": "CUPTI_PROFILER_TYPE_RANGE_PROFILER",
+        "PM_SAMPLING": "CUPTI_PROFILER_TYPE_PM_SAMPLING",
+    },
+    codes.ProfilerApi: {
+        "RANGE_PROFILING": "CUPTI_PROFILER_RANGE_PROFILING",
+        "PM_SAMPLING": "CUPTI_PROFILER_PM_SAMPLING",
+    },
+    codes.TriggerMode: {
+        m.name: f"CUPTI_PM_SAMPLING_TRIGGER_MODE_{m.name}" for m in codes.TriggerMode
+    },
+    codes.DecodeStopReason: {
+        m.name: f"CUPTI_PM_SAMPLING_DECODE_STOP_REASON_{m.name}" for m in codes.DecodeStopReason
+    },
+    codes.AppendMode: {
+        m.name: f"CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_{m.name}" for m in codes.AppendMode
+    },
+    codes.SupportLevel: {
+        m.name: f"CUPTI_PROFILER_CONFIGURATION_{m.name}" for m in codes.SupportLevel
+    },
+    codes.Result: {member.name: f"CUPTI_{member.name}" for member in codes.Result},
+}
+NEWER_NAMES = {
+    "CUPTI_PROFILER_CONFIGURATION_LIMITED_SUPPORT",
+    "CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED",
+    "CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED",
+    "CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED",
+    "CUPTI_ERROR_INVALID_CHIP_NAME",
+    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST",
+    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_LATEST",
+}
+"""Enumerators that not every release has."""
+
+
+@pytest.mark.skipif(not RELEASES, reason=MISSING)
+def test_there_are_headers_of_both_major_versions() -> None:
+    assert {codes.release(release.version)[:2] for release in RELEASES} == {"12", "13"}
+
+
+@pytest.mark.parametrize("release", RELEASES or [ABSENT], ids=str)
+def test_layouts_and_numbers_are_those_of_the_headers(release: Release, tmp_path: Path) -> None:
+    compiled = _compile_and_run(_program(release), release, tmp_path)
+    assert compiled == _expected(release)
+
+
+def _expected(release: Release) -> dict[str, tuple[int, ...]]:
+    expected: dict[str, tuple[int, ...]] = {}
+    for params in STRUCTS:
+        expected[f"{params.C_NAME}_STRUCT_SIZE"] = (params.size(release.version),)
+        for name in params.field_names(release.version):
+            field = getattr(params, name)
+            expected[f"{params.C_NAME}.{name}"] = (field.offset, field.size)
+    for enum, names in ENUMS.items():
+        for member in enum:
+            if _has(release, names[member.name]):
+                expected[names[member.name]] = (member.value,)
+    return expected
+
+
+def _program(release: Release) -> str:
+    lines = ["#include <cstddef>", "#include <cstdio>"]
+    lines += [f"#include <cupti_{header}.h>" for header in HEADERS]
+    lines += ["int main() {"]
+    for params in STRUCTS:
+        struct = params.C_NAME
+        lines.append(f'printf("{struct}_STRUCT_SIZE %zu\\n", (size_t){struct}_STRUCT_SIZE);')
+        lines += [
+            f'printf("{struct}.{name} %zu %zu\\n", '
+            f"offsetof({struct}, {name}), sizeof((({struct}*)0)->{name}));"
+            for name in params.field_names(release.version)
+        ]
+    for names in ENUMS.values():
+        lines += [
+            f'printf("{name} %d\\n", (int){name});'
+            for name in names.values()
+            if _has(release, name)
+        ]
+    return "\n".join([*lines, "}", ""])
+
+
+def _has(release: Release, enumerator: str) -> bool:
+    return enumerator not in NEWER_NAMES or any(
+        re.search(rf"\b{enumerator}\b", release.text(header))
+        for header in ("cupti_profiler_target.h", "cupti_result.h", "cupti_pmsampling.h")
+    )
+
+
+def _compile_and_run(program: str, release: Release, folder: Path) -> dict[str, tuple[int, ...]]:
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("needs a C++ compiler (c++ or g++)")
+    (folder / "cuda.h").write_text(CUDA_STUB)
+    (folder / "layout.cpp").write_text(program)
+    binary = folder / "layout"
+    command = [compiler, "-w", f"-I{folder}", f"-I{release.include}", "-o", str(binary)]
+    done = subprocess.run(
+        [*command, str(folder / "layout.cpp")], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    output = subprocess.run([str(binary)], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in output.splitlines())
+    return {name: tuple(map(int, numbers)) for name, *numbers in rows}
+
+
+def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
+    sizes = [abi.RangeEnable.size(version) for version in (24, 28, 130001, 130301, 130401, 140000)]
+    assert sizes == [32, 32, 32, 32, 36, 36]
+    assert abi.HostInitialize.of(28).structSize == 48
+    assert abi.HostInitialize.of(130201).structSize == 56
+    assert abi.SetConfig.size(24) + 4 == abi.SetConfig.size(28)
+
+
+def test_fields_that_are_not_given_are_zero() -> None:
+    params = abi.RangePushRange.of(28, pRangeName=b"step")
+    assert params.pPriv is None
+    assert params.structSize == 32
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(24, "12.6"), (28, "12.9.1"), (130000, "13.0"), (130201, "13.2.1"), (12, "11 or older")],
+)
+def test_versions_are_named_by_cuda_release(version: int, name: str) -> None:
+    assert codes.release(version) == name
+
+
+def test_result_codes_have_names() -> None:
+    assert codes.result_name(35) == "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+    assert codes.result_name(4711) == "CUptiResult 4711"

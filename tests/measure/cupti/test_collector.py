@@ -1,0 +1,405 @@
+"""The collector's protocol: what is executed when, and what comes back."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UnsoundStep
+from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.counting import phase_ranges
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.device.memory import suffices
+from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.model.metric import Metric
+from tests.heard_progress import Heard
+from tests.measure.cupti.fake import Fake, FakeTimer
+
+HOPPER = Device("sm90", "NVIDIA H200", "nvidia-h200")
+METRICS = catalogue().metrics
+CYCLES, IPC = METRICS["cycles"], METRICS["ipc"]
+TRAINING = {"forward": 2.0, "backward": 4.0, "optimizer": 1.0}
+
+
+@pytest.fixture
+def collector(fake: Fake, timer: FakeTimer) -> CuptiCollector:
+    return CuptiCollector(
+        HOPPER, timer=timer, load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda
+    )
+
+
+class Step:
+    """Does as much work as its phases say, in phases; notes each execution and reset."""
+
+    def __init__(self, fake: Fake, *phases: tuple[str, float]) -> None:
+        self.fake = fake
+        self.marks = Phases()
+        self.parts: Sequence[tuple[str, float]] = phases
+        self.outside = 0.0 if phases else 1.0
+        self.collecting_garbage: list[bool] = []
+
+    def __call__(self) -> None:
+        self.fake.note("step")
+        self.collecting_garbage.append(gc.isenabled())
+        self.fake.work(self.outside)
+        for name, work in self.parts:
+            with self.marks.mark(name):
+                self.fake.work(work)
+
+    def reset(self) -> None:
+        self.fake.note("reset")
+        self.fake.work(1e6)
+
+    @property
+    def work(self) -> Work:
+        return Work(self, self.marks, self.reset)
+
+
+def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
+    return {(sample.phase, sample.metric): sample.values for sample in collected.samples}
+
+
+def plan(*metrics: Metric, rounds: int = 2, repetitions: int = 2, warmup: int = 1) -> Plan:
+    return Plan(metrics or (CYCLES, IPC), rounds, repetitions, warmup)
+
+
+def test_it_is_a_collector(collector: CuptiCollector) -> None:
+    as_declared: Collector = collector
+    assert (as_declared.name, as_declared.torch_device) == ("cupti", "cuda")
+    assert as_declared.device() == HOPPER
+    assert as_declared.software()["cupti"] == "13.0.1"
+
+
+def test_times_and_counters_of_the_step_and_its_phases(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    collected = collector.collect(Step(fake, *TRAINING.items()).work, plan())
+    assert values(collected) == {
+        ("step", "step_time"): (5.0, 5.0),
+        ("step", "wall_time"): (7.0, 7.0),
+        ("step", "cycles"): (7.0, 7.0),
+        ("step", "ipc"): (14.0, 14.0),
+        ("forward", "cycles"): (2.0, 2.0),
+        ("forward", "ipc"): (4.0, 4.0),
+        ("backward", "cycles"): (4.0, 4.0),
+        ("backward", "ipc"): (8.0, 8.0),
+        ("optimizer", "cycles"): (1.0, 1.0),
+        ("optimizer", "ipc"): (2.0, 2.0),
+    }
+    assert collected.unsupported == ()
+    assert fake.alive == 0
+
+
+def test_executions_are_as_many_as_planned(collector: CuptiCollector, fake: Fake) -> None:
+    fake.set("passes", 3)
+    collected = collector.collect(Step(fake, ("a", 1)).work, plan(rounds=5, repetitions=3))
+    counter_passes = 5 * 3 * 2
+    assert fake.log.count("step") == fake.log.count("reset") == 1 + 3 + counter_passes
+    settings = collected.settings or {}
+    chosen = {name: settings[name] for name in ("passes", "counter_passes", "ranges", "rounds")}
+    assert chosen == {"passes": 3, "counter_passes": counter_passes, "ranges": 2, "rounds": 5}
+    assert settings["cost_s"] == pytest.approx(
+        sum(float(settings[f"{part}_s"]) for part in ("warmup", "times", "counters")), abs=0.01
+    )
+
+
+class Memory:
+    """A device whose step takes 5 GB, and says when it was asked."""
+
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+
+    def clear(self) -> None:
+        self._fake.note("clear")
+
+    def begin(self) -> None:
+        self._fake.note("memory")
+
+    def peak(self) -> int:
+        return 5_000_000_000
+
+
+def test_the_peak_memory_is_that_of_the_unprofiled_repetitions(
+    fake: Fake, timer: FakeTimer
+) -> None:
+    collector = CuptiCollector(
+        HOPPER,
+        timer=timer,
+        memory=Memory(fake),
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
+    )
+    collected = collector.collect(Step(fake).work, plan(rounds=3, repetitions=2))
+    assert values(collected)["step", "peak_memory"] == (5e9, 5e9)
+    assert [line for line in fake.log if line in {"clear", "reset", "memory", "step"}] == [
+        *("clear", "reset", "step"),
+        *("reset", "memory", "step") * 2,
+        *("reset", "step") * 3,
+    ]
+
+
+def test_the_loss_is_looked_at_in_warm_up_executions_only(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    returned = iter([0.5, 0.5, *[float("nan")] * 99])
+
+    def step() -> float:
+        fake.work(1.0)
+        return next(returned)
+
+    collected = collector.collect(Work(step, Phases(), lambda: None), plan(warmup=2))
+    settings = collected.settings or {}
+    assert (settings["loss"], settings["loss_apart"]) == (0.5, 0.0)
+
+
+def test_an_unsound_step_is_not_counted(collector: CuptiCollector, fake: Fake) -> None:
+    returned = iter([0.5, 0.6])
+    work = Work(lambda: next(returned), Phases(), lambda: None)
+    with pytest.raises(UnsoundStep, match=r"gave the losses 0\.5 and 0\.6"):
+        collector.collect(work, plan(warmup=2))
+    assert fake.alive == 0
+
+
+def test_running_out_of_memory_while_counting_leaves_no_session_open(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    def step() -> None:
+        fake.note("step")
+        fake.work(1.0)
+        if fake.log.count("step") > 4:  # warm-up, two repetitions, a pass
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
+
+    with pytest.raises(UnsoundStep, match="the step ran out of memory"), suffices():
+        collector.collect(Work(step, Phases()), plan(rounds=2, repetitions=2))
+    assert fake.alive == 0
+
+
+def test_a_step_without_phases_takes_one_pass_set_a_round(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    collected = collector.collect(Step(fake).work, plan(rounds=5, repetitions=0))
+    assert fake.log.count("step") == 1 + 5
+    assert {sample.phase for sample in collected.samples} == {"step"}
+
+
+def test_the_step_is_reset_before_and_waited_for_inside_its_range(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    collector.collect(Step(fake, ("a", 1)).work, plan(rounds=1, repetitions=0))
+    log = [
+        line
+        for line in fake.log
+        if line in {"reset", "step", "synchronize"}
+        or "push" in line
+        or line.endswith(("Start", "Stop", "PopRange"))
+    ]
+    whole = [
+        "reset",
+        "synchronize",
+        "RangeProfilerStart",
+        "push step",
+        "step",
+        "synchronize",
+        "RangeProfilerPopRange",
+        "RangeProfilerStop",
+    ]
+    phases = [
+        "reset",
+        "synchronize",
+        "RangeProfilerStart",
+        "step",
+        "synchronize",
+        "push a",
+        "synchronize",
+        "RangeProfilerPopRange",
+        "synchronize",
+        "RangeProfilerStop",
+    ]
+    assert log[-len(whole + phases) :] == whole + phases
+
+
+def test_occurrences_of_a_phase_add_up_where_they_can(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    step = Step(fake, ("backward", 2), ("forward", 1), ("backward", 3))
+    collected = collector.collect(step.work, plan())
+    assert "push backward#2" in fake.log
+    found = values(collected)
+    assert found["backward", "cycles"] == (5.0, 5.0)
+    assert found["step", "ipc"] == (12.0, 12.0)
+    assert ("backward", "ipc") not in found
+    assert [entry.metric for entry in collected.unsupported] == ["ipc"]
+    assert 'phase "backward" occurs 2 times' in collected.unsupported[0].reason
+
+
+def test_range_names_are_unique() -> None:
+    names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
+    assert names == ["b", "b#3", "b#2", "b#4"]
+
+
+def test_a_metric_without_a_value_in_a_phase_is_left_out_there(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    collected = collector.collect(Step(fake, ("data", 0.0), ("forward", 1.0)).work, plan())
+    found = values(collected)
+    assert found["data", "cycles"] == (0.0, 0.0)
+    assert ("data", "ipc") not in found
+    assert found["forward", "ipc"] == (2.0, 2.0)
+    assert [entry.metric for entry in collected.unsupported] == ["ipc"]
+    assert 'phase "data" has no value' in collected.unsupported[0].reason
+
+
+def test_a_step_value_that_is_no_number_is_an_error(collector: CuptiCollector, fake: Fake) -> None:
+    fake.set("undefined", "sm__cycles_elapsed.max")
+    with pytest.raises(MeasurementError, match=r"no number for sm__cycles_elapsed\.max of step"):
+        collector.collect(Step(fake).work, plan())
+    assert fake.alive == 0
+
+
+def test_phases_that_change_during_warm_up_are_an_error(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    step = Step(fake)
+    names = iter(["a", "b"])
+    work = replace(step.work, reset=lambda: setattr(step, "parts", [(next(names), 1.0)]))
+    with pytest.raises(MeasurementError, match=r"first \['a'\], then \['b'\]"):
+        collector.collect(work, plan(warmup=2))
+
+
+def changing(later: list[tuple[str, float]], since: int) -> Iterator[list[tuple[str, float]]]:
+    """The parts of a step that has phase "a", and `later` from execution number `since` on."""
+    return (([("a", 1.0)] if number < since else later) for number in count())
+
+
+@pytest.mark.parametrize("later", [[("b", 1.0)], [], [("a", 1.0), ("b", 1.0)]])
+def test_phases_that_change_during_a_pass_are_an_error(
+    collector: CuptiCollector, fake: Fake, later: list[tuple[str, float]]
+) -> None:
+    step = Step(fake)
+    # Executions: one warm-up, one pass of the whole step, then one in phases.
+    parts = changing(later, since=2)
+    work = replace(step.work, reset=lambda: setattr(step, "parts", next(parts)))
+    with pytest.raises(MeasurementError, match="phases of the step change"):
+        collector.collect(work, plan(rounds=1, repetitions=0))
+    assert fake.alive == 0
+
+
+@pytest.mark.parametrize("execution", range(8))
+def test_what_the_step_raises_comes_out_unchanged(
+    collector: CuptiCollector, fake: Fake, execution: int
+) -> None:
+    error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    numbers = count()
+    step = Step(fake)
+
+    def run() -> None:
+        with step.marks.mark("forward"):
+            fake.work(1)
+            if next(numbers) == execution:
+                fake.fail("cuptiRangeProfilerPopRange", Result.ERROR_UNKNOWN)
+                raise error
+
+    assert gc.isenabled()
+    with pytest.raises(RuntimeError) as caught:
+        collector.collect(Work(run, step.marks), plan(rounds=2, repetitions=2, warmup=2))
+    assert caught.value is error
+    assert gc.isenabled()
+
+
+def test_garbage_is_not_collected_while_measuring(collector: CuptiCollector, fake: Fake) -> None:
+    step = Step(fake)
+    collector.collect(step.work, plan(rounds=1, repetitions=1, warmup=1))
+    assert step.collecting_garbage == [True, False, False]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("call", ["cuptiRangeProfilerEnable", "cuptiRangeProfilerStart"])
+def test_without_permission_the_times_remain(
+    collector: CuptiCollector, fake: Fake, call: str
+) -> None:
+    fake.fail(call, Result.ERROR_INSUFFICIENT_PRIVILEGES)
+    collected = collector.collect(Step(fake, ("a", 1)).work, plan())
+    assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
+    assert [entry.metric for entry in collected.unsupported] == ["cycles", "ipc"]
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in collected.unsupported[0].reason
+    assert fake.alive == 0
+
+
+def test_without_cupti_the_times_remain(fake: Fake, timer: FakeTimer) -> None:
+    def missing() -> None:
+        raise CountersUnavailable("CUPTI was not found", "Install it")
+
+    collector = CuptiCollector(HOPPER, timer=timer, load_cupti=missing)  # type: ignore[arg-type]
+    collected = collector.collect(Step(fake).work, plan())
+    assert values(collected)["step", "step_time"] == (5.0, 5.0)
+    assert collected.unsupported[0].reason == "CUPTI was not found. Install it"
+    assert "cupti" not in collector.software()
+
+
+def test_metrics_that_do_not_exist_are_told_apart(fake: Fake, timer: FakeTimer) -> None:
+    volta = CuptiCollector(
+        replace(HOPPER, arch="sm70"),
+        timer=timer,
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
+    )
+    fake.set("unknown", "dram__bytes.sum")
+    wanted = [METRICS[name] for name in ("pipe_uniform", "cycles", "dram_bytes")]
+    collected = volta.collect(Step(fake).work, plan(*wanted))
+    assert {entry.metric: entry.reason for entry in collected.unsupported} == {
+        "pipe_uniform": "does not exist on sm70",
+        "dram_bytes": "dram__bytes.sum does not exist on GH100",
+    }
+    assert ("step", "cycles") in values(collected)
+
+
+def test_without_metrics_no_session_is_opened(collector: CuptiCollector, fake: Fake) -> None:
+    collected = collector.collect(Step(fake).work, Plan(()))
+    assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
+    assert not any("Profiler" in line for line in fake.log)
+
+
+# Progress
+
+
+def test_every_execution_is_announced_before_it_is_prepared(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    fake.set("passes", 2)
+    diary: list[str] = []
+    step = Step(fake, ("forward", 1.0))
+
+    def noted() -> None:
+        diary.append("step")
+        step()
+
+    work = Work(noted, step.marks, lambda: diary.append("reset"), progress=Heard(diary))
+    collector.collect(work, plan(rounds=2, repetitions=2, warmup=2))
+    announced = [
+        *("warming up 1 of 2", "warming up 2 of 2", "timing 1 of 2", "timing 2 of 2"),
+        *(
+            f"counting round {number} of 2, pass {done} of 4 ({8 - 4 * (number - 1) - done + 1})"
+            for number in (1, 2)
+            for done in (1, 2, 3, 4)
+        ),
+    ]
+    assert diary == [entry for text in announced for entry in (text, "reset", "step")]
+
+
+def test_without_phases_a_round_has_half_as_many_passes(
+    collector: CuptiCollector, fake: Fake
+) -> None:
+    heard = Heard()
+    work = replace(Step(fake).work, progress=heard)
+    collector.collect(work, plan(rounds=2, repetitions=0))
+    assert heard.said[1:] == [
+        "counting round 1 of 2, pass 1 of 1 (2)",
+        "counting round 2 of 2, pass 1 of 1 (1)",
+    ]

@@ -1,0 +1,196 @@
+"""Counting in instrumented kernels: once, and in ranges that leave nothing out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.metric import Metric
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
+from tests.heard_progress import Heard
+from tests.measure.cupti.fake import Fake, FakeTimer
+
+METRICS = catalogue().metrics
+CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instructions", "sass_fadd"))
+
+
+class Step:
+    """Does the work of its phases in phases, and 0.5 before, between and after them."""
+
+    def __init__(self, fake: Fake, *parts: tuple[str, float]) -> None:
+        self.fake = fake
+        self.parts = parts
+        self.phases = Phases()
+        self.executed = 0
+
+    def __call__(self) -> None:
+        self.executed += 1
+        self.fake.work(0.5)
+        for name, amount in self.parts:
+            with self.phases.mark(name):
+                self.fake.work(amount)
+            self.fake.work(0.5)
+
+    @property
+    def work(self) -> Work:
+        return Work(self, self.phases, lambda: self.fake.work(1e6))
+
+    def counted(self, *metrics: Metric, rounds: int = 3) -> CountedStep:
+        """What is counted of this step on a scripted H200."""
+        counting = Counting("sm90", FakeTimer(self.fake), self.fake.cupti, self.fake.cuda)
+        ranges = phase_ranges([name for name, _ in self.parts])
+        return counting.of(self.work, Plan(metrics, rounds), ranges)
+
+
+def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake) -> None:
+    step = Step(fake, ("forward", 2), ("backward", 4))
+    found = step.counted(CYCLES, THREADS)
+    assert found.series == {
+        ("step", "cycles"): [7.5] * 3,
+        ("forward", "cycles"): [2.0] * 3,
+        ("backward", "cycles"): [4.0] * 3,
+        ("step", "thread_instructions"): [7.5],
+        ("forward", "thread_instructions"): [2.0],
+        ("backward", "thread_instructions"): [4.0],
+    }
+    assert step.executed == 3 * 2 + 1
+    settings = {name: found.settings[name] for name in ("passes", "counter_passes", "chip")}
+    assert settings == {"passes": 2, "counter_passes": 7, "chip": "GH100"}
+    assert "instrumented_s" in found.settings
+    assert fake.alive == 0
+
+
+def test_a_phase_that_comes_twice_is_the_sum_of_both(fake: Fake) -> None:
+    found = Step(fake, ("backward", 2), ("backward", 3)).counted(THREADS)
+    assert found.series["backward", "thread_instructions"] == [5.0]
+    assert found.series["step", "thread_instructions"] == [6.5]
+
+
+def test_a_step_without_phases_is_one_range(fake: Fake) -> None:
+    step = Step(fake)
+    assert step.counted(THREADS).series == {("step", "thread_instructions"): [0.5]}
+    assert step.executed == 1
+
+
+def test_without_instrumented_metrics_nothing_is_instrumented(fake: Fake) -> None:
+    step = Step(fake, ("forward", 2))
+    assert "instrumented_s" not in step.counted(CYCLES).settings
+    assert step.executed == 3 * 2
+
+
+def test_what_cannot_be_instrumented_is_named_and_costs_only_itself(fake: Fake) -> None:
+    fake.set("unknown", ADDITIONS.hardware_name("sm90") or "")
+    found = Step(fake, ("forward", 2)).counted(THREADS, ADDITIONS)
+    assert [entry.metric for entry in found.unsupported] == ["sass_fadd"]
+    assert found.series["step", "thread_instructions"] == [3.0]
+
+
+def test_with_nothing_left_to_instrument_the_step_is_not_executed(fake: Fake) -> None:
+    fake.set("unknown", THREADS.hardware_name("sm90") or "")
+    step = Step(fake, ("forward", 2))
+    assert step.counted(THREADS).series == {}
+    assert step.executed == 0
+
+
+def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) -> None:
+    step = Step(fake, ("forward", 2))
+    assert step.counted(replace(THREADS, additive=False), rounds=2).series == {
+        ("step", "thread_instructions"): [3.0] * 2,
+        ("forward", "thread_instructions"): [2.0] * 2,
+    }
+
+
+def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
+    # The fake has no number for a ratio over a range without work, as CUPTI for some of its sums.
+    ratio = replace(THREADS, hardware={"default": "smsp__sass_inst_executed.per_second"})
+    step = Step(fake, ("forward", 2))
+    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
+
+    def only_forward() -> None:
+        with step.phases.mark("forward"):
+            fake.work(2)
+
+    work = Work(only_forward, step.phases)
+    found = counting.of(work, Plan((ratio,)), phase_ranges(["forward"]))
+    assert found.series["step", "thread_instructions"] == [2.0]
+
+
+@pytest.mark.parametrize("later", [[("b", 1.0)], [], [("a", 1.0), ("b", 1.0)]])
+def test_phases_that_change_are_an_error(fake: Fake, later: list[tuple[str, float]]) -> None:
+    step = Step(fake, *later)
+    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
+    with pytest.raises(MeasurementError, match="phases of the step change"):
+        counting.of(step.work, Plan((THREADS,)), phase_ranges(["a"]))
+    assert fake.alive == 0
+
+
+def test_what_the_step_raises_comes_out(fake: Fake) -> None:
+    phases = Phases()
+
+    def run() -> None:
+        with phases.mark("a"):
+            raise ArithmeticError("the step's own")
+
+    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
+    with pytest.raises(ArithmeticError, match="the step's own"):
+        counting.of(Work(run, phases), Plan((THREADS,)), phase_ranges(["a"]))
+    assert fake.alive == 0
+
+
+def test_the_slow_execution_is_announced(fake: Fake) -> None:
+    heard = Heard()
+    step = Step(fake, ("forward", 2))
+    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
+    counting.of(replace(step.work, progress=heard), Plan((THREADS,)), phase_ranges(["forward"]))
+    assert heard.said == ["counting in instrumented kernels, pass 1 of 1 (1)"]
+
+
+@pytest.mark.parametrize("phases", [[], ["a"], ["a", "b", "a"], ["step#2", "a"]], ids=str)
+def test_phases_have_the_same_ranges_in_those_that_cover_the_step(phases: list[str]) -> None:
+    covered = covering(phase_ranges(phases))
+    assert len({entry.name for entry in covered}) == len(covered) == 2 * len(phases) + 1
+    assert [entry for entry in covered if entry.phase != "step"] == list(phase_ranges(phases))
+    assert [entry.phase == "step" for entry in covered[::2]] == [True] * (len(phases) + 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "instrumented"),
+    [
+        ("smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", True),
+        ("sm__sass_inst_executed_op_global.sum", True),
+        ("smsp__inst_executed.sum", False),
+        ("smsp__pcsamp_warps_issue_stalled_gmma", False),
+    ],
+)
+def test_nvidias_name_says_whether_kernels_are_instrumented(name: str, instrumented: bool) -> None:
+    metric = replace(CYCLES, hardware={"default": name, "sm70": None})
+    assert metric.instrumented("sm90") == instrumented
+    assert not metric.instrumented("sm70")
+
+
+@pytest.mark.parametrize(
+    "configuration", ["baseline", "tf32", "channels_last", "tf32_channels_last"]
+)
+def test_on_an_h200_phases_and_kernels_have_the_instructions_of_the_step(
+    configuration: str,
+) -> None:
+    """Counted in separate executions, of which some kernels loop until others are done."""
+    run = run_files.load(ROOT / "docs/runs/h200-paper.json.xz")
+    (found,) = (m for m in run.measurements if m.configuration == configuration)
+    assert found.kernels is not None
+    counted = [launch.values for launch in found.kernels.launches if launch.values]
+    instrumented = [n for n in found.kernels.metrics if METRICS[n].instrumented("sm90")]
+    assert len(instrumented) == 22
+    for name in instrumented:
+        values = {s.phase: s.values for s in found.samples if s.metric == name}
+        (step,) = values.pop(STEP)
+        assert sum(value for (value,) in values.values()) == pytest.approx(step, rel=1e-3)
+        place = found.kernels.metrics.index(name)
+        assert sum(launch[place] or 0 for launch in counted) == pytest.approx(step, rel=1e-3)

@@ -1,0 +1,170 @@
+"""Marks of components: who hears them, what may be inside what, and the time of each."""
+
+from __future__ import annotations
+
+import time
+import timeit
+from collections.abc import Iterable
+
+import pytest
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.collector import Components, PhaseNames, Phases, Plan, Work
+from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector, HostTimes
+from pytest_gpuperf.measure.trace.activity import checked
+from pytest_gpuperf.model.measurement import STEP
+from tests.heard_progress import Heard
+
+ACTIVITY = tuple(catalogue().metrics[name] for name in catalogue().sets["activity"])
+
+
+class Diary(PhaseNames):
+    """Notes leaving as well."""
+
+    def leave(self, phase: str) -> None:
+        self.names.append(f"/{phase}")
+
+
+def test_components_may_be_inside_each_other_and_come_again() -> None:
+    components, diary = Components(), Diary()
+    with components.heard_by(diary):
+        with components.mark("block"), components.mark("conv2d"), components.mark("block"):
+            pass
+        with components.mark("conv2d"):
+            pass
+    assert " ".join(diary.names) == "block conv2d block /block /conv2d /block conv2d /conv2d"
+
+
+def test_a_component_that_raises_is_left() -> None:
+    components, diary = Components(), Diary()
+    with pytest.raises(ZeroDivisionError), components.heard_by(diary), components.mark("conv2d"):
+        _ = 1 / 0
+    assert diary.names == ["conv2d", "/conv2d"]
+
+
+def test_the_name_of_the_whole_step_is_reserved() -> None:
+    components = Components()
+    with (
+        components.heard_by(PhaseNames()),
+        pytest.raises(MeasurementError, match='a component cannot be named "step"'),
+        components.mark(STEP),
+    ):
+        pass
+
+
+def test_phases_and_components_are_heard_apart() -> None:
+    phases, components, heard = Phases(), Components(), PhaseNames()
+    with phases.heard_by(heard), phases.mark("forward"), components.mark("conv2d"):
+        pass
+    assert heard.names == ["forward"]
+
+
+def test_an_unheard_component_costs_what_an_unheard_phase_costs() -> None:
+    components = Components()
+    assert components.mark("conv2d") is Phases().mark("forward")
+
+    def mark() -> None:
+        with components.mark("conv2d"):
+            pass
+
+    assert min(timeit.repeat(mark, number=1000, repeat=5)) / 1000 < 10e-6
+
+
+def test_the_host_s_time_belongs_to_the_innermost(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0, 10, 15, 35, 100, 103])  # ms
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(moments) * 1_000_000)
+    components, times = Components(), HostTimes()
+    with components.heard_by(times):
+        with components.mark("block"), components.mark("conv2d"):
+            pass
+        with components.mark("block"):
+            pass
+    # block from 0 to 10, conv2d to 15, block to 35; nothing to 100; block to 103.
+    assert times.times == {"block": 10 + 20 + 3, "conv2d": 5}
+
+
+@pytest.mark.parametrize(
+    ("heard", "phases", "message"),
+    [
+        ([["a", "b"], ["b", "a", "c"]], [], r"first \['a', 'b'\], then \['b', 'a', 'c'\]"),
+        ([["a"], []], [], r"first \['a'\], then \[\]"),
+        ([["a", "forward"]], ["forward"], '"forward" is both a phase and a component'),
+    ],
+)
+def test_components_that_cannot_be_told_apart_are_refused(
+    heard: list[list[str]], phases: list[str], message: str
+) -> None:
+    with pytest.raises(MeasurementError, match=message):
+        checked(heard, phases)
+
+
+@pytest.mark.parametrize(
+    ("heard", "names"), [([], ()), ([[]], ()), ([["b", "a", "b"], ["a", "b"]], ("b", "a"))]
+)
+def test_components_are_named_once_in_the_order_of_their_appearance(
+    heard: list[list[str]], names: tuple[str, ...]
+) -> None:
+    assert checked(heard, ()) == names
+
+
+# On the CPU
+
+
+class Step:
+    """A step with these components; notes its executions."""
+
+    def __init__(self, *names: str, phase: str = "forward") -> None:
+        self.phases, self.components = Phases(), Components()
+        self.names: Iterable[str] = names
+        self.phase = phase
+        self.executions = 0
+
+    def __call__(self) -> None:
+        self.executions += 1
+        with self.phases.mark(self.phase):
+            for name in self.names:
+                with self.components.mark(name):
+                    sum(range(100))
+
+    def work(self, progress: Heard | None = None) -> Work:
+        return Work(self, self.phases, progress=progress or Heard(), components=self.components)
+
+
+def plan(**asked: object) -> Plan:
+    return Plan(metrics=(), **{"rounds": 1, "repetitions": 2, "warmup": 1, **asked})  # type: ignore[arg-type]
+
+
+def test_on_the_cpu_components_have_their_wall_time() -> None:
+    found = CpuCollector().collect(Step("conv2d", "gelu", "conv2d").work(), plan(activity=ACTIVITY))
+    assert found.components == ("conv2d", "gelu")
+    times = {s.phase: s.values for s in found.samples if s.metric == "wall_time"}
+    assert list(times) == [STEP, "conv2d", "gelu"]
+    assert all(len(values) == 2 and min(values) > 0 for values in times.values())
+
+
+def test_on_the_cpu_nothing_of_a_trace_is_supported_and_the_reason_is_given() -> None:
+    found = CpuCollector().collect(Step().work(), plan(activity=ACTIVITY))
+    assert found.components == ()
+    reasons = {entry.metric: entry.reason for entry in found.unsupported}
+    assert {metric.name for metric in ACTIVITY} <= set(reasons)
+    assert reasons["kernel_time"] == "there is no GPU whose activity could be traced"
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "more"), [(("a",), ACTIVITY, 2), ((), ACTIVITY, 1), (("a",), (), 0)]
+)
+def test_components_take_executions_of_their_own_where_activity_is_asked_for(
+    names: tuple[str, ...], asked: object, more: int
+) -> None:
+    plain, step = Step(*names), Step(*names)
+    CpuCollector().collect(plain.work(), plan())
+    heard = Heard()
+    CpuCollector().collect(step.work(heard), plan(activity=asked))
+    assert step.executions == plain.executions + more
+    assert sum("timing components" in said for said in heard.said) >= more
+
+
+def test_a_component_with_a_phase_s_name_is_refused() -> None:
+    with pytest.raises(MeasurementError, match="both a phase and a component"):
+        CpuCollector().collect(Step("forward").work(), plan(activity=ACTIVITY))

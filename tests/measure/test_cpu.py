@@ -1,0 +1,530 @@
+"""The CPU collector: counts that can be computed by hand, and what a measurement leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils.checkpoint import checkpoint
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
+from pytest_gpuperf.measure.cpu import cpu_collector
+from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
+from pytest_gpuperf.measure.cpu.dispatch import StepCounter, changes_stride_order
+from pytest_gpuperf.model.measurement import STEP
+from tests import ROOT
+from tests.heard_progress import Heard
+
+PLAN = Plan(metrics=(), rounds=5, repetitions=2, warmup=1)
+FLOATS = 256
+BYTES = 4 * FLOATS
+
+
+def counted(step: Callable[[], object]) -> StepCounter:
+    counter = StepCounter()
+    with counter.watching():
+        step()
+    return counter
+
+
+def backward(result: object) -> None:
+    """The backward pass from the sum of `result`."""
+    assert isinstance(result, Tensor)
+    torch.autograd.backward(result.sum())
+
+
+def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
+    return {(sample.phase, sample.metric): sample.values for sample in collected.samples}
+
+
+# Floating-point operations
+
+
+def test_flops_of_a_matrix_product_and_its_backward() -> None:
+    left, right = torch.ones(4, 8, requires_grad=True), torch.ones(8, 16, requires_grad=True)
+    forward = 2 * 4 * 8 * 16
+    assert counted(lambda: left @ right).step.flops == forward
+    # One product for each input's gradient.
+    assert counted(lambda: backward(left @ right)).step.flops == 3 * forward
+
+
+def test_flops_of_a_3d_convolution_and_its_backward() -> None:
+    volume = torch.ones(1, 2, 4, 4, 4, requires_grad=True)
+    layer = nn.Conv3d(2, 3, 3, padding=1)
+    forward = 2 * (3 * 2 * 3**3) * 4**3
+    assert counted(lambda: layer(volume)).step.flops == forward
+    assert counted(lambda: backward(layer(volume))).step.flops == 3 * forward
+    # The first layer of a network needs no gradient of its input.
+    assert counted(lambda: backward(layer(volume.detach()))).step.flops == 2 * forward
+
+
+def test_flops_of_fused_attention() -> None:
+    query = torch.ones(1, 2, 64, 32, requires_grad=True)
+    product = 2 * 2 * 64 * 64 * 32
+
+    def attend() -> Tensor:
+        return functional.scaled_dot_product_attention(query, query, query)
+
+    assert counted(attend).step.flops == 2 * product
+    # Backward computes the scores again and then four gradients.
+    assert counted(lambda: backward(attend())).step.flops == 7 * product
+
+
+def test_a_checkpoint_computes_its_forward_twice() -> None:
+    layer = nn.Linear(8, 8, bias=False)
+    rows = torch.ones(4, 8, requires_grad=True)
+    product = 2 * 4 * 8 * 8
+
+    def block(values: Tensor) -> Tensor:
+        return torch.exp(layer(values))
+
+    def recomputed() -> None:
+        backward(checkpoint(block, rows, use_reentrant=False))
+
+    assert counted(lambda: backward(block(rows))).step.flops == 3 * product
+    assert counted(recomputed).step.flops == 4 * product
+
+
+# Operators
+
+
+def test_operators_are_counted_with_views() -> None:
+    rows = torch.ones(4, 8)
+    assert counted(lambda: rows.t().add(1).mul(2)).step.operators == 3
+
+
+def test_autograds_own_detaching_is_not_counted() -> None:
+    rows = torch.ones(4, requires_grad=True)
+    # exp saves its result, which autograd detaches first because the counter watches.
+    assert counted(lambda: rows.exp()).step.operators == 1
+    assert counted(lambda: rows.detach()).step.operators == 0
+
+
+def test_inference_mode_counts_like_no_grad() -> None:
+    network = nn.Sequential(nn.Conv3d(1, 4, 3), nn.Flatten(2), nn.Linear(8, 3)).eval()
+    volume = torch.ones(1, 1, 4, 4, 4)
+
+    def with_mode(mode: Callable[[], torch.no_grad | torch.inference_mode]) -> StepCounter:
+        def step() -> None:
+            with mode():
+                network(volume)
+
+        return counted(step)
+
+    plain, inference = with_mode(torch.no_grad), with_mode(torch.inference_mode)
+    assert plain.step.flops == inference.step.flops > 0
+    assert plain.step.operators == inference.step.operators
+
+
+# Layout copies
+
+
+def _channels_last(volume: Tensor) -> Tensor:
+    return volume.contiguous(memory_format=torch.channels_last_3d)
+
+
+VOLUME = torch.zeros(2, 4, 4, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "copies"),
+    [
+        ("contiguous of contiguous", lambda: VOLUME.contiguous(), 0),
+        ("clone", lambda: VOLUME.clone(), 0),
+        ("another type", lambda: VOLUME.double(), 0),
+        ("transposed clone keeps its strides", lambda: VOLUME.transpose(1, 4).clone(), 0),
+        ("arithmetic", lambda: VOLUME + 1, 0),
+        ("broadcast", lambda: VOLUME.copy_(torch.zeros(2)), 0),
+        ("fill", lambda: VOLUME.copy_(torch.tensor(1.0)), 0),
+        ("expanded", lambda: torch.zeros(1, 8).expand(8, 8).contiguous(), 0),
+        ("to channels-last", lambda: _channels_last(VOLUME), 1),
+        ("there and back", lambda: _channels_last(VOLUME).contiguous(), 2),
+        ("to", lambda: VOLUME.to(memory_format=torch.channels_last_3d), 1),
+        ("transposed and contiguous", lambda: VOLUME.transpose(1, 2).contiguous(), 1),
+        ("reshape that has to copy", lambda: VOLUME.transpose(1, 2).reshape(-1), 1),
+        ("copy_", lambda: VOLUME.copy_(VOLUME.clone().transpose(1, 2)), 1),
+        ("foreach", lambda: torch._foreach_copy_([torch.zeros(3, 3)], [torch.zeros(3, 3).t()]), 1),
+    ],
+)  # fmt: skip
+def test_copies_that_change_the_order_of_strides(
+    name: str, step: Callable[[], object], copies: int
+) -> None:
+    assert counted(step).step.layout_copies == copies, name
+
+
+def test_layout_copy_bytes_are_those_written() -> None:
+    half = torch.zeros(8, 16, dtype=torch.float32)
+    written = counted(lambda: half.t().to(torch.float16, memory_format=torch.contiguous_format))
+    assert written.step.layout_copies == 1
+    assert written.step.layout_copy_bytes == 2 * 8 * 16
+
+
+def test_dimensions_of_size_one_have_no_place_in_the_order() -> None:
+    image = torch.zeros(1, 1, 5, 5)
+    assert not changes_stride_order(image, image.to(memory_format=torch.channels_last))
+    assert not changes_stride_order(image, torch.zeros(5, 5))
+
+
+# Bytes saved for backward
+
+
+def test_saved_storages_count_once_and_only_those_of_the_step() -> None:
+    inputs = torch.ones(FLOATS)
+    weight = nn.Parameter(torch.ones(FLOATS))
+
+    def step() -> None:
+        scaled = weight * inputs  # saves the inputs, which live anyway
+        grown = scaled.exp()  # saves its result
+        _ = (grown * weight, grown[:10].sin())  # grown again, a parameter, and a view of grown
+
+    assert counted(step).step.saved_bytes == BYTES
+
+
+def test_what_a_checkpoint_recomputes_is_not_saved() -> None:
+    inputs = torch.ones(FLOATS, requires_grad=True)
+
+    def block(values: Tensor) -> Tensor:
+        return values.exp().exp().exp()  # each saves its result
+
+    def plain() -> None:
+        backward(block(inputs * 2))
+
+    def recomputed() -> None:
+        backward(checkpoint(block, inputs * 2, use_reentrant=False))
+
+    assert counted(plain).step.saved_bytes == 3 * BYTES
+    # A checkpoint saves its input only.
+    assert counted(recomputed).step.saved_bytes == BYTES
+
+
+def test_without_autograd_nothing_is_saved() -> None:
+    inputs = torch.ones(FLOATS, requires_grad=True)
+    with torch.no_grad():
+        assert counted(lambda: inputs.exp()).step.saved_bytes == 0
+
+
+# Peak memory
+
+
+def test_peak_memory_of_a_chain() -> None:
+    inputs = torch.ones(FLOATS)
+
+    def step() -> None:
+        a = inputs + 1  # 1 alive: the inputs were there before
+        b = a * 2  # 2
+        c = b[:10]  # 2: a view
+        del a, b  # 1: the view keeps b's storage
+        d = torch.cat([inputs, inputs])  # 3
+        d.add_(1)  # 3: in place
+        del c, d
+
+    assert counted(step).memory.peak == 3 * BYTES
+
+
+def test_peak_memory_sees_what_autograd_keeps() -> None:
+    inputs = torch.ones(FLOATS, requires_grad=True)
+
+    def step() -> Tensor:
+        return inputs.exp().exp().exp()
+
+    assert counted(step).memory.peak == 3 * BYTES
+    with torch.no_grad():
+        assert counted(step).memory.peak == 2 * BYTES
+
+
+# The collector
+
+
+class Training:
+    """A small training step with every kind of count in it, and a reset."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.phases = Phases()
+        self.first = nn.Conv3d(1, 8, 3, padding=1)
+        self.last = nn.Conv3d(8, 1, 1)
+        parameters = [*self.first.parameters(), *self.last.parameters()]
+        self.optimizer = torch.optim.Adam(parameters)
+        self.volume = torch.randn(1, 1, 8, 8, 8, generator=generator)
+        self.resets = self.steps = 0
+
+    def block(self, hidden: Tensor) -> Tensor:
+        return functional.group_norm(hidden.transpose(2, 3).contiguous(), 4).sigmoid()
+
+    def step(self) -> None:
+        self.steps += 1
+        with self.phases.mark("forward"):
+            hidden = checkpoint(self.block, self.first(self.volume), use_reentrant=False)
+            assert isinstance(hidden, Tensor)
+            loss = (self.last(hidden) - self.volume).abs().mean()
+        with self.phases.mark("backward"):
+            torch.autograd.backward(loss)
+        with self.phases.mark("optimizer"):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def reset(self) -> None:
+        self.resets += 1
+        with torch.no_grad():
+            self.volume.clone().transpose(2, 3).contiguous()
+
+    def work(self) -> Work:
+        return Work(self.step, self.phases, self.reset)
+
+
+PORTABLE = ("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes")
+
+
+def portable(collected: Collected) -> dict[str, tuple[float, ...]]:
+    return {
+        f"{phase}/{metric}": numbers
+        for (phase, metric), numbers in values(collected).items()
+        if metric in (*PORTABLE, "peak_memory")
+    }
+
+
+def test_it_is_a_collector() -> None:
+    collector: Collector = CpuCollector()
+    assert (collector.name, collector.torch_device) == ("cpu", "cpu")
+    assert collector.device().arch == "cpu"
+    assert collector.software()["cpu"]
+
+
+def test_every_metric_is_in_the_catalogue_and_phases_have_the_additive_ones() -> None:
+    metrics = catalogue().metrics
+    for phase, metric in values(CpuCollector().collect(Training().work(), PLAN)):
+        assert not metrics[metric].hardware
+        assert phase == STEP or metrics[metric].additive
+
+
+@pytest.mark.parametrize("metric", PORTABLE)
+def test_phases_add_up_to_the_step(metric: str) -> None:
+    found = values(CpuCollector().collect(Training().work(), PLAN))
+    parts = [found[phase, metric] for phase in ("forward", "backward", "optimizer")]
+    assert tuple(sum(numbers) for numbers in zip(*parts, strict=True)) == found[STEP, metric]
+    assert found[STEP, metric][0] > 0
+
+
+def test_work_outside_every_phase_belongs_to_the_step() -> None:
+    phases = Phases()
+
+    def step() -> None:
+        torch.ones(4).add(1)
+        with phases.mark("forward"):
+            torch.ones(4)
+
+    found = values(CpuCollector().collect(Work(step, phases), PLAN))
+    assert found[STEP, "operators"] == (3.0, 3.0)
+    assert found["forward", "operators"] == (1.0, 1.0)
+
+
+def test_counts_are_the_same_in_every_round_and_measurement() -> None:
+    first = portable(CpuCollector().collect(Training().work(), PLAN))
+    second = portable(CpuCollector().collect(Training().work(), PLAN))
+    assert first == second
+    assert all(len(numbers) == 2 and len(set(numbers)) == 1 for numbers in first.values())
+
+
+def test_counts_are_the_same_with_another_number_of_threads() -> None:
+    threads = torch.get_num_threads()
+    before = portable(CpuCollector().collect(Training().work(), PLAN))
+    try:
+        torch.set_num_threads(threads + 1)
+        assert portable(CpuCollector().collect(Training().work(), PLAN)) == before
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_counts_are_the_same_in_another_process() -> None:
+    code = (
+        "import json; from tests.measure.test_cpu import *; "
+        "print(json.dumps(portable(CpuCollector().collect(Training().work(), PLAN))))"
+    )
+    root = ROOT
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, check=True, timeout=120
+    )
+    here = portable(CpuCollector().collect(Training().work(), PLAN))
+    assert json.loads(child.stdout) == json.loads(json.dumps(here))
+
+
+def test_reset_comes_before_every_execution_and_is_never_counted() -> None:
+    with_reset, without = Training(), Training()
+    counts = portable(CpuCollector().collect(with_reset.work(), PLAN))
+    assert with_reset.resets == with_reset.steps
+    assert counts == portable(CpuCollector().collect(Work(without.step, without.phases), PLAN))
+
+
+@pytest.mark.parametrize(("rounds", "counted_rounds"), [(1, 1), (2, 2), (30, 2)])
+def test_times_come_from_executions_of_their_own(rounds: int, counted_rounds: int) -> None:
+    plan = Plan((), rounds=rounds, repetitions=4, warmup=3)
+    modes = []
+    work = Work(lambda: modes.append(_get_current_dispatch_mode()), Phases())
+    collected = CpuCollector().collect(work, plan)
+    assert collected.settings is not None
+    assert collected.settings["counted_rounds"] == counted_rounds
+    assert collected.settings["threads"] == torch.get_num_threads()
+    assert len(values(collected)[STEP, "wall_time"]) == 4
+    assert sum(mode is not None for mode in modes) == counted_rounds
+
+
+def test_the_first_execution_is_never_counted() -> None:
+    calls = []
+    work = Work(lambda: calls.append(torch.ones(1) if calls else torch.ones(1) + 1), Phases())
+    found = values(CpuCollector().collect(work, Plan((), rounds=2, repetitions=1, warmup=0)))
+    assert found[STEP, "operators"] == (1.0, 1.0)
+
+
+def test_counts_that_disagree_are_all_reported() -> None:
+    sizes = iter((1, 1, 2, 1, 1, 1))
+    work = Work(lambda: [torch.ones(1) for _ in range(next(sizes))], Phases())
+    found = values(CpuCollector().collect(work, Plan((), rounds=2, repetitions=1, warmup=1)))
+    assert found[STEP, "operators"] == (1.0, 2.0)
+
+
+def test_phases_that_change_are_refused() -> None:
+    phases = Phases()
+    names = iter("aabcdef")
+
+    def step() -> None:
+        with phases.mark(next(names)):
+            pass
+
+    with pytest.raises(MeasurementError, match=r"phases changed from \['a'\] to \['b'\]"):
+        CpuCollector().collect(Work(step, phases), PLAN)
+
+
+def test_hardware_metrics_of_a_gpu_are_passed_over() -> None:
+    plan = Plan(catalogue().hardware_set("core"), rounds=1, repetitions=1, warmup=1)
+    collected = CpuCollector().collect(Work(lambda: None, Phases()), plan)
+    asked = {metric.name for metric in plan.metrics}
+    assert not asked & {unsupported.metric for unsupported in collected.unsupported}
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_a_step_that_raises_leaves_nothing_behind(collecting: bool) -> None:
+    phases = Phases()
+
+    def step() -> None:
+        with phases.mark("forward"):
+            if _get_current_dispatch_mode() is not None:
+                raise ZeroDivisionError
+
+    enabled = gc.isenabled()
+    try:
+        gc.enable() if collecting else gc.disable()
+        with pytest.raises(ZeroDivisionError):
+            CpuCollector().collect(Work(step, phases), PLAN)
+        assert gc.isenabled() is collecting
+    finally:
+        gc.enable() if enabled else gc.disable()
+    assert _get_current_dispatch_mode() is None
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    assert counted(lambda: torch.ones(1)).phases == {}
+    found = values(CpuCollector().collect(Training().work(), PLAN))
+    assert found[STEP, "flops"][0] > 0
+
+
+# CPU counters
+
+
+def test_cpu_counters_of_step_and_phases(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"cpu_cycles": 1000.0, "cpu_instructions": 5000.0}
+
+    class Scripted(cpu_collector.PerfCounters):
+        def read(self) -> dict[str, float]:
+            return dict(now)
+
+    @contextmanager
+    def counting() -> Iterator[cpu_collector.PerfCounters]:
+        yield Scripted([])
+
+    def execute(cycles: float, instructions: float) -> None:
+        now["cpu_cycles"] += cycles
+        now["cpu_instructions"] += instructions
+
+    phases = Phases()
+
+    def step() -> None:
+        with phases.mark("forward"):
+            execute(100, 150)
+        execute(50, 25)
+        with phases.mark("backward"):
+            execute(200, 400)
+        with phases.mark("forward"):
+            execute(50, 25)
+
+    monkeypatch.setattr(cpu_collector, "counting", counting)
+    work = Work(step, phases, reset=lambda: execute(7, 7))
+    collected = CpuCollector().collect(work, PLAN)
+    assert collected.unsupported == ()
+    found = values(collected)
+    assert found[STEP, "cpu_cycles"] == (400.0, 400.0)
+    assert found[STEP, "cpu_instructions"] == (600.0, 600.0)
+    assert found[STEP, "cpu_ipc"] == (1.5, 1.5)
+    assert found["forward", "cpu_cycles"] == (150.0, 150.0)
+    assert found["backward", "cpu_instructions"] == (400.0, 400.0)
+    assert ("forward", "cpu_ipc") not in found
+
+
+def test_without_cpu_counters_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def counting() -> Iterator[cpu_collector.PerfCounters]:
+        raise CountersUnavailable("not here", "Go elsewhere")
+        yield
+
+    monkeypatch.setattr(cpu_collector, "counting", counting)
+    collected = CpuCollector().collect(Training().work(), PLAN)
+    unsupported = {entry.metric: entry.reason for entry in collected.unsupported}
+    assert set(unsupported) == {"cpu_cycles", "cpu_instructions", "cpu_ipc"}
+    assert set(unsupported.values()) == {"not here. Go elsewhere"}
+    assert (STEP, "wall_time") in values(collected)
+
+
+def test_counters_that_stand_still_are_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Still(cpu_collector.PerfCounters):
+        def read(self) -> dict[str, float]:
+            return {"cpu_cycles": 0.0, "cpu_instructions": 0.0}
+
+    @contextmanager
+    def counting() -> Iterator[cpu_collector.PerfCounters]:
+        yield Still([])
+
+    monkeypatch.setattr(cpu_collector, "counting", counting)
+    collected = CpuCollector().collect(Training().work(), PLAN)
+    assert "did not run" in collected.unsupported[0].reason
+    assert (STEP, "cpu_cycles") not in values(collected)
+
+
+# Progress
+
+
+def test_every_execution_is_announced_before_it_is_prepared() -> None:
+    diary: list[str] = []
+    work = Work(
+        lambda: diary.append("step"),
+        Phases(),
+        lambda: diary.append("reset"),
+        progress=Heard(diary),
+    )
+    CpuCollector().collect(work, Plan((), rounds=5, repetitions=2, warmup=2))
+    announced = [
+        *("warming up 1 of 2 (8)", "warming up 2 of 2 (7)"),
+        *("counting, round 1 of 2 (6)", "counting, round 2 of 2 (5)"),
+        *("timing 1 of 2 (4)", "timing 2 of 2 (3)"),
+        # Where the CPU offers counters of itself.
+        *("reading CPU counters 1 of 2 (2)", "reading CPU counters 2 of 2 (1)"),
+    ]
+    expected = [entry for text in announced for entry in (text, "reset", "step")]
+    assert diary in (expected, expected[:-6])

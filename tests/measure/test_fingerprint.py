@@ -1,0 +1,122 @@
+"""Versions and the git revision that a measurement records."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_gpuperf
+from pytest_gpuperf.measure.device import fingerprint
+from tests.scripted_nvml import Library
+
+
+def test_software_names_what_the_numbers_depend_on() -> None:
+    import torch
+
+    found = fingerprint.software()
+    assert found["python"] == platform.python_version()
+    assert found["torch"] == torch.__version__
+    assert found["gpuperf"] == pytest_gpuperf.__version__
+    assert found["cpu"]
+
+
+def test_the_kernel_is_not_recorded() -> None:
+    assert not any(platform.release() in value for value in fingerprint.software().values())
+
+
+def test_the_driver_is_asked_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Library([], driver="580.159.03"))
+    assert fingerprint.software()["driver"] == "580.159.03"
+
+
+def test_what_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = fingerprint.software()
+    assert not {"driver", "torch", "cuda", "cudnn"} & set(found)
+    assert "" not in found.values()
+
+
+@pytest.mark.parametrize(("number", "text"), [(91900, "9.19.0"), (90100, "9.1.0"), (8907, "8.9.7")])
+def test_cudnn_is_written_as_people_write_it(
+    monkeypatch: pytest.MonkeyPatch, number: int, text: str
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
+    assert fingerprint.software()["cudnn"] == text
+
+
+# The revision
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit of one file."""
+    (tmp_path / "model.py").write_text("x = 1\n")
+    for command in (
+        "init -q",
+        "add model.py",
+        "-c user.name=a -c user.email=a@example.org commit -q -m first",
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True)
+    return tmp_path
+
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+@needs_git
+def test_revision_is_the_short_hash(repository: Path) -> None:
+    assert re.fullmatch(r"[0-9a-f]{12}", fingerprint.revision(repository))
+
+
+@needs_git
+def test_a_changed_file_is_dirty(repository: Path) -> None:
+    clean = fingerprint.revision(repository)
+    (repository / "model.py").write_text("x = 2\n")
+    assert fingerprint.revision(repository) == f"{clean}+dirty"
+
+
+@needs_git
+def test_a_file_outside_the_folder_is_dirty_too(repository: Path) -> None:
+    (repository / "suite").mkdir()
+    (repository / "model.py").write_text("x = 2\n")
+    assert fingerprint.revision(repository / "suite").endswith("+dirty")
+
+
+@needs_git
+def test_an_untracked_file_is_not_dirty(repository: Path) -> None:
+    (repository / "run.json").write_text("{}")
+    assert not fingerprint.revision(repository).endswith("+dirty")
+
+
+@needs_git
+def test_no_revision_outside_a_repository_and_before_the_first_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert fingerprint.revision(tmp_path) == ""
+    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
+    assert fingerprint.revision(tmp_path) == ""
+
+
+def test_no_revision_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    assert fingerprint.revision(tmp_path) == ""
+
+
+def test_no_revision_from_a_git_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = tmp_path / "git"
+    git.write_text("#!/bin/sh\nexec sleep 30\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(fingerprint, "_GIT_TIMEOUT_SECONDS", 0.2)
+    assert fingerprint.revision(tmp_path) == ""

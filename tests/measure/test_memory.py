@@ -1,0 +1,128 @@
+"""The device's memory: what is said when it runs out, and what is let go then."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from pytest_gpuperf.errors import UnsoundStep
+from pytest_gpuperf.measure.device.memory import CudaMemory, suffices
+
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of "
+    "which 1.20 GiB is free. Including non-PyTorch memory, this process has 138.60 GiB memory in "
+    "use. Of the allocated memory 101.25 GiB is allocated by PyTorch, and 36.10 GiB is reserved by "
+    "PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+"""As torch 2.11 says it."""
+
+
+def test_running_out_says_what_was_asked_for_in_use_and_free_and_what_to_try() -> None:
+    with pytest.raises(UnsoundStep) as caught, suffices():
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+    assert str(caught.value).startswith(
+        "the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 139.80 GiB were free, "
+        "101.25 GiB in use by PyTorch here, 36.10 GiB reserved by it and unused. "
+        "Measure a smaller input, or give the device to this test alone"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
+        torch.OutOfMemoryError("HIP out of memory, in words of its own"),
+        MemoryError("Unable to allocate 5 TiB"),
+    ],
+)
+def test_running_out_in_other_words_repeats_them(error: Exception) -> None:
+    first = str(error).splitlines()[0]
+    with pytest.raises(UnsoundStep, match=f"the step ran out of memory: {first}. Measure"):
+        with suffices():
+            raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("expected scalar type Half"), KeyError("memory")])
+def test_other_errors_come_out_as_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, suffices():
+        raise error
+    assert caught.value is error
+
+
+def test_what_the_step_had_allocated_is_let_go() -> None:
+    """Also while the failure is still being reported: pytest keeps its traceback."""
+    kept: list[weakref.ref[torch.Tensor]] = []
+
+    def step() -> None:
+        activations = torch.zeros(8)
+        kept.append(weakref.ref(activations))
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+
+    with pytest.raises(UnsoundStep) as caught, suffices():
+        step()
+    gc.collect()
+    assert kept[0]() is None, caught.value
+
+
+class ScriptedCuda:
+    """What torch.cuda says of an allocator with a graph's pool of 64 MiB.
+
+    100 bytes were asked for, for which it handed out 512.
+    """
+
+    def __init__(self, *, counts_requests: bool = True) -> None:
+        self.most = 100
+        self.counts_requests = counts_requests
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def reset_peak_memory_stats(self) -> None:
+        self.most = 100
+
+    def memory_stats_as_nested_dict(self) -> dict[str, dict[str, dict[str, int]]]:
+        asked = {"current": 100, "peak": self.most, "allocated": 7000}
+        handed_out = {"current": 512, "peak": -(-self.most // 512) * 512, "allocated": 8192}
+        return {
+            "requested_bytes": {"all": asked if self.counts_requests else dict.fromkeys(asked, 0)},
+            "allocated_bytes": {"all": handed_out},
+        }
+
+    def memory_snapshot(self) -> list[dict[str, object]]:
+        return [
+            {"total_size": 2**30, "segment_pool_id": (0, 0)},
+            {"total_size": 2**26, "segment_pool_id": (0, 1)},
+            {"total_size": 2**20},
+        ]
+
+
+def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay allocates nothing, and uses all that its capture did."""
+    cuda = ScriptedCuda()
+    monkeypatch.setattr(torch, "cuda", cuda)
+    memory = CudaMemory()
+    memory.begin()
+    cuda.most = 164
+    assert memory.peak() == 64 + 2**26
+
+
+def test_where_requests_are_not_counted_the_peak_is_of_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = ScriptedCuda(counts_requests=False)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    memory = CudaMemory()
+    memory.begin()
+    cuda.most = 600
+    assert memory.peak() == 512 + 2**26
+
+
+def test_without_a_gpu_nobody_knows_the_peak() -> None:
+    memory = CudaMemory()
+    memory.clear()
+    memory.begin()
+    assert memory.peak() is None

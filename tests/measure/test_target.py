@@ -1,0 +1,165 @@
+"""What is measured here: the device that was asked for, or a sentence that says why not."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.measure.target import Wanted, check_architecture, collector_for, instrument_for
+from pytest_gpuperf.storage import run_files
+from tests.examples import A100, H200, measurement, run
+from tests.scripted_collector import ScriptedCollector
+from tests.scripted_nvml import Gpu, Library
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a driver."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with one H200, as NVML tells it."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu()]))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A run that was recorded on an H200."""
+    run_files.save(run([measurement(device=H200)]), tmp_path / "run.json")
+    return tmp_path / "run.json"
+
+
+# With a GPU
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize(
+    "wanted", [Wanted(), Wanted("sm90"), Wanted(collector="cupti"), Wanted("sm90", "cupti")]
+)
+def test_a_gpu_is_measured_through_cupti(wanted: Wanted) -> None:
+    collector = collector_for(wanted)
+    assert isinstance(collector, CuptiCollector)
+    assert (collector.device().arch, collector.device().name) == ("sm90", "NVIDIA H200")
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("wanted", [Wanted("cpu"), Wanted(collector="cpu"), Wanted("cpu", "cpu")])
+def test_a_gpu_keeps_nobody_from_the_portable_counts(wanted: Wanted) -> None:
+    assert isinstance(collector_for(wanted), CpuCollector)
+
+
+@pytest.mark.usefixtures("h200")
+@pytest.mark.parametrize("collector", ["auto", "cupti"])
+def test_another_architecture_is_refused_and_both_are_named(collector: str) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        collector_for(Wanted("sm80", collector))
+    message = str(caught.value)
+    assert "--gpu-arch sm80 asks for sm80 baselines" in message
+    assert "this device is NVIDIA H200 (sm90)" in message
+    assert "Use --gpu-arch sm90" in message
+    assert "--gpuperf-replay RUN" in message
+
+
+@pytest.mark.usefixtures("h200")
+def test_the_cpu_collector_does_not_stand_in_for_a_gpu() -> None:
+    with pytest.raises(UsageFailure, match="sm90"):
+        collector_for(Wanted("sm90", "cpu"))
+
+
+# Without one
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    "wanted", [Wanted(), Wanted("cpu"), Wanted(collector="cpu"), Wanted("cpu", "cpu")]
+)
+def test_without_a_gpu_the_portable_counts_are_taken(wanted: Wanted) -> None:
+    collector = collector_for(wanted)
+    assert isinstance(collector, CpuCollector)
+    assert collector.device().arch == "cpu"
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("wanted", "asked"),
+    [
+        (Wanted("sm90"), "--gpu-arch sm90 asks for an sm90 GPU"),
+        (Wanted("sm90", "cupti"), "--gpu-arch sm90 asks for an sm90 GPU"),
+        (Wanted("auto", "cupti"), "--gpuperf-collector cupti asks for a GPU"),
+        (Wanted("sm80", "cpu"), "--gpu-arch sm80 asks for an sm80 GPU"),
+    ],
+)
+def test_without_a_gpu_it_is_said_what_can_be_done_instead(wanted: Wanted, asked: str) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        collector_for(wanted)
+    message = str(caught.value)
+    assert message.startswith(f"{asked}, and no NVIDIA GPU was found here")
+    for instead in ("--gpu-arch cpu", "--gpuperf-replay RUN", "gpuperf doctor"):
+        assert instead in message
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_cupti_on_a_cpu_is_a_contradiction() -> None:
+    with pytest.raises(UsageFailure, match=r"cupti reads a GPU's counters, and --gpu-arch cpu"):
+        collector_for(Wanted("cpu", "cupti"))
+
+
+# A collector that a hook brought
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("wanted", ["auto", "sm80"])
+def test_an_offered_collector_goes_first(tmp_path: Path, wanted: str) -> None:
+    offered = ScriptedCollector(device=A100)
+    assert collector_for(Wanted(wanted), offered) is offered
+    assert instrument_for(Wanted(wanted), tmp_path, offered).device == A100
+
+
+def test_an_offered_collector_is_of_the_architecture_or_refused() -> None:
+    with pytest.raises(UsageFailure, match=r"asks for sm90 baselines, but .*A100.* \(sm80\)"):
+        collector_for(Wanted("sm90"), ScriptedCollector(device=A100))
+    with pytest.raises(UsageFailure, match=r"sm90 baselines, but this device is a CPU \(cpu\)"):
+        collector_for(Wanted("sm90"), ScriptedCollector(device=nvml.portable_device()))
+
+
+# A recorded run
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("wanted", ["auto", "sm90"])
+def test_a_recorded_run_needs_no_device(tmp_path: Path, recorded: Path, wanted: str) -> None:
+    instrument = instrument_for(Wanted(wanted, replay=recorded), tmp_path)
+    assert (instrument.device, instrument.torch_device) == (H200, "cpu")
+
+
+def test_a_run_of_another_architecture_is_refused(tmp_path: Path, recorded: Path) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        instrument_for(Wanted("sm80", replay=recorded), tmp_path)
+    message = str(caught.value)
+    assert "--gpu-arch sm80 asks for sm80 baselines" in message
+    assert f"the run {recorded} was measured on NVIDIA H200 (sm90)" in message
+    assert "Use --gpu-arch sm90" in message
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", ["sm91", "SM90", "hopper", ""])
+def test_an_architecture_that_does_not_exist_is_refused_first(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageFailure, match=re.escape(f'unknown architecture "{name}"')):
+        instrument_for(Wanted(name, replay=tmp_path / "no such run"), tmp_path)
+
+
+@pytest.mark.parametrize("wanted", ["auto", "sm90"])
+def test_the_right_architecture_passes(wanted: str) -> None:
+    check_architecture(wanted, H200)

@@ -1,0 +1,1 @@
+"""Committed data and documentation, and the benchmarks that made them."""

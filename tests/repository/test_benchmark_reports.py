@@ -1,0 +1,86 @@
+"""Tables of a run's medians, and of the two reports' findings beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import medians, reports
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.storage import run_files
+from suites.convnext_ddpm.configurations import CHAIN, CONFIGURATIONS, LOADINGS
+from suites.convnext_ddpm.marks import COMPONENTS
+from tests import ROOT
+from tests.examples import measurement, run
+
+RUN = run_files.load(ROOT / "docs" / "runs" / "h200-convnext.json.xz")
+
+
+def named(name: str, process: str, **series: list[float]) -> Measurement:
+    return replace(measurement(series, process=process), configuration=name)
+
+
+def test_a_table_has_the_median_over_processes_of_medians_over_rounds() -> None:
+    found = run(
+        [
+            named("a", "p1", wall_time=[1.0, 2.0, 9.0]),
+            named("a", "p2", wall_time=[4.0]),
+            named("a", "p3", wall_time=[8.0]),
+            named("b", "p1", instructions=[5e6]),
+        ]
+    )
+    assert medians.table(found, ["wall_time", "instructions"], ["a", "b", "c"]).splitlines() == [
+        "| configuration | `wall_time` | `instructions` |",
+        "| --- | ---: | ---: |",
+        "| `a` | 4.0000 ms | - |",
+        "| `b` | - | 5.0000 M |",
+        "| `c` | - | - |",
+    ]
+
+
+def test_a_row_may_be_called_otherwise() -> None:
+    found = run([named("a+b+c", "p1", wall_time=[3.0])])
+    assert medians.table(found, ["wall_time"], ["a+b+c=all"]).endswith("\n| `all` | 3.0000 ms |\n")
+
+
+def test_components_that_none_of_the_configurations_has_are_left_out() -> None:
+    table = medians.components(RUN, "kernel_time", ["baseline", "fused"]).splitlines()
+    names = [row.split("|")[1].strip(" `") for row in table[2:]]
+    assert {*names} < {*COMPONENTS, "the step"}
+    assert names[-1] == "the step"
+    assert "block" not in names
+    assert {"conv2d", "layer_norm", "p_sample"} < {*names}
+
+
+@pytest.mark.parametrize("finding", reports.FINDINGS, ids=lambda finding: finding.what)
+def test_every_finding_is_of_configurations_that_were_measured(finding: reports.Finding) -> None:
+    for side in (finding.numerator, finding.denominator):
+        name = side.configuration
+        known = CHAIN if name.endswith("_chain") else (*CONFIGURATIONS, *LOADINGS)
+        assert name.removesuffix("_chain") in known
+        assert len(side.values(RUN)) >= 3
+
+
+def test_a_finding_has_the_range_of_the_processes_own_ratios() -> None:
+    sides = reports.Side("over", ("kernel_time",)), reports.Side("under", ("kernel_time",))
+    found = run(
+        [
+            named("over", "p1", kernel_time=[1e6]),
+            named("over", "p2", kernel_time=[3e6]),
+            named("over", "p3", kernel_time=[3e6]),
+            named("under", "p1", kernel_time=[2e6]),
+            named("under", "p2", kernel_time=[4e6]),
+        ]
+    )
+    finding = reports.Finding("a ratio", "A: 1 s / 4 s", 0.25, *sides)
+    assert reports.row(finding, found) == "| a ratio | A: 1 s / 4 s | 0.25 | 0.62 (0.5 to 0.75) |"
+    other = replace(finding, theirs=None, denominator=reports.Side("none"))
+    assert reports.row(other, found) == "| a ratio | A: 1 s / 4 s |  | - |"
+
+
+def test_copies_in_both_directions_add_up() -> None:
+    side = reports.Side("a", ("copy_time_h2d", "copy_time_d2h"))
+    found = run([named("a", "p1", copy_time_h2d=[2.0], copy_time_d2h=[3.0])])
+    assert side.values(found) == {"p1": 5.0}
+    assert side.values(run([named("a", "p1", copy_time_h2d=[2.0])])) == {}

@@ -1,0 +1,133 @@
+"""How often the judge is right, on few metrics and nights of benchmarks/judge.py.
+
+The full table is docs/runs/judge-rates.json. Seeds are fixed, so a failure is a change of the rule.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import judge as benchmark
+from benchmarks.judge import CYCLES, INSTRUCTIONS, SHAPES, Case, Noise
+from pytest_gpuperf.model.metric import MetricClass
+
+METRICS = benchmark.catalogue(deterministic=4, cycle=8, ratio=3)
+NIGHTS, LOSSES = 2500, 1200
+BASELINE = 5
+
+per_shape = pytest.mark.parametrize("shape", SHAPES)
+
+
+@lru_cache
+def identical(shape: str) -> Counter[str]:
+    """Nights of identical code."""
+    return benchmark.simulate(Case("quiet", Noise(shape), BASELINE), 1, range(NIGHTS), METRICS)
+
+
+@per_shape
+def test_identical_code_is_called_slower_once_in_a_thousand_nights_at_most(shape: str) -> None:
+    alarms = identical(shape)["alarms"]
+    found = stats.binomtest(alarms, NIGHTS, alternative="greater")
+    assert found.proportion_ci(0.95, method="exact").low <= 1e-3
+    assert alarms <= stats.binom.ppf(0.95, NIGHTS, 1e-3)
+
+
+@per_shape
+def test_identical_code_needs_one_look_and_a_half_at_most(shape: str) -> None:
+    counts = identical(shape)
+    assert counts["looks"] / NIGHTS <= 1.5
+    assert counts["inconclusive"] / NIGHTS <= 0.01
+
+
+@per_shape
+@pytest.mark.parametrize(
+    ("metric", "loss"), [(CYCLES, 0.01), (INSTRUCTIONS, 0.005), (INSTRUCTIONS, 0.0005)]
+)
+def test_a_loss_is_found_99_times_in_100(shape: str, metric: str, loss: float) -> None:
+    case = Case(f"{metric} {loss}", Noise(shape), BASELINE, metric, loss)
+    counts = benchmark.simulate(case, 1, range(LOSSES), METRICS)
+    assert benchmark.at_least(counts["found"], LOSSES) >= 0.99
+
+
+# The simulation itself
+
+
+@pytest.mark.parametrize("shape", ["N", "H"])
+def test_the_noise_has_the_spread_and_the_correlation_that_are_asked_for(shape: str) -> None:
+    noise = Noise(shape, deterministic=1e-5, cycle=1e-3, ratio=2e-3)
+    machine = benchmark.Machine(noise, METRICS)
+    values = machine.processes(np.random.default_rng(1), [0] * 20_000)
+    medians = np.median(values, axis=2)
+    for metric_class, sigma in ((MetricClass.DETERMINISTIC, 1e-5), (MetricClass.CYCLE, 1e-3)):
+        names = [n for n, m in METRICS.items() if m.metric_class is metric_class]
+        two = np.log(medians[:, [list(METRICS).index(name) for name in names[:2]]])
+        # Medians of 5 rounds add a little to the spread between processes.
+        assert two.std(axis=0) == pytest.approx(sigma, rel=0.1)
+        assert np.corrcoef(two.T)[0, 1] == pytest.approx(0.68, abs=0.06)
+    points = list(METRICS).index("ratio_1")
+    assert METRICS["ratio_1"].percentage
+    assert medians[:, points].std() == pytest.approx(0.2, rel=0.1)
+
+
+def test_slow_processes_are_slow_in_all_cycles_and_in_nothing_else() -> None:
+    machine = benchmark.Machine(Noise("O", 1e-9, 1e-9, 1e-9), METRICS)
+    values = machine.processes(np.random.default_rng(1), [0] * 20_000).mean(axis=2)
+    change = values / np.median(values, axis=0) - 1
+    classes = [metric.metric_class for metric in METRICS.values()]
+    for metric_class, rate, low, high in (
+        (MetricClass.CYCLE, 0.02, 0.005, 0.03),
+        (MetricClass.DETERMINISTIC, 0.005, 0.001, 0.01),
+    ):
+        of_class = change[:, [one is metric_class for one in classes]]
+        slow = of_class[of_class[:, 0] > 1e-6]
+        assert len(slow) / len(change) == pytest.approx(rate, rel=0.2)
+        assert np.ptp(slow, axis=1) == pytest.approx(0, abs=1e-6)
+        assert low - 1e-6 <= slow.min() <= slow.max() <= high + 1e-6
+    ratios = change[:, [one is MetricClass.RATIO for one in classes]]
+    assert abs(ratios).max() < 1e-6
+
+
+def test_a_night_is_the_same_whenever_it_is_simulated() -> None:
+    case = Case("quiet", Noise("O"), BASELINE)
+    apart = benchmark.simulate(case, 1, range(10), METRICS)
+    apart.update(benchmark.simulate(case, 1, range(10, 20), METRICS))
+    assert apart == benchmark.simulate(case, 1, range(20), METRICS)
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "least", "most"),
+    # By hand: 0.05^(1/n), and 1 minus that; a half is symmetric.
+    [(0, 100, 0.0, 0.029513), (100, 100, 0.970487, 1.0), (50, 100, 0.413634, 0.586366)],
+)
+def test_the_bounds_are_those_of_clopper_and_pearson(
+    count: int, of: int, least: float, most: float
+) -> None:
+    assert benchmark.at_least(count, of) == pytest.approx(least, abs=1e-4)
+    assert benchmark.at_most(count, of) == pytest.approx(most, abs=1e-4)
+
+
+def test_the_rules_of_others_see_a_large_loss_and_none_where_there_is_none() -> None:
+    random = np.random.default_rng(1)
+    old = 1 + 1e-4 * random.standard_normal((5, 2, 5))
+    new = np.stack([old[0, 0], 1.02 * old[0, 1]])
+    for slower in benchmark.OTHERS.values():
+        assert slower(old, new).tolist() == [False, True]
+
+
+def test_the_table_and_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rates.json"
+    benchmark.main(["--nights", "2", "--workers", "1", "--json", str(file)])
+    heading, *rows = capsys.readouterr().out.splitlines()
+    records = json.loads(file.read_text(encoding="utf-8"))
+    assert heading.split()[:3] == ["scenario", "noise", "K"]
+    assert len(rows) == len(records)
+    assert {record["shape"] for record in records} == set(SHAPES)
+    assert {record["rule"] for record in records} == {"gpuperf", *benchmark.OTHERS}
+    assert all(0 <= record["rate"] <= 1 for record in records)

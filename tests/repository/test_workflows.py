@@ -1,0 +1,71 @@
+"""Workflows for GitHub, ours and the documented one, which does what the page says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+from tests.plugin.projects import Project
+
+DOCUMENTED = re.findall(
+    r"```yaml\n(.*?)```", (ROOT / "docs" / "usage.md").read_text(encoding="utf-8"), re.DOTALL
+)
+OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def steps(text: str) -> list[dict[str, Any]]:
+    """The steps of a workflow's only job."""
+    (job,) = yaml.safe_load(text)["jobs"].values()
+    found: list[dict[str, Any]] = job["steps"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*DOCUMENTED, *(file.read_text(encoding="utf-8") for file in OURS)],
+    ids=[*(f"docs-{number}" for number, _ in enumerate(DOCUMENTED)), *(f.name for f in OURS)],
+)
+def test_a_workflow_is_valid(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "workflow.yml"
+    file.write_text(text, encoding="utf-8")
+    # The schema comes with the program: nothing is fetched.
+    command = [sys.executable, "-m", "check_jsonschema"]
+    command += ["--builtin-schema", "vendor.github-workflows", str(file)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_documented_workflow_measures_and_leaves_what_it_uploads(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text,) = DOCUMENTED
+    *_, measure, upload = steps(text)
+    summary = project.root / "summary.md"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.root))
+    project.device(name="NVIDIA H200", arch="sm90")
+    folder = project.root / "tests" / "perf"
+    folder.mkdir(parents=True)
+    (folder / "test_step.py").write_text(
+        "def test_step(gpuperf): gpuperf.measure(lambda: None)\n", encoding="utf-8"
+    )
+    program, *arguments = shlex.split(measure["run"])
+    assert program == "pytest"
+    result = project.run_apart(*arguments)
+    result.assert_outcomes(failed=1)  # it has no baseline yet
+    result.stdout.fnmatch_lines(["::warning file=tests/perf/test_step.py,line=1,title=gpuperf*"])
+    uploaded = upload["with"]["path"].split()
+    assert uploaded == ["run.json.xz", "report.md", "junit.xml"]
+    assert all((project.root / name).is_file() for name in uploaded)
+    assert summary.read_text(encoding="utf-8").startswith("# gpuperf: 1 no-baseline\n")
+    assert project.update("run.json.xz") == 0
+    project.run_apart(*arguments).assert_outcomes(passed=1)

@@ -1,0 +1,1 @@
+"""Our files: what is read, what is refused, what is written."""

@@ -1,0 +1,284 @@
+"""Writing in one step, locks between processes, and refusing what is not what it should be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.model.measurement import Scalar
+from pytest_gpuperf.storage import files
+
+FILE = Path("folder/file.json")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    __pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # noqa: RUF012
+
+    number: float
+    setting: Scalar = ""
+
+
+@dataclass(frozen=True)
+class Tree:
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    schema: int
+    leaves: dict[str, tuple[Leaf, ...]]
+
+
+def validated(data: object) -> Tree:
+    """The data as a Tree of schema 3."""
+    return files.validate(data, Tree, FILE, 3, "Mend it")
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Sets the umask for the block."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+# Validation
+
+
+def test_good_data_becomes_the_dataclass() -> None:
+    data = {"schema": 3, "leaves": {"a": [{"number": 1, "setting": True}, {"number": 0.5}]}}
+    assert validated(data) == Tree(3, {"a": (Leaf(1.0, True), Leaf(0.5))})
+
+
+@pytest.mark.parametrize(
+    ("data", "found"), [(None, "NoneType"), ([], "list"), ("x", "str"), (1, "int")]
+)
+def test_what_is_no_mapping_is_refused(data: object, found: str) -> None:
+    with pytest.raises(BadFile, match=f"expected a mapping, found {found}. Mend it"):
+        validated(data)
+
+
+@pytest.mark.parametrize("found", [2, 0, -1, None, "3", 3.5, True, [3]])
+def test_another_schema_is_refused_with_both_versions(found: object) -> None:
+    with pytest.raises(BadFile, match="is not 3, the one this version of gpuperf reads") as caught:
+        validated({"schema": found, "leaves": {}})
+    assert caught.value.entry == "schema"
+    assert repr(found) in caught.value.problem
+    assert str(caught.value).endswith("Mend it")
+
+
+def test_without_a_schema_nothing_is_believed() -> None:
+    with pytest.raises(BadFile, match=r"file\.json: schema: schema version None is not 3"):
+        validated({"leaves": {}})
+
+
+def test_a_newer_schema_is_refused_with_what_can_read_it() -> None:
+    with pytest.raises(BadFile, match="version of pytest-gpuperf that wrote it"):
+        validated({"schema": 4, "anything": "else"})
+
+
+@pytest.mark.parametrize(
+    ("leaf", "entry", "problem"),
+    [
+        ({"number": "1"}, "leaves/a/0/number", "valid number"),
+        ({"number": True}, "leaves/a/0/number", "valid number"),
+        ({"number": None}, "leaves/a/0/number", "valid number"),
+        ({"number": float("nan")}, "leaves/a/0/number", "finite number"),
+        ({"number": float("inf")}, "leaves/a/0/number", "finite number"),
+        ({"number": float("-inf")}, "leaves/a/0/number", "finite number"),
+        ({}, "leaves/a/0/number", "required"),
+        ({"number": 1, "more": 2}, "leaves/a/0/more", "Unexpected keyword"),
+        ({"number": 1, "setting": [1]}, "leaves/a/0/setting", "string or a valid integer or"),
+        ({"number": 1, "setting": float("nan")}, "leaves/a/0/setting", "finite number"),
+        (7, "leaves/a/0", "an object"),
+    ],
+)
+def test_the_entry_is_named_and_what_is_wrong_with_it(
+    leaf: object, entry: str, problem: str
+) -> None:
+    with pytest.raises(BadFile, match=problem) as caught:
+        validated({"schema": 3, "leaves": {"a": [leaf]}})
+    assert (caught.value.file, caught.value.entry) == (FILE, entry)
+    assert str(caught.value).startswith(f"{FILE}: {entry}: ")
+    assert "more)" not in str(caught.value)
+
+
+def test_of_several_bad_entries_the_first_is_named_and_the_rest_counted() -> None:
+    bad = [{"number": "x"}, {"number": 1}, {"number": "y", "setting": []}]
+    with pytest.raises(BadFile, match=r"\(2 more\)") as caught:
+        validated({"schema": 3, "leaves": {"a": bad}})
+    assert caught.value.entry == "leaves/a/0/number"
+
+
+def test_data_that_contains_itself_is_refused() -> None:
+    leaves: dict[str, object] = {}
+    leaves["a"] = leaves
+    with pytest.raises(BadFile, match="contains itself"):
+        validated({"schema": 3, "leaves": leaves})
+
+
+def test_a_dataclass_as_text_comes_back_the_same() -> None:
+    tree = Tree(3, {"ä": (Leaf(0.1, 7), Leaf(1e300, "x"))})
+    assert files.adapter(Tree).validate_json(files.to_json(tree)) == tree
+    assert validated(files.to_plain(tree)) == tree
+    assert "\n" not in files.to_json(tree)
+
+
+# Writing
+
+
+def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "b" / "file.yaml"
+    files.write_atomically(file, "Größe\n")
+    assert file.read_text(encoding="utf-8") == "Größe\n"
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_the_permissions_are_those_of_any_new_file(tmp_path: Path, mask: int, mode: int) -> None:
+    with umask(mask):
+        files.write_atomically(tmp_path / "file", "x")
+        assert os.umask(mask) == mask
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
+def test_the_old_content_is_gone_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old and long")
+    with file.open() as reader:
+        files.write_atomically(file, "new")
+        assert reader.read() == "old and long"
+    assert file.read_text() == "new"
+
+
+def test_a_write_that_fails_in_the_middle_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        files.write_atomically(file, "x" * 100_000 + "\udc80")
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_in_the_file_s_place_is_a_usage_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    with pytest.raises(UsageFailure, match=r"file: cannot be written \(Is a directory\)"):
+        files.write_atomically(tmp_path / "file", "x")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_a_file_in_the_folder_s_place_is_a_usage_failure(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(UsageFailure, match="cannot be written"):
+        files.write_atomically(tmp_path / "folder" / "file", "x")
+    assert (tmp_path / "folder").read_text() == "a file"
+
+
+def test_a_folder_without_permission_is_a_usage_failure(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    with pytest.raises(UsageFailure, match=r"cannot be written \(Permission denied\)"):
+        files.write_atomically(tmp_path / "file", "x")
+
+
+# Locks
+
+COUNTING = """
+import sys
+from pathlib import Path
+from pytest_gpuperf.storage import files
+
+counter = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(25):
+    with files.locked(str(counter)):
+        files.write_atomically(counter, str(int(counter.read_text()) + 1))
+"""
+
+
+def test_two_processes_that_count_under_one_lock_lose_nothing(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    command = [sys.executable, "-c", COUNTING, str(counter)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0
+    assert counter.read_text() == "50"
+
+
+HOLDING = """
+import sys
+from pytest_gpuperf.storage import files
+
+with files.locked(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_that_is_not_waited_for_is_refused_while_another_process_holds_it(
+    tmp_path: Path,
+) -> None:
+    name = str(tmp_path / "name")
+    command = [sys.executable, "-c", HOLDING, name]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        for _ in range(2):
+            with pytest.raises(files.Locked, match="name"), files.locked(name, wait=False):
+                pytest.fail("two hold one lock")
+        with files.locked(f"{name} of another", wait=False):
+            pass
+        child.communicate()
+    assert child.returncode == 0
+    with files.locked(name, wait=False), pytest.raises(files.Locked):
+        with files.locked(name, wait=False):
+            pytest.fail("two hold one lock")
+    with files.locked(name, wait=False):
+        pass
+
+
+def test_different_names_do_not_wait_for_each_other() -> None:
+    with files.locked("one"), files.locked("other"):
+        pass
+
+
+def test_a_lock_is_free_again_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), files.locked("x"):
+        _ = 1 / 0
+    with files.locked("x"):
+        pass
+
+
+def test_lock_files_lie_in_the_temporary_folder_and_tell_no_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with files.locked("/secret/project/baselines.yaml"):
+        (folder,) = tmp_path.iterdir()
+        assert folder.stat().st_mode & 0o077 == 0
+        assert all("secret" not in file.name for file in folder.iterdir())
