@@ -32,6 +32,14 @@ class Outcome(str, Enum):
     """An expectation that was shown not to be met."""
 
 
+WORST_FIRST = (
+    *(Outcome.REGRESSED, Outcome.BROKEN, Outcome.UNFIT, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE),
+    *(Outcome.IMPROVED, Outcome.KERNELS_CHANGED, Outcome.UNCHANGED, Outcome.HOLDS),
+    *(Outcome.UNSUPPORTED, Outcome.REPORTED),
+)
+"""All outcomes in the order of every report: failures, doubts, improvements, the rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the judge says of one metric of one phase, with the numbers that led to it."""
@@ -105,6 +113,52 @@ class Attributed:
     test: str
     name: str
     blame: Attribution
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One measurement of a test, of all its processes, and everything that is said of it.
+
+    The session makes it once; every report, export and command reads it. Without measurements it is
+    a ratio that a test expects of measurements which others made.
+    """
+
+    test: str
+    """The test's node id."""
+    name: str
+    """The measurement's name within its test; of a ratio, what is expected something of."""
+    measurements: tuple[Measurement, ...]
+    """One per process."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Of the whole step and of its phases; none where nothing was judged."""
+    expectations: tuple[Expectation, ...] = ()
+    """Its limits, or the ratio."""
+    attribution: Attribution | None = None
+    """Which kernels a change comes from, where they are known now and in the baseline."""
+    notes: tuple[str, ...] = ()
+    """What went wrong on the way, as sentences. A run file does not keep them."""
+
+    @property
+    def first(self) -> Measurement:
+        """The measurement of the first process, for what is the same in all of them."""
+        return self.measurements[0]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The worst of all that was said of the whole step; None where nothing was judged.
+
+        Kernels that changed explain an outcome, and are none of their own.
+        """
+        said: tuple[Verdict | Expectation, ...] = (
+            *(verdict for verdict in self.verdicts if verdict.phase == STEP),
+            *self.expectations,
+        )
+        outcomes = [entry.outcome for entry in said]
+        return min(
+            (outcome for outcome in outcomes if outcome is not Outcome.KERNELS_CHANGED),
+            key=WORST_FIRST.index,
+            default=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,3 +327,35 @@ class Attribution:
     baseline_tables: int
     odd_tables: int
     """Tables whose launches are not those of the others of their side (`steps.py`)."""
+
+    def results(self) -> tuple[Result, ...]:
+        """What was measured and said, one result per measurement and ratio, in the run's order."""
+        measurements: dict[tuple[str, str], list[Measurement]] = {}
+        for measurement in self.measurements:
+            key = (measurement.test, measurement.name)
+            measurements.setdefault(key, []).append(measurement)
+        verdicts: dict[tuple[str, str], list[Verdict]] = {}
+        for verdict in self.verdicts:
+            verdicts.setdefault((verdict.test, verdict.name), []).append(verdict)
+        limits: dict[tuple[str, str], list[Expectation]] = {}
+        ratios = []
+        for expectation in self.expectations:
+            key = (expectation.test, expectation.subject)
+            if expectation.unit and key in measurements:
+                limits.setdefault(key, []).append(expectation)
+            else:
+                ratios.append(Result(*key, (), expectations=(expectation,)))
+        attributions = {(entry.test, entry.name): entry.blame for entry in self.blames}
+        return (
+            *(
+                Result(
+                    *key,
+                    tuple(measured),
+                    tuple(verdicts.get(key, ())),
+                    tuple(limits.get(key, ())),
+                    attributions.get(key),
+                )
+                for key, measured in measurements.items()
+            ),
+            *ratios,
+        )
