@@ -7,6 +7,7 @@ from enum import Enum
 
 from pytest_gpuperf.model.measurement import (
     CHECKED,
+    STEP,
     Measurement,
 )
 
@@ -176,6 +177,38 @@ class Run:
     expectations: tuple[Expectation, ...] = ()
     blames: tuple[Attributed, ...] = ()
 
+    def results(self) -> tuple[Result, ...]:
+        """What was measured and said, one result per measurement and ratio, in the run's order."""
+        measurements: dict[tuple[str, str], list[Measurement]] = {}
+        for measurement in self.measurements:
+            key = (measurement.test, measurement.name)
+            measurements.setdefault(key, []).append(measurement)
+        verdicts: dict[tuple[str, str], list[Verdict]] = {}
+        for verdict in self.verdicts:
+            verdicts.setdefault((verdict.test, verdict.name), []).append(verdict)
+        limits: dict[tuple[str, str], list[Expectation]] = {}
+        ratios = []
+        for expectation in self.expectations:
+            key = (expectation.test, expectation.subject)
+            if expectation.unit and key in measurements:
+                limits.setdefault(key, []).append(expectation)
+            else:
+                ratios.append(Result(*key, (), expectations=(expectation,)))
+        attributions = {(entry.test, entry.name): entry.blame for entry in self.blames}
+        return (
+            *(
+                Result(
+                    *key,
+                    tuple(measured),
+                    tuple(verdicts.get(key, ())),
+                    tuple(limits.get(key, ())),
+                    attributions.get(key),
+                )
+                for key, measured in measurements.items()
+            ),
+            *ratios,
+        )
+
 
 # What a comparison of kernels finds, as it stands in a run's file. Computes nothing.
 
@@ -327,35 +360,3 @@ class Attribution:
     baseline_tables: int
     odd_tables: int
     """Tables whose launches are not those of the others of their side (`steps.py`)."""
-
-    def results(self) -> tuple[Result, ...]:
-        """What was measured and said, one result per measurement and ratio, in the run's order."""
-        measurements: dict[tuple[str, str], list[Measurement]] = {}
-        for measurement in self.measurements:
-            key = (measurement.test, measurement.name)
-            measurements.setdefault(key, []).append(measurement)
-        verdicts: dict[tuple[str, str], list[Verdict]] = {}
-        for verdict in self.verdicts:
-            verdicts.setdefault((verdict.test, verdict.name), []).append(verdict)
-        limits: dict[tuple[str, str], list[Expectation]] = {}
-        ratios = []
-        for expectation in self.expectations:
-            key = (expectation.test, expectation.subject)
-            if expectation.unit and key in measurements:
-                limits.setdefault(key, []).append(expectation)
-            else:
-                ratios.append(Result(*key, (), expectations=(expectation,)))
-        attributions = {(entry.test, entry.name): entry.blame for entry in self.blames}
-        return (
-            *(
-                Result(
-                    *key,
-                    tuple(measured),
-                    tuple(verdicts.get(key, ())),
-                    tuple(limits.get(key, ())),
-                    attributions.get(key),
-                )
-                for key, measured in measurements.items()
-            ),
-            *ratios,
-        )
