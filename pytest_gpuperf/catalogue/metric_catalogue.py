@@ -23,6 +23,8 @@ class Catalogue:
 
     metrics: dict[str, Metric]
     sets: dict[str, tuple[str, ...]]
+    retired: frozenset[str] = frozenset()
+    """Metrics that are measured no more; files of older versions have them."""
 
     def hardware_set(self, name: str) -> tuple[Metric, ...]:
         """The counters of the set `name` (core, paper). Raises KeyError for an unknown set."""
@@ -81,7 +83,7 @@ def read(data: Mapping[str, Any]) -> Catalogue:
     sets: dict[str, tuple[str, ...]] = {}
     for name, members in data["sets"].items():
         sets[name] = _members(members, sets, metrics)
-    return Catalogue(metrics, sets)
+    return Catalogue(metrics, sets, frozenset(data.get("retired", ())))
 
 
 def _members(

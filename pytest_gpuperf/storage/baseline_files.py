@@ -70,9 +70,30 @@ def _parsed(file: Path, text: str) -> BaselineFile:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: a number or a date that Python does not have, such as 2026-13-01.
         raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", _REMEDY) from None
-    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY)
+    loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
     check(loaded, file, _REMEDY)
     return loaded
+
+
+def _without_retired(baselines: BaselineFile) -> BaselineFile:
+    """The file without samples and tolerances of metrics that are measured no more."""
+    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+
+    retired = catalogue().retired
+
+    def kept(by_metric: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in by_metric.items() if name not in retired}
+
+    def current(entry: Entry) -> Entry:
+        anchor = entry.anchor and replace(entry.anchor, samples=kept(entry.anchor.samples))
+        samples = {phase: kept(series) for phase, series in entry.samples.items()}
+        return replace(entry, samples=samples, anchor=anchor)
+
+    tests = {
+        test: {name: current(entry) for name, entry in entries.items()}
+        for test, entries in baselines.tests.items()
+    }
+    return replace(baselines, tests=tests, tolerance=kept(baselines.tolerance))
 
 
 def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:

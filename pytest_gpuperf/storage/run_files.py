@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
 from pytest_gpuperf.model.measurement import Measurement, Timeline
 from pytest_gpuperf.model.result import Run
@@ -54,15 +55,32 @@ def load(file: Path) -> Run:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
-    run = files.validate(data, Run, file, SCHEMA, _REMEDY)
+    run = _without_retired(files.validate(data, Run, file, SCHEMA, _REMEDY))
     _check(run, file)
     return run
 
 
+def _without_retired(run: Run) -> Run:
+    """The run without what it says of metrics that are measured no more."""
+    retired = catalogue().retired
+    measurements = tuple(
+        replace(
+            measurement,
+            samples=tuple(s for s in measurement.samples if s.metric not in retired),
+            unsupported=tuple(u for u in measurement.unsupported if u.metric not in retired),
+        )
+        for measurement in run.measurements
+    )
+    return replace(
+        run,
+        measurements=measurements,
+        verdicts=tuple(v for v in run.verdicts if v.metric not in retired),
+        expectations=tuple(e for e in run.expectations if e.metric not in retired),
+    )
+
+
 def _check(run: Run, file: Path) -> None:
     """What the types cannot say: metrics are known, sampled once per phase, and have values."""
-    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-
     known = catalogue().metrics
     for number, measurement in enumerate(run.measurements):
         seen: set[tuple[str, str]] = set()

@@ -481,3 +481,19 @@ def test_a_file_of_another_device_in_this_ones_place_is_refused(tmp_path: Path, 
     with pytest.raises(BadFile, match="another") as refused:
         baseline_files.load_for(tmp_path, H200, "meddpm")
     assert refused.value.entry == entry
+
+
+# Metrics that are measured no more
+
+
+def test_what_an_older_file_says_of_a_retired_metric_is_dropped(file: Path) -> None:
+    anchored = replace(ENTRY, anchor=baseline_files.anchor_of(ENTRY))
+    kept = replace(BASELINES, tests={TEST: {"step": anchored}}, tolerance={"cycles": "1%"})
+    older: Any = files.to_plain(kept)
+    entry = older["tests"][TEST]["step"]
+    older["tolerance"]["cpu_ipc"] = "1%"
+    for series in (entry["samples"]["step"], entry["anchor"]["samples"]):
+        series["cpu_cycles"] = [[1.0], [2.0]]
+    file.write_text(yaml.safe_dump(older, sort_keys=False))
+    loaded = baseline_files.load(file)
+    assert loaded == kept

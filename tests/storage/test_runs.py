@@ -16,12 +16,12 @@ from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Conditions, Reading, Timeline
-from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without
-from tests.examples import measurement, run, verdict
+from tests.examples import TEST, measurement, run, verdict
 
 SAVED = run(
     [
@@ -305,3 +305,28 @@ def test_timelines_of_long_steps_stay_small(file: Path) -> None:
     sampled = timelines.of_readings(readings, names, 1.25e9)
     run_files.save(run([replace(measurement(), timeline=sampled)]), file)
     assert file.stat().st_size < 300_000
+
+
+# Metrics that are measured no more
+
+
+def test_what_an_older_run_says_of_a_retired_metric_is_dropped(file: Path) -> None:
+    said = {"cpu_cycles": [1.0], "cpu_ipc": [2.0]}
+    older = replace(
+        SAVED,
+        measurements=(
+            measurement({"cycles": [1.0], **said}, phases={"forward": said}),
+            measurement({"cycles": [1.0]}, process="p2", unsupported={"cpu_instructions": "none"}),
+        ),
+        verdicts=(verdict(), replace(verdict(), metric="cpu_ipc")),
+        expectations=(
+            Expectation(
+                TEST, "cpu_ipc", "instructions/cycle", "step", 1, None, Outcome.HOLDS, "within"
+            ),
+        ),
+    )
+    run_files.save(older, file)
+    kept = (measurement({"cycles": [1.0]}), measurement({"cycles": [1.0]}, process="p2"))
+    assert run_files.load(file) == replace(
+        older, measurements=kept, verdicts=(verdict(),), expectations=()
+    )

@@ -279,13 +279,12 @@ def _conclusion(subjects: Sequence[FigureSubject]) -> str:
 
 _TIMES = ("step_time", "wall_time")
 """The time of a step, the best first: a run of a CPU has no step_time."""
-_IPC = ("ipc", "cpu_ipc")
 
 
 def ipc(subjects: Sequence[FigureSubject]) -> Figure:
     """One point per configuration."""
     time = _first(subjects, _TIMES)
-    rate = _first(subjects, _IPC)
+    rate = "ipc"
     known = catalogue().metrics
     found = [
         (subject, subject.value(time), subject.value(rate))
