@@ -18,7 +18,7 @@ from pytest_gpuperf.model.measurement import (
     Scalar,
     Unsupported,
 )
-from pytest_gpuperf.model.result import Attributed, Outcome, Run, Verdict
+from pytest_gpuperf.model.result import Attributed, Outcome, Result, Run, Verdict
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import run_files
 
@@ -128,6 +128,14 @@ def run(
         verdicts=tuple(verdicts),
         blames=tuple(blames),
     )
+
+
+def result(
+    measurements: Sequence[Measurement] | Measurement, *verdicts: Verdict, **more: Any
+) -> Result:
+    """One measurement, of one process or of several, and what is said of it."""
+    held = (measurements,) if isinstance(measurements, Measurement) else tuple(measurements)
+    return Result(held[0].test, held[0].name, held, verdicts, **more)
 
 
 def kernels_changed(detail: str = "2 added", **changes: Any) -> Verdict:

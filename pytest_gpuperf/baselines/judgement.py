@@ -1,4 +1,4 @@
-"""Judging what a test measured, with more processes where one does not settle it.
+"""The judgement of what a test measured, with more processes where one does not settle it.
 
 Between the fixture, which speaks pytest, and the judge, which sees numbers only.
 """
@@ -10,178 +10,27 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baselines.reference import Folders, find_reference
+from pytest_gpuperf.baselines.reference import Baseline, baseline_of
+from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure
 from pytest_gpuperf.judge import expectation
+from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import ABSENT, judge, withheld
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import STEP, Device, Measurement
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
-from pytest_gpuperf.plugin.session import RECORDABLE, Judged
-from pytest_gpuperf.storage import baseline_files, files
+from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Repeats
     from pytest_gpuperf.model.settings import Settings
-    from pytest_gpuperf.plugin.markers import TestTraits
 
-
-class Judging:
-    """Judges the measurements of a session on one device."""
-
-    def __init__(self, settings: Settings, device: Device, repeats: Repeats | None) -> None:
-        self._settings = settings
-        self._device = device
-        self._repeats = repeats
-        """Where further processes come from; None for a recorded run, which has what it has."""
-
-    def settle(self, traits: TestTraits, first: Processes) -> Judged:
-        """Looks at `first`, and at more of fresh processes until the test is settled.
-
-        A process that fails ends it; the notes say why.
-        """
-        judged = self._look(traits, first)
-        while self._repeats is not None:
-            wanted = next_look(
-                (*judged.verdicts, *judged.expectations),
-                len(judged.measurements),
-                self._settings.processes,
-            )
-            if wanted is None:
-                break
-            try:
-                judged = self._look(traits, self._processes(self._repeats, first, wanted))
-            except MeasurementError as error:
-                return replace(judged, notes=(*judged.notes, _not_again(error)))
-        return judged
-
-    def expect(
-        self,
-        metric: Metric,
-        comparison: Ratio,
-        over: Processes,
-        under: Processes,
-        bounds: tuple[float | None, float | None],
-    ) -> Expectation:
-        """Compares two measurements, and more of both until it is settled.
-
-        `bounds` are those of the ratio: above the first, below the second.
-        """
-        found = self._ratio(metric, comparison, over, under, bounds)
-        while self._repeats is not None:
-            wanted = next_look([found], min(len(over), len(under)), self._settings.processes)
-            if wanted is None:
-                break
-            try:
-                over = self._processes(self._repeats, over, wanted)
-                under = self._processes(self._repeats, under, wanted)
-            except MeasurementError as error:
-                return replace(found, detail=_not_again(error))
-            found = self._ratio(metric, comparison, over, under, bounds)
-        return found
-
-    def _look(self, traits: TestTraits, measurements: Processes) -> Judged:
-        """One look at all of these processes."""
-        verdicts = against(measurements, self._settings, self._device, traits.tolerance)
-        if _complaints(measurements):
-            return Judged(measurements, verdicts)
-        suite = measurements[0].suite
-        known = baseline_files.load_for(self._settings.baselines, self._device, suite)
-        limits = expectation.limits(
-            measurements,
-            traits.limit,
-            catalogue().metrics,
-            known.calibration if known else None,
-        )
-        return Judged(measurements, verdicts, expectations=limits)
-
-    def _ratio(
-        self,
-        metric: Metric,
-        comparison: Ratio,
-        over: Processes,
-        under: Processes,
-        bounds: tuple[float | None, float | None],
-    ) -> Expectation:
-        known = baseline_files.load_for(self._settings.baselines, self._device, comparison.suite)
-        return expectation.ratio(
-            metric,
-            over,
-            under,
-            above=bounds[0],
-            below=bounds[1],
-            test=comparison.test,
-            subject=comparison.subject,
-            calibration=known.calibration if known else None,
-        )
-
-    @staticmethod
-    def _processes(repeats: Repeats, measured: Processes, wanted: int) -> Processes:
-        """The session's own measurement, and as many of fresh processes as make `wanted`."""
-        if len(measured) >= wanted:
-            return measured
-        own = measured[0]
-        return (own, *repeats.measurements(own.test, own.name, wanted - 1))
-
-
-def against(
-    measurements: Sequence[Measurement],
-    folders: Folders,
-    device: Device,
-    tolerance: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Verdict, ...]:
-    """What the judge says of one test's measurements, one per process, by the baseline there is.
-
-    `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
-    unfit. Raises BadFile for a baseline that cannot be trusted.
-    """
-    first = measurements[0]
-    file = baseline_files.path_for(folders.baselines, device, first.suite)
-    known = baseline_files.load_for(folders.baselines, device, first.suite)
-    verdicts = judge(
-        measurements,
-        find_reference(known, first, files.short(file, folders.root)),
-        catalogue().metrics,
-        {**(known.tolerance if known else {}), **tolerance},
-    )
-    complaints = _complaints(measurements)
-    return withheld(verdicts, complaints) if complaints else verdicts
-
-
-def _complaints(measurements: Sequence[Measurement]) -> list[str]:
-    """Why the device was not fit to be measured, each reason once."""
-    conditions = [m.fingerprint.conditions for m in measurements]
-    return list(dict.fromkeys(c for found in conditions if found for c in guard.unfit(found)))
-
-
-def fails(verdict: Verdict | Expectation, settings: Settings) -> bool:
-    """Whether a verdict, or what came of an expectation, fails its test under these settings."""
-    return (
-        verdict.outcome in (Outcome.REGRESSED, Outcome.BROKEN)
-        or (verdict.outcome is Outcome.INCONCLUSIVE and settings.inconclusive == "fail")
-        or (verdict.outcome is Outcome.NO_BASELINE and settings.missing == "fail")
-        # What is there is not replaced without being asked: recording would not help this one.
-        or (
-            verdict.outcome is Outcome.NO_BASELINE
-            and settings.missing == "record"
-            and verdict.reason not in RECORDABLE
-        )
-        or (
-            verdict.outcome is Outcome.UNSUPPORTED
-            and verdict.reason != ABSENT
-            and settings.require_counters
-        )
-    )
-
-
-def _not_again(error: MeasurementError) -> str:
-    return f"not looked at again: {error}"
-
-
-# What this process has measured in this session, for tests that compare measurements.
+RECORDABLE = ("no-file", "no-entry")
+"""Reasons for which `--gpuperf-missing record` makes a baseline: there is none to be replaced."""
+KERNELS = "kernels"
+"""What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
 Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
@@ -193,14 +42,16 @@ class NotMeasured(GpuperfError):
 
 @dataclass(frozen=True)
 class Ratio:
-    """Two measurements that a test compares, by name or by configuration."""
+    """A metric of two measurements, by name or by configuration, and what a test expects of it."""
 
     test: str
     """The node id of the test that compares."""
     suite: str
-    device: Device
+    metric: Metric
     numerator: str
     denominator: str
+    above: float | None = None
+    below: float | None = None
 
     @property
     def subject(self) -> str:
@@ -208,55 +59,179 @@ class Ratio:
         return f"{self.numerator} / {self.denominator}"
 
 
-class Measured:
-    """The session's measurements in this process, the latest where a test was run again."""
+class Judging:
+    """Judges the measurements of a session, and keeps them for the ratios between them."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], Processes] = {}
+    def __init__(self, settings: Settings, replicas: Repeats | None) -> None:
+        self._settings = settings
+        self._replicas = replicas
+        """Where further processes come from; None for a recorded run, which has what it has."""
+        self._kept: dict[tuple[str, str], Processes] = {}
 
-    def add(self, measurements: Processes) -> None:
-        """Takes a measurement, once per process that made it."""
-        self._found[measurements[0].test, measurements[0].name] = measurements
+    def baseline(self, measurement: Measurement) -> Baseline:
+        """What a measurement is held against. Raises BadFile for what cannot be trusted."""
+        return baseline_of(measurement, self._settings.baselines, self._settings.root)
 
-    def pair(self, comparison: Ratio) -> tuple[Processes, Processes]:
-        """The measurements of numerator and denominator.
+    def settle(
+        self,
+        first: Processes,
+        baseline: Baseline,
+        tolerance: Mapping[str, str],
+        limit: Mapping[str, object],
+    ) -> Result:
+        """Looks at `first`, and at more of fresh processes until the test is settled.
+
+        `tolerance` is what the test has beyond the baseline's, `limit` what it expects besides,
+        both by metric as they were written. A process that fails ends it; the notes say why.
+        """
+        result = _look(first, baseline, tolerance, limit)
+        while self._replicas is not None:
+            said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
+            wanted = next_look(said, len(result.measurements), self._settings.processes)
+            if wanted is None:
+                break
+            try:
+                processes = self._processes(self._replicas, first, wanted)
+            except MeasurementError as error:
+                return replace(result, notes=(*result.notes, _not_again(error)))
+            result = _look(processes, baseline, tolerance, limit)
+        return result
+
+    def keep(self, measurements: Processes) -> None:
+        """Takes a measurement for ratios, the latest where a test was run again."""
+        self._kept[measurements[0].test, measurements[0].name] = measurements
+
+    def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
+        """Compares two measurements, and more of both until it is settled."""
+        calibration = self.baseline(over[0]).calibration
+        while True:
+            expected = expectation.ratio(
+                ratio.metric,
+                over,
+                under,
+                above=ratio.above,
+                below=ratio.below,
+                test=ratio.test,
+                subject=ratio.subject,
+                calibration=calibration,
+            )
+            made = min(len(over), len(under))
+            wanted = next_look([expected], made, self._settings.processes)
+            if wanted is None or self._replicas is None:
+                return expected
+            try:
+                over = self._processes(self._replicas, over, wanted)
+                under = self._processes(self._replicas, under, wanted)
+            except MeasurementError as error:
+                return replace(expected, detail=_not_again(error))
+
+    def pair(self, ratio: Ratio) -> tuple[Processes, Processes]:
+        """The measurements of numerator and denominator, of those that were kept.
 
         Each is the test's own measurement of that name, or else the one of that configuration in
         the suite. Where several tests of the suite measure both configurations, it takes two of one
         test. Raises NotMeasured, and UsageFailure where several are meant.
         """
-        over = self._candidates(comparison, comparison.numerator)
-        under = self._candidates(comparison, comparison.denominator)
+        over = self._candidates(ratio, ratio.numerator)
+        under = self._candidates(ratio, ratio.denominator)
         pairs = [(one, other) for one in over for other in under]
         if len(pairs) > 1:
             pairs = [pair for pair in pairs if _place(pair[0]) == _place(pair[1])]
         if len(pairs) != 1:
-            found = ", ".join(dict.fromkeys(entry[0].test for entry in (*over, *under)))
+            tests = ", ".join(dict.fromkeys(entry[0].test for entry in (*over, *under)))
             raise UsageFailure(
-                f'{comparison.test}: which "{comparison.numerator}" and '
-                f'"{comparison.denominator}" are compared? There are {found}. Measure both in one '
-                "test, gpuperf.measure(step, name=...), and compare them there"
+                f'{ratio.test}: which "{ratio.numerator}" and "{ratio.denominator}" are compared? '
+                f"There are {tests}. Measure both in one test, gpuperf.measure(step, name=...), "
+                "and compare them there"
             )
         return pairs[0]
 
-    def _candidates(self, comparison: Ratio, wanted: str) -> list[Processes]:
-        own = self._found.get((comparison.test, wanted))
+    def _candidates(self, ratio: Ratio, wanted: str) -> list[Processes]:
+        own = self._kept.get((ratio.test, wanted))
         if own is not None:
             return [own]
-        found = [
-            measurements
-            for measurements in self._found.values()
-            if measurements[0].configuration == wanted
-            and measurements[0].suite == comparison.suite
-            and _kind(measurements[0].fingerprint.device) == _kind(comparison.device)
+        candidates = [
+            kept
+            for kept in self._kept.values()
+            if (kept[0].configuration, kept[0].suite) == (wanted, ratio.suite)
         ]
-        if not found:
+        if not candidates:
             raise NotMeasured(
                 f'"{wanted}" was not measured in this process: its test was not selected, was '
                 "skipped, failed before it measured, or runs later or in another worker of "
                 "pytest-xdist (-n0 keeps all tests in one process)"
             )
-        return found
+        return candidates
+
+    @staticmethod
+    def _processes(replicas: Repeats, measured: Processes, wanted: int) -> Processes:
+        """The session's own measurement, and as many of fresh processes as make `wanted`."""
+        if len(measured) >= wanted:
+            return measured
+        own = measured[0]
+        return (own, *replicas.measurements(own.test, own.name, wanted - 1))
+
+
+def verdicts(
+    measurements: Sequence[Measurement],
+    baseline: Baseline,
+    tolerance: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Verdict, ...]:
+    """What the judge says of one test's measurements, one per process, by the baseline there is.
+
+    `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
+    unfit.
+    """
+    tolerances = {**baseline.tolerance, **tolerance}
+    judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
+    complaints = _complaints(measurements)
+    return withheld(judged, complaints) if complaints else judged
+
+
+def attributed(result: Result, baseline: Baseline) -> Result:
+    """The same, with the kernels that the change comes from, where a process has a kernel table.
+
+    Where other kernels were launched than the baseline's, the verdict that says so comes first. A
+    regression of which no kernel can be named gets a note that says why, and what to do. Never
+    keeps a verdict from being reached.
+    """
+    measured = _tables(result.measurements)
+    outcomes = {verdict.outcome for verdict in result.verdicts}
+    if not (measured and outcomes) or Outcome.UNFIT in outcomes:
+        return result
+    try:
+        before = baseline.kernels()
+    except UsageFailure as error:
+        if Outcome.REGRESSED not in outcomes:
+            return result
+        note = f"no kernel can be named: {' '.join(str(error).split())}"
+        return replace(result, notes=(*result.notes, note))
+    if before is None:
+        return result
+    naming = Naming(kernel_families.family, kernel_families.short_name)
+    attribution = attribute(measured, before, naming)
+    notes = result.notes
+    if measured[0].mismatch and Outcome.REGRESSED in outcomes:
+        notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")
+    return replace(
+        result,
+        verdicts=(*_changed_kernels(result, attribution), *result.verdicts),
+        notes=notes,
+        attribution=attribution,
+    )
+
+
+def fails(said: Verdict | Expectation, settings: Settings) -> bool:
+    """Whether a verdict, or what came of an expectation, fails its test under these settings."""
+    if said.outcome is Outcome.INCONCLUSIVE:
+        return settings.inconclusive == "fail"
+    if said.outcome is Outcome.NO_BASELINE:
+        # What is there is not replaced without being asked: recording would not help this one.
+        recorded = settings.missing == "record" and said.reason in RECORDABLE
+        return settings.missing != "warn" and not recorded
+    if said.outcome is Outcome.UNSUPPORTED:
+        return said.reason != ABSENT and settings.require_counters
+    return said.outcome in (Outcome.REGRESSED, Outcome.BROKEN)
 
 
 def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
@@ -277,11 +252,66 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
     return ""
 
 
+def _look(
+    measurements: Processes,
+    baseline: Baseline,
+    tolerance: Mapping[str, str],
+    limit: Mapping[str, object],
+) -> Result:
+    """One look at all of these processes."""
+    first = measurements[0]
+    said = verdicts(measurements, baseline, tolerance)
+    result = Result(first.test, first.name, measurements, said)
+    if _complaints(measurements):
+        return result
+    limits = expectation.limits(measurements, limit, catalogue().metrics, baseline.calibration)
+    return replace(result, expectations=limits)
+
+
+def _complaints(measurements: Sequence[Measurement]) -> list[str]:
+    """Why the device was not fit to be measured, each reason once."""
+    conditions = [m.fingerprint.conditions for m in measurements]
+    return list(dict.fromkeys(c for seen in conditions if seen for c in guard.unfit(seen)))
+
+
+def _tables(measurements: Sequence[Measurement]) -> list[KernelTable]:
+    """The tables of these processes; those without counters only where no other is there."""
+    tables = [m.kernels for m in measurements if m.kernels is not None]
+    return [table for table in tables if not table.mismatch] or tables
+
+
+def _changed_kernels(result: Result, attribution: Attribution) -> tuple[Verdict, ...]:
+    """The verdict on the sequence of kernels, where it is another than the baseline's."""
+    launched = attribution.launched
+    if not launched.changed:
+        return ()
+    counts = {
+        "added": launched.added,
+        "removed": launched.removed,
+        "replaced": launched.replaced,
+        "moved": launched.moved,
+    }
+    only_moved = not (launched.added or launched.removed or launched.replaced)
+    return (
+        Verdict(
+            test=result.test,
+            name=result.name,
+            phase=STEP,
+            metric=KERNELS,
+            unit="launches",
+            outcome=Outcome.KERNELS_CHANGED,
+            reason="other-order" if only_moved else "other-kernels",
+            baseline=float(sum(family.launches_before for family in attribution.families)),
+            measured=float(sum(family.launches_after for family in attribution.families)),
+            detail=", ".join(f"{count} {what}" for what, count in counts.items() if count),
+        ),
+    )
+
+
 def _place(measurements: Processes) -> tuple[str, str]:
     """A measurement's test without its parameters, and its name there."""
     return measurements[0].test.partition("[")[0], measurements[0].name
 
 
-def _kind(device: Device) -> tuple[str, str]:
-    """What is compared with each other: GPUs of one name, not only the very same."""
-    return device.arch, device.slug
+def _not_again(error: MeasurementError) -> str:
+    return f"not looked at again: {error}"

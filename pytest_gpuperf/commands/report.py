@@ -6,12 +6,11 @@ No gate: whatever a run says, the exit code is 0. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Attributed, Run
+from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import formats
 from pytest_gpuperf.report.formats import SUFFIXES
 from pytest_gpuperf.storage import files, run_files
@@ -19,14 +18,6 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "report"
 HELP = "write a saved run as HTML, Markdown or JSON; needs no GPU"
 USAGE: str | None = None
-
-
-@dataclass(frozen=True)
-class _Folders:
-    """Where baselines are, and what paths in messages are relative to."""
-
-    root: Path
-    baselines: Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,25 +75,14 @@ def judged(run: Run, folder: Path) -> Run:
 
     What tests expected of it stays. Raises BadFile for a baseline that cannot be trusted.
     """
-    from pytest_gpuperf.baselines.judgement import against
-    from pytest_gpuperf.baselines.reference import attributed
-    from pytest_gpuperf.plugin.session import Judged
+    from pytest_gpuperf.baselines.judgement import attributed, verdicts
+    from pytest_gpuperf.baselines.reference import baseline_of
 
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        groups.setdefault((measurement.test, measurement.name), []).append(measurement)
-    found = []
-    for group in groups.values():
-        device = group[0].fingerprint.device
-        folders = _Folders(Path.cwd(), folder)
-        verdicts = against(group, folders, device)
-        found.append(attributed(Judged(tuple(group), verdicts), folders, device))
-    return replace(
-        run,
-        verdicts=tuple(verdict for entry in found for verdict in entry.verdicts),
-        blames=tuple(
-            Attributed(entry.measurements[0].test, entry.measurements[0].name, entry.blame)
-            for entry in found
-            if entry.blame
-        ),
-    )
+    results = []
+    for result in run.results():
+        if result.measurements:
+            baseline = baseline_of(result.first, folder, Path.cwd())
+            said = verdicts(result.measurements, baseline)
+            result = attributed(replace(result, verdicts=said, attribution=None), baseline)
+        results.append(result)
+    return run.with_results(results)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pytest_gpuperf.model.measurement import (
@@ -207,6 +208,21 @@ class Run:
                 for key, measured in measurements.items()
             ),
             *ratios,
+        )
+
+    def with_results(self, results: Iterable[Result]) -> Run:
+        """The same invocation with these results in place of what it has."""
+        held = tuple(results)
+        return replace(
+            self,
+            measurements=tuple(m for result in held for m in result.measurements),
+            verdicts=tuple(v for result in held for v in result.verdicts),
+            expectations=tuple(e for result in held for e in result.expectations),
+            blames=tuple(
+                Attributed(result.test, result.name, result.attribution)
+                for result in held
+                if result.attribution
+            ),
         )
 
 

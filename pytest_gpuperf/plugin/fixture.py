@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pytest_gpuperf.baselines import reference
 from pytest_gpuperf.baselines.judgement import (
+    RECORDABLE,
     Judging,
-    Measured,
     NotMeasured,
     Ratio,
+    attributed,
     fails,
     not_collected,
 )
@@ -31,7 +31,7 @@ from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, no_reset
 from pytest_gpuperf.measure.instrument import Instrument, Subject
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP, Device, Measurement, Scalar
-from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.markers import (
     TestTraits,
@@ -41,7 +41,7 @@ from pytest_gpuperf.plugin.markers import (
     metrics_of,
 )
 from pytest_gpuperf.plugin.options import selection
-from pytest_gpuperf.plugin.session import RECORDABLE, Judged, session_of
+from pytest_gpuperf.plugin.session import session_of
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import Display
@@ -52,10 +52,10 @@ from pytest_gpuperf.storage import baseline_files, files
 class Records:
     """What one test measured, until its report takes it along."""
 
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[Result] = field(default_factory=list)
     _sent: int = 0
 
-    def unsent(self) -> list[Judged]:
+    def unsent(self) -> list[Result]:
         """What was measured since the last call."""
         new = self.judged[self._sent :]
         self._sent = len(self.judged)
@@ -72,7 +72,6 @@ class GpuPerf:
         instrument: Instrument,
         traits: TestTraits,
         records: Records,
-        measured: Measured,
         judging: Judging,
         display: Display,
     ) -> None:
@@ -80,7 +79,6 @@ class GpuPerf:
         self._instrument = instrument
         self._traits = traits
         self._records = records
-        self._measured = measured
         self._judging = judging
         self._display = display
         self._config = config
@@ -184,7 +182,7 @@ class GpuPerf:
         unfit = [verdict for verdict in judged.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit:
             pytest.skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
-        self._measured.add(judged.measurements)
+        self._judging.keep(judged.measurements)
         failing = [verdict for verdict in judged.verdicts if fails(verdict, self._settings)]
         limits = [limit for limit in judged.expectations if fails(limit, self._settings)]
         if failing or limits:
@@ -196,7 +194,7 @@ class GpuPerf:
                     self._session(),
                     judged.notes,
                     limits,
-                    judged.blame,
+                    judged.attribution,
                 ),
                 pytrace=False,
             )
@@ -249,18 +247,17 @@ class GpuPerf:
             label = "" if any(seen) else expectation_lines.unverified(self.device.arch)
         if not self._settings.judge:
             return None
-        comparison = Ratio(
-            self._traits.nodeid, self._traits.suite, self.device, numerator, denominator
-        )
+        test, suite = self._traits.nodeid, self._traits.suite
+        comparison = Ratio(test, suite, known, numerator, denominator, above, below)
         try:
-            over, under = self._measured.pair(comparison)
+            over, under = self._judging.pair(comparison)
         except NotMeasured as error:
             pytest.skip(f"gpuperf: {error}")
         lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
         if lacking and not self._settings.require_counters:
             pytest.skip(f"gpuperf: {lacking}")
         with self._display.of(failure.name_of_test(self._traits.nodeid)):
-            found = self._judging.expect(known, comparison, over, under, (above, below))
+            found = self._judging.expect(comparison, over, under)
         if found.reason == "both-zero":
             pytest.skip(f"gpuperf: {expectation_lines.line(found)}")
         if lacking:
@@ -268,19 +265,20 @@ class GpuPerf:
         if label:
             detail = f"{found.detail}; {label}" if found.detail else label
             found = replace(found, verified=False, detail=detail)
-        self._records.judged.append(Judged((), (), expectations=(found,)))
+        self._records.judged.append(Result(found.test, found.subject, (), expectations=(found,)))
         if fails(found, self._settings):
             pytest.fail(expectation_lines.failure(found, self.device), pytrace=False)
         return found
 
-    def _judged(self, subject: Subject, work: Work, plan: Plan) -> Judged:
+    def _judged(self, subject: Subject, work: Work, plan: Plan) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
         measurements = self._instrument.measure(subject, work, plan)
-        judged = (
-            self._judging.settle(self._traits, measurements)
-            if self._settings.judge
-            else Judged(measurements, ())
-        )
+        first, baseline = measurements[0], None
+        judged = Result(first.test, first.name, measurements)
+        if self._settings.judge:
+            baseline = self._judging.baseline(first)
+            traits = self._traits
+            judged = self._judging.settle(measurements, baseline, traits.tolerance, traits.limit)
         if self._wants_kernels(judged):
             first, *others = judged.measurements
             first = self._instrument.with_kernels(first, work, plan)
@@ -289,11 +287,12 @@ class GpuPerf:
             first, *others = judged.measurements
             first = self._instrument.with_timeline(first, work)
             judged = replace(judged, measurements=(first, *others))
-        judged = reference.attributed(judged, self._settings, self.device)
+        if baseline is not None:
+            judged = attributed(judged, baseline)
         windowed = self._settings.protocol == PAPER_WINDOW
         return self._with_window(judged, work) if windowed else judged
 
-    def _with_window(self, judged: Judged, work: Work) -> Judged:
+    def _with_window(self, judged: Result, work: Work) -> Result:
         """The same with the paper's window, or a note of why it could not be counted."""
         try:
             window = self._instrument.window(work)
@@ -304,7 +303,7 @@ class GpuPerf:
             return judged
         return replace(judged, measurements=(replace(first, window=window), *others))
 
-    def _wants_kernels(self, judged: Judged) -> bool:
+    def _wants_kernels(self, judged: Result) -> bool:
         wanted = self._settings.kernels
         regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in judged.verdicts)
         # The baseline that is recorded of this run has them, or its regressions would name none.

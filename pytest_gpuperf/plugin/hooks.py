@@ -19,7 +19,7 @@ from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin import hookspecs, options
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.baselines.judgement import Measured
+    from pytest_gpuperf.baselines.judgement import Judging
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.replica import Invocation, Repeats, Task
     from pytest_gpuperf.plugin.fixture import GpuPerf, Records
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 _INSTRUMENT: pytest.StashKey[Instrument] = pytest.StashKey()
-_MEASURED: pytest.StashKey[Measured] = pytest.StashKey()
+_JUDGING: pytest.StashKey[Judging] = pytest.StashKey()
 _RECORDS: pytest.StashKey[Records] = pytest.StashKey()
 _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
@@ -121,7 +121,6 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
 
     `gpuperf.measure(step, reset=...)` measures; `gpuperf.phase(name)` marks a part of the step.
     """
-    from pytest_gpuperf.baselines.judgement import Judging
     from pytest_gpuperf.plugin import fixture
 
     config = request.config
@@ -130,10 +129,8 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     # Its own for every execution: a test may be run again after it failed.
     records = item.stash[_RECORDS] = fixture.Records()
     traits = fixture.traits_of(item)
-    judging = Judging(settings, instrument.device, None if settings.replay else _repeats(config))
-    return fixture.GpuPerf(
-        config, settings, instrument, traits, records, _measured(config), judging, _display(config)
-    )
+    judging = _judging(config)
+    return fixture.GpuPerf(config, settings, instrument, traits, records, judging, _display(config))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -156,9 +153,9 @@ def pytest_runtest_makereport(
     records = item.stash.get(_RECORDS, None)
     unsent = records.unsent() if records else ()  # fixtures may measure too, in another phase
     if unsent:
-        from pytest_gpuperf.plugin.session import to_text
+        from pytest_gpuperf.storage.files import to_json
 
-        report.__dict__["gpuperf"] = [to_text(judged) for judged in unsent]
+        report.__dict__["gpuperf"] = [to_json(result) for result in unsent]
     if call.excinfo is not None and isinstance(call.excinfo.value, UsageFailure):
         report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
         report.longrepr = f"gpuperf: {call.excinfo.value}"
@@ -277,13 +274,14 @@ def _instrument(config: pytest.Config) -> Instrument:
     return config.stash[_INSTRUMENT]
 
 
-def _measured(config: pytest.Config) -> Measured:
-    """What this process has measured so far."""
-    if _MEASURED not in config.stash:
-        from pytest_gpuperf.baselines.judgement import Measured
+def _judging(config: pytest.Config) -> Judging:
+    """Judges what this process measures, and knows what it has measured so far."""
+    if _JUDGING not in config.stash:
+        from pytest_gpuperf.baselines.judgement import Judging
 
-        config.stash[_MEASURED] = Measured()
-    return config.stash[_MEASURED]
+        settings = config.stash[_SETTINGS]
+        config.stash[_JUDGING] = Judging(settings, None if settings.replay else _repeats(config))
+    return config.stash[_JUDGING]
 
 
 def _heed_the_parent(config: pytest.Config) -> None:

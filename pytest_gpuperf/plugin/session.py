@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Attributed, Attribution, Expectation, Outcome, Run, Verdict
+from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report import formats, github, interchange, order
 from pytest_gpuperf.report.github import workflow_commands
 from pytest_gpuperf.report.order import Judgement
@@ -24,7 +24,7 @@ from pytest_gpuperf.report.text.step_tables import configurations
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line
 from pytest_gpuperf.storage import run_files
-from pytest_gpuperf.storage.files import adapter, short, to_json, utc_now, write_atomically
+from pytest_gpuperf.storage.files import adapter, short, utc_now, write_atomically
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
@@ -35,30 +35,6 @@ if TYPE_CHECKING:
 
 _LOOKED_THROUGH = 3
 """Earlier runs that are read to find one to compare a regression with."""
-
-RECORDABLE = ("no-file", "no-entry")
-"""Reasons for which `--gpuperf-missing record` makes a baseline: there is none to be replaced."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A measurement of a test, one entry per process, and what the judge said of it.
-
-    Without measurements, what a test expects of those that others made.
-    """
-
-    measurements: tuple[Measurement, ...]
-    verdicts: tuple[Verdict, ...]
-    notes: tuple[str, ...] = ()
-    """What went wrong on the way, as sentences."""
-    expectations: tuple[Expectation, ...] = ()
-    blame: Attribution | None = None
-    """Which kernels a change comes from, where they are known now and in the baseline."""
-
-
-def to_text(judged: Judged) -> str:
-    """A judged measurement as text, for the way from an xdist worker to its controller."""
-    return to_json(judged)
 
 
 def session_of(
@@ -89,8 +65,8 @@ class Ledger:
         """Usage failures that came up inside tests; the session then exits with 4."""
         self.annotations: list[str] = []
         """Lines for GitHub Actions, to be printed as they are."""
-        self._judged: list[Judged] = []
-        self._passed: list[Judged] = []
+        self._judged: list[Result] = []
+        self._passed: list[Result] = []
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
         self._spared: dict[str, str] = {}
@@ -107,8 +83,8 @@ class Ledger:
         self._spared[test] = why
 
     def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
-        """Takes the judged measurements of one test, written by `to_text`."""
-        judged = [adapter(Judged).validate_json(text) for text in texts]
+        """Takes the judged measurements of one test, as JSON."""
+        judged = [adapter(Result).validate_json(text) for text in texts]
         self._judged += judged
         self._notes += [f"note: {note.splitlines()[0]}" for j in judged for note in j.notes]
         if not failed:
@@ -124,19 +100,7 @@ class Ledger:
         if not self._judged:
             return
         self._settings = settings
-        run = Run(
-            schema=run_files.SCHEMA,
-            created=utc_now(),
-            command=command,
-            measurements=tuple(m for judged in self._judged for m in judged.measurements),
-            verdicts=tuple(v for judged in self._judged for v in judged.verdicts),
-            expectations=tuple(e for judged in self._judged for e in judged.expectations),
-            blames=tuple(
-                Attributed(judged.measurements[0].test, judged.measurements[0].name, judged.blame)
-                for judged in self._judged
-                if judged.blame
-            ),
-        )
+        run = Run(run_files.SCHEMA, utc_now(), command, ()).with_results(self._judged)
         if settings.replay is None:
             file = settings.run or run_files.new_file(settings.root)
             run_files.save(run, file)
@@ -247,7 +211,7 @@ _BENCHMARK = "benchmark"
 
 
 def share(
-    judged: Sequence[Judged],
+    judged: Sequence[Result],
     user_properties: list[tuple[str, object]],
     fixtures: Mapping[str, object],
 ) -> None:

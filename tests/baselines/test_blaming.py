@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
-from pytest_gpuperf.baselines.reference import attributed
+from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.model.measurement import KernelTable
-from pytest_gpuperf.model.result import Outcome, Verdict
-from pytest_gpuperf.plugin.session import Judged
+from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from pytest_gpuperf.report.text.kernel_lines import MOST, lines
-from tests.examples import A100, H200, default_settings, measurement, verdict
+from tests.examples import A100, TEST, measurement, verdict
 from tests.kernel_steps import counted, slowed, table
 
 NAMING = Naming(kernel_families.family, kernel_families.short_name)
@@ -34,15 +33,15 @@ def accepted(root: Path, kernels: KernelTable | None) -> None:
     acceptance.accept(acceptance.proposals([measurement(kernels=kernels)], request))
 
 
-def judged(*tables: KernelTable | None, verdicts: Sequence[Verdict] = (REGRESSED,)) -> Judged:
+def judged(*tables: KernelTable | None, verdicts: Sequence[Verdict] = (REGRESSED,)) -> Result:
     """A measurement of as many processes as there are tables."""
     measured = [measurement(process=f"p{n}", kernels=table) for n, table in enumerate(tables)]
-    return Judged(tuple(measured), tuple(verdicts))
+    return Result(TEST, "step", tuple(measured), tuple(verdicts))
 
 
-def found(root: Path, before: Judged) -> Judged:
+def found(root: Path, before: Result) -> Result:
     """What is said of it; all that was judged is still there."""
-    after = attributed(before, default_settings(root), H200)
+    after = judgement.attributed(before, baseline_of(before.first, root / "baselines", root))
     assert after.measurements == before.measurements
     assert after.verdicts[len(after.verdicts) - len(before.verdicts) :] == before.verdicts
     return after
@@ -60,8 +59,8 @@ def test_recorded_steps_are_blamed_as_if_no_file_were_between(
 ) -> None:
     accepted(tmp_path, counted("tf32-core"))
     after = found(tmp_path, judged(counted(measured)))
-    assert after.blame == attribute(counted(measured), counted("tf32-core"), NAMING)
-    assert len(lines(after.blame, 80)) <= MOST
+    assert after.attribution == attribute(counted(measured), counted("tf32-core"), NAMING)
+    assert len(lines(after.attribution, 80)) <= MOST
     if detail is None:
         assert after.verdicts == (REGRESSED,)
     else:
@@ -74,22 +73,22 @@ def test_recorded_steps_are_blamed_as_if_no_file_were_between(
 def test_the_only_process_that_counted_kernels_stands_for_all(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
     after = found(tmp_path, judged(None, SLOWER, None))
-    assert after.blame == attribute(SLOWER, STEP, NAMING)
+    assert after.attribution == attribute(SLOWER, STEP, NAMING)
 
 
 def test_several_tables_are_compared_together(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
     after = found(tmp_path, judged(SLOWER, SLOWER, None))
-    assert after.blame is not None
-    assert after.blame.measured_tables == 2
+    assert after.attribution is not None
+    assert after.attribution.measured_tables == 2
 
 
 def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
     bad = replace(MORE, mismatch="the trace has 4 kernels and the counters 3")
-    assert found(tmp_path, judged(bad, SLOWER)).blame == attribute(SLOWER, STEP, NAMING)
+    assert found(tmp_path, judged(bad, SLOWER)).attribution == attribute(SLOWER, STEP, NAMING)
     alone = found(tmp_path, judged(bad))
-    assert alone.blame == attribute(bad, STEP, NAMING)
+    assert alone.attribution == attribute(bad, STEP, NAMING)
     assert alone.notes == (f"kernels were not counted, which would say more: {bad.mismatch}",)
     assert found(tmp_path, judged(bad, verdicts=[UNCHANGED])).notes == ()
 
@@ -110,7 +109,7 @@ def test_what_was_noted_stays(tmp_path: Path) -> None:
     ],
     ids=["no table", "not judged", "unfit"],
 )
-def test_there_is_nothing_to_compare(tmp_path: Path, before: Judged) -> None:
+def test_there_is_nothing_to_compare(tmp_path: Path, before: Result) -> None:
     accepted(tmp_path, STEP)
     assert found(tmp_path, before) == before
 
@@ -120,9 +119,10 @@ def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> 
     assert found(tmp_path, before) == before
     accepted(tmp_path, STEP)
     other = replace(before.measurements[0], workload={"size": 64})
-    assert found(tmp_path, replace(before, measurements=(other,))).blame is None
-    assert attributed(before, default_settings(tmp_path), A100) == before
-    assert found(tmp_path, before).blame is not None
+    assert found(tmp_path, replace(before, measurements=(other,))).attribution is None
+    elsewhere = (measurement(kernels=SLOWER, device=A100),)
+    assert found(tmp_path, replace(before, measurements=elsewhere)).attribution is None
+    assert found(tmp_path, before).attribution is not None
 
 
 @pytest.mark.parametrize("verdicts", [[REGRESSED], [UNCHANGED]])
@@ -131,7 +131,7 @@ def test_only_a_regression_says_why_it_names_no_kernel(
 ) -> None:
     accepted(tmp_path, None)
     after = found(tmp_path, judged(SLOWER, verdicts=verdicts))
-    assert after.blame is None
+    assert after.attribution is None
     assert after.notes == (
         (
             "no kernel can be named: baselines/sm90/nvidia-h200/meddpm.yaml: "

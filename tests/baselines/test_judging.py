@@ -10,25 +10,22 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.baselines.judgement import Judging, Processes, Ratio, fails
-from pytest_gpuperf.baselines.reference import find_reference
+from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile, MeasurementError
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.measure.replica import Repeats
 from pytest_gpuperf.model.entry import Acceptance
 from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading, Scalar
-from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.plugin.markers import TestTraits
-from pytest_gpuperf.plugin.session import Judged
 from pytest_gpuperf.storage import baseline_files
 from tests.examples import H200, TEST, default_settings, measurement, verdict
 
 CYCLES = catalogue().metrics["cycles"]
 FILE = "baselines/sm90/nvidia-h200/meddpm.yaml"
-TRAITS = TestTraits(TEST, "meddpm", "tf32")
 OTHER = "suites/meddpm/test_training.py::test_training_step[baseline]"
-COMPARISON = Ratio(TEST, "meddpm", H200, "tf32", "baseline")
+COMPARISON = Ratio(TEST, "meddpm", CYCLES, "tf32", "baseline", below=1.0)
 
 QUIET = (0.0,) * 5
 WIDE = (-0.0035, -0.0035, 0.0, 0.0035, 0.0035)
@@ -81,16 +78,21 @@ def accept(
 
 
 def settled(
-    settings: Settings, first: Measurement, *further: float, traits: TestTraits = TRAITS
-) -> tuple[Judged, list[int]]:
+    settings: Settings,
+    first: Measurement,
+    *further: float,
+    tolerance: Mapping[str, str] | None = None,
+    limit: Mapping[str, object] | None = None,
+) -> tuple[Result, list[int]]:
     """What came of a process and such further ones, and how many of these were asked for."""
     repeats = ScriptedRepeats({TEST: further})
-    judged = Judging(settings, H200, repeats).settle(traits, (first,))
+    judging = Judging(settings, repeats)
+    judged = judging.settle((first,), judging.baseline(first), tolerance or {}, limit or {})
     assert {asked[:2] for asked in repeats.asked} <= {(TEST, "step")}
     return judged, [count for _, _, count in repeats.asked]
 
 
-def cycles(judged: Judged) -> tuple[str, str, int]:
+def cycles(judged: Result) -> tuple[str, str, int]:
     """Outcome and reason of the only metric, and by how many processes."""
     (found,) = judged.verdicts
     return found.outcome.value, found.reason, found.processes
@@ -144,13 +146,14 @@ def test_no_more_processes_than_the_settings_allow(
 
 def test_a_recorded_run_has_what_it_has(settings: Settings) -> None:
     accept(settings, *QUIET)
-    judging = Judging(settings, H200, None)
-    assert cycles(judging.settle(TRAITS, (process(SLOW),))) == (
+    judging = Judging(settings, None)
+    baseline = judging.baseline(process(SLOW))
+    assert cycles(judging.settle((process(SLOW),), baseline, {}, {})) == (
         *("inconclusive", "too-few-processes"),
         1,
     )
     three = tuple(process(SLOW, number) for number in range(3))
-    assert cycles(judging.settle(TRAITS, three)) == ("regressed", "beyond-floor", 3)
+    assert cycles(judging.settle(three, baseline, {}, {})) == ("regressed", "beyond-floor", 3)
 
 
 def test_without_a_baseline_there_is_nothing_to_look_at_again(settings: Settings) -> None:
@@ -160,8 +163,7 @@ def test_without_a_baseline_there_is_nothing_to_look_at_again(settings: Settings
 
 def test_what_a_marker_tolerates_is_heeded(settings: Settings) -> None:
     accept(settings, *QUIET)
-    tolerant = replace(TRAITS, tolerance={"cycles": "3%"})
-    judged, counts = settled(settings, process(SLOW), traits=tolerant)
+    judged, counts = settled(settings, process(SLOW), tolerance={"cycles": "3%"})
     assert (cycles(judged), counts) == (("unchanged", "within-tolerance", 1), [])
 
 
@@ -173,8 +175,7 @@ def test_a_limit_that_is_not_settled_is_looked_at_again_too(
     limit: int, outcome: str, counts: list[int], settings: Settings
 ) -> None:
     accept(settings, *QUIET)
-    limited = replace(TRAITS, limit={"cycles": limit})
-    judged, asked = settled(settings, process(0.0), *[0.0] * 8, traits=limited)
+    judged, asked = settled(settings, process(0.0), *[0.0] * 8, limit={"cycles": limit})
     assert asked == counts
     (found,) = judged.expectations
     assert (found.outcome.value, found.processes) == (outcome, len(judged.measurements))
@@ -219,8 +220,7 @@ def on_device(conditions: Conditions, change: float, number: int = 0) -> Measure
 
 def test_on_an_unfit_device_nothing_is_judged_nor_looked_at_again(settings: Settings) -> None:
     accept(settings, *QUIET)
-    limited = replace(TRAITS, limit={"cycles": 900_000})
-    judged, counts = settled(settings, on_device(HOT, SLOW), SLOW, SLOW, traits=limited)
+    judged, counts = settled(settings, on_device(HOT, SLOW), SLOW, SLOW, limit={"cycles": 900_000})
     assert (cycles(judged), counts) == (("unfit", "device-unfit", 1), [])
     assert judged.verdicts[0].detail == "throttled after: hardware slowdown"
     assert judged.expectations == ()
@@ -229,7 +229,8 @@ def test_on_an_unfit_device_nothing_is_judged_nor_looked_at_again(settings: Sett
 def test_one_unfit_process_of_several_is_enough(settings: Settings) -> None:
     accept(settings, *QUIET)
     three = (process(SLOW, 0), on_device(HOT, SLOW, 1), on_device(HOT, SLOW, 2))
-    judged = Judging(settings, H200, None).settle(TRAITS, three)
+    judging = Judging(settings, None)
+    judged = judging.settle(three, judging.baseline(three[0]), {}, {})
     assert cycles(judged) == ("unfit", "device-unfit", 3)
     assert judged.verdicts[0].detail == "throttled after: hardware slowdown"
 
@@ -248,10 +249,9 @@ def expected(
     over: Processes,
     under: Processes,
     repeats: Repeats | None,
-    bounds: tuple[float | None, float | None] = (None, 1.0),
 ) -> Expectation:
     """What comes of the ratio of two measurements."""
-    return Judging(settings, H200, repeats).expect(CYCLES, COMPARISON, over, under, bounds)
+    return Judging(settings, repeats).expect(COMPARISON, over, under)
 
 
 def several(count: int, change: float, test: str = TEST) -> Processes:
@@ -365,17 +365,17 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
     first: Measurement, missing: str, detail: str, settings: Settings
 ) -> None:
     accept(settings, *QUIET)
-    known = baseline_files.load_for(settings.baselines, H200, "meddpm")
-    found = find_reference(known, first, FILE)
+    baseline = baseline_of(first, settings.baselines, settings.root)
+    found = baseline.reference
     assert (found.missing, found.detail, found.samples is None) == (missing, detail, bool(missing))
     if not missing:
-        assert known is not None
-        entry = known.tests[TEST]["step"]
+        assert baseline.suite is not None
+        entry = baseline.suite.tests[TEST]["step"]
         assert (found.samples, found.units, found.days) == (entry.samples, entry.units, entry.days)
 
 
-def test_without_a_file_it_says_which_one_is_not_there() -> None:
-    found = find_reference(None, process(0.0), FILE)
+def test_without_a_file_it_says_which_one_is_not_there(settings: Settings) -> None:
+    found = baseline_of(process(0.0), settings.baselines, settings.root).reference
     assert (found.samples, found.missing, found.detail) == (
         None,
         "no-file",

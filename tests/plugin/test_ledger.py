@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Attributed, Outcome, Verdict
+from pytest_gpuperf.model.result import Attributed, Outcome, Result, Verdict
 from pytest_gpuperf.model.result import Attribution as Blame
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.plugin.session import Judged, Ledger, session_of, to_text
+from pytest_gpuperf.plugin.session import Ledger, session_of
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.table import Line
 from pytest_gpuperf.storage import baseline_files, run_files
-from pytest_gpuperf.storage.files import adapter
+from pytest_gpuperf.storage.files import adapter, to_json
 from tests import strategies
 from tests.corruption import refusal
-from tests.examples import A100, H200, TEST, default_settings, measurement, verdict
+from tests.examples import A100, H200, TEST, default_settings, measurement, result, verdict
 from tests.kernel_steps import NAMING, table
 
 COMMAND = "suites/meddpm"
-PASSED = Judged((measurement(),), (verdict(outcome=Outcome.UNCHANGED, reason="within-tolerance"),))
-MISSING = Judged(
-    (measurement(test="a.py::test_new"),),
-    (verdict(outcome=Outcome.NO_BASELINE, reason="no-file", test="a.py::test_new"),),
+PASSED = result(measurement(), verdict(outcome=Outcome.UNCHANGED, reason="within-tolerance"))
+MISSING = result(
+    measurement(test="a.py::test_new"),
+    verdict(outcome=Outcome.NO_BASELINE, reason="no-file", test="a.py::test_new"),
 )
-OTHER_WORKLOAD = Judged(
-    (measurement(),), (verdict(outcome=Outcome.NO_BASELINE, reason="other-workload"),)
+OTHER_WORKLOAD = result(
+    measurement(), verdict(outcome=Outcome.NO_BASELINE, reason="other-workload")
 )
 
 
@@ -43,10 +43,10 @@ def settings(tmp_path: Path) -> Settings:
     return default_settings(tmp_path)
 
 
-def ledger_of(*judged: Judged) -> Ledger:
+def ledger_of(*judged: Result) -> Ledger:
     """A ledger that was told these."""
     ledger = Ledger()
-    ledger.add([to_text(entry) for entry in judged])
+    ledger.add([to_json(entry) for entry in judged])
     return ledger
 
 
@@ -66,10 +66,10 @@ def texts(lines: list[Line]) -> list[str]:
 def test_what_a_worker_sends_arrives_the_same(
     measurements: list[Measurement], verdicts: list[Verdict], blamed: Blame | None
 ) -> None:
-    judged = Judged(tuple(measurements), tuple(verdicts), blame=blamed)
-    text = to_text(judged)
+    judged = Result(TEST, "step", tuple(measurements), tuple(verdicts), attribution=blamed)
+    text = to_json(judged)
     assert "\n" not in text
-    assert adapter(Judged).validate_json(text) == judged
+    assert adapter(Result).validate_json(text) == judged
 
 
 # The run file
@@ -114,7 +114,7 @@ def test_a_run_that_cannot_be_saved_is_a_usage_failure(settings: Settings) -> No
 
 def test_a_run_says_which_kernels_a_change_comes_from(settings: Settings) -> None:
     found = attribute(table(("conv", 900.0)), table(("conv", 300.0)), NAMING)
-    blamed = replace(PASSED, blame=found)
+    blamed = replace(PASSED, attribution=found)
     ledger = ledger_of(MISSING, blamed)
     ledger.save(replace(settings, reports=(settings.root / "x.json",)), COMMAND)
     for file in (run_files.newest(settings.root), settings.root / "x.json"):
@@ -174,7 +174,7 @@ def test_what_also_regressed_is_not_recorded(settings: Settings) -> None:
 
 def test_what_a_failed_test_measured_is_not_recorded(settings: Settings) -> None:
     ledger = Ledger()
-    ledger.add([to_text(MISSING)], failed=True)
+    ledger.add([to_json(MISSING)], failed=True)
     ledger.save(replace(settings, missing="record"), COMMAND)
     assert not settings.baselines.exists()
     assert run_files.load(run_files.newest(settings.root)).measurements == MISSING.measurements
@@ -241,10 +241,10 @@ def test_notes_do_not_exceed_the_width(settings: Settings, width: int) -> None:
 
 
 def test_the_configurations_come_before_the_rows() -> None:
-    def of(name: str) -> Judged:
+    def of(name: str) -> Result:
         test = f"x.py::test[{name}]"
         found = measurement(test=test, configuration=name)
-        return Judged((found,), (verdict(test=test),))
+        return result(found, verdict(test=test))
 
     lines = texts(ledger_of(of("baseline"), of("tf32")).summary(80, COMMAND))
     assert lines[0] == "configurations, relative to the first"
@@ -255,7 +255,7 @@ def test_the_configurations_come_before_the_rows() -> None:
 # What to type next
 
 
-REGRESSED = Judged((measurement(),), (verdict(),))
+REGRESSED = result(measurement(), verdict())
 
 
 @pytest.mark.parametrize(
@@ -283,12 +283,12 @@ def test_files_are_named_as_one_would_type_them(
     assert session_of(settings, COMMAND, root / folder, root / "saved.json") == expected
 
 
-def saved_earlier(settings: Settings, *judged: Judged) -> None:
+def saved_earlier(settings: Settings, *judged: Result) -> None:
     """Another session, which ended before."""
     ledger_of(*judged).save(settings, COMMAND)
 
 
-def compared(settings: Settings, *judged: Judged) -> list[str]:
+def compared(settings: Settings, *judged: Result) -> list[str]:
     """The two runs that the summary of a session has compared."""
     ledger = ledger_of(*judged)
     ledger.save(settings, COMMAND)
@@ -297,7 +297,7 @@ def compared(settings: Settings, *judged: Judged) -> list[str]:
 
 
 def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Settings) -> None:
-    elsewhere = Judged((measurement(test="a.py::test_other"),), (verdict(test="a.py::test_other"),))
+    elsewhere = result(measurement(test="a.py::test_other"), verdict(test="a.py::test_other"))
     for earlier in (PASSED, PASSED, REGRESSED, elsewhere):
         saved_earlier(settings, earlier)
     files = sorted((settings.root / run_files.FOLDER).iterdir())
@@ -311,11 +311,11 @@ def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Sett
     [
         REGRESSED,
         MISSING,
-        Judged((measurement(device=A100),), (verdict(outcome=Outcome.UNCHANGED),)),
-        Judged((measurement(workload={"size": 64}),), (verdict(outcome=Outcome.UNCHANGED),)),
+        result(measurement(device=A100), verdict(outcome=Outcome.UNCHANGED)),
+        result(measurement(workload={"size": 64}), verdict(outcome=Outcome.UNCHANGED)),
     ],
 )
-def test_what_cannot_be_compared_is_not(earlier: Judged, settings: Settings) -> None:
+def test_what_cannot_be_compared_is_not(earlier: Result, settings: Settings) -> None:
     assert compared(settings, REGRESSED) == []
     saved_earlier(settings, earlier)
     assert compared(settings, REGRESSED) == []
