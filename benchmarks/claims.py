@@ -18,7 +18,7 @@ def table(claims: Sequence[Claim], run: Run) -> str:
     "here" has the ratio with its interval, or why there is none; a ratio that does not hold, or
     that is undecided, says so.
     """
-    rows = ["| ratio | metric | claimed | here | report |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| ratio | metric | claimed | here |", "| --- | --- | --- | --- |"]
     device = run.measurements[0].fingerprint.device
     for claim in claims:
         if not any(architectures.matches(pattern, device.arch) for pattern in claim.architectures):
@@ -28,7 +28,6 @@ def table(claims: Sequence[Claim], run: Run) -> str:
             f"`{claim.metric}`",
             _claimed(claim),
             _here(claim, run),
-            claim.source,
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

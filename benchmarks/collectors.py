@@ -161,15 +161,17 @@ def kernels(found: dict[str, Measurement]) -> Iterator[Row]:
 
 
 def markdown(folder: Path) -> str:
-    """All of it, as a table of the documentation."""
-    found = loaded(folder)
+    """The rows that something is wanted of, as a table of the documentation."""
+    measured = loaded(folder)
+    rows = [
+        *((row, f"1/{row.ratio:.1f}") for row in costs(measured)),
+        *((row, f"{row.ratio:.4f}") for row in (*values(measured), *kernels(measured))),
+    ]
     lines = ["| | ours | ncu | ratio | wanted |", "| --- | ---: | ---: | ---: | --- |"]
-    for row in costs(found):
-        cells = (row.what, row.ours, row.ncu, f"1/{row.ratio:.1f}", row.wanted)
-        lines.append("| " + " | ".join(cells) + " |")
-    for row in (*values(found), *kernels(found)):
-        cells = (row.what, row.ours, row.ncu, f"{row.ratio:.4f}", row.wanted)
-        lines.append("| " + " | ".join(cells) + " |")
+    for row, ratio in rows:
+        if row.wanted:
+            cells = (row.what, row.ours, row.ncu, ratio, row.wanted)
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

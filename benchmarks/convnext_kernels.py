@@ -310,6 +310,19 @@ def table(results: Results) -> Iterator[str]:
         yield "  ".join((what.ljust(widths[0]), *padded)).rstrip()
 
 
+def markdown(results: Results) -> str:
+    """The ratios that something is wanted of, as a table of the documentation."""
+    rows = [("kernel", "compared with", "ratio", "wanted"), ("---",) * 4]
+    for ratio in results.ratios:
+        if ratio.least is not None:
+            what, _, _, other, _, times, wanted = _cells(ratio)
+            rows.append((what, other, times, wanted))
+    about = results.about
+    software = [f"{n} {about[n]}" for n in ("torch", "cuda", "cudnn", "measured") if n in about]
+    text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"{text}\n{about.get('device', 'unknown device')}, {', '.join(software)}.\n"
+
+
 def _cells(ratio: Ratio) -> tuple[str, ...]:
     ours, other = median(ratio.ours_ns), median(ratio.other_ns)
     scale, unit = (1e3, "TFLOP/s") if ratio.unit == "FLOP" else (1.0, "GB/s")

@@ -1,4 +1,4 @@
-"""What was measured and simulated of the judge, as the tables of docs/statistics.md.
+"""What was measured and simulated of the judge, as the tables of docs/verdict.md.
 
 Each function reads committed files and returns Markdown; `script/docs` puts it in place.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks import losses, suspects
+from benchmarks import losses, recorded, suspects
 from benchmarks.suspects import NONE, Result
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.catalogue import kernel_families
@@ -28,9 +28,9 @@ from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import ALARM_RATE
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
-from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.text import kernel_lines as blamed_text
-from pytest_gpuperf.storage import baseline_files, run_files
+from pytest_gpuperf.storage import baseline_files
 from pytest_gpuperf.storage.files import adapter, read_json
 
 _SHAPES = ("N", "H", "O")
@@ -111,7 +111,7 @@ def _rate(record: dict[str, Any]) -> str:
 
 def campaign(files: Sequence[Path]) -> str:
     """What `gpuperf calibrate` prints for these runs."""
-    found = calibration.findings([run_files.load(file) for file in files], "")
+    found = calibration.findings([recorded.run(file) for file in files], "")
     lines = [line.text for one in found for line in shown.lines(one, 80)]
     return "```\n" + "\n".join(lines) + "\n```\n"
 
@@ -123,7 +123,7 @@ def seeds(files: Sequence[Path]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for file in files:
-        run = run_files.load(file)
+        run = recorded.run(file)
         named = {v.metric: v for v in run.verdicts if v.phase == STEP}
         gated = [named[metric] for metric in ("cycles", "instructions", "step_time")]
         worst = next(
@@ -178,45 +178,43 @@ def kernel_spreads() -> str:
 
 def causes(folder: Path) -> str:
     """What blame names for each of the ten losses, from the kernel tables in `folder`."""
-    recorded = suspects.load(folder)
-    found = suspects.results(recorded)
+    tables = suspects.load(folder)
+    found = suspects.results(tables)
     rows = [
-        "| loss | configuration | step | named | what became of it | place |",
-        "| --- | --- | ---: | --- | --- | ---: |",
+        "| loss | step | named | place |",
+        "| --- | ---: | --- | ---: |",
         *(_cause(result) for result in found),
     ]
     ten = [result for result in found if result.name != NONE]
     counted = f"{len(ten) - len(suspects.missed(ten))} of {len(ten)} found"
-    where = [str(recorded.about[name]) for name in ("device", "measured") if name in recorded.about]
-    software = [f"{n} {recorded.about[n]}" for n in ("torch", "cudnn") if n in recorded.about]
+    where = [str(tables.about[name]) for name in ("device", "measured") if name in tables.about]
+    software = [f"{n} {tables.about[n]}" for n in ("torch", "cudnn") if n in tables.about]
     return "\n".join([*rows, "", ", ".join([counted, *where, *software]) + "."]) + "\n"
 
 
 def _cause(result: Result) -> str:
     """A row: the guilty kernel, or else the one whose time changed most."""
     summary = next((loss.summary for loss in losses.CAUSES if loss.name == result.name), "")
-    what = f"`{result.name}`: {summary}" if summary else "none"
+    what = f"`{result.name}`: {summary}" if summary else f"none ({result.configuration})"
     moved = "" if result.relative is None else f" ({units_module.moved(result.relative)})"
     step = f"{blamed_text.duration(result.change)}{moved}"
-    named, how, place = "", "", str(result.rank or "not found")
+    named, place = "", str(result.rank or "not found")
     if result.name == NONE:
         place = "" if result.as_expected else "blamed"
     if result.error:
-        step, how, place = "", result.error, "not measured"
+        step, named, place = "", result.error, "not measured"
     elif result.suspects:
         one = result.suspects[(result.rank or 1) - 1]
         of_family = f" ({one.family})" if one.family else ""
-        named, how = f"`{one.row.what}`{of_family}", one.row.how
-        how = f"{blamed_text.duration(one.row.change)}, {how}"
-    cells = (what, result.configuration, step, named, how, place)
+        named = f"`{one.row.what}`{of_family}"
+    cells = (what, step, named, place)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def example(baseline: Path, run: Path, metric: str) -> str:
+def example(baseline: Run, measured: Run, metric: str) -> str:
     """The verdict on one metric of a recorded run, step by step."""
-    measured = run_files.load(run)
     first = measured.measurements[0]
-    known = [m for m in run_files.load(baseline).measurements if m.test == first.test]
+    known = [m for m in baseline.measurements if m.test == first.test]
     entry = baseline_files.entry_of(known, recorded="")
     tolerance = tolerance_for(catalogue().metrics[metric])
     gated = {n: r for n, r in entry.samples[STEP].items() if catalogue().metrics[n].gated}

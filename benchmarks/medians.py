@@ -40,21 +40,6 @@ def table(run: Run, metrics: Sequence[str], configurations: Sequence[str]) -> st
     return "\n".join(rows) + "\n"
 
 
-def components(run: Run, metric: str, configurations: Sequence[str]) -> str:
-    """A row per component and a column per configuration, the whole step last."""
-    known = [m for name in configurations for m in run.measurements if m.configuration == name]
-    names = dict.fromkeys(name for measurement in known for name in measurement.components)
-    rows = [
-        f"| component | {' | '.join(f'`{name}`' for name in configurations)} |",
-        f"| --- |{' ---: |' * len(configurations)}",
-    ]
-    for part in (*names, STEP):
-        cells = [_cell(of_processes(run, c, metric, part), metric) for c in configurations]
-        if set(cells) - {ABSENT}:
-            rows.append(f"| {f'`{part}`' if part != STEP else 'the step'} | {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
-
-
 def _cell(values: dict[str, float], metric: str) -> str:
     if not values:
         return ABSENT

@@ -106,12 +106,13 @@ def table(file: Path) -> str:
         f"| --- | --- |{' ---: |' * len(_COLUMNS)}",
     ]
     for name, values in json.loads(file.read_bytes()).items():
-        cells = [_cell(values.get(column)) for column in _COLUMNS]
+        cells = [cell(values.get(column)) for column in _COLUMNS]
         rows.append(f"| `{name}` | {composed(name).precision} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
-def _cell(value: float | None) -> str:
+def cell(value: float | None) -> str:
+    """A number of two digits, as the table has it."""
     if value is None:
         return ABSENT
     if not value or not math.isfinite(value):

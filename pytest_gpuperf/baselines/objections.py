@@ -16,7 +16,7 @@ from pytest_gpuperf.model.entry import Anchor, Calibration, Entry
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
 
 PROCESSES_NEEDED = 5
-"""Fewer say too little about the noise between processes (docs/statistics.md)."""
+"""Fewer say too little about the noise between processes (docs/verdict.md)."""
 _QUOTED = 3
 """No more complaints about the device than this are quoted."""
 

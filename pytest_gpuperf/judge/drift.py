@@ -2,7 +2,7 @@
 
 Every new baseline is held against an immutable anchor, the first one that was accepted: process
 against process. A loss of 0.1 % of cycles per acceptance is never seen
-against the latest baseline, and is seen against the anchor after six or seven (docs/statistics.md).
+against the latest baseline, and is seen against the anchor after six or seven (docs/verdict.md).
 """
 
 from __future__ import annotations

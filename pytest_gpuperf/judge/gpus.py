@@ -1,7 +1,7 @@
 """Which GPU each process ran on, and when: two GPUs of one name are not alike, nor are two days.
 
 Between H200s, cycles of one training step differ by up to 3 %, in either direction depending on
-the kernels, while processes on one of them agree to 0.1 % (docs/statistics.md). So a process is
+the kernels, while processes on one of them agree to 0.1 % (docs/verdict.md). So a process is
 compared with the baseline's processes on its own GPU where there are any. Where there are none, the
 difference between GPUs is part of the noise, and the tolerance is wider by that.
 """

@@ -2,7 +2,7 @@
 
 Rounds lie within processes, processes within allocations (one GPU on one day), allocations within
 GPUs. The spread of each level is estimated by the method of moments, per test and metric, and
-pooled over a class by degrees of freedom (docs/statistics.md).
+pooled over a class by degrees of freedom (docs/verdict.md).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _CLASSES = {
     MetricClass.CYCLE: (0.005, 0.01, 1e-3, 1e-2),
     MetricClass.RATIO: (0.0075, 0.015, 1.5e-3, 1e-2),
 }
-"""(delta0, delta1, s0, spread between GPUs) per class: docs/statistics.md says where from."""
+"""(delta0, delta1, s0, spread between GPUs) per class: docs/verdict.md says where from."""
 
 LEAST_SHARE = 0.1
 """A measured scale counts for no less than this share of its class's: luck is no precision."""

@@ -3,7 +3,7 @@
 regressed: worse than the floor, in every process where there are only three, and further from zero
 than chance explains. improved: the mirror image. unchanged: the whole interval lies within the
 equivalence bound. Anything else is inconclusive, and asks for another look (`looks.py`).
-docs/statistics.md has the formulas and how often they are right.
+docs/verdict.md has the formulas and how often they are right.
 """
 
 from __future__ import annotations

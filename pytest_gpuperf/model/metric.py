@@ -17,7 +17,7 @@ class Direction(str, Enum):
 
 
 class MetricClass(str, Enum):
-    """How a metric's noise behaves; the judge has its scales per class (docs/statistics.md)."""
+    """How a metric's noise behaves; the judge has its scales per class (docs/verdict.md)."""
 
     DETERMINISTIC = "deterministic"
     CYCLE = "cycle"

@@ -254,7 +254,7 @@ def test_an_entry_has_not_drifted_from_itself(same: list[float]) -> None:
 # Chains of acceptances
 
 NOISE = 7e-4
-"""The spread of cycles between processes on an H200 (docs/statistics.md)."""
+"""The spread of cycles between processes on an H200 (docs/verdict.md)."""
 
 
 def chain(seed: int, creep: float, acceptances: int) -> list[bool]:

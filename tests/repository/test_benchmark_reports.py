@@ -10,7 +10,6 @@ from benchmarks import medians, reports
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.storage import run_files
 from suites.convnext_ddpm.configurations import CHAIN, CONFIGURATIONS, LOADINGS
-from suites.convnext_ddpm.marks import COMPONENTS
 from tests import ROOT
 from tests.examples import measurement, run
 
@@ -42,15 +41,6 @@ def test_a_table_has_the_median_over_processes_of_medians_over_rounds() -> None:
 def test_a_row_may_be_called_otherwise() -> None:
     found = run([named("a+b+c", "p1", wall_time=[3.0])])
     assert medians.table(found, ["wall_time"], ["a+b+c=all"]).endswith("\n| `all` | 3.0000 ms |\n")
-
-
-def test_components_that_none_of_the_configurations_has_are_left_out() -> None:
-    table = medians.components(RUN, "kernel_time", ["baseline", "fused"]).splitlines()
-    names = [row.split("|")[1].strip(" `") for row in table[2:]]
-    assert {*names} < {*COMPONENTS, "the step"}
-    assert names[-1] == "the step"
-    assert "block" not in names
-    assert {"conv2d", "layer_norm", "p_sample"} < {*names}
 
 
 @pytest.mark.parametrize("finding", reports.FINDINGS, ids=lambda finding: finding.what)

@@ -1,14 +1,59 @@
-"""The generated parts of README and docs are those that the code and the committed runs give."""
+"""README and docs: generated parts as the code gives them, links that lead somewhere."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import re
+import runpy
+from pathlib import Path
+
+import pytest
 
 from tests import ROOT
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_ROOMS = (ROOT, ROOT / "pytest_gpuperf")
+"""Where a path in backticks may begin."""
+_A_PROJECTS_OWN = ("tests/perf", ".github/workflows/gpu-performance.yml")
+"""In examples: files of a project that uses us."""
 
-def test_generated_parts_are_up_to_date() -> None:
-    command = [sys.executable, str(ROOT / "script" / "docs"), "--check"]
-    checked = subprocess.run(command, capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """The relative links that name no file, or no heading of it."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" in link:
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+def missing_files(page: Path) -> list[str]:
+    """The paths in backticks, from the root or from the package on, that are not there."""
+    missing = []
+    for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        for word in re.findall(r"(?<![\w/.<>-])[\w.-]+/[\w./*-]+(?![\w<>:])", code):
+            ours = any((room / word.split("/")[0]).exists() for room in _ROOMS)
+            if (ours or word.endswith(".py")) and not word.startswith(_A_PROJECTS_OWN):
+                there = any([*room.glob(word.rstrip("/."))] for room in _ROOMS)
+                missing += [] if there else [word]
+    return missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_named_files_exist(page: Path) -> None:
+    assert (broken_links(page), missing_files(page)) == ([], [])
+
+
+def test_generated_parts_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    code = runpy.run_path(str(ROOT / "script" / "docs"))["main"](["--check"])
+    assert code == 0, capsys.readouterr().out

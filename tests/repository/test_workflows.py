@@ -16,7 +16,7 @@ from tests import ROOT
 from tests.plugin.projects import Project
 
 DOCUMENTED = re.findall(
-    r"```yaml\n(.*?)```", (ROOT / "docs" / "usage.md").read_text(encoding="utf-8"), re.DOTALL
+    r"```yaml\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(encoding="utf-8"), re.DOTALL
 )
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
