@@ -135,7 +135,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
                     )
                     accepted.append(now)
             if accepted:
-                contents[file] = baseline_files.to_text(known).encode()
+                contents[file] = baseline_files.to_text(known, file).encode()
                 contents |= _kernels(before, known, accepted)
                 done += accepted
         _check(done)

@@ -228,8 +228,6 @@ class Run:
 
 # What a comparison of kernels finds, as it stands in a run's file. Computes nothing.
 
-_CHECKED = {"extra": "forbid", "allow_inf_nan": False}
-
 
 class ChangeKind(str, Enum):
     """What became of some launches."""
@@ -271,7 +269,7 @@ class Cause(str, Enum):
 class CountChange:
     """A counter, summed over the launches of an entry."""
 
-    __pydantic_config__ = _CHECKED
+    __pydantic_config__ = CHECKED
 
     before: float
     after: float
@@ -281,7 +279,7 @@ class CountChange:
 class KernelChange:
     """Launches of one kernel that one thing happened to, or the gap between kernels."""
 
-    __pydantic_config__ = _CHECKED
+    __pydantic_config__ = CHECKED
 
     kind: ChangeKind
     cause: Cause
@@ -321,7 +319,7 @@ class KernelChange:
 class FamilyChange:
     """All launches of one family, whatever became of them."""
 
-    __pydantic_config__ = _CHECKED
+    __pydantic_config__ = CHECKED
 
     family: str
     launches_before: int
@@ -340,7 +338,7 @@ class FamilyChange:
 class LaunchCounts:
     """How the launches differ from the baseline's: counts of launches."""
 
-    __pydantic_config__ = _CHECKED
+    __pydantic_config__ = CHECKED
 
     changed: bool
     """Whether the sequence of kernels is another one."""
@@ -355,7 +353,7 @@ class LaunchCounts:
 class Attribution:
     """Where the change of a step's time comes from. `entries` and `families` are worst first."""
 
-    __pydantic_config__ = _CHECKED
+    __pydantic_config__ = CHECKED
 
     before: float
     """Nanoseconds: launches and gaps, as `after` and `change`."""

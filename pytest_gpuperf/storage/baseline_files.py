@@ -6,17 +6,18 @@ measured with, and a log of what was accepted when and why.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge import tolerance
-from pytest_gpuperf.judge.noise import Rounds
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import (
     Acceptance,
@@ -24,18 +25,26 @@ from pytest_gpuperf.model.entry import (
     BaselineFile,
     Calibration,
     Entry,
+    KernelFile,
     Processes,
 )
 from pytest_gpuperf.model.measurement import STEP, Device, Measurement
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.storage import files
+from pytest_gpuperf.storage import comments, files
+from pytest_gpuperf.storage.files import Problem
 
 if TYPE_CHECKING:
     import yaml
 
-
 SCHEMA = 1
 _REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
+_HEADER = """\
+# Baselines of pytest-gpuperf, measured on the device named below.
+# Written by `gpuperf update-baseline` and `gpuperf calibrate`: review it, do not edit the numbers.
+# Only `tolerance` is yours.
+"""
+_ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# Only .*\n)?")
+"""Those of earlier versions too."""
 
 
 def path_for(folder: Path, device: Device, suite: str) -> Path:
@@ -43,8 +52,30 @@ def path_for(folder: Path, device: Device, suite: str) -> Path:
     return folder / device.arch / device.slug / f"{suite}.yaml"
 
 
+def empty(device: Device, suite: str) -> BaselineFile:
+    """A file without entries for `suite` on `device`."""
+    return BaselineFile(SCHEMA, device.arch, device.name, suite, {}, ())
+
+
+def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
+    """The baselines of `suite` on `device`, or None when there are none.
+
+    Raises BadFile, also for a file of another device that was put into this one's place.
+    """
+    file = path_for(folder, device, suite)
+    loaded = load(file)
+    if loaded is not None:
+        check_place(loaded, device, suite, file, _REMEDY)
+    return loaded
+
+
 def load(file: Path) -> BaselineFile | None:
-    """The baselines in `file`, or None when there is no such file. Raises BadFile."""
+    """The baselines in `file`, or None when there is no such file. Raises BadFile.
+
+    Every metric is known; every process has values; a GPU and a day per process, where they are
+    given; kernels that are listed were launched; tolerances can be read; a calibration has spreads
+    of known classes, none negative.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -54,6 +85,109 @@ def load(file: Path) -> BaselineFile | None:
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
     return _parsed(file, text)
+
+
+def check_place(
+    loaded: BaselineFile | KernelFile, device: Device, suite: str, file: Path, remedy: str
+) -> None:
+    """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
+    for entry, inside, wanted in (
+        ("arch", loaded.arch, device.arch),
+        ("device", loaded.device, device.name),
+        ("suite", loaded.suite, suite),
+    ):
+        if inside != wanted:
+            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
+            raise BadFile(file, entry, problem, remedy)
+
+
+def save(baselines: BaselineFile, file: Path) -> None:
+    """Writes the file atomically. Call under `files.locked` when it was loaded to be changed."""
+    files.write_atomically(file, to_text(baselines, file))
+
+
+def to_text(baselines: BaselineFile, file: Path) -> str:
+    """What `file` is to hold: these baselines, with the comments that people wrote into it.
+
+    What it holds now is a baseline file, where it is there.
+    """
+    import yaml
+
+    text = yaml.dump(
+        files.to_plain(baselines),
+        Dumper=_dumper(),
+        sort_keys=False,
+        allow_unicode=True,
+        width=sys.maxsize,  # a process stays on its line however many rounds it has
+    )
+    old = file.read_text(encoding="utf-8") if file.exists() else ""
+    return _HEADER + comments.keep(_ANY_HEADER.sub("", old, count=1), text)
+
+
+def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
+    """The entry that accepts these measurements of one test, from one or more processes."""
+    first = measurements[0].fingerprint
+    gpus = {m.process: m.fingerprint.device.identity for m in measurements}
+    days = {m.process: m.fingerprint.measured[:10] or recorded for m in measurements}
+    samples: dict[str, dict[str, Processes]] = {}
+    for phase, series in samples_by_phase(measurements).items():
+        kept = {
+            metric: tuple(map(tuple, rounds))
+            for metric, rounds in series.items()
+            # What only some processes have is no baseline.
+            if len(rounds) == len(gpus) and _portable(metric, first.device)
+        }
+        # On a CPU components have times alone.
+        if kept or phase == STEP:
+            samples[phase] = kept
+    return Entry(
+        recorded=recorded,
+        configuration=measurements[0].configuration,
+        workload=measurements[0].workload,
+        software=first.software,
+        # Durations of the measuring itself differ every time and explain nothing.
+        settings={key: value for key, value in first.settings.items() if not key.endswith("_s")},
+        revision=first.revision,
+        samples=samples,
+        units=tuple(gpus.values()),
+        days=tuple(days.values()),
+    )
+
+
+def _portable(metric: str, device: Device) -> bool:
+    """Whether a baseline of `device` holds `metric`: times on some CPU say nothing of another."""
+    metric_class = catalogue().metrics[metric].metric_class
+    return device.arch != architectures.CPU or metric_class is MetricClass.DETERMINISTIC
+
+
+def anchor_of(entry: Entry) -> Anchor:
+    """What later entries are held against once `entry` is replaced: its anchor, or itself.
+
+    The anchor of an entry without one has the gated metrics of its whole step.
+    """
+    if entry.anchor is not None:
+        return entry.anchor
+    known = catalogue().metrics
+    step = entry.samples.get(STEP, {})
+    return Anchor(
+        recorded=entry.recorded,
+        revision=entry.revision,
+        samples={name: processes for name, processes in step.items() if known[name].gated},
+        units=entry.units,
+        days=entry.days,
+    )
+
+
+def with_entry(
+    baselines: BaselineFile, test: str, name: str, entry: Entry, acceptance: Acceptance
+) -> BaselineFile:
+    """A copy of `baselines` in which `entry` is accepted."""
+    tests = {**baselines.tests, test: {**baselines.tests.get(test, {}), name: entry}}
+    return replace(
+        baselines,
+        tests={key: tests[key] for key in sorted(tests)},
+        accepted=(*baselines.accepted, acceptance),
+    )
 
 
 # Every test is judged by its suite's file, and reading one of half a megabyte takes half a second.
@@ -71,14 +205,12 @@ def _parsed(file: Path, text: str) -> BaselineFile:
         # ValueError: a number or a date that Python does not have, such as 2026-13-01.
         raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", _REMEDY) from None
     loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
-    check(loaded, file, _REMEDY)
+    files.check(_problems(loaded), file, _REMEDY)
     return loaded
 
 
 def _without_retired(baselines: BaselineFile) -> BaselineFile:
     """The file without samples and tolerances of metrics that are measured no more."""
-    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-
     retired = catalogue().retired
 
     def kept(by_metric: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,127 +226,6 @@ def _without_retired(baselines: BaselineFile) -> BaselineFile:
         for test, entries in baselines.tests.items()
     }
     return replace(baselines, tests=tests, tolerance=kept(baselines.tolerance))
-
-
-def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
-    """The baselines of `suite` on `device`, or None when there are none.
-
-    Raises BadFile, also for a file of another device that was put into this one's place.
-    """
-    file = path_for(folder, device, suite)
-    found = load(file)
-    if found is not None:
-        check_place(found, device, suite, file, _REMEDY)
-    return found
-
-
-def save(baselines: BaselineFile, file: Path) -> None:
-    """Writes the file atomically. Call under `files.locked` when it was loaded to be changed."""
-    files.write_atomically(file, to_text(baselines))
-
-
-def to_text(baselines: BaselineFile) -> str:
-    """What the file of these baselines holds."""
-    import yaml
-
-    text: str = yaml.dump(
-        files.to_plain(baselines),
-        Dumper=_dumper(),
-        sort_keys=False,
-        allow_unicode=True,
-        width=sys.maxsize,  # a process stays on its line however many rounds it has
-    )
-    return _HEADER + text
-
-
-def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
-    """The entry that accepts these measurements of one test, from one or more processes."""
-    first = measurements[0]
-    units = {m.process: m.fingerprint.device.identity for m in measurements}
-    days = {m.process: m.fingerprint.measured[:10] or recorded for m in measurements}
-    return Entry(
-        recorded=recorded,
-        configuration=first.configuration,
-        workload=first.workload,
-        software=first.fingerprint.software,
-        # Durations of the measuring itself differ every time and explain nothing.
-        settings={
-            key: value
-            for key, value in first.fingerprint.settings.items()
-            if not key.endswith("_s")
-        },
-        revision=first.fingerprint.revision,
-        samples={
-            phase: held
-            for phase, series in samples_by_phase(measurements).items()
-            # On a CPU components have times alone, which are not portable.
-            if (held := _held(series, len(units), first.fingerprint.device)) or phase == STEP
-        },
-        units=tuple(units.values()),
-        days=tuple(days.values()),
-    )
-
-
-def anchor_of(entry: Entry) -> Anchor:
-    """What later entries are held against once `entry` is replaced: its anchor, or itself.
-
-    The anchor of an entry without one has the gated metrics of its whole step.
-    """
-    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-
-    if entry.anchor is not None:
-        return entry.anchor
-    known = catalogue().metrics
-    step = entry.samples.get(STEP, {})
-    return Anchor(
-        recorded=entry.recorded,
-        revision=entry.revision,
-        samples={name: processes for name, processes in step.items() if known[name].gated},
-        units=entry.units,
-        days=entry.days,
-    )
-
-
-def _held(series: Mapping[str, Rounds], processes: int, device: Device) -> dict[str, Processes]:
-    """What a baseline keeps of one phase. What only some processes have is no baseline."""
-    return {
-        metric: tuple(map(tuple, rounds))
-        for metric, rounds in series.items()
-        if len(rounds) == processes and _belongs(metric, device)
-    }
-
-
-def _belongs(metric: str, device: Device) -> bool:
-    """Whether a baseline of `device` holds `metric`: times on some CPU are not portable."""
-    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-
-    known = catalogue().metrics[metric]
-    return device.arch != architectures.CPU or known.metric_class is MetricClass.DETERMINISTIC
-
-
-def with_entry(
-    baselines: BaselineFile, test: str, name: str, entry: Entry, acceptance: Acceptance
-) -> BaselineFile:
-    """A copy of `baselines` in which `entry` is accepted."""
-    tests = {key: dict(entries) for key, entries in baselines.tests.items()}
-    tests.setdefault(test, {})[name] = entry
-    return replace(
-        baselines,
-        tests={key: tests[key] for key in sorted(tests)},
-        accepted=(*baselines.accepted, acceptance),
-    )
-
-
-def empty(device: Device, suite: str) -> BaselineFile:
-    """A file without entries for `suite` on `device`."""
-    return BaselineFile(SCHEMA, device.arch, device.name, suite, {}, ())
-
-
-_HEADER = """\
-# Baselines of pytest-gpuperf, measured on the device named below.
-# Written by `gpuperf update-baseline` and `gpuperf calibrate`: review it, do not edit the numbers.
-# Only `tolerance` is yours.
-"""
 
 
 def _loader() -> Any:
@@ -271,74 +282,26 @@ def _dumper() -> type[yaml.SafeDumper]:
     return Dumper
 
 
-# What the types of a baseline file cannot say: known metrics, processes that fit together.
-
-Problem = tuple[str, str]
-"""The path of an entry, and what is wrong with it."""
-
-
-class Placed(Protocol):
-    """A file that says where it belongs."""
-
-    @property
-    def arch(self) -> str:
-        """Of its device."""
-
-    @property
-    def device(self) -> str:
-        """The device's name."""
-
-    @property
-    def suite(self) -> str:
-        """What its entries are of."""
-
-
-def check(baselines: BaselineFile, file: Path, remedy: str) -> None:
-    """Raises BadFile for the first entry of `file` that cannot be true; `remedy` ends its message.
-
-    Every metric is known; every process has values; a GPU and a day per process, where they are
-    given; kernels that are listed were launched; tolerances can be read; a calibration has spreads
-    of known classes, none negative.
-    """
-    for where, problem in _problems(baselines):
-        raise BadFile(file, where, problem, remedy)
-
-
-def check_place(found: Placed, device: Device, suite: str, file: Path, remedy: str) -> None:
-    """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
-    for entry, inside, wanted in (
-        ("arch", found.arch, device.arch),
-        ("device", found.device, device.name),
-        ("suite", found.suite, suite),
-    ):
-        if inside != wanted:
-            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
-            raise BadFile(file, entry, problem, remedy)
-
-
 def _problems(baselines: BaselineFile) -> Iterator[Problem]:
+    """What the types of a baseline file cannot say."""
     yield from _tolerances(baselines.tolerance)
     if baselines.calibration:
-        yield from _calibration(baselines.calibration)
+        yield from _spreads(baselines.calibration)
     for test, entries in baselines.tests.items():
         for name, entry in entries.items():
             where = f"tests/{test}/{name}"
             for phase, series in entry.samples.items():
-                inside = f"{where}/samples/{phase}"
-                yield from _samples(series, inside, entry.units, entry.days)
+                yield from _samples(series, entry, f"{where}/samples/{phase}")
             for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
                 if row[-1] < 1:
                     yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
             if entry.anchor:
-                anchor, inside = entry.anchor, f"{where}/anchor/samples"
-                yield from _samples(anchor.samples, inside, anchor.units, anchor.days)
+                yield from _samples(entry.anchor.samples, entry.anchor, f"{where}/anchor/samples")
 
 
 def _samples(
-    series: Mapping[str, Processes], where: str, units: tuple[str, ...], days: tuple[str, ...]
+    series: Mapping[str, Processes], entry: Entry | Anchor, where: str
 ) -> Iterator[Problem]:
-    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-
     known = catalogue().metrics
     for metric, processes in series.items():
         here = f"{where}/{metric}"
@@ -346,14 +309,12 @@ def _samples(
             yield here, "no such metric in the catalogue"
         if not processes or not all(processes):
             yield here, "a process without values"
-        for name, per_process in (("units", units), ("days", days)):
+        for name, per_process in (("units", entry.units), ("days", entry.days)):
             if per_process and len(processes) != len(per_process):
                 yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
 
 
 def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
-    from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-
     known = catalogue().metrics
     for name, text in written.items():
         where = f"tolerance/{name}"
@@ -367,7 +328,7 @@ def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
                 yield where, str(failure)
 
 
-def _calibration(calibration: Calibration) -> Iterator[Problem]:
+def _spreads(calibration: Calibration) -> Iterator[Problem]:
     classes = [metric_class.value for metric_class in MetricClass]
     for name, spread in calibration.classes.items():
         where = f"calibration/classes/{name}"

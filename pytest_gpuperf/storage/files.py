@@ -1,8 +1,8 @@
-"""Reading and writing the files we keep: validated on load, atomic on write.
+"""The ways in and out of the files we keep: validated on load, atomic on write, under locks.
 
-A file is read whole and validated against the dataclasses of `model.py` (by pydantic), so that a
-bad one is refused with the path of the offending entry before anything is measured or written.
-Writes go to a temporary file in the same folder and are renamed over the old one, under a lock.
+A file is read whole and validated against the dataclasses of `model` (by pydantic), so that a bad
+one is refused with the path of the offending entry before anything is measured or written. Writes
+go to a temporary file in the same folder and are renamed over the old one, under a lock.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Problem = tuple[str, str]
+"""The path of an entry that cannot be true, and why."""
 
 _TICK = 1.0
 """Seconds between two words of who waits for a lock."""
@@ -62,12 +64,12 @@ def read_json(file: Path, remedy: str) -> object:
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The mapping of these pairs. Raises ValueError for a key that is there twice."""
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in mapping:
             raise ValueError(f'the key "{key}" is there twice')
-        found[key] = value
-    return found
+        mapping[key] = value
+    return mapping
 
 
 def validate(data: object, expected: type[T], file: Path, schema: int, remedy: str) -> T:
@@ -80,16 +82,14 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
 
     if not isinstance(data, dict):
         raise BadFile(file, "", f"expected a mapping, found {type(data).__name__}", remedy)
-    found = data.get("schema")
-    if found != schema or isinstance(found, bool):
-        raise BadFile(
-            file,
-            "schema",
-            f"schema version {found!r} is not {schema}, the one this version of gpuperf reads",
-            "Install the version of pytest-gpuperf that wrote it"
-            if isinstance(found, int) and found > schema
-            else remedy,
+    version = data.get("schema")
+    if version != schema or isinstance(version, bool):
+        problem = (
+            f"schema version {version!r} is not {schema}, the one this version of gpuperf reads"
         )
+        if isinstance(version, int) and version > schema:
+            remedy = "Install the version of pytest-gpuperf that wrote it"
+        raise BadFile(file, "schema", problem, remedy)
     try:
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
         text = json.dumps(data, default=str)
@@ -100,6 +100,12 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
     except ValidationError as error:
         entry, problem = _first_problem(error.errors(include_url=False), json.loads(text))
         raise BadFile(file, entry, problem, remedy) from None
+
+
+def check(problems: Iterator[Problem], file: Path, remedy: str) -> None:
+    """Raises BadFile for the first of these problems of `file`, which its types cannot say."""
+    for entry, problem in problems:
+        raise BadFile(file, entry, problem, remedy)
 
 
 def _first_problem(errors: list[ErrorDetails], data: object) -> tuple[str, str]:
@@ -167,10 +173,29 @@ def write_atomically(file: Path, content: str | bytes) -> None:
 
     Raises UsageFailure where the file cannot be written; the old one is then as it was.
     """
+    data = content.encode() if isinstance(content, str) else content
     try:
-        _replace(file, content.encode() if isinstance(content, str) else content)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def remove(file: Path) -> None:
@@ -179,28 +204,6 @@ def remove(file: Path) -> None:
         file.unlink(missing_ok=True)
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be removed ({error.strerror})") from error
-
-
-def _replace(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class Locked(Exception):
@@ -236,9 +239,6 @@ def locked(
         yield
     finally:
         lock.release()
-
-
-# The time of day, as our files write it.
 
 
 def utc_now() -> str:

@@ -17,6 +17,7 @@ from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model.entry import KernelFile, KernelList, Tables
 from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
 from pytest_gpuperf.storage import baseline_files, files
+from pytest_gpuperf.storage.files import Problem
 
 SCHEMA = 1
 SUFFIX = ".kernels.json.xz"
@@ -25,7 +26,6 @@ _REMEDY = (
     "then gpuperf update-baseline)"
 )
 _DIGITS = 16
-_CHECKED = {"extra": "forbid", "allow_inf_nan": False}
 
 
 def path_beside(baseline: Path) -> Path:
@@ -44,13 +44,10 @@ def load_for(baseline: Path, device: Device, suite: str) -> KernelFile | None:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         return None
-    found = files.validate(data, KernelFile, file, SCHEMA, _REMEDY)
-    baseline_files.check_place(found, device, suite, file, _REMEDY)
-    for test, tables in found.tests.items():
-        for name, table in tables.items():
-            for where, problem in problems(table):
-                raise BadFile(file, f"tests/{test}/{name}/{where}", problem, _REMEDY)
-    return found
+    loaded = files.validate(data, KernelFile, file, SCHEMA, _REMEDY)
+    files.check(_problems(loaded), file, _REMEDY)
+    baseline_files.check_place(loaded, device, suite, file, _REMEDY)
+    return loaded
 
 
 def content(tables: Tables, device: Device, suite: str) -> bytes:
@@ -116,8 +113,15 @@ def digest(table: KernelTable) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def problems(table: KernelTable) -> Iterator[tuple[str, str]]:
-    """What the types of a table cannot say: the paths of entries that cannot be true, and why."""
+def _problems(loaded: KernelFile) -> Iterator[Problem]:
+    for test, tables in loaded.tests.items():
+        for name, table in tables.items():
+            for where, problem in problems(table):
+                yield f"tests/{test}/{name}/{where}", problem
+
+
+def problems(table: KernelTable) -> Iterator[Problem]:
+    """What the types of a table cannot say."""
     for number, launch in enumerate(table.launches):
         where = f"launches/{number}"
         if not 0 <= launch.name < len(table.names):

@@ -1,4 +1,8 @@
-"""Run files: the measurements and verdicts of one invocation, as JSON."""
+"""Run files: the measurements and verdicts of one invocation, as JSON.
+
+Here is also which measurements are meant where runs are named: those of several runs together,
+each process once, and those whose tests match a pattern.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,25 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
-from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.model.measurement import Measurement, Timeline
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, kernel_files
+from pytest_gpuperf.storage.files import Problem
 
 SCHEMA = 1
+FOLDER = Path(".gpuperf") / "runs"
 MOST_POINTS = 4000
 """Points that a timeline keeps per metric: more than a figure can show."""
 MOST_PERCENT = 1000
 """Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
-FOLDER = Path(".gpuperf") / "runs"
+_LISTED = 10
+"""No more tests than this are listed; a suite may have hundreds."""
 _REMEDY = "Measure again, or use another run; nothing was changed"
+
+
+class NoMatch(GpuperfError):
+    """A pattern that no measured test matches. The message lists the tests. Exit code 1."""
 
 
 def new_file(root: Path) -> Path:
@@ -33,13 +44,13 @@ def new_file(root: Path) -> Path:
 
 def newest(root: Path) -> Path:
     """The latest run saved under `root`. Raises UsageFailure when there is none."""
-    found = sorted((root / FOLDER).glob("*.json"))
-    if not found:
+    saved = sorted((root / FOLDER).glob("*.json"))
+    if not saved:
         raise UsageFailure(
             f"no run under {root / FOLDER}. Make one with pytest or "
             "`gpuperf record`, or name the run's file"
         )
-    return found[-1]
+    return saved[-1]
 
 
 def save(run: Run, file: Path) -> None:
@@ -50,14 +61,84 @@ def save(run: Run, file: Path) -> None:
 
 
 def load(file: Path) -> Run:
-    """The run in `file`. Raises BadFile or UsageFailure; the file is never changed."""
+    """The run in `file`. Raises BadFile or UsageFailure; the file is never changed.
+
+    Metrics are known, sampled once per phase, and have values.
+    """
     try:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
     run = _without_retired(files.validate(data, Run, file, SCHEMA, _REMEDY))
-    _check(run, file)
+    files.check(_problems(run), file, _REMEDY)
     return run
+
+
+def merged(runs: Sequence[Run], command: str) -> Run:
+    """One run with the measurements of several, each of them from another process.
+
+    Verdicts are left out: each was about one process alone.
+    """
+    measurements = tuple(measurement for run in runs for measurement in run.measurements)
+    return Run(SCHEMA, files.utc_now(), command, measurements)
+
+
+def measurements_of(loaded: Sequence[tuple[Path, Run]]) -> list[Measurement]:
+    """The measurements of these runs, which come with their files; no process counts twice.
+
+    A process is in two runs when one file is named twice, or one run is a continued copy of
+    another. What one process measured twice in one run are more rounds of it, and stay. Raises
+    UsageFailure when two runs hold different values of one process.
+    """
+    known: dict[tuple[str, str, str], tuple[Path, list[Measurement]]] = {}
+    for file, run in loaded:
+        here: dict[tuple[str, str, str], list[Measurement]] = {}
+        for measurement in run.measurements:
+            key = (measurement.test, measurement.name, measurement.process)
+            here.setdefault(key, []).append(measurement)
+        for key, measured in here.items():
+            first, before = known.setdefault(key, (file, measured))
+            if [m.samples for m in before] != [m.samples for m in measured]:
+                test, name, process = key
+                raise UsageFailure(
+                    f'process {process} has other values of the measurement "{name}" of {test} in '
+                    f"{file} than in {first}, so one of the two was changed: name only the one to "
+                    "be trusted, or record anew"
+                )
+    return [measurement for _, measured in known.values() for measurement in measured]
+
+
+def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> list[Measurement]:
+    """The measurements whose test matches any of `patterns`; all of them without a pattern.
+
+    Raises NoMatch for a pattern that no test matches, whatever the others match.
+    """
+    tests = list(dict.fromkeys(measurement.test for measurement in measurements))
+    for pattern in patterns:
+        if not any(matches(test, pattern) for test in tests):
+            listed = [f"\n  {test}" for test in tests[:_LISTED]]
+            if more := len(tests) - len(listed):
+                listed.append(f"\n  and {more} more")
+            raise NoMatch(
+                f'no test of the run matches "{pattern}"; it has measurements of{"".join(listed)}'
+            )
+    return [
+        measurement
+        for measurement in measurements
+        if not patterns or any(matches(measurement.test, pattern) for pattern in patterns)
+    ]
+
+
+def matches(test: str, pattern: str) -> bool:
+    """Whether a node id matches a pattern as the shell's, over the whole of it.
+
+    Without `*` and `?`, a pattern that occurs in the node id matches too. Brackets mean what they
+    mean in the shell, or themselves: node ids have them, and are pasted.
+    """
+    literal_brackets = pattern.replace("[", "[[]")
+    if fnmatchcase(test, pattern) or fnmatchcase(test, literal_brackets):
+        return True
+    return pattern == test or not ({"*", "?"} & set(pattern) or pattern not in test)
 
 
 def _without_retired(run: Run) -> Run:
@@ -79,118 +160,40 @@ def _without_retired(run: Run) -> Run:
     )
 
 
-def _check(run: Run, file: Path) -> None:
-    """What the types cannot say: metrics are known, sampled once per phase, and have values."""
-    known = catalogue().metrics
+def _problems(run: Run) -> Iterator[Problem]:
+    """What the types of a run cannot say."""
     for number, measurement in enumerate(run.measurements):
-        seen: set[tuple[str, str]] = set()
-        for index, sample in enumerate(measurement.samples):
-            where = f"measurements/{number}/samples/{index}"
-            series = f"{sample.metric} of {sample.phase}"
-            if sample.metric not in known:
-                problem = f"no such metric in the catalogue: {sample.metric}"
-                raise BadFile(file, f"{where}/metric", problem, _REMEDY)
-            if not sample.values:
-                raise BadFile(file, f"{where}/values", f"no value for {series}", _REMEDY)
-            if (sample.phase, sample.metric) in seen:
-                raise BadFile(file, where, f"a second sample of {series}", _REMEDY)
-            seen.add((sample.phase, sample.metric))
-        for index, unsupported in enumerate(measurement.unsupported):
-            if unsupported.metric not in known:
-                where = f"measurements/{number}/unsupported/{index}/metric"
-                problem = f"no such metric in the catalogue: {unsupported.metric}"
-                raise BadFile(file, where, problem, _REMEDY)
-        table = measurement.kernels
-        for where, problem in kernel_files.problems(table) if table else ():
-            raise BadFile(file, f"measurements/{number}/kernels/{where}", problem, _REMEDY)
-        sampled = measurement.timeline
-        for where, problem in timeline_problems(sampled) if sampled else ():
-            raise BadFile(file, f"measurements/{number}/timeline/{where}", problem, _REMEDY)
+        for where, problem in _measurement_problems(measurement):
+            yield f"measurements/{number}/{where}", problem
 
 
-def merged(runs: Sequence[Run], command: str) -> Run:
-    """One run with the measurements of several, each of them from another process.
-
-    Verdicts are left out: each was about one process alone.
-    """
-    measurements: list[Measurement] = []
-    for run in runs:
-        measurements.extend(run.measurements)
-    return Run(SCHEMA, files.utc_now(), command, tuple(measurements))
-
-
-# Which measurements of which runs `gpuperf update-baseline` is asked to accept.
-
-_LISTED = 10
-"""No more tests than this are listed; a suite may have hundreds."""
-
-
-class NoMatch(GpuperfError):
-    """A pattern that no measured test matches. The message lists the tests. Exit code 1."""
-
-
-def measurements_of(loaded: Sequence[tuple[Path, Run]]) -> list[Measurement]:
-    """The measurements of these runs, each with the file it is from; no process counts twice.
-
-    A process is in two runs when one file is named twice, or one run is a continued copy of
-    another. What one process measured twice in one run are more rounds of it, and stay. Raises
-    UsageFailure when two runs hold different values of one process.
-    """
-    found: dict[tuple[str, str, str], tuple[Path, list[Measurement]]] = {}
-    for file, run in loaded:
-        here: dict[tuple[str, str, str], list[Measurement]] = {}
-        for measurement in run.measurements:
-            key = (measurement.test, measurement.name, measurement.process)
-            here.setdefault(key, []).append(measurement)
-        for key, measured in here.items():
-            first, before = found.setdefault(key, (file, measured))
-            if [m.samples for m in before] != [m.samples for m in measured]:
-                test, name, process = key
-                raise UsageFailure(
-                    f'process {process} has other values of the measurement "{name}" of {test} in '
-                    f"{file} than in {first}, so one of the two was changed: name only the one to "
-                    "be trusted, or record anew"
-                )
-    return [measurement for _, measured in found.values() for measurement in measured]
+def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
+    known = catalogue().metrics
+    seen: set[tuple[str, str]] = set()
+    for index, sample in enumerate(measurement.samples):
+        where = f"samples/{index}"
+        series = f"{sample.metric} of {sample.phase}"
+        if sample.metric not in known:
+            yield f"{where}/metric", f"no such metric in the catalogue: {sample.metric}"
+        if not sample.values:
+            yield f"{where}/values", f"no value for {series}"
+        if (sample.phase, sample.metric) in seen:
+            yield where, f"a second sample of {series}"
+        seen.add((sample.phase, sample.metric))
+    for index, lacking in enumerate(measurement.unsupported):
+        if lacking.metric not in known:
+            problem = f"no such metric in the catalogue: {lacking.metric}"
+            yield f"unsupported/{index}/metric", problem
+    if measurement.kernels:
+        for where, problem in kernel_files.problems(measurement.kernels):
+            yield f"kernels/{where}", problem
+    if measurement.timeline:
+        for where, problem in timeline_problems(measurement.timeline):
+            yield f"timeline/{where}", problem
 
 
-def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> list[Measurement]:
-    """The measurements whose test matches any of `patterns`; all of them without a pattern.
-
-    Raises NoMatch for a pattern that no test matches, whatever the others match.
-    """
-    tests = list(dict.fromkeys(measurement.test for measurement in measurements))
-    for pattern in patterns:
-        if not any(matches(test, pattern) for test in tests):
-            listed = [f"\n  {test}" for test in tests[:_LISTED]]
-            more = len(tests) - len(listed)
-            end = f"\n  and {more} more" if more else ""
-            raise NoMatch(
-                f'no test of the run matches "{pattern}"; it has measurements of'
-                + "".join(listed)
-                + end
-            )
-    return [
-        measurement
-        for measurement in measurements
-        if not patterns or any(matches(measurement.test, pattern) for pattern in patterns)
-    ]
-
-
-def matches(test: str, pattern: str) -> bool:
-    """Whether a node id matches a pattern as the shell's, over the whole of it.
-
-    Without `*` and `?`, a pattern that occurs in the node id matches too. Brackets mean what they
-    mean in the shell, or themselves: node ids have them, and are pasted.
-    """
-    literal_brackets = pattern.replace("[", "[[]")
-    if fnmatchcase(test, pattern) or fnmatchcase(test, literal_brackets):
-        return True
-    return pattern == test or not ({"*", "?"} & set(pattern) or pattern not in test)
-
-
-def timeline_problems(timeline: Timeline) -> Iterator[tuple[str, str]]:
-    """What the types cannot say: the paths of entries that cannot be true, and why."""
+def timeline_problems(timeline: Timeline) -> Iterator[Problem]:
+    """What the types of a timeline cannot say."""
     known = {metric.name for metric in timeline_metrics()}
     for name, values in timeline.series.items():
         if name not in known:

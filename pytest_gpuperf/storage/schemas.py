@@ -6,10 +6,7 @@ checks beyond them what types cannot say: that metrics are the catalogue's, each
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -34,38 +31,25 @@ KINDS = tuple(_KEPT)
 def schema(kind: str) -> dict[str, Any]:
     """The schema of files of this kind, in the version that this code reads and writes."""
     expected, version = _KEPT[kind]
-    found = files.adapter(expected).json_schema(schema_generator=_Documented)
-    found["properties"]["schema"] = {"const": version}
+    made = files.adapter(expected).json_schema(schema_generator=_Documented)
+    made["properties"]["schema"] = {"const": version}
     return {
         "$schema": GenerateJsonSchema.schema_dialect,
         "$id": f"urn:pytest-gpuperf:{kind}:{version}",
-        **found,
+        **made,
     }
 
 
 class _Documented(GenerateJsonSchema):
-    """Describes each entry by the docstring under its attribute, in place of repeating its name."""
+    """Entries are described by the docstrings under attributes; no title repeats their names."""
 
     def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002
         return False
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        found = super().dataclass_schema(schema)
-        for name, text in _docstrings(schema["cls"]).items():
-            found["properties"][name]["description"] = text
-        return found
-
-
-def _docstrings(dataclass: type) -> dict[str, str]:
-    """The docstrings under a class's attributes, each in one line, in the words of JSON."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(dataclass))).body
-    assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for statement, after in zip(definition.body, definition.body[1:], strict=False):
-        match statement, after:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                found[name] = re.sub(r"\bNone\b", "null", " ".join(text.split()))
-    return found
+        made = super().dataclass_schema(schema)
+        for described in made["properties"].values():
+            if text := described.get("description"):
+                # One line, in the words of JSON.
+                described["description"] = re.sub(r"\bNone\b", "null", " ".join(text.split()))
+        return made

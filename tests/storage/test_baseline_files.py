@@ -1,0 +1,487 @@
+"""Baseline files: what is accepted comes back, reads well, and is refused when it is damaged."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.entry import (
+    Acceptance,
+    Anchor,
+    BaselineFile,
+    Calibration,
+    Change,
+    Entry,
+    KernelList,
+    Spread,
+)
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.storage import baseline_files, files
+from tests import ROOT, strategies
+from tests.corruption import changed, refusal, unreadable, without
+from tests.examples import A100, H200, OTHER_H200, TEST, measurement
+
+ENTRY = Entry(
+    recorded="2026-03-01",
+    configuration="tf32",
+    workload={"size": 128, "batch": 1},
+    software={"torch": "2.12.0", "driver": "580.159"},
+    settings={"rounds": 2},
+    revision="0123456789ab",
+    samples={
+        "step": {
+            "cycles": ((437_821_234.0, 437_821_235.5), (437_900_000.0, 437_900_001.0)),
+            "ipc": ((2.5, 1 / 3), (2.25, 0.1)),
+        }
+    },
+    units=("aaaa00000001", "bbbb00000002"),
+    anchor=Anchor(
+        recorded="2026-02-01",
+        revision="",
+        samples={"cycles": ((5.0,), (6.0,), (7.0,))},
+        units=("u", "u", "v"),
+        days=("2026-02-01", "2026-02-01", "2026-02-02"),
+    ),
+    kernels=KernelList(
+        "1234567890123456", (("gemm", "sm90_xmma_gemm tf32 nt", 24), ("layout", "yes: #1", 1))
+    ),
+)
+ACCEPTED = Acceptance(
+    date="2026-03-01",
+    reason="first baseline: measured on a quiet machine, as #2 asks",
+    test=TEST,
+    name="step",
+    revision="0123456789ab",
+    processes=2,
+    changes={"cycles": Change(None, 437_860_617.625), "ipc": Change(None, 1.25)},
+)
+BASELINES = BaselineFile(
+    baseline_files.SCHEMA,
+    "sm90",
+    "NVIDIA H200",
+    "meddpm",
+    {TEST: {"step": ENTRY}},
+    (ACCEPTED,),
+    tolerance={"cycles": "1%", "l2_hit_rate": "2pt"},
+    calibration=Calibration(
+        "2026-03-01", 20, 4, 2, 100, 0, {"cycle": Spread(1e-4, 5e-4, 0.0, None)}
+    ),
+)
+PLAIN: Any = files.to_plain(BASELINES)
+HERE = ("tests", TEST, "step")
+CYCLES = (*HERE, "samples", "step", "cycles")
+ANCHOR = (*HERE, "anchor", "samples", "cycles")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where baselines may be kept."""
+    return tmp_path / "meddpm.yaml"
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for property tests, which write it many times."""
+    return tmp_path_factory.mktemp("baselines") / "meddpm.yaml"
+
+
+def written(file: Path, plain: object) -> Path:
+    """Writes plain data as YAML, as an editor might."""
+    file.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
+    return file
+
+
+def text_of(baselines: BaselineFile, file: Path) -> str:
+    """What saving writes."""
+    baseline_files.save(baselines, file)
+    return file.read_text(encoding="utf-8")
+
+
+# Where they are kept
+
+
+def test_the_device_is_the_key() -> None:
+    file = baseline_files.path_for(Path("baselines"), H200, "meddpm")
+    assert file == Path("baselines/sm90/nvidia-h200/meddpm.yaml")
+    assert baseline_files.path_for(Path("baselines"), OTHER_H200, "meddpm") == file
+    assert baseline_files.path_for(Path("baselines"), A100, "meddpm") == Path(
+        "baselines/sm80/nvidia-a100-sxm4-40gb/meddpm.yaml"
+    )
+
+
+def test_a_file_that_is_not_there_is_none(file: Path) -> None:
+    assert baseline_files.load(file) is None
+    assert baseline_files.load(file.parent / "no" / "folder" / "x.yaml") is None
+
+
+def test_an_empty_file_names_its_device(file: Path) -> None:
+    empty = baseline_files.empty(H200, "meddpm")
+    assert (empty.arch, empty.device, empty.suite) == ("sm90", "NVIDIA H200", "meddpm")
+    assert (empty.tests, empty.accepted) == ({}, ())
+    baseline_files.save(empty, file)
+    assert baseline_files.load(file) == empty
+
+
+def test_a_file_of_another_device_in_this_ones_place_is_refused(tmp_path: Path) -> None:
+    file = baseline_files.path_for(tmp_path, H200, "meddpm")
+    for entry in ("arch", "device", "suite"):
+        changes: dict[str, Any] = {entry: "another"}
+        baseline_files.save(replace(baseline_files.empty(H200, "meddpm"), **changes), file)
+        with pytest.raises(BadFile, match="another") as refused:
+            baseline_files.load_for(tmp_path, H200, "meddpm")
+        assert refused.value.entry == entry
+
+
+# Round trip
+
+
+@settings(max_examples=30)
+@given(known=strategies.baselines)
+@example(known=BASELINES)
+def test_what_was_saved_comes_back_and_is_written_the_same(
+    shared: Path, known: BaselineFile
+) -> None:
+    shared.unlink(missing_ok=True)
+    text = text_of(known, shared)
+    assert baseline_files.load(shared) == known
+    # No text in it is taken for a comment.
+    assert baseline_files.to_text(known, shared) == text
+
+
+@settings(max_examples=50)
+@given(values=st.lists(strategies.numbers, min_size=1, max_size=20))
+def test_numbers_come_back_with_every_bit(shared: Path, values: list[float]) -> None:
+    entry = Entry("", "", {}, {}, {}, "", {"step": {"cycles": (tuple(values),)}})
+    known = BaselineFile(baseline_files.SCHEMA, "sm90", "x", "y", {"t": {"step": entry}}, ())
+    baseline_files.save(known, shared)
+    loaded = baseline_files.load(shared)
+    assert loaded is not None
+    (rounds,) = loaded.tests["t"]["step"].samples["step"]["cycles"]
+    assert list(rounds) == values
+    assert all(type(value) is float for value in rounds)
+
+
+def test_committed_baselines_are_written_as_they_are() -> None:
+    file = ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml"
+    loaded = baseline_files.load(file)
+    assert loaded is not None
+    assert baseline_files.to_text(loaded, file) == file.read_text(encoding="utf-8")
+
+
+def test_comments_stay_when_the_numbers_change(file: Path) -> None:
+    text = text_of(BASELINES, file)
+    header = "".join(text.splitlines(keepends=True)[:3])
+    mine = f"# ours\n{text.removeprefix(header)}".replace(
+        "\n  cycles: 1%\n", "\n  # since driver 580\n  cycles: 1%  # noisy\n"
+    ).replace(f"\n  {TEST}:", f"\n  # the slow one\n  {TEST}:")
+    new = replace(BASELINES, accepted=(ACCEPTED, ACCEPTED))
+    rest = baseline_files.to_text(new, file).removeprefix(text)
+    # Earlier versions wrote other headers.
+    for before in (header, "# Baselines of pytest-gpuperf.\n# Written by us.\n", ""):
+        file.write_text(before + mine, encoding="utf-8")
+        assert baseline_files.load(file) == BASELINES
+        assert text_of(new, file) == header + mine + rest
+        assert baseline_files.load(file) == new
+
+
+# Reading it in a pull request
+
+
+def test_it_reads_well(file: Path) -> None:
+    text = text_of(BASELINES, file)
+    first, second, third, fourth, *_ = text.splitlines()
+    assert first.startswith("# Baselines of pytest-gpuperf")
+    assert "`gpuperf update-baseline` and `gpuperf calibrate`" in second
+    assert third == "# Only `tolerance` is yours."
+    assert fourth == "schema: 1"
+    keys = re.findall(r"^(\w+):", text, re.MULTILINE)
+    assert keys == [
+        *("schema", "arch", "device", "suite", "tolerance", "calibration", "tests", "accepted"),
+    ]
+    lines = [line.strip() for line in text.splitlines()]
+    # Each process has a line of its own, and so has each kernel.
+    at = lines.index("cycles:")
+    assert lines[at + 1 : at + 3] == ["- [437821234, 437821235.5]", "- [437900000, 437900001]"]
+    assert "- [gemm, sm90_xmma_gemm tf32 nt, 24]" in lines
+    assert "digest: '1234567890123456'" in lines
+    # Whole numbers have no fraction, and others all of theirs.
+    assert ".0" not in re.sub(r"2\.12\.0|0\.0001|0\.0005", "", text)
+    assert "0.3333333333333333" in text
+
+
+def test_a_process_stays_on_its_line_however_many_rounds_it_has(file: Path) -> None:
+    for rounds in (1, 200):
+        values = tuple(437_821_234.123456 + number for number in range(rounds))
+        samples = {"step": {"cycles": (values, values)}}
+        entry = Entry("2026-03-01", "", {}, {}, {}, "", samples)
+        known = BaselineFile(1, "sm90", "x", "y", {"t": {"step": entry}}, ())
+        lines = [line for line in text_of(known, file).splitlines() if "437821234.123456" in line]
+        assert [line.count(",") for line in lines] == [rounds - 1] * 2
+
+
+def test_a_reason_is_one_line_of_people_s_text(file: Path) -> None:
+    for reason in ("Größe geändert", "words " * 60 + "end"):
+        known = replace(BASELINES, accepted=(replace(ACCEPTED, reason=reason),))
+        assert f"reason: {reason}\n" in text_of(known, file)
+    for character in ("\n", "\r", "\x85", "\u2028", "\u2029", "\t"):
+        reason = f"one{character}two"
+        known = replace(BASELINES, accepted=(replace(ACCEPTED, reason=reason),))
+        lines = text_of(known, file).split("\n")
+        assert sum("reason: " in line and "two" in line for line in lines) == 1, repr(character)
+        assert baseline_files.load(file) == known
+
+
+def test_a_new_process_changes_one_line_per_metric(file: Path) -> None:
+    one = replace(ENTRY, units=())
+    series = one.samples["step"]
+    more = replace(one, samples={"step": {**series, "cycles": (*series["cycles"], (5.0, 6.0))}})
+    before, after = (
+        text_of(replace(BASELINES, tests={TEST: {"step": entry}}), file).splitlines()
+        for entry in (one, more)
+    )
+    assert [line.strip() for line in after if line not in before] == ["- [5, 6]"]
+    assert len(after) == len(before) + 1
+
+
+# What people may write, and earlier versions wrote
+
+
+def test_another_layout_is_read_the_same(file: Path) -> None:
+    assert baseline_files.load(written(file, PLAIN)) == BASELINES
+    text = text_of(BASELINES, file)
+    assert "recorded: '2026-03-01'" in text
+    file.write_text(text.replace("'2026-03-01'", "2026-03-01"))
+    assert baseline_files.load(file) == BASELINES
+
+
+def test_what_has_no_kernels_need_not_say_so(file: Path) -> None:
+    known = replace(BASELINES, tests={TEST: {"step": replace(ENTRY, kernels=None)}})
+    text = text_of(known, file)
+    file.write_text(re.sub(r"\n +kernels: null", "", text, count=1), encoding="utf-8")
+    assert "kernels" not in file.read_text(encoding="utf-8")
+    assert baseline_files.load(file) == known
+
+
+def test_gpus_and_days_may_be_unknown(file: Path) -> None:
+    for name in ("units", "days"):
+        plain = changed(changed(PLAIN, (*HERE, name), []), (*HERE, "anchor", name), [])
+        loaded = baseline_files.load(written(file, plain))
+        assert files.to_plain(loaded) == plain
+
+
+def test_what_an_older_file_says_of_a_metric_that_is_measured_no_more_is_dropped(
+    file: Path,
+) -> None:
+    older = changed(PLAIN, ("tolerance", "cpu_ipc"), "1%")
+    older = changed(older, (*CYCLES[:-1], "cpu_cycles"), [[1.0], [2.0]])
+    older = changed(older, (*ANCHOR[:-1], "cpu_cycles"), [[1.0], [2.0], [3.0]])
+    assert baseline_files.load(written(file, older)) == BASELINES
+
+
+# What is refused
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None:
+    with pytest.raises(UsageFailure, match=re.escape(f"{tmp_path}: cannot be read (Is a dir")):
+        baseline_files.load(tmp_path)
+    (tmp_path / "sm90").touch()
+    with pytest.raises(UsageFailure, match=r"meddpm\.yaml: cannot be read"):
+        baseline_files.load(tmp_path / "sm90" / "meddpm.yaml")
+    baseline_files.save(BASELINES, file)
+    with (
+        unreadable(file),
+        pytest.raises(UsageFailure, match=r"yaml: cannot be read \(Permission denied\)"),
+    ):
+        baseline_files.load(file)
+
+
+@settings(max_examples=25)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_file_that_was_cut_short_is_refused(shared: Path, share: float) -> None:
+    text = baseline_files.to_text(BASELINES, shared.with_name("none.yaml"))
+    shared.write_text(text[: int(share * text.index("accepted:"))])
+    refusal(baseline_files.load, shared, BadFile)
+
+
+def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
+    for content, message in (
+        (b"", "expected a mapping, found NoneType"),
+        (b"# nothing\n", "expected a mapping, found NoneType"),
+        (b"- a\n", "expected a mapping, found list"),
+        (b"{}", "schema: schema version None is not 1"),
+        (b"schema: 1\narch: \xff", "byte 16: not UTF-8 text"),
+        (b"schema: [1", "line 2 column 1: not YAML"),
+        (b"schema: 1\n\tarch: x", "line 2 column 1: not YAML"),
+        (b"schema: 1\n--- \nschema: 1\n", "not YAML"),
+        (b"schema: 1\nschema: 1\n", 'line 2 column 1: not YAML: the key "schema" is there twice'),
+        (b"schema: 1\n1: x\n", "line 2 column 1: not YAML: a key that is not text"),
+        (b"schema: 1\n2026-03-01: x\n", "line 2 column 1: not YAML: a key that is not text"),
+        (b"schema: 1\n<<: {arch: x}\n", "line 2 column 1: not YAML: a key that is not text"),
+        (b"schema: 1\n? [a]\n: x\n", "line 2 column 3: not YAML: a key that is not text"),
+        (b"schema: 1\narch: \x01", "not YAML: unacceptable character"),
+        (b"schema: 1\narch: 2026-13-45", "not YAML: month must be in 1..12"),
+        (b"schema: 1\narch: !!python/name:os.system", "line 2 column 7: not YAML: could not"),
+        (b"schema: 1\ntests: &all {x: *all}", "contains itself"),
+        (b"schema: 1\ntests: {x: *all}", "line 2 column 12: not YAML: found undefined alias"),
+        # What a merge in git leaves behind.
+        (b"<<<<<<< HEAD\nschema: 1\n=======\nschema: 1\n>>>>>>> x\n", "not YAML"),
+    ):
+        file.write_bytes(content)
+        assert message in refusal(baseline_files.load, file, BadFile), content
+
+
+def test_a_test_that_is_there_twice_is_refused(file: Path) -> None:
+    text = text_of(BASELINES, file)
+    entries = text[text.index(f"  {TEST}:") : text.index("accepted:")]
+    file.write_text(text.replace(entries, entries * 2))
+    assert f'the key "{TEST}" is there twice' in refusal(baseline_files.load, file, BadFile)
+
+
+INFINITE, NAN = float("inf"), float("nan")
+CLASSES = ("calibration", "classes")
+WRONG: list[tuple[tuple[str | int, ...], object, tuple[str | int, ...], str]] = [
+    (("schema",), 2, ("schema",), "Install the version of pytest-gpuperf that wrote it"),
+    (("schema",), "1", ("schema",), "schema version '1' is not 1"),
+    (("extra",), 1, ("extra",), "Unexpected keyword"),
+    (("arch",), 90, ("arch",), "valid string"),
+    (("tests",), [], ("tests",), "object"),
+    ((*HERE, "revision"), 1234, (*HERE, "revision"), "valid string"),
+    ((*HERE, "software", "torch"), 2.12, (*HERE, "software", "torch"), "valid string"),
+    ((*HERE, "workload", "size"), None, (*HERE, "workload", "size"), "string or a valid integer"),
+    ((*CYCLES, 1, 0), "437", (*CYCLES, 1, 0), "valid number"),
+    ((*CYCLES, 1, 0), None, (*CYCLES, 1, 0), "valid number"),
+    ((*CYCLES, 1, 0), NAN, (*CYCLES, 1, 0), "finite number"),
+    ((*CYCLES, 0, 1), INFINITE, (*CYCLES, 0, 1), "finite number"),
+    ((*CYCLES, 1), 437.0, (*CYCLES, 1), "array"),
+    ((*CYCLES, 1), [], CYCLES, "a process without values"),
+    (CYCLES, [], CYCLES, "a process without values"),
+    (CYCLES, [[1], [2], [3]], CYCLES, "3 processes, and units has 2"),
+    ((*HERE, "days"), ["2026-03-01"], CYCLES, "2 processes, and days has 1"),
+    ((*CYCLES[:-1], "cycels"), [[1]], (*CYCLES[:-1], "cycels"), "no such metric"),
+    ((*HERE, "kernels", "launches", 1, 2), 0, (*HERE, "kernels", "launches", 1), "0 launches"),
+    (ANCHOR, [[1], [2]], ANCHOR, "2 processes, and units has 3"),
+    ((*HERE, "anchor", "days"), ["2026-03-01"] * 2, ANCHOR, "3 processes, and days has 2"),
+    ((*ANCHOR, 1), [], ANCHOR, "a process without values"),
+    ((*ANCHOR[:-1], "cycels"), [[1]] * 3, (*ANCHOR[:-1], "cycels"), "no such metric"),
+    ((*ANCHOR, 1, 0), None, (*ANCHOR, 1, 0), "valid number"),
+    (("accepted", 0, "processes"), 2.5, ("accepted", 0, "processes"), "valid integer"),
+    (
+        ("accepted", 0, "changes", "cycles", "new"),
+        INFINITE,
+        ("accepted", 0, "changes", "cycles", "new"),
+        "finite number",
+    ),
+    (("tolerance", "cycels"), "1%", ("tolerance", "cycels"), "write one of cycles, inst"),
+    (("tolerance", "cycles"), "1", ("tolerance", "cycles"), 'a share such as "1%"'),
+    (("tolerance", "cycles"), "0%", ("tolerance", "cycles"), "above zero"),
+    (("tolerance", "cycles"), "1pt", ("tolerance", "cycles"), 'in cycles: "1%"'),
+    (("tolerance", "l2_hit_rate"), "2%", ("tolerance", "l2_hit_rate"), 'in points: "2pt"'),
+    (("tolerance", "cycles"), 0.01, ("tolerance", "cycles"), "valid string"),
+    (
+        (*CLASSES, "cycles"),
+        PLAIN["calibration"]["classes"]["cycle"],
+        (*CLASSES, "cycles"),
+        "no such class of metrics: one of deterministic, cycle, ratio",
+    ),
+    ((*CLASSES, "cycle", "processes"), -1e-9, (*CLASSES, "cycle", "processes"), "be negative"),
+    ((*CLASSES, "cycle", "units"), -0.5, (*CLASSES, "cycle", "units"), "-0.5 is no spread"),
+    ((*CLASSES, "cycle", "rounds"), INFINITE, (*CLASSES, "cycle", "rounds"), "finite number"),
+]
+"""Where, what is there instead, which entry is named, and what is said of it."""
+
+
+def test_a_wrong_entry_is_named(file: Path) -> None:
+    for path, value, entry, problem in WRONG:
+        written(file, changed(PLAIN, path, value))
+        message = refusal(baseline_files.load, file, BadFile)
+        assert message.startswith(f"{file}: {'/'.join(map(str, entry))}: "), (path, value)
+        assert problem in message, (path, value)
+
+
+def test_a_missing_entry_is_named(file: Path) -> None:
+    for path in (("device",), ("accepted",), (*HERE, "samples"), ("accepted", 0, "date")):
+        written(file, without(PLAIN, path))
+        message = refusal(baseline_files.load, file, BadFile)
+        assert message.startswith(f"{file}: {'/'.join(map(str, path))}: Field required")
+
+
+# Entries
+
+
+def test_an_entry_has_what_each_process_measured_and_where() -> None:
+    entry = baseline_files.entry_of(
+        [
+            measurement(
+                {"cycles": [1.0, 2.0], "ipc": [2.0]},
+                process="p1",
+                phases={"forward": {"cycles": [0.5]}},
+                # How long the measuring took is not kept.
+                settings={"rounds": 5, "collector": "cupti", "cost_s": 4.5, "warmup_s": 1.0},
+                device=OTHER_H200,
+            ),
+            measurement({"cycles": [3.0]}, process="p2", phases={"forward": {"cycles": [0.75]}}),
+            # What a process measured twice are more rounds of it.
+            measurement({"cycles": [4.0]}, process="p2"),
+        ],
+        "2026-03-01",
+    )
+    assert entry.samples == {
+        # What only some processes have is no baseline.
+        "step": {"cycles": ((1.0, 2.0), (3.0, 4.0))},
+        "forward": {"cycles": ((0.5,), (0.75,))},
+    }
+    assert (entry.recorded, entry.configuration) == ("2026-03-01", "tf32")
+    assert (entry.workload, entry.revision) == ({"size": 128}, "0123456789ab")
+    assert entry.settings == {"rounds": 5, "collector": "cupti"}
+    assert entry.units == (OTHER_H200.identity, H200.identity)
+
+
+def test_a_component_that_has_but_times_of_some_cpu_is_in_no_baseline() -> None:
+    parts = {"forward": {"flops": [8.0], "wall_time": [1.0]}, "conv2d": {"wall_time": [2.0]}}
+    cpu = measurement({"flops": [8.0]}, phases=parts, device=portable_device())
+    assert baseline_files.entry_of([cpu], "").samples == {
+        "step": {"flops": ((8.0,),)},
+        "forward": {"flops": ((8.0,),)},
+    }
+    gpu = measurement({"cycles": [8.0]}, phases={"conv2d": {"kernel_time": [2.0]}})
+    assert baseline_files.entry_of([gpu], "").samples["conv2d"] == {"kernel_time": ((2.0,),)}
+
+
+def test_an_entry_is_added_beside_the_others_or_in_place_of_its_own_and_logged() -> None:
+    other = Entry("2026-03-02", "", {}, {}, {}, "", {})
+    log = Acceptance("2026-03-02", "again", "a.py::test", "step", "", 1, {})
+    more = baseline_files.with_entry(BASELINES, "a.py::test", "step", other, log)
+    assert list(more.tests) == ["a.py::test", TEST]
+    assert more.tests[TEST] == BASELINES.tests[TEST]
+    assert more.accepted == (ACCEPTED, log)
+    assert list(BASELINES.tests) == [TEST]
+    both = baseline_files.with_entry(BASELINES, TEST, "sampling", other, log)
+    assert both.tests[TEST] == {"step": ENTRY, "sampling": other}
+    again = baseline_files.with_entry(both, TEST, "step", other, log)
+    assert again.tests[TEST] == {"step": other, "sampling": other}
+
+
+@settings(max_examples=25)
+@given(entry=strategies.entries)
+@example(entry=replace(ENTRY, anchor=None))
+def test_an_anchor_is_that_of_the_entry_or_its_gated_metrics(entry: Entry) -> None:
+    anchor = baseline_files.anchor_of(entry)
+    known = catalogue().metrics
+    if entry.anchor is not None:
+        assert anchor == entry.anchor
+    else:
+        step = entry.samples.get(STEP, {})
+        assert anchor.samples == {name: step[name] for name in step if known[name].gated}
+        assert (anchor.recorded, anchor.revision) == (entry.recorded, entry.revision)
+        assert (anchor.units, anchor.days) == (entry.units, entry.days)
+    assert baseline_files.anchor_of(replace(entry, anchor=anchor)) == anchor

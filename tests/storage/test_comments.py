@@ -1,0 +1,100 @@
+"""Comments in YAML: where they are after the file was written anew, and when they go."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.storage import comments
+
+OLD = """\
+# about the file
+tolerance:
+  # noisy since driver 580
+  cycles: 1%  # was 0.5%
+calibration:  # of March
+  classes: {}
+tests:
+
+    # the slow one
+  'a.py::test: #1':
+    step:
+      # of the step
+      samples:
+        step:
+          cycles:
+          - [1, 2]  # a warm GPU
+          # a quiet one
+          - [3, 4]
+      text: 'one
+        # no comment
+        two'
+  gone:
+    # of what is gone
+    step: 1  # too
+accepted:
+# the first
+- date: '1'  # a Sunday
+  reason: first
+# the end
+"""
+NEW = """\
+tolerance:
+  cycles: 1%
+calibration:
+  classes: {}
+  date: '3'
+tests:
+  'a.py::test: #1':
+    step:
+      samples:
+        step:
+          cycles:
+          - [5, 6]
+          - [3, 4]
+      text: "one\\n# no comment\\ntwo"
+accepted:
+- date: '1'
+  reason: first
+- date: '2'
+  reason: second
+"""
+KEPT = """\
+# about the file
+tolerance:
+  # noisy since driver 580
+  cycles: 1%  # was 0.5%
+calibration:  # of March
+  classes: {}
+  date: '3'
+tests:
+  # the slow one
+  'a.py::test: #1':
+    step:
+      # of the step
+      samples:
+        step:
+          cycles:
+          - [5, 6]
+          # a quiet one
+          - [3, 4]
+      text: "one\\n# no comment\\ntwo"
+accepted:
+# the first
+- date: '1'  # a Sunday
+  reason: first
+- date: '2'
+  reason: second
+# the end
+"""
+
+
+def test_comments_stay_with_what_they_are_about() -> None:
+    assert comments.keep(OLD, NEW) == KEPT
+    assert comments.keep(KEPT, NEW) == KEPT
+
+
+def test_without_comments_nothing_is_added() -> None:
+    assert comments.keep("tests:\n  'a # b': 1\n", NEW) == NEW
+    assert comments.keep("", NEW) == NEW
+
+
+def test_without_entries_there_are_only_comments() -> None:
+    assert comments.keep("# alone", NEW) == NEW + "# alone\n"

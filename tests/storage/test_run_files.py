@@ -1,0 +1,407 @@
+"""Run files: what is saved comes back, what cannot be trusted is refused, and which are meant."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.measure.trace import timelines
+from pytest_gpuperf.model.measurement import (
+    Conditions,
+    Measurement,
+    Reading,
+    Timeline,
+    TimelinePhase,
+)
+from pytest_gpuperf.model.result import Expectation, Outcome, Run
+from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage.run_files import MOST_POINTS
+from tests import strategies
+from tests.corruption import changed, refusal, unreadable, without
+from tests.examples import TEST, measurement, processes, run, verdict
+
+SAVED = run(
+    [
+        replace(
+            measurement(
+                {"cycles": [437_000_000.0, 437_000_100.5], "ipc": [2.5, 2.25]},
+                phases={"forward": {"cycles": [100.0]}},
+                unsupported={"l2_hit_rate": "no counters"},
+                conditions=Conditions(Reading(sm_clock_mhz=1980), Reading(power_watts=500.5)),
+            ),
+            timeline=Timeline(
+                *(2, 1e5, 1e5, 0.0, 2e5),
+                {"sm_active": (1.0, None), "tensor_active": (0.0, 100.0)},
+                (TimelinePhase("forward", 0.0, 1e5),),
+            ),
+        ),
+        measurement(process="p2"),
+    ],
+    [verdict()],
+)
+PLAIN: Any = files.to_plain(SAVED)
+FIRST = ("measurements", 0)
+SAMPLES = (*FIRST, "samples")
+SERIES = (*FIRST, "timeline", "series")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a run may be kept."""
+    return tmp_path / "run.json"
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for property tests, which write it many times."""
+    return tmp_path_factory.mktemp("runs") / "run.json"
+
+
+# Round trip
+
+
+@settings(max_examples=30)
+@given(run=strategies.run_files)
+def test_a_run_that_was_saved_comes_back_the_same(shared: Path, run: Run) -> None:
+    run_files.save(run, shared)
+    assert run_files.load(shared) == run
+
+
+def test_numbers_come_back_with_every_bit(file: Path) -> None:
+    values = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, 2.0**53 + 2, -0.0]
+    run_files.save(run([measurement({"cycles": values})]), file)
+    loaded = run_files.load(file).measurements[0].samples[0].values
+    assert [value.hex() for value in loaded] == [value.hex() for value in values]
+
+
+def test_a_saved_run_is_readable_text_in_the_place_of_the_old_one(file: Path) -> None:
+    file.write_text("something else")
+    run_files.save(run([measurement(test="test_größe.py::test_x")]), file)
+    text = file.read_text(encoding="utf-8")
+    assert "größe" in text
+    assert text.count("\n") > 20
+    assert text.endswith("}\n")
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_run_without_timelines_is_read_as_before(file: Path) -> None:
+    data = files.to_plain(run([measurement()]))
+    for entry in data["measurements"]:
+        del entry["timeline"]
+    file.write_text(json.dumps(data), encoding="utf-8")
+    assert run_files.load(file) == run([measurement()])
+
+
+def test_what_an_older_run_says_of_a_metric_that_is_measured_no_more_is_dropped(
+    file: Path,
+) -> None:
+    said = {"cpu_cycles": [1.0], "cpu_ipc": [2.0]}
+    one, two = measurement({"cycles": [1.0]}), measurement({"cycles": [1.0]}, process="p2")
+    older = replace(
+        SAVED,
+        measurements=(
+            measurement({"cycles": [1.0], **said}, phases={"forward": said}),
+            measurement({"cycles": [1.0]}, process="p2", unsupported={"cpu_instructions": "none"}),
+        ),
+        verdicts=(verdict(), replace(verdict(), metric="cpu_ipc")),
+        expectations=(
+            Expectation(
+                TEST, "cpu_ipc", "instructions/cycle", "step", 1, None, Outcome.HOLDS, "within"
+            ),
+        ),
+    )
+    run_files.save(older, file)
+    assert run_files.load(file) == run([one, two], [verdict()])
+
+
+def test_timelines_of_long_steps_stay_small(file: Path) -> None:
+    readings = [
+        timelines.TimelineReading(number * 1e5, (number + 1) * 1e5, (number % 100 / 3,) * 4)
+        for number in range(12_500)
+    ]
+    names = [metric.name for metric in timeline_metrics()]
+    sampled = timelines.of_readings(readings, names, 1.25e9)
+    run_files.save(run([replace(measurement(), timeline=sampled)]), file)
+    assert file.stat().st_size < 300_000
+
+
+# What is refused
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None:
+    with pytest.raises(UsageFailure, match=re.escape(f"{file}: no such run file")):
+        run_files.load(file)
+    with pytest.raises(UsageFailure, match=re.escape(f"{tmp_path}: cannot be read (Is a dir")):
+        run_files.load(tmp_path)
+    run_files.save(SAVED, file)
+    with (
+        unreadable(file),
+        pytest.raises(UsageFailure, match=r"run.json: cannot be read \(Permission denied\)"),
+    ):
+        run_files.load(file)
+
+
+@settings(max_examples=25)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_run_that_was_cut_short_is_refused(shared: Path, share: float) -> None:
+    text = json.dumps(PLAIN)
+    shared.write_text(text[: int(share * len(text))])
+    assert re.search(r"line 1 column \d+: not JSON", refusal(run_files.load, shared, BadFile))
+
+
+def test_what_is_no_run_is_refused(file: Path) -> None:
+    for content, message in (
+        (b"", "line 1 column 1: not JSON"),
+        (b"[" * 200_000, "cannot be read: "),
+        (b'{"schema": 1,\n "command": "\xff"}', "byte 27: not UTF-8 text"),
+        (b"\xef\xbb\xbf{}", "not JSON: Unexpected UTF-8 BOM"),
+        (b"[]", "expected a mapping, found list"),
+        (b"null", "expected a mapping, found NoneType"),
+        (b"{}", "schema: schema version None is not 1"),
+        (b'{"schema": 1, "schema": 1}', 'the key "schema" is there twice'),
+    ):
+        file.write_bytes(content)
+        assert message in refusal(run_files.load, file, BadFile), content[:40]
+
+
+INFINITE, NAN = float("inf"), float("nan")
+WRONG: list[tuple[tuple[str | int, ...], object, tuple[str | int, ...], str]] = [
+    (("schema",), 2, ("schema",), "Install the version of pytest-gpuperf that wrote it"),
+    (("schema",), 0, ("schema",), "schema version 0 is not 1"),
+    (("extra",), 1, ("extra",), "Unexpected keyword"),
+    (("created",), 5, ("created",), "valid string"),
+    (("measurements",), {}, ("measurements",), "valid array"),
+    ((*FIRST, "workload", "size"), [128], (*FIRST, "workload", "size"), "valid string or"),
+    ((*FIRST, "fingerprint", "device"), "H200", (*FIRST, "fingerprint", "device"), ""),
+    (
+        (*FIRST, "fingerprint", "conditions", "before", "sm_clock_mhz"),
+        "fast",
+        (*FIRST, "fingerprint", "conditions", "before", "sm_clock_mhz"),
+        "valid integer",
+    ),
+    ((*SAMPLES, 0, "values", 1), "437", (*SAMPLES, 0, "values", 1), "valid number"),
+    ((*SAMPLES, 0, "values", 1), True, (*SAMPLES, 0, "values", 1), "valid number"),
+    ((*SAMPLES, 0, "values", 1), NAN, (*SAMPLES, 0, "values", 1), "finite number"),
+    ((*SAMPLES, 0, "values", 0), INFINITE, (*SAMPLES, 0, "values", 0), "finite number"),
+    ((*SAMPLES, 1, "values"), [], (*SAMPLES, 1, "values"), "no value for ipc of step"),
+    ((*SAMPLES, 1, "metric"), "cycels", (*SAMPLES, 1, "metric"), "the catalogue: cycels"),
+    ((*SAMPLES, 1, "metric"), "cycles", (*SAMPLES, 1), "a second sample of cycles of step"),
+    (
+        (*FIRST, "unsupported", 0, "metric"),
+        "cycels",
+        (*FIRST, "unsupported", 0, "metric"),
+        "no such metric",
+    ),
+    ((*SERIES, "tensor_active"), [], (*SERIES, "tensor_active"), "0 values: not as many as"),
+    ((*SERIES, "sm_active", 0), -1, (*SERIES, "sm_active"), "-1, which is no percentage"),
+    (SERIES, {"cycles": [1]}, (*SERIES, "cycles"), "no such metric of a timeline"),
+    (
+        SERIES,
+        {"sm_active": [1.0] * (MOST_POINTS + 1)},
+        (*SERIES, "sm_active"),
+        "4,001 values: more than 4,000",
+    ),
+    ((*SERIES[:-1], "interval"), 0, (*SERIES[:-1], "interval"), "0 ns, which is no time"),
+    ((*SERIES[:-1], "duration"), -1, (*SERIES[:-1], "duration"), "-1 ns, which is no time"),
+    (
+        (*SERIES[:-1], "phases", 0, "end"),
+        -1,
+        (*SERIES[:-1], "phases", 0),
+        "forward ends before it begins",
+    ),
+    (("verdicts", 0, "outcome"), "fine", ("verdicts", 0, "outcome"), "'regressed'"),
+    (("verdicts", 0, "change"), -INFINITE, ("verdicts", 0, "change"), "finite number"),
+]
+"""Where, what is there instead, which entry is named, and what is said of it."""
+
+
+def test_a_wrong_entry_is_named(file: Path) -> None:
+    for path, value, entry, problem in WRONG:
+        file.write_text(json.dumps(changed(PLAIN, path, value)))
+        message = refusal(run_files.load, file, BadFile)
+        assert message.startswith(f"{file}: {'/'.join(map(str, entry))}: "), (path, value)
+        assert problem in message, (path, value)
+    file.write_text(json.dumps(PLAIN).replace("437000100.5", "1e400"))
+    assert "measurements/0/samples/0/values/1: " in refusal(run_files.load, file, BadFile)
+
+
+def test_a_missing_entry_is_named(file: Path) -> None:
+    for path in (
+        ("created",),
+        ("measurements",),
+        SAMPLES,
+        (*SAMPLES, 0, "values"),
+        (*FIRST, "fingerprint", "device", "arch"),
+    ):
+        file.write_text(json.dumps(without(PLAIN, path)))
+        message = refusal(run_files.load, file, BadFile)
+        assert message.startswith(f"{file}: {'/'.join(map(str, path))}: Field required")
+
+
+@settings(max_examples=50)
+@given(data=st.data())
+def test_no_single_broken_entry_goes_unnoticed_or_raises_anything_else(
+    shared: Path, data: st.DataObject
+) -> None:
+    path: list[str | int] = []
+    here: Any = PLAIN
+    while isinstance(here, dict | list) and here and (not path or data.draw(st.booleans())):
+        children = here if isinstance(here, dict) else dict(enumerate(here))
+        part = data.draw(st.sampled_from(list(children)))
+        path.append(part)
+        here = children[part]
+    shared.write_text(json.dumps(changed(PLAIN, path, {"": [None]})))
+    assert ": ".join((str(shared), str(path[0]))) in refusal(run_files.load, shared, BadFile)
+
+
+# Names and merging
+
+
+def test_the_newest_run_is_the_last_by_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageFailure, match=r"no run under .*runs.*`gpuperf record`"):
+        run_files.newest(tmp_path)
+    folder = tmp_path / run_files.FOLDER
+    folder.mkdir(parents=True)
+    for name in ("20260301T120000Z-9.json", "20260302T000000Z-1.json", "20260228T235959Z-5.json"):
+        (folder / name).touch()
+    (folder / "notes.txt").touch()
+    assert run_files.newest(tmp_path).name == "20260302T000000Z-1.json"
+    file = run_files.new_file(tmp_path)
+    assert re.fullmatch(r"\d{8}T\d{6}\.\d{6}Z-\d+\.json", file.name)
+    run_files.save(SAVED, file)
+    assert run_files.newest(tmp_path) == file
+
+
+def test_merged_runs_keep_every_measurement_and_no_verdict() -> None:
+    one, other = run([measurement(process="p1")], [verdict()]), run([measurement(process="p2")])
+    merged = run_files.merged([one, other], "gpuperf record")
+    assert merged.measurements == (*one.measurements, *other.measurements)
+    assert merged.verdicts == ()
+    assert (merged.schema, merged.command) == (run_files.SCHEMA, "gpuperf record")
+
+
+# Patterns of tests
+
+
+def test_a_pattern_is_a_part_of_a_node_id_or_the_shell_s() -> None:
+    for pattern in (
+        TEST,  # pasted
+        "test_training_step[tf32]",  # its end, pasted
+        "[tf32]",
+        "meddpm",  # a part of it
+        "*",
+        "*tf32*",
+        "suites/*::test_training_step*",
+        "*::test_training_step[tf32]",  # brackets as they are written
+        "*step[[]tf32]",  # brackets as the shell has them
+        "*step?tf32?",
+    ):
+        assert run_files.matches(TEST, pattern), pattern
+    for pattern in (
+        "tf64",
+        "test_training_step[tf32_channels_last]",
+        "test_*",  # a pattern is about the whole node id
+        "*meddpm",
+        "TF32",
+        "step[channels]",
+    ):
+        assert not run_files.matches(TEST, pattern), pattern
+    longer = TEST.replace("tf32", "tf32_channels_last")
+    for pattern, expected in (
+        ("test_training_step[tf32]", False),
+        ("*::test_training_step[tf32]", False),
+        ("*tf32*", True),
+    ):
+        assert run_files.matches(longer, pattern) is expected
+
+
+@given(
+    test=st.text(st.sampled_from("ab/:[]*?-!"), min_size=1, max_size=12),
+    start=st.integers(0, 12),
+    end=st.integers(0, 12),
+)
+def test_every_node_id_matches_itself_and_its_parts(test: str, start: int, end: int) -> None:
+    assert run_files.matches(test, test)
+    assert run_files.matches(test, "*")
+    part = test[start:end]
+    assert {"*", "?"} & set(part) or run_files.matches(test, part)
+
+
+def named(*tests: str) -> list[Measurement]:
+    """A measurement per test."""
+    return [measurement(test=test) for test in tests]
+
+
+def test_all_are_meant_that_any_pattern_matches_in_their_order() -> None:
+    four = named("a1", "b1", "c1", "a2")
+    assert run_files.matching(four, []) == four
+    assert [m.test for m in run_files.matching(four, ["c", "a*"])] == ["a1", "c1", "a2"]
+
+
+def test_a_pattern_that_nothing_matches_is_refused_with_what_there_is() -> None:
+    for patterns in (["x"], ["a", "x"], ["x", "*"]):
+        with pytest.raises(run_files.NoMatch) as caught:
+            run_files.matching(named("a", "b", "a"), patterns)
+        assert str(caught.value).splitlines() == [
+            'no test of the run matches "x"; it has measurements of',
+            "  a",
+            "  b",
+        ]
+    for tests, last in ((10, "  t9"), (11, "  and 1 more"), (300, "  and 290 more")):
+        with pytest.raises(run_files.NoMatch) as caught:
+            run_files.matching(named(*(f"t{number}" for number in range(tests))), ["x"])
+        lines = str(caught.value).splitlines()
+        assert len(lines) == 1 + min(tests, 10) + (tests > 10)
+        assert lines[-1] == last
+
+
+# Several runs
+
+A, B = Path("a.json"), Path("b.json")
+
+
+@given(cuts=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4))
+def test_however_runs_overlap_each_process_counts_once(cuts: list[tuple[int, int]]) -> None:
+    six = processes("cycles", [[float(number)] for number in range(6)])
+    parts = [six[min(cut) : max(cut)] for cut in cuts]
+    together = run_files.measurements_of(
+        [(Path(f"{n}.json"), run(part)) for n, part in enumerate(parts)]
+    )
+    names = [m.process for m in together]
+    assert len(names) == len(set(names))
+    assert set(names) == {m.process for part in parts for m in part}
+
+
+def test_processes_of_several_runs_come_together_in_their_order() -> None:
+    different = [measurement(test="a"), measurement(test="b"), measurement(test="b", name="x")]
+    twice = [measurement({"cycles": [1.0]}), measurement({"cycles": [3.0]})]
+    noted = replace(
+        twice[0], fingerprint=replace(twice[0].fingerprint, measured="2026-03-01T00:00:00Z")
+    )
+    for again in (A, B):
+        for one, other, expected in (
+            (different[:2], different[2:], different),
+            # A run that was continued has the processes of the one it continues.
+            (different[:2], different, different),
+            (different, different[:2], different),
+            # What a process measured twice in one run stays; beside the values runs may differ.
+            (twice, twice, twice),
+            (twice[:1], [noted], twice[:1]),
+        ):
+            assert run_files.measurements_of([(A, run(one)), (again, run(other))]) == expected
+
+
+def test_a_process_with_two_values_is_refused() -> None:
+    one = measurement({"cycles": [1.0]})
+    for others in ([measurement({"cycles": [2.0]})], [one, one]):
+        with pytest.raises(UsageFailure, match=r"process p1 has other values .* in b\.json than"):
+            run_files.measurements_of([(A, run([one])), (B, run(others))])
