@@ -118,7 +118,7 @@ def lines(found: Listing, width: int) -> list[Line]:
         groups.setdefault(_group(metric), []).append(_cells(metric, found.architectures))
     rows = [row for name in _groups() if name in groups for row in ((name,), *groups[name])]
     return [
-        *table.fitted_columns(_HEADINGS, rows, width, left=range(len(_HEADINGS)), below=_BELOW),
+        *table.column_lines(_HEADINGS, rows, width, left=range(len(_HEADINGS)), below=_BELOW),
         Line(""),
         *_passes(found, width),
     ]
@@ -158,17 +158,17 @@ def names(metric: Metric, architectures: tuple[str, ...]) -> str:
 
 def _passes(found: Listing, width: int) -> Iterator[Line]:
     if isinstance(found.passes, str):
-        yield from table.wrapped_words(f"passes: {found.passes}", width, "doubtful")
+        yield from table.wrapped_lines(f"passes: {found.passes}", width, "doubtful")
         return
     known = found.passes
     title = f"passes of the step per round, by CUPTI of CUDA {known.release}, {known.library}:"
-    yield from table.wrapped_words(title, width, "heading")
+    yield from table.wrapped_lines(title, width, "heading")
     counted = [
         (name, *(str(known.counts[name][wanted]) for wanted in found.sets))
         for name in found.architectures
         if name in known.counts
     ]
-    yield from table.fitted_columns(("", *found.sets), counted, width, left=(0,))
+    yield from table.column_lines(("", *found.sets), counted, width, left=(0,))
     yield from _notes(known, found.architectures, width)
 
 
@@ -176,10 +176,10 @@ def _notes(known: Passes, architectures: tuple[str, ...], width: int) -> Iterato
     others = [name for name in architectures if name not in known.counts and name != CPU]
     if others:
         text = f"note: this CUPTI knows no chip of {', '.join(others)}"
-        yield from table.wrapped_words(text, width, "doubtful")
+        yield from table.wrapped_lines(text, width, "doubtful")
     for name, refused in known.refused.items():
         for entry in refused:
-            yield from table.wrapped_words(f"note: {name}: {entry.reason}", width, "doubtful")
+            yield from table.wrapped_lines(f"note: {name}: {entry.reason}", width, "doubtful")
 
 
 # The metric catalogue per architecture, with the passes that it takes.

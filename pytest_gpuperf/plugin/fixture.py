@@ -42,7 +42,7 @@ from pytest_gpuperf.plugin.markers import (
 )
 from pytest_gpuperf.plugin.options import selection
 from pytest_gpuperf.plugin.session import session_of
-from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.report.text import expectation_lines, failure, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import Display
 from pytest_gpuperf.storage import baseline_files, files
@@ -256,7 +256,7 @@ class GpuPerf:
         lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
         if lacking and not self._settings.require_counters:
             pytest.skip(f"gpuperf: {lacking}")
-        with self._display.of(failure.name_of_test(self._traits.nodeid)):
+        with self._display.of(table.name_of_test(self._traits.nodeid)):
             found = self._judging.expect(comparison, over, under)
         if found.reason == "both-zero":
             pytest.skip(f"gpuperf: {expectation_lines.line(found)}")
@@ -336,7 +336,7 @@ def _check_text(subject: Subject) -> None:
 
 def _title(subject: Subject) -> str:
     """What is measured, in a few words: the test, its configuration, the measurement."""
-    test = failure.name_of_test(subject.test)
+    test = table.name_of_test(subject.test)
     named = subject.configuration in test or not subject.configuration
     configured = test if named else f"{test} ({subject.configuration})"
     return configured if subject.name == STEP else f"{configured}, {subject.name}"

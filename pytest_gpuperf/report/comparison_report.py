@@ -1,4 +1,4 @@
-"""What is said of a comparison, whatever the format: titles, notes, and the cells of its tables."""
+"""The report of a comparison, as text and as Markdown: metric by metric, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -20,29 +20,113 @@ from pytest_gpuperf.judge.comparison import (
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.report.markdown import cell, row
-from pytest_gpuperf.report.text import kernel_lines as blamed
-from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.progress import counted
-from pytest_gpuperf.report.text.table import Line
+from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
-METRICS = ("metric", "a", "b", "change")
-INTERVAL = "99.5 % interval"
-KERNELS = ("kernel", "a", "b", "change", "share", "")
-_NOTHING = "-"
+_METRICS = ("metric", "a", "b", "change")
+_INTERVAL = "99.5 % interval"
+_KERNELS = ("kernel", "a", "b", "change", "share", "")
+_LEFT = (0, 5)
+"""Columns of text of either table."""
 _CPU = "cpu"
 
 
-def source_line(found: Source) -> str:
+def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
+    """The text of a comparison, at most `width` wide.
+
+    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
+    """
+    lines: list[Line] = []
+    for text in _sources(comparison):
+        lines += table.wrapped_lines(text, width, "heading")
+    shared = _shared_notes(comparison, kernels)
+    for note in shared:
+        lines += table.wrapped_lines(note, width, "doubtful")
+    for pair in comparison.pairs:
+        lines += [Line(""), *_pair_lines(pair, shared, kernels, width)]
+    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
+        if alone:
+            lines += [Line(""), Line(f"only in {label}:", "heading")]
+        for entry in alone:
+            lines += table.wrapped_lines(_unpaired(entry), width, "doubtful", INDENT)
+    return lines
+
+
+def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
+    """A table per pair of measurements, and one of its kernels. Everything from outside is escaped.
+
+    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
+    """
+    shared = _shared_notes(comparison, kernels)
+    parts = ["# gpuperf compare", *_listed(_sources(comparison)), *_listed(shared)]
+    for pair in comparison.pairs:
+        parts += ["", f"## {cell(_title(pair))}", *_listed(_own_notes(pair, shared, kernels))]
+        metrics = [
+            (name if phase == STEP else f"{name} ({phase})", *others)
+            for phase, rows in _metric_rows(pair).items()
+            for name, *others in rows
+        ]
+        parts += _markdown_table(_metric_headings(pair), metrics)
+        if pair.blame and kernels:
+            changes = _kernel_changes(pair.blame, pair, kernels)
+            parts += ["", cell(changes.title)]
+            if changes.rows:
+                parts += _markdown_table((*_KERNELS[:-1], "what happened"), changes.rows)
+            parts += _listed([note for note in (changes.rest, *changes.notes) if note])
+    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
+        if alone:
+            parts += ["", f"## Only in {label}", *_listed([_unpaired(entry) for entry in alone])]
+    return "\n".join(parts) + "\n"
+
+
+def _pair_lines(pair: Pair, shared: Sequence[str], kernels: int, width: int) -> list[Line]:
+    lines = table.wrapped_lines(_title(pair), width, "heading")
+    for note in _own_notes(pair, shared, kernels):
+        lines += table.wrapped_lines(note, width, "doubtful")
+    metrics: list[tuple[str, ...]] = []
+    for phase, rows in _metric_rows(pair).items():
+        if phase == STEP:
+            metrics += rows
+        else:
+            metrics += [(phase,), *((INDENT + name, *others) for name, *others in rows)]
+    interval = len(_METRICS)
+    lines += table.column_lines(_metric_headings(pair), metrics, width, (0,), dispensable=interval)
+    if pair.blame and kernels:
+        changes = _kernel_changes(pair.blame, pair, kernels)
+        lines += table.wrapped_lines(changes.title, width, "heading")
+        lines += table.column_lines(_KERNELS, changes.rows, width, _LEFT)
+        lines += table.wrapped_lines(changes.rest, width, indent=INDENT)
+        for note in changes.notes:
+            lines += table.wrapped_lines(note, width, "doubtful")
+    return lines
+
+
+def _listed(texts: Sequence[str]) -> list[str]:
+    return ["", *(f"- {cell(text)}" for text in texts)] if texts else []
+
+
+def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    sides = ("---" if i in _LEFT else "---:" for i in range(len(headings)))
+    return ["", row(headings), f"| {' | '.join(sides)} |", *map(row, rows)]
+
+
+def _sources(comparison: Comparison) -> list[str]:
+    return [
+        f"{label}: {_source(side)}" for label, side in (("a", comparison.a), ("b", comparison.b))
+    ]
+
+
+def _source(side: Source) -> str:
     """What one side is: file, configuration, device, code and time."""
     configuration = (
-        "" if found.configuration is None else f"configuration {found.configuration or 'none'}"
+        "" if side.configuration is None else f"configuration {side.configuration or 'none'}"
     )
-    devices, revisions = (" and ".join(names) for names in (found.devices, found.revisions))
-    parts = [found.run, configuration, devices, revisions, found.measured]
-    return ", ".join(part for part in parts if part)
+    devices, revisions = (" and ".join(names) for names in (side.devices, side.revisions))
+    return ", ".join(filter(None, [side.run, configuration, devices, revisions, side.measured]))
 
 
-def title(pair: Pair) -> str:
+def _title(pair: Pair) -> str:
     """Which measurements are compared, and how many processes made each."""
     one, other = _label(pair.a), _label(pair.b)
     processes = f"{pair.a.processes} and {counted(pair.b.processes, 'process')}"
@@ -51,100 +135,48 @@ def title(pair: Pair) -> str:
     return f"{one if one == other else f'{one} -> {other}'} ({processes})"
 
 
-def pair_notes(pair: Pair, *, kernels: bool = True) -> list[str]:
+def _label(side: Side) -> str:
+    """A measurement by its test's name, and by what else it has."""
+    test = table.name_of_test(side.test)
+    parts = [test] if side.name == STEP else [test, side.name]
+    if side.configuration not in test:
+        parts.append(f"configuration {side.configuration}")
+    return ", ".join(parts)
+
+
+def _unpaired(alone: Unpaired) -> str:
+    """A measurement that has no partner, by its test's whole id."""
+    name = "" if alone.name == STEP else f", {alone.name}"
+    return f"{alone.test}{name} ({counted(alone.processes, 'process')})"
+
+
+def _notes(pair: Pair, kernels: int) -> list[str]:
     """What differs between the sides beside the numbers, and may be why those differ.
 
-    With `kernels`, also that there are none to compare.
+    Also that there are no kernels to compare, where these are asked for.
     """
-    found = [_on_devices(pair)] if pair.devices is not Devices.SAME else []
+    notes = [_on_devices(pair)] if pair.devices is not Devices.SAME else []
     by_kind: dict[str, list[Differing]] = {}
     for entry in pair.differing:
         by_kind.setdefault(entry.what, []).append(entry)
     for what, entries in by_kind.items():
         moved = "; ".join(f"{e.key} {e.a or 'unset'} -> {e.b or 'unset'}" for e in entries)
-        found.append(f"{what} {'differ' if what == 'settings' else 'differs'}: {moved}")
+        notes.append(f"{what} {'differ' if what == 'settings' else 'differs'}: {moved}")
     missing = [label for label, side in (("a", pair.a), ("b", pair.b)) if not side.tables]
     if missing and kernels:
         were = "was" if len(missing) == 1 else "were"
-        found.append(f"no kernels to compare: {' and '.join(missing)} {were} measured without them")
-    return found
+        notes.append(f"no kernels to compare: {' and '.join(missing)} {were} measured without them")
+    return notes
 
 
-def shared_notes(comparison: Comparison, *, kernels: bool = True) -> list[str]:
+def _shared_notes(comparison: Comparison, kernels: int) -> list[str]:
     """The notes that all pairs have: they are said once."""
-    first, *others = [pair_notes(pair, kernels=kernels) for pair in comparison.pairs]
-    return [note for note in first if all(note in found for found in others)]
+    first, *others = [_notes(pair, kernels) for pair in comparison.pairs]
+    return [note for note in first if all(note in notes for notes in others)]
 
 
-def metric_headings(pair: Pair) -> tuple[str, ...]:
-    """The headings of the table of metrics; intervals only where any metric has one."""
-    return (*METRICS, INTERVAL) if _has_intervals(pair) else METRICS
-
-
-def metric_cells(pair: Pair) -> dict[str, list[tuple[str, ...]]]:
-    """A row per metric, by phase; the whole step's first."""
-    intervals = _has_intervals(pair)
-    by_phase: dict[str, list[tuple[str, ...]]] = {}
-    for found in pair.metrics:
-        cells = (
-            found.metric,
-            units.value(found.a, found.unit),
-            units.value(found.b, found.unit),
-            _change(found),
-            *((_interval(found),) if intervals else ()),
-        )
-        by_phase.setdefault(found.phase, []).append(cells)
-    return by_phase
-
-
-@dataclass(frozen=True)
-class KernelChanges:
-    """What is said of a pair's kernels."""
-
-    title: str
-    cells: tuple[tuple[str, ...], ...]
-    """A row per kernel, those whose times changed most first."""
-    rest: str
-    """What the kernels that have no row changed together; "" where all have one."""
-    notes: tuple[str, ...]
-
-
-def kernel_changes(blame: Attribution, pair: Pair, most: int) -> KernelChanges:
-    """What is said of the kernels of a pair, the `most` whose times changed most one by one."""
-    # None is too small for a row of its own: what is not shown is summed up.
-    every = blamed.rows(blame.entries, small=0.0)
-    shown = [row for row in every if row.change][:most]
-    rest = ""
-    if len(every) > len(shown):
-        moved = blamed.duration(blame.change - fsum(row.change for row in shown))
-        rest = f"and {len(every) - len(shown)} more: {moved}"
-    found = blamed.notes(blame)
-    for label, side in (("a", pair.a), ("b", pair.b)):
-        found += [f"{label} has no counters by kernel: {reason}" for reason in side.mismatches]
-        if side.tables < side.processes:
-            found.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
-    return KernelChanges(
-        title=_kernel_title(blame),
-        cells=tuple(_kernel_cells(row) for row in shown),
-        rest=rest,
-        notes=tuple(found),
-    )
-
-
-def unpaired(found: Unpaired) -> str:
-    """A measurement that has no partner, by its test's whole id."""
-    name = "" if found.name == STEP else f", {found.name}"
-    return f"{found.test}{name} ({counted(found.processes, 'process')})"
-
-
-def _label(side: Side) -> str:
-    """A measurement by its test's name, and by what else it has."""
-    path, bracket, parameters = side.test.partition("[")
-    test = path.rsplit("::", 1)[-1] + bracket + parameters
-    parts = [test] if side.name == STEP else [test, side.name]
-    if side.configuration not in test:
-        parts.append(f"configuration {side.configuration}")
-    return ", ".join(parts)
+def _own_notes(pair: Pair, shared: Sequence[str], kernels: int) -> list[str]:
+    return [note for note in _notes(pair, kernels) if note not in shared]
 
 
 def _on_devices(pair: Pair) -> str:
@@ -156,28 +188,75 @@ def _on_devices(pair: Pair) -> str:
     return "measured on other GPUs of one name: cycles differ by some per cent between such GPUs"
 
 
-def _has_intervals(pair: Pair) -> bool:
-    return any(found.low is not None for found in pair.metrics)
+def _metric_headings(pair: Pair) -> tuple[str, ...]:
+    """Intervals only where any metric has one."""
+    return (*_METRICS, _INTERVAL) if any(m.low is not None for m in pair.metrics) else _METRICS
 
 
-def _change(found: MetricChange) -> str:
-    if found.change is not None:
-        return units.moved(found.change, points=found.points)
-    return "from 0" if found.a == 0 and found.b is not None else _NOTHING
+def _metric_rows(pair: Pair) -> dict[str, list[tuple[str, ...]]]:
+    """A row per metric, by phase; the whole step's first."""
+    columns = len(_metric_headings(pair))
+    by_phase: dict[str, list[tuple[str, ...]]] = {}
+    for metric in pair.metrics:
+        cells = (
+            metric.metric,
+            units.value(metric.a, metric.unit),
+            units.value(metric.b, metric.unit),
+            _change(metric),
+            _interval(metric),
+        )
+        by_phase.setdefault(metric.phase, []).append(cells[:columns])
+    return by_phase
 
 
-def _interval(found: MetricChange) -> str:
+def _change(metric: MetricChange) -> str:
+    if metric.change is not None:
+        return units.moved(metric.change, points=metric.points)
+    return "from 0" if metric.a == 0 and metric.b is not None else NOTHING
+
+
+def _interval(metric: MetricChange) -> str:
     """As "+0.67 to +1.33 %": the unit once, where both ends have the same."""
-    if found.low is None or found.high is None:
-        return _NOTHING
-    low, high = (units.moved(end, points=found.points) for end in (found.low, found.high))
+    if metric.low is None or metric.high is None:
+        return NOTHING
+    low, high = (units.moved(end, points=metric.points) for end in (metric.low, metric.high))
     number, _, unit = low.rpartition(" ")
     return f"{number if number and high.endswith(f' {unit}') else low} to {high}"
 
 
-def _kernel_title(found: Attribution) -> str:
-    before, after = (units.value(value, "ns") for value in (found.before, found.after))
-    launched = found.launched
+@dataclass(frozen=True)
+class _KernelChanges:
+    """What is said of a pair's kernels."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+    """A row per kernel, those whose times changed most first."""
+    rest: str
+    """What the kernels that have no row changed together; "" where all have one."""
+    notes: tuple[str, ...]
+
+
+def _kernel_changes(blame: Attribution, pair: Pair, most: int) -> _KernelChanges:
+    """What is said of the kernels of a pair, the `most` whose times changed most one by one."""
+    # None is too small for a row of its own: what is not shown is summed up.
+    every = kernel_lines.rows(blame.entries, small=0.0)
+    shown = [change for change in every if change.change][:most]
+    rest = ""
+    if len(every) > len(shown):
+        moved = kernel_lines.duration(blame.change - fsum(change.change for change in shown))
+        rest = f"and {len(every) - len(shown)} more: {moved}"
+    notes = kernel_lines.notes(blame)
+    for label, side in (("a", pair.a), ("b", pair.b)):
+        notes += [f"{label} has no counters by kernel: {reason}" for reason in side.mismatches]
+        if side.tables < side.processes:
+            notes.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
+    rows = tuple(_kernel_cells(change) for change in shown)
+    return _KernelChanges(_kernel_title(blame), rows, rest, tuple(notes))
+
+
+def _kernel_title(blame: Attribution) -> str:
+    before, after = (units.value(value, "ns") for value in (blame.before, blame.after))
+    launched = blame.launched
     counts = ", ".join(
         f"{count:,} {what}"
         for what, count in (
@@ -190,135 +269,23 @@ def _kernel_title(found: Attribution) -> str:
     )
     sequence = f"launches: {counts}" if launched.changed else "the same launches"
     several = ""
-    if max(found.baseline_tables, found.measured_tables) > 1:
-        several = f", means of {found.baseline_tables} and {found.measured_tables} executions"
-    moved = blamed.duration(found.change)
+    if max(blame.baseline_tables, blame.measured_tables) > 1:
+        several = f", means of {blame.baseline_tables} and {blame.measured_tables} executions"
+    moved = kernel_lines.duration(blame.change)
     return f"kernels and gaps: {before} -> {after} ({moved}{several}); {sequence}"
 
 
-def _kernel_cells(row: blamed.ChangeRow) -> tuple[str, ...]:
+def _kernel_cells(change: kernel_lines.ChangeRow) -> tuple[str, ...]:
     before, after = (
-        units.value(time, "ns") if time else _NOTHING for time in (row.before, row.after)
+        units.value(time, "ns") if time else NOTHING for time in (change.before, change.after)
     )
     # Of the gap between kernels nothing but the times is said, which stand here already.
-    how = row.how.removeprefix(f"{before} -> {after}").strip()
-    return row.what, before, after, blamed.duration(row.change), blamed.share(row.share), how
-
-
-# A comparison as text: what it is of, metric by metric, kernel by kernel.
-
-_INDENT = "  "
-
-
-def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
-    """The text of a comparison, at most `width` wide.
-
-    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
-    """
-    found: list[Line] = []
-    for label, source in (("a", comparison.a), ("b", comparison.b)):
-        found += table.wrapped_words(f"{label}: {source_line(source)}", width, "heading")
-    shared = shared_notes(comparison, kernels=kernels > 0)
-    for note in shared:
-        found += table.wrapped_words(note, width, "doubtful")
-    for pair in comparison.pairs:
-        found += [Line(""), *_pair(pair, shared, kernels, width)]
-    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
-        if alone:
-            found += [Line(""), Line(f"only in {label}:", "heading")]
-        for entry in alone:
-            found += table.wrapped_words(unpaired(entry), width, "doubtful", _INDENT)
-    return found
-
-
-def _pair(pair: Pair, shared: Sequence[str], kernels: int, width: int) -> list[Line]:
-    found = table.wrapped_words(title(pair), width, "heading")
-    for note in pair_notes(pair, kernels=kernels > 0):
-        if note not in shared:
-            found += table.wrapped_words(note, width, "doubtful")
-    found += _metric_lines(pair, width)
+    how = change.how.removeprefix(f"{before} -> {after}").strip()
     return (
-        found + _kernel_lines(pair.blame, pair, kernels, width) if pair.blame and kernels else found
+        change.what,
+        before,
+        after,
+        kernel_lines.duration(change.change),
+        kernel_lines.share(change.share),
+        how,
     )
-
-
-def _metric_lines(pair: Pair, width: int) -> list[Line]:
-    """The metrics of the step, then those of each phase under its name."""
-    headings = metric_headings(pair)
-    cells: list[tuple[str, ...]] = []
-    for phase, rows in metric_cells(pair).items():
-        if phase == STEP:
-            cells += rows
-        else:
-            cells += [(phase,), *((_INDENT + name, *others) for name, *others in rows)]
-    # Where not all fits in columns, the interval is the first thing to be left out.
-    fewer = len(METRICS)
-    without = [row[:fewer] for row in cells]
-    if table.fits(headings, cells, width) or not table.fits(headings[:fewer], without, width):
-        return table.fitted_columns(headings, cells, width, left=(0,))
-    return table.fitted_columns(headings[:fewer], without, width, left=(0,))
-
-
-def _kernel_lines(blame: Attribution, pair: Pair, most: int, width: int) -> list[Line]:
-    said = kernel_changes(blame, pair, most)
-    found = table.wrapped_words(said.title, width, "heading")
-    found += table.fitted_columns(KERNELS, said.cells, width, left=(0, 5))
-    found += table.wrapped_words(said.rest, width, "", _INDENT)
-    for note in said.notes:
-        found += table.wrapped_words(note, width, "doubtful")
-    return found
-
-
-# A comparison as Markdown, for pull requests and job summaries.
-
-_KERNELS = (*KERNELS[:-1], "what happened")
-
-
-def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
-    """A table per pair of measurements, and one of its kernels. Everything from outside is escaped.
-
-    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
-    """
-    parts = ["# gpuperf compare", ""]
-    for label, source in (("a", comparison.a), ("b", comparison.b)):
-        parts.append(f"- {label}: {cell(source_line(source))}")
-    shared = shared_notes(comparison, kernels=kernels > 0)
-    parts += _listed(shared)
-    for pair in comparison.pairs:
-        parts += ["", f"## {cell(title(pair))}"]
-        notes = pair_notes(pair, kernels=kernels > 0)
-        parts += _listed([note for note in notes if note not in shared])
-        parts += _table(metric_headings(pair), _metric_rows(pair), left=(0,))
-        parts += _kernel_rows(pair.blame, pair, kernels) if pair.blame and kernels else []
-    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
-        if alone:
-            parts += ["", f"## Only in {label}"]
-            parts += _listed([unpaired(entry) for entry in alone])
-    return "\n".join(parts) + "\n"
-
-
-def _metric_rows(pair: Pair) -> list[tuple[str, ...]]:
-    return [
-        (name if phase == STEP else f"{name} ({phase})", *others)
-        for phase, cells in metric_cells(pair).items()
-        for name, *others in cells
-    ]
-
-
-def _kernel_rows(blame: Attribution, pair: Pair, most: int) -> list[str]:
-    said = kernel_changes(blame, pair, most)
-    parts = ["", cell(said.title)]
-    if said.cells:
-        parts += _table(_KERNELS, said.cells, left=(0, 5))
-    return parts + _listed([note for note in (said.rest, *said.notes) if note])
-
-
-def _listed(texts: Sequence[str]) -> list[str]:
-    return ["", *(f"- {cell(text)}" for text in texts)] if texts else []
-
-
-def _table(
-    headings: Sequence[str], cells: Sequence[Sequence[str]], left: Sequence[int]
-) -> list[str]:
-    sides = ("---" if i in left else "---:" for i in range(len(headings)))
-    return ["", row(headings), f"| {' | '.join(sides)} |", *map(row, cells)]

@@ -1,7 +1,8 @@
 """A figure as what the page's script draws: names, series and items, each with the row it is of.
 
 Generic: it knows shapes and no figure. The script adds colours of the theme and nothing else, so
-that chart, table and CSV are of one set of rows.
+that chart, table and CSV are of one set of rows. Of lines, what is drawn of many rows is their mean
+and how far they are from it: few enough points for a screen and for the page's size.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ _REST = f"s{_COLOURS - 1}"
 _OTHERS = "others"
 """Their name in the legend; each keeps its own where the pointer is."""
 
+_MOST, _LEAST = 1000, 250
+"""Points of a line: about one per pixel, and fewer where there are many charts."""
+_ALTOGETHER = 4000
+"""Points of one line in every chart, as far as _LEAST allows."""
+_DIGITS, _X_DIGITS = 3, 6
+
+_Rows = Sequence[Sequence[Cell]]
 _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
 
 
@@ -43,33 +51,51 @@ def drawing(figure: Figure) -> Plain | None:
     plot = figure.plot
     if plot is None:
         return None
-    if plot.shape is Shape.LINES:
-        return line_drawing(figure, plot)
-    items = _items(figure, plot)
-    if not items:
+    drawn = _lines(figure, plot) if plot.shape is Shape.LINES else _bars_or_points(figure, plot)
+    if not drawn["panels"]:
         return None
-    colours = _colours(plot, items)
-    panels = list(dict.fromkeys(item.panel for item in items))
     return {
         "key": figure.key,
         "title": figure.title,
         "shape": plot.shape.value,
         "most": plot.most,
-        "axes": [
-            _axis(figure, column, logarithmic)
-            for column, logarithmic in zip(plot.values, plot.logarithmic, strict=True)
-        ]
-        if plot.shape is Shape.POINTS
-        else [],
+        "axes": [],
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
+        "columns": [],
+        "rows": [],
+        "legend": [],
+    } | drawn
+
+
+def drawn_together(rows: int, panels: int) -> int:
+    """How many rows become one point of a line, of so many in a chart, and so many charts."""
+    most = max(_LEAST, min(_MOST, _ALTOGETHER // max(panels, 1)))
+    return max(1, -(-rows // most))
+
+
+def _bars_or_points(figure: Figure, plot: Plot) -> Plain:
+    items = _items(figure, plot)
+    colours = _colours(plot, items)
+    panels: dict[str, list[_Item]] = {}
+    for item in items:
+        panels.setdefault(item.panel, []).append(item)
+    axes = zip(plot.values, plot.logarithmic, strict=True) if plot.shape is Shape.POINTS else ()
+    return {
+        "axes": [_axis(figure, column, logarithmic) for column, logarithmic in axes],
         "columns": list(figure.columns),
         "rows": [[cell_text(cell) for cell in row] for row in figure.rows],
         "legend": _legend(plot, items, colours),
-        "panels": [
-            _panel(figure, plot, name, [item for item in items if item.panel == name], colours)
-            for name in panels
-        ],
+        "panels": [_panel(figure, plot, name, inside, colours) for name, inside in panels.items()],
     }
+
+
+def _axis(figure: Figure, column: str, logarithmic: bool) -> Plain:
+    unit = _unit(figure.rows, figure.at(column))
+    return {"title": column, "unit": unit, "logarithmic": logarithmic}
+
+
+def _unit(rows: _Rows, column: int) -> str:
+    return next((cell.unit for row in rows if isinstance(cell := row[column], Quantity)), "")
 
 
 def _items(figure: Figure, plot: Plot) -> list[_Item]:
@@ -77,7 +103,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
         figure.at(column) if column else None for column in (plot.name, plot.panel, plot.series)
     )
     points = plot.shape is Shape.POINTS
-    found = []
+    items = []
     for index, row in enumerate(figure.rows):
         x = row[figure.at(plot.values[0])] if points else None
         size = row[figure.at(plot.sizes)] if plot.sizes else None
@@ -86,7 +112,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
         for column in plot.values[1:] if points else plot.values:
             value = row[figure.at(column)]
             if isinstance(value, Quantity) and _fits(value, plot.logarithmic[1]):
-                found.append(
+                items.append(
                     _Item(
                         panel=_name(row, panel),
                         name=_name(row, name),
@@ -98,7 +124,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
                         row=index,
                     )
                 )
-    return found
+    return items
 
 
 def _fits(quantity: Quantity, logarithmic: bool) -> bool:
@@ -119,15 +145,15 @@ def _label(plot: Plot, item: _Item) -> str:
 def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
     """A colour of page.css per series: families have their own in every figure."""
     labels = list(dict.fromkeys(_label(plot, item) for item in items))
-    found = {label: f"f{_ORDER[label]}" for label in labels if label in _ORDER}
+    colours = {label: f"f{_ORDER[label]}" for label in labels if label in _ORDER}
     others = [label for label in labels if label not in _ORDER]
     if plot.shape is Shape.STACK and len(others) > _COLOURS:
         share = _shares(plot, items)
         # Python's sort is stable: of two that are equal, the first keeps its colour.
         large = {*sorted(others, key=lambda label: -share[label])[: _COLOURS - 1]}
-        found |= {label: _REST for label in others if label not in large}
+        colours |= {label: _REST for label in others if label not in large}
         others = [label for label in others if label in large]
-    return found | {label: f"s{at % _COLOURS}" for at, label in enumerate(others)}
+    return colours | {label: f"s{at % _COLOURS}" for at, label in enumerate(others)}
 
 
 def _shares(plot: Plot, items: Sequence[_Item]) -> dict[str, float]:
@@ -136,11 +162,11 @@ def _shares(plot: Plot, items: Sequence[_Item]) -> dict[str, float]:
     for item in items:
         bar = item.panel, item.name
         totals[bar] = totals.get(bar, 0.0) + item.value
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for item in items:
         label, total = _label(plot, item), totals[item.panel, item.name]
-        found[label] = max(found.get(label, 0.0), item.value / total if total else 0.0)
-    return found
+        shares[label] = max(shares.get(label, 0.0), item.value / total if total else 0.0)
+    return shares
 
 
 def _legend(plot: Plot, items: Sequence[_Item], colours: dict[str, str]) -> list[Plain]:
@@ -176,7 +202,7 @@ def _panel(
         series.setdefault("" if alone else _label(plot, item), []).append(item)
     return {
         "title": title,
-        "unit": _unit(figure, items),
+        "unit": _unit([figure.rows[items[0].row]], figure.at(items[0].column)),
         "names": names,
         "series": [
             {
@@ -201,63 +227,17 @@ def _panel(
     }
 
 
-def _unit(figure: Figure, items: Sequence[_Item]) -> str:
-    cell = figure.rows[items[0].row][figure.at(items[0].column)]
-    return cell.unit if isinstance(cell, Quantity) else ""
-
-
-def _axis(figure: Figure, column: str, logarithmic: bool) -> Plain:
-    """An axis of points."""
-    cells = (row[figure.at(column)] for row in figure.rows)
-    unit = next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
-    return {"title": column, "unit": unit, "logarithmic": logarithmic}
-
-
-# Lines as what the page's script draws: few enough points for a screen and for the page's size.
-#
-# Generic, as chart.py is. What is drawn of many rows is their mean, and how far they are from it.
-
-_MOST, _LEAST = 1000, 250
-"""Points of a line: about one per pixel, and fewer where there are many charts."""
-_ALTOGETHER = 4000
-"""Points of one line in every chart, as far as _LEAST allows."""
-
-_DIGITS, _X_DIGITS = 3, 6
-
-_Rows = Sequence[Sequence[Cell]]
-
-
-def line_drawing(figure: Figure, plot: Plot) -> Plain | None:
-    """What is to be drawn of a figure of lines; None where nothing is."""
-    x = figure.at(plot.values[0])
-    found: dict[str, list[tuple[Cell, ...]]] = {}
+def _lines(figure: Figure, plot: Plot) -> Plain:
+    x = plot.values[0]
+    charts: dict[str, list[tuple[Cell, ...]]] = {}
     for row in figure.rows:
-        if isinstance(row[x], Quantity):
-            found.setdefault(str(row[figure.at(plot.panel)]), []).append(row)
-    panels = [_line_panel(figure, plot, name, rows, len(found)) for name, rows in found.items()]
-    panels = [panel for panel in panels if panel["series"]]
-    if not panels:
-        return None
+        if isinstance(row[figure.at(x)], Quantity):
+            charts.setdefault(str(row[figure.at(plot.panel)]), []).append(row)
+    panels = [_line_panel(figure, plot, name, rows, len(charts)) for name, rows in charts.items()]
     return {
-        "key": figure.key,
-        "title": figure.title,
-        "shape": plot.shape.value,
-        "most": plot.most,
-        "axes": [
-            {"title": plot.values[0], "unit": _line_unit(figure.rows, x), "logarithmic": False}
-        ],
-        "roofs": [],
-        "columns": [],
-        "rows": [],
-        "legend": [],
-        "panels": panels,
+        "axes": [_axis(figure, x, False)],
+        "panels": [panel for panel in panels if panel["series"]],
     }
-
-
-def drawn_together(rows: int, panels: int) -> int:
-    """How many rows become one point of a line, of so many in a chart, and so many charts."""
-    most = max(_LEAST, min(_MOST, _ALTOGETHER // max(panels, 1)))
-    return max(1, -(-rows // most))
 
 
 def _line_panel(figure: Figure, plot: Plot, title: str, rows: _Rows, panels: int) -> Plain:
@@ -286,11 +266,9 @@ def _line(name: str, colour: str, groups: Sequence[_Rows], column: int) -> Plain
     single = all(len(group) == 1 for group in groups)
     return {
         "name": name,
-        "unit": next(
-            (_line_unit(group, column) for group in groups if _line_unit(group, column)), ""
-        ),
+        "unit": next(filter(None, (_unit(group, column) for group in groups)), ""),
         "colour": colour,
-        "means": [_rounded(_mean(found)) if found else None for found in values],
+        "means": [_rounded(_mean(v)) if v else None for v in values],
         "lowest": [] if single else [_rounded(min(v)) if v else None for v in values],
         "highest": [] if single else [_rounded(max(v)) if v else None for v in values],
     }
@@ -298,10 +276,6 @@ def _line(name: str, colour: str, groups: Sequence[_Rows], column: int) -> Plain
 
 def _values(rows: _Rows, column: int) -> list[float]:
     return [cell.value for row in rows if isinstance(cell := row[column], Quantity)]
-
-
-def _line_unit(rows: _Rows, column: int) -> str:
-    return next((cell.unit for row in rows if isinstance(cell := row[column], Quantity)), "")
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -315,5 +289,5 @@ def _middle(values: Sequence[float]) -> float:
 
 def _rounded(value: float, digits: int = _DIGITS) -> float:
     """As many digits as anybody sees, in as few characters."""
-    found = float(f"{value:.{digits}g}")
-    return int(found) if found.is_integer() and abs(found) < 10**digits else found
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 10**digits else rounded

@@ -1,4 +1,4 @@
-"""A figure as data: the rows that its chart, its table and its CSV file are all made of."""
+"""A figure as data: the rows that its chart, its table, its CSV file and its words are made of."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ RATIO = "ratio"
 
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet takes for the beginning of a formula."""
+_MOST = 3
+"""So many findings are named, and so many configurations of one; the table has the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Figure:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     plot: Plot | None = None
+    """How the rows are drawn, where any of them can be."""
     source: str = ""
     """Which figure of the ICPE '26 paper it answers to, "" for none."""
     notes: tuple[str, ...] = ()
@@ -156,17 +161,21 @@ def ratio(value: float | None, base: float | None) -> Quantity | None:
     return quantity(value / base, RATIO)
 
 
+def share(part: float | None, whole: float | None) -> Quantity | None:
+    """A cell of `part` as percents of `whole`; None where there is nothing to divide."""
+    return None if part is None or not whole else quantity(100 * part / whole, "%")
+
+
+def percent(part: float | None) -> Quantity | None:
+    """A cell of a share (0.01 is 1 %) in percents."""
+    return None if part is None else quantity(100 * part, "%")
+
+
 def cell_text(cell: Cell) -> str:
     """A cell as people read it; "-" for nothing."""
     if cell is None:
         return "-"
     return cell if isinstance(cell, str) else cell.text
-
-
-# A figure's rows as CSV, for a spreadsheet or a script.
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
 
 
 def csv_text(figure: Figure) -> str:
@@ -175,19 +184,19 @@ def csv_text(figure: Figure) -> str:
 
     Text that a spreadsheet would run as a formula is quoted.
     """
-    units = [_units(figure, column) for column in range(len(figure.columns))]
+    units_of = [_units(figure, column) for column in range(len(figure.columns))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     heading: list[str] = []
-    for title, found in zip(figure.columns, units, strict=True):
-        heading.append(f"{title} [{found[0]}]" if len(found) == 1 and found[0] else title)
-        heading += ["unit"] if len(found) > 1 else []
+    for title, known in zip(figure.columns, units_of, strict=True):
+        heading.append(f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title)
+        heading += ["unit"] if len(known) > 1 else []
     writer.writerow(heading)
     for row in figure.rows:
         cells: list[str] = []
-        for cell, found in zip(row, units, strict=True):
+        for cell, known in zip(row, units_of, strict=True):
             cells.append(_plain(cell))
-            cells += [cell.unit if isinstance(cell, Quantity) else ""] if len(found) > 1 else []
+            cells += [cell.unit if isinstance(cell, Quantity) else ""] if len(known) > 1 else []
         writer.writerow(cells)
     return out.getvalue()
 
@@ -205,28 +214,23 @@ def _plain(cell: Cell) -> str:
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
 
 
-# Sentences about several configurations, short enough to be read.
-
-_MOST = 3
-"""So many findings are named, and so many configurations of one; the table has the others."""
-
-
-def of_each(found: Sequence[tuple[str, str]], verb: str = "in") -> str:
+def of_each(findings: Sequence[tuple[str, str]]) -> str:
     """Findings and the configuration of each, those that are alike together; "" of none.
 
     "gemm takes 31 % in tf32, bf16 and 2 others; layout takes 40 % in channels_last".
     """
     groups: dict[str, list[str]] = {}
-    for what, label in found:
+    for what, label in findings:
         groups.setdefault(what, []).append(label)
-    parts = [f"{what} {verb} {_listed(labels)}" for what, labels in groups.items()]
+    parts = [f"{what} in {_listed(labels)}" for what, labels in groups.items()]
     more = len(parts) - _MOST
     return "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
 
 
-def sentence(text: str) -> str:
-    """`text` as a sentence, with a blank behind it; "" of nothing."""
-    return f"{text[0].upper()}{text[1:]}. " if text else ""
+def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
+    """The same as a sentence that begins with `before`, with a blank behind it; "" of none."""
+    text = before + of_each(findings)
+    return f"{text[0].upper()}{text[1:]}. " if findings else ""
 
 
 def _listed(labels: Sequence[str]) -> str:

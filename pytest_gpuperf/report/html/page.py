@@ -22,10 +22,11 @@ from urllib.parse import quote
 from pytest_gpuperf import __version__
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.html import chart, overview
+from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.subject import FigureSubject, subjects
+from pytest_gpuperf.report.html.overview import overview
+from pytest_gpuperf.report.html.subject import FigureSubject, collectable, subjects
 from pytest_gpuperf.report.text import table
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ class _Shown:
 
 def page(run: Run, file: str = "") -> str:
     """The report of `run` as HTML. `file` is where the run is saved, for the commands to type."""
-    found = subjects(run)
-    figures = all_figures(found)
-    incomplete = any(overview.collectable(one.missing) for one in figures)
+    measured = subjects(run)
+    figures = all_figures(measured)
+    incomplete = any(collectable(one.missing) for one in figures)
     drawings = {one.key: chart.drawing(one) for one in figures}
     charts = [drawing for drawing in drawings.values() if drawing is not None]
     style, scripts = _style(), _scripts()
@@ -73,10 +74,10 @@ def page(run: Run, file: str = "") -> str:
         style=style,
         scripts=scripts,
         data=in_script(charts),
-        overview=overview.overview(run, found, file, incomplete=incomplete),
+        overview=overview(run, measured, file, incomplete=incomplete),
         headings=table.HEADINGS,
         figures=[_shown(one, drawn=drawings[one.key] is not None) for one in figures],
-        facts=_facts(found),
+        facts=_facts(measured),
     )
     # A name may hold half a surrogate pair, which is no text that a file can have.
     return text.encode("utf-8", "replace").decode()
@@ -87,10 +88,10 @@ def in_script(data: object) -> str:
 
     Raises ValueError for NaN and infinities, which are no JSON.
     """
-    found = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
-        found = found.replace(character, f"\\u{ord(character):04x}")
-    return found
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _shown(one: Figure, *, drawn: bool) -> _Shown:
@@ -120,10 +121,10 @@ def _data_url(csv: str) -> tuple[bool, str]:
     return True, f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
 
 
-def _facts(found: Sequence[FigureSubject]) -> list[tuple[str, str]]:
+def _facts(subjects: Sequence[FigureSubject]) -> list[tuple[str, str]]:
     """What the numbers depend on, where it is the same of all measurements; else each value."""
     facts: dict[str, dict[str, None]] = {}
-    for subject in found:
+    for subject in subjects:
         for measurement in subject.measurements:
             device = measurement.fingerprint.device
             told = {

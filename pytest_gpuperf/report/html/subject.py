@@ -1,59 +1,70 @@
-"""What a figure has a bar or a point for: one measurement of a test, of all its processes."""
+"""The subject of figures: one measurement of a test, of all its processes, and what it lacks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from pytest_gpuperf.analysis.mix import InstructionMixes, instruction_mixes
 from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
-from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.text import failure
+from pytest_gpuperf.model.result import Result, Run
+from pytest_gpuperf.report.html.figure import of_each
+from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
 
-FIRST = "baseline"
-"""The configuration that the others are held against, as the paper does."""
+MOST_NAMES = 2000
+"""So many names of a table are told apart, those that took most time: a step has about a hundred,
+and reading names takes time."""
+MOST_LAUNCHES = 30_000
+"""So many launches of a table are in figures, the longest: a step has some thousand."""
+OTHERS = "others"
+"""The name of the rest, whose family is "other"."""
+KERNELS = "--gpuperf-kernels always"
+WINDOW = "--gpuperf-protocol paper-window"
+TIMELINE = "--gpuperf-timeline always"
+
+family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
+"""`kernels.family`, each name read once."""
+short_name: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.short_name)
+"""`kernels.short_name`, the same way."""
 
 
 @dataclass(frozen=True)
 class FigureSubject:
-    """A test's measurement, of all its processes."""
+    """What a figure has a bar or a point for."""
 
     label: str
     """Its configuration, or the test's name where that says too little."""
-    measurements: tuple[Measurement, ...]
+    result: Result
 
     @property
-    def first(self) -> Measurement:
-        """That of the first process, for what is the same in all of them."""
-        return self.measurements[0]
+    def measurements(self) -> tuple[Measurement, ...]:
+        """One per process."""
+        return self.result.measurements
 
     @property
     def configuration(self) -> str:
         """The optimization's name, or ""."""
-        return self.first.configuration
+        return self.result.first.configuration
 
     @property
     def device(self) -> Device:
         """What it was measured on."""
-        return self.first.fingerprint.device
+        return self.result.first.fingerprint.device
 
     @property
     def phases(self) -> list[str]:
         """The phases of the step, in their order; the whole step is none of them."""
-        found = dict.fromkeys(sample.phase for sample in self.first.samples)
-        return [phase for phase in found if phase != STEP]
+        names = dict.fromkeys(sample.phase for sample in self.result.first.samples)
+        return [phase for phase in names if phase != STEP]
 
     @cached_property
-    def _values(self) -> Mapping[tuple[str, str], float]:
-        rounds: dict[tuple[str, str], list[tuple[float, ...]]] = {}
-        for measurement in self.measurements:
-            for sample in measurement.samples:
-                rounds.setdefault((sample.phase, sample.metric), []).append(sample.values)
-        return {key: centre(values) for key, values in rounds.items()}
+    def _values(self) -> Values:
+        return measured_values(self.measurements)
 
     def value(self, metric: str, phase: str = STEP) -> float | None:
         """The value of a metric, as the judge takes it; None where it was not measured."""
@@ -74,9 +85,9 @@ class FigureSubject:
         """That of the first process with a timeline, else of the first that says why it has none;
         None where none was asked for.
         """
-        found = [m for m in self.measurements if m.timeline is not None]
-        drawn = [m for m in found if m.timeline and not m.timeline.obstacle]
-        return next(iter([*drawn, *found]), None)
+        asked = [m for m in self.measurements if m.timeline is not None]
+        drawn = [m for m in asked if m.timeline and not m.timeline.obstacle]
+        return next(iter([*drawn, *asked]), None)
 
     @property
     def left_out(self) -> int:
@@ -106,22 +117,19 @@ def subjects(run: Run) -> list[FigureSubject]:
     A label is the configuration where each test has another, else the test's name with what tells
     it from others.
     """
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        groups.setdefault((measurement.test, measurement.name), []).append(measurement)
-    found = [FigureSubject("", tuple(group)) for group in groups.values()]
-    found.sort(key=lambda subject: subject.configuration != FIRST)
+    results = [result for result in run.results() if result.measurements]
+    results.sort(key=lambda result: result.first.configuration != FIRST)
     labels = _unique(
-        [[s.configuration, _title(s), f"{s.first.test}, {s.first.name}"] for s in found]
+        [
+            [
+                result.first.configuration,
+                table.subject_of(result.test, result.name).removesuffix(","),
+                f"{result.test}, {result.name}",
+            ]
+            for result in results
+        ]
     )
-    return [
-        FigureSubject(label, subject.measurements)
-        for label, subject in zip(labels, found, strict=True)
-    ]
-
-
-def _title(subject: FigureSubject) -> str:
-    return failure.subject(subject.first).removesuffix(",")
+    return [FigureSubject(*entry) for entry in zip(labels, results, strict=True)]
 
 
 def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
@@ -137,36 +145,6 @@ def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-# A step's launches added up by kernel and by family: what figures of kernels are made of.
-
-MOST_NAMES = 2000
-"""So many names of a table are told apart, those that took most time: a step has about a hundred,
-and reading names takes time."""
-MOST_LAUNCHES = 30_000
-"""So many launches of a table are in figures, the longest: a step has some thousand."""
-OTHERS = "others"
-"""The name of the rest, whose family is "other"."""
-
-family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
-"""`kernels.family`, each name read once."""
-short_name: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.short_name)
-"""`kernels.short_name`, the same way."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchedGroup:
-    """The launches of kernels that read the same."""
-
-    name: str
-    """The short name, or the family when families were added up."""
-    family: str
-    full: str
-    """The whole name, of one of them."""
-    launches: int
-    duration: float
-    """Nanoseconds in all."""
-
-
 def bounded(table: KernelTable) -> KernelTable:
     """The same with MOST_LAUNCHES launches and MOST_NAMES names at most.
 
@@ -179,7 +157,7 @@ def bounded(table: KernelTable) -> KernelTable:
         table = replace(table, launches=launches)
     if len(table.names) <= MOST_NAMES:
         return table
-    _, duration = _sums(table)
+    _, duration = name_sums(table)
     order = sorted(range(len(table.names)), key=lambda index: -duration[index])
     kept = order[: MOST_NAMES - 1]
     places = {index: place for place, index in enumerate(kept)}
@@ -192,24 +170,7 @@ def bounded(table: KernelTable) -> KernelTable:
     )
 
 
-def by_kernel(table: KernelTable) -> list[LaunchedGroup]:
-    """The kernels, copies and fills of a table, those that took most time first.
-
-    Kernels that read the same are one: those of one algorithm in several variants.
-    """
-    launches, duration = _sums(table)
-    return _added(
-        LaunchedGroup(short_name(name), family(name), name, launches[index], duration[index])
-        for index, name in enumerate(table.names)
-    )
-
-
-def by_family(table: KernelTable) -> list[LaunchedGroup]:
-    """The same by family, the one that took most time first."""
-    return _added(replace(one, name=one.family) for one in by_kernel(table))
-
-
-def _sums(table: KernelTable) -> tuple[list[int], list[float]]:
+def name_sums(table: KernelTable) -> tuple[list[int], list[float]]:
     """Launches and nanoseconds per name."""
     launches = [0] * len(table.names)
     duration = [0.0] * len(table.names)
@@ -219,16 +180,109 @@ def _sums(table: KernelTable) -> tuple[list[int], list[float]]:
     return launches, duration
 
 
-def _added(found: Iterable[LaunchedGroup]) -> list[LaunchedGroup]:
-    groups: dict[tuple[str, str], list[LaunchedGroup]] = {}
-    for one in found:
-        groups.setdefault((one.name, one.family), []).append(one)
-    sums = [
-        replace(
-            group[0],
-            launches=sum(one.launches for one in group),
-            duration=sum(one.duration for one in group),
-        )
-        for group in groups.values()
+def missing_metrics(
+    subjects: Sequence[FigureSubject], names: Sequence[str], *, per_kernel: bool = False
+) -> str:
+    """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
+
+    `per_kernel` asks for values of each kernel, not of the whole step. What these architectures do
+    not have is missed only where they have none of the metrics; the first screen names it.
+    """
+    absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
+    reasons = {
+        unsupported.metric: unsupported.reason
+        for subject in subjects
+        for measurement in subject.measurements
+        for unsupported in measurement.unsupported
+    }
+    possible = [name for name in absent if _exists(subjects, name)]
+    if absent and not possible and len(absent) == len(names) and subjects:
+        archs = " and ".join(dict.fromkeys(subject.device.arch for subject in subjects))
+        return f"Not available here: {archs} does not have {', '.join(absent)}"
+    absent = possible if subjects else absent
+    if not absent:
+        return ""
+    told = [f"{name} ({reasons[name]})" for name in absent if name in reasons]
+    wanted = [name for name in absent if name not in reasons]
+    parts = [f"not available here: {'; '.join(told)}"] if told else []
+    if wanted:
+        flags = [flag for flag in (_set_flag(wanted), KERNELS if per_kernel else "") if flag]
+        by = f": measure with {' '.join(flags)}" if flags else ""
+        of = " of each kernel" if per_kernel else ""
+        parts.append(f"this run has no {', '.join(wanted)}{of}{by}")
+    return _sentence("; ".join(parts))
+
+
+def collectable(text: str) -> bool:
+    """Whether what is missing, as the functions here say it, is collected by a flag.
+
+    The paper's window is not: it is another protocol, to be asked for by name.
+    """
+    return "measure with" in text and WINDOW not in text
+
+
+def missing_kernels(subjects: Sequence[FigureSubject]) -> str:
+    """That no subject has a kernel table, and the flag that collects one; "" when one has."""
+    if any(subject.kernels for subject in subjects):
+        return ""
+    return f"This run has no kernels: measure with {KERNELS}"
+
+
+def missing_timelines(subjects: Sequence[FigureSubject]) -> str:
+    """Which subjects have no timeline, or not all of it: with the reason, or with the flag that
+    collects it; "" when nothing is missing.
+    """
+    archs = dict.fromkeys(subject.device.arch for subject in subjects)
+    if subjects and not any(m.exists_on(arch) for m in timeline_metrics() for arch in archs):
+        return f"Not available here: {' and '.join(archs)} cannot be sampled"
+    absent: dict[str, list[str]] = {}
+    for subject in subjects:
+        for reason in _not_sampled(subject):
+            absent.setdefault(reason, []).append(subject.label)
+    parts = [
+        reason if len(labels) == len(subjects) else of_each([(reason, one) for one in labels])
+        for reason, labels in absent.items()
     ]
-    return sorted(sums, key=lambda one: -one.duration)
+    asked = [subject for subject in subjects if subject.sampled]
+    if not asked:
+        parts.append(f"this run has no timeline: measure with {TIMELINE}")
+    elif len(asked) < len(subjects):
+        labels = ", ".join(subject.label for subject in subjects if not subject.sampled)
+        parts.append(f"this run has no timeline of {labels}: measure with {TIMELINE}")
+    return _sentence("; ".join(parts))
+
+
+def _not_sampled(subject: FigureSubject) -> Iterator[str]:
+    """Why a subject has no timeline, or which of its metrics are not in it."""
+    timeline = subject.sampled.timeline if subject.sampled else None
+    if timeline is None:
+        return
+    if timeline.obstacle:
+        yield f"not sampled ({timeline.obstacle})"
+    for entry in timeline.unsupported:
+        yield f"no {entry.metric} ({entry.reason})"
+
+
+def _set_flag(names: Sequence[str]) -> str:
+    """The flag for the first set of the catalogue that has all of these; "" where none has."""
+    for name, members in catalogue().sets.items():
+        if set(names) <= set(members):
+            return f"--gpuperf-metrics {name}"
+    return ""
+
+
+def _exists(subjects: Sequence[FigureSubject], name: str) -> bool:
+    """Whether one of the architectures that were measured has it, as far as the catalogue knows."""
+    metric = catalogue().metrics.get(name)
+    return metric is None or any(metric.exists_on(subject.device.arch) for subject in subjects)
+
+
+def _has(subject: FigureSubject, metric: str, per_kernel: bool) -> bool:
+    if not per_kernel:
+        return subject.value(metric) is not None
+    table = subject.kernels
+    return table is not None and not table.mismatch and metric in table.metrics
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

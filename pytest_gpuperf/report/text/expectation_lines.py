@@ -1,4 +1,4 @@
-"""What a test's author expected of the numbers, and how it turned out: a line of it, or a failure.
+"""The lines of what a test's author expected of the numbers, and the message of its failure.
 
 Whatever nobody has seen hold on the architecture says so wherever it is printed.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
-from pytest_gpuperf.model.measurement import STEP, Device
+from pytest_gpuperf.model.measurement import Device
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import Line
@@ -29,8 +29,8 @@ def unverified(arch: str) -> str:
 def lines(expectations: Sequence[Expectation], width: int) -> Iterator[Line]:
     """One line per expectation, wrapped where it is longer than `width` characters."""
     for expectation in expectations:
-        for text in table.wrapped([line(expectation)], width, ""):
-            yield Line(text, _TONES.get(expectation.outcome, ""))
+        tone = _TONES.get(expectation.outcome, "")
+        yield from table.wrapped_lines(line(expectation), width, tone)
 
 
 def line(expectation: Expectation) -> str:
@@ -38,12 +38,9 @@ def line(expectation: Expectation) -> str:
 
     "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds"
     """
-    measured = f"{_measured(expectation)}, " if expectation.measured is not None else ""
-    detail = f" ({expectation.detail})" if expectation.detail else ""
-    return (
-        f"expected of {expectation.metric}: {subject(expectation)} {_bounds(expectation)}: "
-        f"{measured}{expectation.outcome.value}{detail}"
-    )
+    metric, of, bounds, measured, outcome = row(expectation)
+    known = "" if expectation.measured is None else f"{measured}, "
+    return f"expected of {metric}: {of} {bounds}: {known}{outcome}"
 
 
 def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
@@ -51,9 +48,9 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
     detail = f" ({expectation.detail})" if expectation.detail else ""
     return (
         expectation.metric,
-        subject(expectation),
+        _subject(expectation),
         _bounds(expectation),
-        "-" if expectation.measured is None else _measured(expectation),
+        _measured(expectation),
         expectation.outcome.value + detail,
     )
 
@@ -62,20 +59,17 @@ def failing(expectation: Expectation) -> list[str]:
     """A broken, undecided or unsupported expectation as lines for a failing test's message."""
     processes = expectation.processes
     counted = f"{processes} process{'es' if processes > 1 else ''}"
-    found = [f"  {line(expectation)}"]
+    lines = [line(expectation), counted]
     if expectation.measured is not None:
-        found.append(f"  99.5 % interval, {counted}")
-    else:
-        found.append(f"  {counted}")
-    if expectation.outcome is Outcome.INCONCLUSIVE:
-        if expectation.reason == "too-few-processes":
-            found.append(
-                f"  It lies beyond, but one process in fifty is slow by itself: {LEAST_TO_ALARM} "
-                "are needed to call it broken"
-            )
-        else:
-            found.append("  The noise hides whether it holds: the bound is inside the interval")
-    return found
+        lines[1] = f"99.5 % interval, {counted}"
+    if expectation.reason == "too-few-processes" and expectation.outcome is Outcome.INCONCLUSIVE:
+        lines.append(
+            f"It lies beyond, but one process in fifty is slow by itself: {LEAST_TO_ALARM} are "
+            "needed to call it broken"
+        )
+    elif expectation.outcome is Outcome.INCONCLUSIVE:
+        lines.append("The noise hides whether it holds: the bound is inside the interval")
+    return [f"  {text}" for text in lines]
 
 
 def failure(expectation: Expectation, device: Device) -> str:
@@ -85,7 +79,7 @@ def failure(expectation: Expectation, device: Device) -> str:
         Outcome.UNSUPPORTED: "cannot be judged",
     }.get(expectation.outcome, "is inconclusive")
     parts = [
-        f"gpuperf: {expectation.metric} of {subject(expectation)} {says} on {device.name} "
+        f"gpuperf: {expectation.metric} of {_subject(expectation)} {says} on {device.name} "
         f"({device.arch})",
         *failing(expectation),
     ]
@@ -97,13 +91,11 @@ def failure(expectation: Expectation, device: Device) -> str:
     return "\n".join(parts)
 
 
-def subject(expectation: Expectation) -> str:
+def _subject(expectation: Expectation) -> str:
     """What is expected something of: a ratio by its sides, a limit by its test."""
     if not expectation.unit:
         return expectation.subject
-    path, bracket, parameters = expectation.test.partition("[")
-    test = path.rsplit("::", 1)[-1] + bracket + parameters
-    return test if expectation.subject == STEP else f"{test}, {expectation.subject},"
+    return table.subject_of(expectation.test, expectation.subject)
 
 
 def _bounds(expectation: Expectation) -> str:
@@ -116,7 +108,8 @@ def _bounds(expectation: Expectation) -> str:
 
 
 def _measured(expectation: Expectation) -> str:
-    assert expectation.measured is not None
+    if expectation.measured is None:
+        return table.NOTHING
     value = _number(expectation.measured, expectation)
     if expectation.low is None or expectation.high is None:
         return value

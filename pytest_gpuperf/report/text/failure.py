@@ -72,14 +72,7 @@ def _decisive(outcomes: Collection[Outcome]) -> Outcome:
 
 def subject(measurement: Measurement) -> str:
     """A measurement by its test's name, and its own where it has one."""
-    test = name_of_test(measurement.test)
-    return test if measurement.name == STEP else f"{test}, {measurement.name},"
-
-
-def name_of_test(nodeid: str) -> str:
-    """The last part of a node id, with its parameters: "test_training_step[tf32]"."""
-    path, bracket, parameters = nodeid.partition("[")
-    return path.rsplit("::", 1)[-1] + bracket + parameters
+    return table.subject_of(measurement.test, measurement.name)
 
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:

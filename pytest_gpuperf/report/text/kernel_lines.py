@@ -1,15 +1,16 @@
-"""Which kernels a change comes from, in a few lines under a failing test."""
+"""The kernels that a change comes from, in a few lines under a failing test."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
 from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text.table import GAP, INDENT
 
 MOST = 12
 """Lines under a failing test; the whole list is in the run's file."""
@@ -21,9 +22,6 @@ _SHIFT = 0.01
 """From this relative change that kernels share on, it is worth a line."""
 _SENSIBLE = 1.5
 """Beyond it, what is explained and what is not nearly cancel."""
-_INDENT = "  "
-_GAP = "  "
-
 _T = TypeVar("_T")
 
 
@@ -44,19 +42,19 @@ class ChangeRow:
 
 def lines(blame: Attribution, width: int, most: int = MOST) -> list[str]:
     """At most `most` lines of at most `width` characters, the worst first."""
-    found = rows([entry for entry in blame.entries if entry.significant])
-    head = table.wrapped([_heading(blame, bool(found))], width, "")
-    below = [line for note in notes(blame) for line in table.wrapped([note], width, _INDENT)]
+    changes = rows([entry for entry in blame.entries if entry.significant])
+    head = table.wrapped([_heading(blame, bool(changes))], width, "")
+    below = [line for note in notes(blame) for line in table.wrapped([note], width, INDENT)]
     room = most - len(head) - len(below)
-    blocks = laid_out(found, width)
+    blocks = laid_out(changes, width)
     shown = _fitting([len(block) for block in blocks], room)
     more: list[str] = []
     if shown < len(blocks):
         # Room for what is left out: it belongs to the sum.
         shown = _fitting([len(block) for block in blocks], room - 1)
-        rest = found[shown:]
+        rest = changes[shown:]
         total = duration(fsum(row.change for row in rest))
-        more = table.wrapped([f"and {len(rest)} smaller: {total}"], width, _INDENT)[:1]
+        more = table.wrapped([f"and {len(rest)} smaller: {total}"], width, INDENT)[:1]
     return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
 
 
@@ -71,30 +69,30 @@ def rows(entries: Sequence[KernelChange], small: float = _SMALL) -> list[ChangeR
     minor = [group for group in alike if abs(_change(group)) < limit]
     families = _grouped(minor, lambda group: (group[0].kind, group[0].family))
     summed = [family for family in families if len(family) >= _FEW]
-    found = [_row(group) for group in alike if abs(_change(group)) >= limit]
-    found += [_row(group) for family in families if len(family) < _FEW for group in family]
-    found += [
+    changes = [_row(group) for group in alike if abs(_change(group)) >= limit]
+    changes += [_row(group) for family in families if len(family) < _FEW for group in family]
+    changes += [
         _sum([entry for group in family for entry in group], len(family)) for family in summed
     ]
-    return sorted(found, key=lambda row: (-abs(row.change), -row.change, row.what))
+    return sorted(changes, key=lambda row: (-abs(row.change), -row.change, row.what))
 
 
-def laid_out(found: Sequence[ChangeRow], width: int) -> list[list[str]]:
+def laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
     """The lines of each row: aligned where all fit, else stacked."""
-    cells = [(duration(row.change), share(row.share), row.what, row.how) for row in found]
+    cells = [(duration(row.change), share(row.share), row.what, row.how) for row in changes]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
-    found_lines = []
+    blocks = []
     for change, part, what, how in cells:
-        start = _INDENT + change.rjust(widths[0]) + _GAP + part.rjust(widths[1]) + _GAP
-        if len(start) + widths[2] + len(_GAP) + len(how) <= width:
-            block = [start + what.ljust(widths[2]) + _GAP + how]
+        start = INDENT + change.rjust(widths[0]) + GAP + part.rjust(widths[1]) + GAP
+        if len(start) + widths[2] + len(GAP) + len(how) <= width:
+            block = [start + what.ljust(widths[2]) + GAP + how]
         elif len(start) + len(what) <= width:
-            block = [start + what, *table.wrapped([how], width, _INDENT * 3)]
+            block = [start + what, *table.wrapped([how], width, INDENT * 3)]
         else:
-            block = table.wrapped([f"{change}, {part}, {what}"], width, _INDENT)
-            block += table.wrapped([how], width, _INDENT * 3)
-        found_lines.append(block)
-    return found_lines
+            block = table.wrapped([f"{change}, {part}, {what}"], width, INDENT)
+            block += table.wrapped([how], width, INDENT * 3)
+        blocks.append(block)
+    return blocks
 
 
 def duration(nanoseconds: float) -> str:
@@ -112,17 +110,17 @@ def share(value: float | None) -> str:
 
 def notes(blame: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
-    found = []
+    texts = []
     if blame.shift is not None and abs(blame.shift) >= _SHIFT:
-        found.append(
+        texts.append(
             f"most kernels moved by about {units.moved(blame.shift)}: clocks, power or another GPU?"
         )
     if blame.odd_tables:
-        found.append(
+        texts.append(
             f"{blame.odd_tables} of {blame.measured_tables + blame.baseline_tables} executions "
             "launched other kernels than the rest"
         )
-    return found
+    return texts
 
 
 def _heading(blame: Attribution, anything: bool) -> str:
@@ -138,15 +136,27 @@ def _heading(blame: Attribution, anything: bool) -> str:
 
 def _row(entries: Sequence[KernelChange]) -> ChangeRow:
     """A row of entries that read the same."""
+    first, row = entries[0], _total(entries)
+    how = _how(first, row.before, row.after, _launches(entries))
+    return replace(row, what=first.short, how=how)
+
+
+def _sum(entries: Sequence[KernelChange], kernels: int) -> ChangeRow:
+    """A row for many small entries of one family and kind."""
     first = entries[0]
-    before, after = fsum(e.before for e in entries), fsum(e.after for e in entries)
+    how = f"{first.kind.value}: {kernels} kernels, {_launches(entries):,} launches"
+    return replace(_total(entries), what=first.family, how=how)
+
+
+def _total(entries: Sequence[KernelChange]) -> ChangeRow:
+    shares = [entry.share for entry in entries if entry.share is not None]
     return ChangeRow(
         change=_change(entries),
-        before=before,
-        after=after,
-        share=_share(entries),
-        what=first.short,
-        how=_how(first, before, after, _launches(entries)),
+        before=fsum(entry.before for entry in entries),
+        after=fsum(entry.after for entry in entries),
+        share=fsum(shares) if shares else None,
+        what="",
+        how="",
     )
 
 
@@ -165,26 +175,8 @@ def _how(first: KernelChange, before: float, after: float, launches: int) -> str
     return f"{first.kind.value}{relative}{reason}, {counted}"
 
 
-def _sum(entries: Sequence[KernelChange], kernels: int) -> ChangeRow:
-    """A row for many small entries of one family and kind."""
-    first = entries[0]
-    return ChangeRow(
-        change=_change(entries),
-        before=fsum(e.before for e in entries),
-        after=fsum(e.after for e in entries),
-        share=_share(entries),
-        what=first.family,
-        how=f"{first.kind.value}: {kernels} kernels, {_launches(entries):,} launches",
-    )
-
-
 def _change(entries: Sequence[KernelChange]) -> float:
     return fsum(entry.change for entry in entries)
-
-
-def _share(entries: Sequence[KernelChange]) -> float | None:
-    known = [entry.share for entry in entries if entry.share is not None]
-    return fsum(known) if known else None
 
 
 def _launches(entries: Sequence[KernelChange]) -> int:
@@ -192,10 +184,10 @@ def _launches(entries: Sequence[KernelChange]) -> int:
 
 
 def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
-    found: dict[Hashable, list[_T]] = {}
+    groups: dict[Hashable, list[_T]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return list(found.values())
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
 
 
 def _fitting(heights: Sequence[int], room: int) -> int:

@@ -1,4 +1,4 @@
-"""A measurement's timeline in words."""
+"""The sentences on a measurement's timeline, and on the paper's window beside the whole step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ NAMES = {
     "sm_active": "SMs",
 }
 """What is spoken of, in this order, and how."""
-
+SHOWN = ("cycles", "instructions")
+"""What the paper compares configurations by (section 6.1). Both add up, and so have shares."""
 _SLOWER = 0.05
 """Share by which the sampled step has to differ from the step by itself to be spoken of: sampling
 may keep the clocks at another frequency."""
@@ -25,68 +26,45 @@ may keep the clocks at another frequency."""
 
 def timeline_line(measurement: Measurement) -> str:
     """One sentence on the timeline of a measurement; "" where none was asked for."""
-    found = measurement.timeline
-    if found is None:
+    timeline = measurement.timeline
+    if timeline is None:
         return ""
-    if found.obstacle:
-        return f"timeline: not sampled: {found.obstacle}"
+    if timeline.obstacle:
+        return f"timeline: not sampled: {timeline.obstacle}"
+    means = {name: timelines.mean(timeline, metric) for metric, name in NAMES.items()}
+    known = [f"{name} {value:.0f} %" for name, value in means.items() if value is not None]
+    idle = timelines.idle(timeline)
     parts = [
-        sampling(found),
-        *_means(found),
-        *_idle(found),
-        *_unsupported(found),
-        *slower(found, measurement),
+        sampling(timeline),
+        *([", ".join(known) + " on average"] if known else []),
+        *([] if idle is None else [f"idle {100 * idle:.0f} % of the time"]),
+        *(f"{entry.metric}: {entry.reason}" for entry in timeline.unsupported),
+        *slower(timeline, measurement),
     ]
     return "timeline: " + "; ".join(parts)
 
 
-def sampling(found: Timeline, drawn: float = 0.0) -> str:
+def sampling(timeline: Timeline, drawn: float = 0.0) -> str:
     """How it was sampled, and what the points are where they are no samples: "2,300 samples of
     100 us". `drawn` is the time of a point in a figure, in ns, where that is more.
     """
     means = []
-    if found.interval > 1.5 * found.sampling_interval:
-        means.append(f"kept as means of {_time(found.interval)}")
-    if drawn > found.interval:
+    if timeline.interval > 1.5 * timeline.sampling_interval:
+        means.append(f"kept as means of {_time(timeline.interval)}")
+    if drawn > timeline.interval:
         means.append(f"drawn as means of {_time(drawn)}")
     told = f" ({', '.join(means)})" if means else ""
-    return f"{found.samples:,} samples of {_time(found.sampling_interval)}{told}"
+    return f"{timeline.samples:,} samples of {_time(timeline.sampling_interval)}{told}"
 
 
-def slower(found: Timeline, measurement: Measurement) -> list[str]:
+def slower(timeline: Timeline, measurement: Measurement) -> list[str]:
     """That the step took another time while it was sampled, where that is so."""
     times = [s.values for s in measurement.samples if (s.phase, s.metric) == (STEP, "step_time")]
     usual = centre(times) * 1e6 if times else 0.0
-    if usual <= 0 or abs(change := found.duration / usual - 1) < _SLOWER:
+    if usual <= 0 or abs(change := timeline.duration / usual - 1) < _SLOWER:
         return []
-    took = units.value(found.duration, "ns")
+    took = units.value(timeline.duration, "ns")
     return [f"the step took {took} while it was sampled ({units.moved(change)})"]
-
-
-def _means(found: Timeline) -> list[str]:
-    means = {name: timelines.mean(found, metric) for metric, name in NAMES.items()}
-    said = [f"{name} {value:.0f} %" for name, value in means.items() if value is not None]
-    return [", ".join(said) + " on average"] if said else []
-
-
-def _idle(found: Timeline) -> list[str]:
-    share = timelines.idle(found)
-    return [] if share is None else [f"idle {share:.0%} of the time".replace("%", " %")]
-
-
-def _unsupported(found: Timeline) -> list[str]:
-    return [f"{entry.metric}: {entry.reason}" for entry in found.unsupported]
-
-
-def _time(nanoseconds: float) -> str:
-    milliseconds = nanoseconds / 1e6
-    return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{nanoseconds / 1e3:.3g} us"
-
-
-# The paper's window beside the whole step: what it saw, and how little of the step that is.
-
-SHOWN = ("cycles", "instructions")
-"""What the paper compares configurations by (section 6.1). Both add up, and so have shares."""
 
 
 def window_values(measurement: Measurement) -> dict[str, float]:
@@ -121,9 +99,14 @@ def _families(window: Window) -> list[str]:
     table = window.kernels
     if table is None or table.mismatch:
         return []
-    found = Counter(kernel_families.family(table.names[launch.name]) for launch in table.launches)
-    return ["its launches: " + ", ".join(f"{n} {family}" for family, n in found.most_common())]
+    count = Counter(kernel_families.family(table.names[launch.name]) for launch in table.launches)
+    return ["its launches: " + ", ".join(f"{n} {family}" for family, n in count.most_common())]
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
+
+
+def _time(nanoseconds: float) -> str:
+    milliseconds = nanoseconds / 1e6
+    return f"{milliseconds:.3g} ms" if milliseconds >= 1 else f"{nanoseconds / 1e3:.3g} us"

@@ -1,8 +1,8 @@
-"""The configurations of a suite side by side."""
+"""The tables of steps: configurations side by side, the components of one, and its values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
@@ -12,89 +12,21 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Verdict
 from pytest_gpuperf.report.text import protocol_lines, table
-from pytest_gpuperf.report.text.table import Line
+from pytest_gpuperf.report.text.table import NOTHING, Line
 
-_FIRST = "baseline"
-
-
-def configurations(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]],
-    width: int,
-    *,
-    verbose: bool = False,
-) -> list[Line]:
-    """One table of the configurations side by side, each against the first of them.
-
-    The one named "baseline" is the first, whatever the order in which they were measured (under
-    pytest-xdist it is by chance). Empty when fewer than two configurations were measured, or the
-    table does not fit. Where there are many metrics, only those that decide have a row, unless
-    `verbose`.
-    """
-    named = [
-        (measurements[0], {s.metric: s for s in measurements[0].samples if s.phase == STEP})
-        for measurements, _ in judged
-        if measurements[0].configuration
-    ]
-    named.sort(key=lambda entry: entry[0].configuration != _FIRST)
-    if len(named) < 2 or len({m.test.split("[")[0] for m, _ in named}) > 1:
-        return []
-    first = named[0][1]
-    columns = [m.configuration for m, _ in named]
-    rows = []
-    brief = shown_metrics(list(first), verbose=verbose)
-    for metric in (catalogue().metrics[name] for name in brief):
-        base = centre([first[metric.name].values])
-        cells = [units.value(base, metric.unit)]
-        for _, samples in named[1:]:
-            sample = samples.get(metric.name)
-            if sample is None:
-                cells.append("-")
-            elif base and not metric.percentage:
-                cells.append(f"x{centre([sample.values]) / base:.3g}")
-            else:
-                cells.append(units.value(centre([sample.values]), metric.unit))
-        rows.append([metric.name, *cells])
-    rows += _windows([m for m, _ in named])
-    table_rows = [["", *columns], *rows]
-    widths = [max(len(row[i]) for row in table_rows) for i in range(len(columns) + 1)]
-    title = "configurations, relative to the first"
-    if max(2 * len(columns) + sum(widths), len(title)) > width:
-        return []
-    others = table.wrapped([other_metrics(len(first) - len(brief))], width, "")
-    return [
-        Line(title, "heading"),
-        *(Line(_aligned(row, widths)) for row in table_rows),
-        *map(Line, others),
-    ]
-
-
-def _windows(measurements: Sequence[Measurement]) -> list[list[str]]:
-    """Rows of the paper's window, where each configuration has one."""
-    found = [protocol_lines.window_values(measurement) for measurement in measurements]
-    rows = []
-    for name in protocol_lines.SHOWN:
-        if all(values.get(name) for values in found):
-            base, *others = (values[name] for values in found)
-            unit = catalogue().metrics[name].unit
-            relative = [f"x{other / base:.3g}" for other in others]
-            rows.append([f"{name}, paper window", units.value(base, unit), *relative])
-    return rows
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    name, *cells = row
-    padded = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
-    return "  ".join([name.ljust(widths[0]), *padded])
-
-
-# The components of a step: what each took, the longest first.
-
+FIRST = "baseline"
+"""The configuration that others are held against, as the paper does."""
 TIMES = ("kernel_time", "wall_time")
 """The time of a component: that of its kernels on a GPU, that of the host elsewhere."""
 COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
 """What is in no component."""
-_NOTHING = "-"
+MANY_METRICS = 20
+"""With more metrics than this, those that nothing depends on have no row in the terminal."""
+_TITLE = "configurations, relative to the first"
+
+Values = Mapping[tuple[str, str], float]
+"""By phase and metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +60,85 @@ class ComponentTable:
     notes: tuple[str, ...]
 
 
+def measured_values(measurements: Sequence[Measurement]) -> dict[tuple[str, str], float]:
+    """Of each phase and metric the median over processes of the medians over their rounds.
+
+    In the metric's unit. `measurements` are those of one test and name, one or more per process.
+    """
+    return {
+        (phase, metric): centre(processes)
+        for phase, series in samples_by_phase(measurements).items()
+        for metric, processes in series.items()
+    }
+
+
+def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
+    """The same of the whole step, by metric."""
+    values = measured_values(measurements).items()
+    return {metric: value for (phase, metric), value in values if phase == STEP}
+
+
+def configurations(
+    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]],
+    width: int,
+    *,
+    verbose: bool = False,
+) -> list[Line]:
+    """One table of the configurations side by side, each against the first of them.
+
+    The one named "baseline" is the first, whatever the order in which they were measured (under
+    pytest-xdist it is by chance). Empty when fewer than two configurations were measured, or the
+    table does not fit. Where there are many metrics, only those that decide have a row, unless
+    `verbose`.
+    """
+    named = [measurements[0] for measurements, _ in judged if measurements[0].configuration]
+    named.sort(key=lambda measurement: measurement.configuration != FIRST)
+    if len(named) < 2 or len({m.test.split("[")[0] for m in named}) > 1:
+        return []
+    values = [step_values([measurement]) for measurement in named]
+    brief = shown_metrics(list(values[0]), verbose=verbose)
+    rows = [["", *(measurement.configuration for measurement in named)]]
+    rows += [[metric, *_relative(metric, values)] for metric in brief]
+    windows = [protocol_lines.window_values(measurement) for measurement in named]
+    for metric in protocol_lines.SHOWN:
+        if all(window.get(metric) for window in windows):
+            rows.append([f"{metric}, paper window", *_relative(metric, windows)])
+    widths = table.column_widths(rows)
+    texts = [_TITLE, *(table.aligned(row, widths, left=(0,), indent="") for row in rows)]
+    if max(map(len, texts)) > width:
+        return []
+    others = other_metrics(len(values[0]) - len(brief))
+    return [
+        *(Line(text, "heading" if text is _TITLE else "") for text in texts),
+        *table.wrapped_lines(others, width),
+    ]
+
+
+def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """The first value in its unit, the others as its multiples; percentages as they are."""
+    known = catalogue().metrics[metric]
+    base = values[0][metric]
+    for number, value in enumerate(configuration.get(metric) for configuration in values):
+        if number and value is not None and base and not known.percentage:
+            yield f"x{value / base:.3g}"
+        else:
+            yield units.value(value, known.unit)
+
+
 def component_table(
     measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()
 ) -> ComponentTable | None:
     """The components of a test's measurements, one per process; None where there are none."""
     names = measurements[0].components
-    values = _values(measurements)
+    values = measured_values(measurements) if names else {}
     metric = next((m for m in TIMES if any((n, m) in values for n in names)), None)
     if metric is None:
         return None
     changes = {
-        v.phase: units.change(v)
-        for v in verdicts
-        if v.metric == metric and v.change is not None and v.phase in names
+        v.phase: units.change(v) for v in verdicts if v.metric == metric and v.change is not None
     }
     whole = values.get((STEP, metric))
-    found = [
+    entries = [
         Component(
             name,
             values[name, metric],
@@ -155,31 +150,33 @@ def component_table(
         for name in names
         if (name, metric) in values
     ]
-    found.sort(key=lambda entry: -entry.time)
-    outside = _outside(found, values, metric)
+    entries.sort(key=lambda entry: -entry.time)
+    outside = _outside(entries, values, metric)
     return ComponentTable(
         metric,
         catalogue().metrics[metric].unit,
-        (*found, *([outside] if outside else [])),
+        (*entries, *([outside] if outside else [])),
         tuple(_notes(values)),
     )
 
 
-def component_cells(found: ComponentTable) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def component_cells(
+    components: ComponentTable,
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The headings of a table and its rows. A column that has nothing in it is left out."""
-    headings = ("component", found.metric, "share", "launches", "copies", "change")
+    headings = ("component", components.metric, "share", "launches", "copies", "change")
     rows = [
         (
             units.printable(entry.name),
-            _NOTHING if entry.empty else units.value(entry.time, found.unit),
-            _NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
+            NOTHING if entry.empty else units.value(entry.time, components.unit),
+            NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
             units.value(entry.launches, "launches"),
             units.value(entry.copy_time or None, "ns"),
-            entry.change or _NOTHING,
+            entry.change or NOTHING,
         )
-        for entry in found.entries
+        for entry in components.entries
     ]
-    kept = [i for i in range(len(headings)) if i < 2 or {row[i] for row in rows} != {_NOTHING}]
+    kept = [i for i in range(len(headings)) if i < 2 or {row[i] for row in rows} != {NOTHING}]
     return tuple(headings[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
 
 
@@ -187,43 +184,33 @@ def component_lines(
     measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
 ) -> Iterator[Line]:
     """The table as lines of at most `width` characters; nothing where there are no components."""
-    found = component_table(measurements, verdicts)
-    if found is None:
+    components = component_table(measurements, verdicts)
+    if components is None:
         return
-    headings, rows = component_cells(found)
-    yield from table.fitted_columns(headings, rows, width, left=(0,))
-    for note in found.notes:
-        yield from table.wrapped_words(note, width, "", "  ")
+    headings, rows = component_cells(components)
+    yield from table.column_lines(headings, rows, width, left=(0,))
+    for note in components.notes:
+        yield from table.wrapped_lines(note, width, indent="  ")
 
 
-def _values(measurements: Sequence[Measurement]) -> dict[tuple[str, str], float]:
-    rounds: dict[tuple[str, str], list[tuple[float, ...]]] = {}
-    for measurement in measurements:
-        for sample in measurement.samples:
-            rounds.setdefault((sample.phase, sample.metric), []).append(sample.values)
-    return {key: centre(values) for key, values in rounds.items()}
-
-
-def _outside(
-    found: Sequence[Component], values: dict[tuple[str, str], float], metric: str
-) -> Component | None:
+def _outside(inside: Sequence[Component], values: Values, metric: str) -> Component | None:
     """What the step took beyond its components; None where that is nothing.
 
     Of kernels that ran at once on several streams, components have more than the step.
     """
     whole = values.get((STEP, metric), 0.0)
-    time = max(0.0, whole - sum(entry.time for entry in found))
+    time = max(0.0, whole - sum(entry.time for entry in inside))
     launches = values.get((STEP, "launches"))
-    left = None if launches is None else launches - sum(entry.launches or 0.0 for entry in found)
+    left = None if launches is None else launches - sum(entry.launches or 0.0 for entry in inside)
     copies = _copy_time(values, STEP)
-    other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in found))
+    other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in inside))
     # On the host, what the clock itself takes is outside too.
     if left == 0 or (left is None and time == 0):
         return None
     return Component(OUTSIDE, time, _share(time, whole), left, other)
 
 
-def _notes(values: dict[tuple[str, str], float]) -> Iterator[str]:
+def _notes(values: Values) -> Iterator[str]:
     graphs = round(values.get((STEP, "graph_launches"), 0.0))
     if graphs:
         yield (
@@ -233,31 +220,13 @@ def _notes(values: dict[tuple[str, str], float]) -> Iterator[str]:
         )
 
 
-def _copy_time(values: dict[tuple[str, str], float], part: str) -> float | None:
-    found = [values[part, name] for name in COPY_TIMES if (part, name) in values]
-    return sum(found) if found else None
+def _copy_time(values: Values, part: str) -> float | None:
+    times = [values[part, name] for name in COPY_TIMES if (part, name) in values]
+    return sum(times) if times else None
 
 
 def _share(time: float, whole: float | None) -> float | None:
     return 100 * time / whole if whole else None
-
-
-# What was measured of a step, one number per metric.
-
-
-def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """Of each metric of the whole step the median over processes of the medians over their rounds.
-
-    In the metric's unit. `measurements` are those of one test and name, one or more per process.
-    """
-    series = samples_by_phase(measurements).get(STEP, {})
-    return {metric: centre(processes) for metric, processes in series.items()}
-
-
-# Which metrics have a row in the terminal, where all that were measured would be too many.
-
-MANY_METRICS = 20
-"""With more metrics than this, those that nothing depends on have no row."""
 
 
 def shown_metrics(metrics: Sequence[str], *, verbose: bool = False) -> list[str]:

@@ -1,18 +1,28 @@
-"""A text table that fits its width: columns where they fit, stacked lines where they do not."""
+"""The table of every text report: columns where they fit their width, stacked lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "detects", "verdict")
-_LEFT = ("metric", "verdict")
-_INDENT = "  "
-_NOTHING = "-"
-_DISPENSABLE = "detects"
+"""Of a table of verdicts."""
+NOTHING = "-"
+INDENT = "  "
+GAP = "  "
+_LEFT_OUT = "..."
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading."""
+
+    text: str
+    tone: str = ""
 
 
 def cells(verdict: Verdict) -> tuple[str, ...]:
@@ -23,43 +33,128 @@ def cells(verdict: Verdict) -> tuple[str, ...]:
         units.value(verdict.baseline, verdict.unit),
         units.value(verdict.measured, verdict.unit),
         units.change(verdict),
-        units.tolerance(verdict) if compared else "-",
-        units.detectable(verdict) if compared else "-",
+        units.tolerance(verdict) if compared else NOTHING,
+        units.detectable(verdict) if compared else NOTHING,
         verdict.outcome.value,
     )
 
 
 def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """`rows` of cells as lines of at most `width` characters.
-
-    Where the columns do not fit even without the last but one, each row becomes stacked lines: the
-    metric and its verdict, then the numbers, wrapped between them.
-    """
+    """`rows` of verdicts' cells as lines of at most `width` characters."""
     heading, blocks = fitted(rows, width)
     return [*heading, *(line for block in blocks for line in block)]
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
-    """The same, apart: the lines of the heading, and the lines of each row."""
-    every = range(len(HEADINGS))
-    # What would be detected is the first thing to be left out: it says nothing of this change.
-    for columns in (every, [i for i in every if HEADINGS[i] != _DISPENSABLE]):
-        widths = {i: max(len(row[i]) for row in [HEADINGS, *rows]) for i in columns}
-        if len(_INDENT) + sum(widths.values()) + 2 * (len(widths) - 1) <= width:
-            return [_aligned(HEADINGS, widths)], [[_aligned(row, widths)] for row in rows]
-    return [], [_stacked(row, width) for row in rows]
+    """The same, apart: the lines of the heading, and the lines of each row.
+
+    What would be detected is the first thing to be left out: it says nothing of this change. Where
+    the other columns do not fit either, a row is the metric and its verdict, and the numbers below.
+    """
+    left, detects = (0, len(HEADINGS) - 1), HEADINGS.index("detects")
+    return _laid_out(HEADINGS, rows, width, left, dispensable=detects, stacked=_stacked_verdict)
 
 
-def _stacked(row: Sequence[str], width: int) -> list[str]:
+def column_lines(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    left: Collection[int],
+    *,
+    below: str = INDENT * 3,
+    dispensable: int | None = None,
+) -> list[Line]:
+    """A table where it fits; else each row as its first cell, and the others wrapped below it.
+
+    Before that, the column `dispensable` is left out, and a last column without a heading is
+    wrapped below its row, indented by `below`. A row of one cell stands above those that belong to
+    it. Columns of `left` are aligned so. Nothing where there are no rows.
+    """
+    if not rows:
+        return []
+    heading, blocks = _laid_out(
+        headings, rows, width, left, dispensable=dispensable, below=below, stacked=_stacked
+    )
+    return [
+        *(Line(text, "heading") for text in heading),
+        *(
+            Line(text, "heading" if len(row) == 1 else "")
+            for row, block in zip(rows, blocks, strict=True)
+            for text in block
+        ),
+    ]
+
+
+def _laid_out(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    left: Collection[int],
+    *,
+    stacked: Callable[[Sequence[str], Sequence[str], int], list[str]],
+    dispensable: int | None = None,
+    below: str = "",
+) -> tuple[list[str], list[list[str]]]:
+    """The lines of the heading and of each row, in the first way that `width` has room for."""
+    widths = column_widths([headings, *rows])
+    kept = {i: size for i, size in widths.items() if i != dispensable}
+    for columns in (widths, kept):
+        if _fits(columns, width):
+            return [aligned(headings, columns, left)], [[aligned(r, columns, left)] for r in rows]
+    last = len(headings) - 1
+    apart = {i: size for i, size in widths.items() if i != last}
+    if not headings[last] and _fits(apart, width):
+        return [aligned(headings, apart, left)], [
+            [aligned(row, apart, left), *wrapped(row[last:], width, below)] for row in rows
+        ]
+    return [], [stacked(headings, row, width) for row in rows]
+
+
+def column_widths(rows: Sequence[Sequence[str]]) -> dict[int, int]:
+    """The widths of the columns of the first of these rows, by their positions."""
+    return {i: max(len(row[i]) for row in rows if len(row) > i) for i in range(len(rows[0]))}
+
+
+def _fits(widths: Mapping[int, int], width: int) -> bool:
+    return len(INDENT) + sum(widths.values()) + len(GAP) * (len(widths) - 1) <= width
+
+
+def aligned(
+    row: Sequence[str], widths: Mapping[int, int], left: Collection[int], indent: str = INDENT
+) -> str:
+    """A row as one line: the cells that have a width, those of `left` aligned so."""
+    padded = (
+        row[i].ljust(width) if i in left else row[i].rjust(width)
+        for i, width in widths.items()
+        if i < len(row)
+    )
+    return (indent + GAP.join(padded)).rstrip()
+
+
+def _stacked(headings: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    name = row[0].lstrip()
+    indent = INDENT + " " * (len(row[0]) - len(name))
+    named = [
+        f"{heading} {cell}" if heading else cell
+        for heading, cell in zip(headings[1:], row[1:], strict=False)
+        if (cell != NOTHING if heading else cell)
+    ]
+    return [
+        *wrapped([f"{name}:"], width, indent),
+        *wrapped([", ".join(named)], width, indent + INDENT),
+    ]
+
+
+def _stacked_verdict(_: Sequence[str], row: Sequence[str], width: int) -> list[str]:
     metric, baseline, measured, change, tolerance, detects, verdict = row
-    parts = [measured] if baseline == _NOTHING else [f"{baseline} -> {measured},"]
-    parts += [f"change {change},"] if change != _NOTHING else []
-    parts += [f"tolerance {tolerance},"] if tolerance != _NOTHING else []
-    parts += [f"detects {detects}"] if detects != _NOTHING else []
+    parts = [measured] if baseline == NOTHING else [f"{baseline} -> {measured},"]
+    parts += [f"change {change},"] if change != NOTHING else []
+    parts += [f"tolerance {tolerance},"] if tolerance != NOTHING else []
+    parts += [f"detects {detects}"] if detects != NOTHING else []
     parts[-1] = parts[-1].removesuffix(",")
     return [
-        *wrapped([f"{metric}:", verdict], width, _INDENT),
-        *wrapped(parts, width, _INDENT * 2),
+        *wrapped([f"{metric}:", verdict], width, INDENT),
+        *wrapped(parts, width, INDENT * 2),
     ]
 
 
@@ -77,98 +172,9 @@ def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
     )
 
 
-def _aligned(row: Sequence[str], widths: Mapping[int, int]) -> str:
-    padded = (
-        row[i].ljust(width) if HEADINGS[i] in _LEFT else row[i].rjust(width)
-        for i, width in widths.items()
-    )
-    return (_INDENT + "  ".join(padded)).rstrip()
-
-
-# Columns of text that fit their width, or rows that are stacked where they do not.
-
-_COLUMN_INDENT = "  "
-_GAP = "  "
-
-
-def wrapped_words(text: str, width: int, tone: str, indent: str = "") -> list[Line]:
+def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> list[Line]:
     """`text` as lines of at most `width`, all of one tone."""
     return [Line(part, tone) for part in wrapped([text], width, indent)]
-
-
-def fitted_columns(
-    headings: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    width: int,
-    left: Sequence[int],
-    below: str = _COLUMN_INDENT * 3,
-) -> list[Line]:
-    """A table where it fits; else each row as its first cell, and the others wrapped below it.
-
-    A last column without a heading may be wrapped below its row, indented by `below`, before that.
-    A row of one cell stands above those that belong to it. Columns of `left` are aligned so.
-    """
-    if not cells:
-        return []
-    wide = _widths(headings, cells)
-    if fits(headings, cells, width):
-        return [
-            Line(_padded(row, wide, left), "heading" if not number or len(row) == 1 else "")
-            for number, row in enumerate([headings, *cells])
-        ]
-    apart = not headings[-1]
-    columns = len(headings) - apart
-    if apart and fits(headings[:-1], [row[: len(headings) - 1] for row in cells], width):
-        found = [Line(_padded(headings[:-1], wide, left), "heading")]
-        for row in cells:
-            if len(row) == 1:
-                found += wrapped_words(row[0], width, "heading", _COLUMN_INDENT)
-                continue
-            found.append(Line(_padded(row[:-1], wide, left)))
-            found += wrapped_words(row[-1], width, "", below)
-        return found
-    found = []
-    for row in cells:
-        name = row[0].lstrip()
-        indent = _COLUMN_INDENT + " " * (len(row[0]) - len(name))
-        found += wrapped_words(f"{name}:", width, "" if row[1:] else "heading", indent)
-        named = [f"{headings[i]} {row[i]}" for i in range(1, columns) if row[i:] and row[i] != "-"]
-        found += wrapped_words(
-            ", ".join([*named, *filter(None, row[columns:])]), width, "", indent + _COLUMN_INDENT
-        )
-    return found
-
-
-def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [
-        max(len(row[i]) for row in [headings, *cells] if len(row) > i) for i in range(len(headings))
-    ]
-
-
-def fits(headings: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether all columns have room beside each other."""
-    wide = _widths(headings, cells)
-    return len(_COLUMN_INDENT) + sum(wide) + len(_GAP) * (len(wide) - 1) <= width
-
-
-def _padded(row: Sequence[str], wide: Sequence[int], left: Sequence[int]) -> str:
-    padded = (
-        cell.ljust(wide[i]) if i in left else cell.rjust(wide[i]) for i, cell in enumerate(row)
-    )
-    return (_COLUMN_INDENT + _GAP.join(padded)).rstrip()
-
-
-# A line of a text report, apart from how a terminal colours it.
-
-_LEFT_OUT = "..."
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading."""
-
-    text: str
-    tone: str = ""
 
 
 def shortened(text: str, width: int) -> str:
@@ -181,3 +187,15 @@ def shortened(text: str, width: int) -> str:
     kept = max(width - len(_LEFT_OUT), 0)
     end = (2 * kept + 2) // 3
     return (text[: kept - end] + _LEFT_OUT + text[len(text) - end :])[: max(width, 0)]
+
+
+def name_of_test(nodeid: str) -> str:
+    """The last part of a node id, with its parameters: "test_training_step[tf32]"."""
+    path, bracket, parameters = nodeid.partition("[")
+    return path.rsplit("::", 1)[-1] + bracket + parameters
+
+
+def subject_of(nodeid: str, name: str) -> str:
+    """A measurement by its test's name, and its own where it has one."""
+    test = name_of_test(nodeid)
+    return test if name == STEP else f"{test}, {name},"

@@ -72,7 +72,7 @@ def test_without_a_trace_it_says_why_or_what_takes_one(
     changes: dict[str, object], said: str
 ) -> None:
     figure = transfers(subjects(run([measurement(**changes)])))  # type: ignore[arg-type]
-    assert (figure.rows, figure.plot, figure.missing) == ((), None, said)
+    assert (figure.rows, drawing(figure), figure.missing) == ((), None, said)
 
 
 def test_components_are_stacked_by_configuration_the_longest_first() -> None:

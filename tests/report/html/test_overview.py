@@ -25,7 +25,7 @@ def run_of(*outcomes: Outcome) -> Run:
 
 
 def commands(found: Overview) -> list[str]:
-    return [step.command for step in found.steps]
+    return [command for _, command in found.steps]
 
 
 def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
@@ -122,6 +122,10 @@ def test_figures_that_lack_metrics_have_the_command_that_collects_them() -> None
 
 
 def test_metrics_that_do_not_exist_are_named_once_with_their_reason() -> None:
-    found = of(committed("cpu-meddpm.json"))
-    assert len(found.notes) == len(set(found.notes)) >= 1
-    assert all(note.startswith("Unsupported: ") for note in found.notes)
+    lacking = [
+        verdict(metric, Outcome.UNSUPPORTED, test=name, detail="no permission")
+        for name in ("a.py::t", "a.py::u")
+        for metric in ("ipc", "cycles")
+    ]
+    found = of(run([measurement(test="a.py::t"), measurement(test="a.py::u")], lacking))
+    assert found.notes == ("Unsupported: ipc, cycles: no permission",)

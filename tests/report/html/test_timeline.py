@@ -12,7 +12,7 @@ import pytest
 
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Measurement, Timeline, TimelinePhase, Unsupported
-from pytest_gpuperf.report.html import chart, overview
+from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.chart import drawn_together
 from pytest_gpuperf.report.html.figure import (
     Figure,
@@ -24,7 +24,7 @@ from pytest_gpuperf.report.html.figure import (
     quantity,
 )
 from pytest_gpuperf.report.html.figures.timeline_figure import over_the_step
-from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.report.html.subject import collectable, subjects
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import H200, measurement, run
 from tests.report.html.pages import sampled
@@ -186,7 +186,7 @@ def test_what_is_missing_has_its_reason_or_the_flag(
 ) -> None:
     made = figure(*(having(one, f"c{number}") for number, one in enumerate(found)))
     assert made.missing == says
-    assert overview.collectable(made.missing) == (FLAG in says)
+    assert collectable(made.missing) == (FLAG in says)
     assert bool(made.rows) == any(one and one.series for one in found)
 
 
@@ -212,7 +212,7 @@ def test_of_several_processes_the_first_that_was_sampled_is_drawn() -> None:
 
 def test_a_timeline_without_a_value_is_not_drawn() -> None:
     found = figure(having(replace(SAMPLED, series={"sm_active": (None,) * 10})))
-    assert (found.rows, found.plot, found.summary) == ((), None, None)
+    assert (found.rows, chart.drawing(found)) == ((), None)
 
 
 def test_many_phases_and_configurations_are_bounded() -> None:

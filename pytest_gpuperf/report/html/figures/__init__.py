@@ -10,7 +10,6 @@ from pytest_gpuperf.report.html.figures import (
     instruction_figures,
     kernel_figures,
     paper_figures,
-    roofline_figure,
     step_figures,
     timeline_figure,
 )
@@ -38,6 +37,6 @@ def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
         step_figures.memory(subjects),
         step_figures.warps(subjects),
         step_figures.stalls(subjects),
-        roofline_figure.under_roofs(subjects),
+        kernel_figures.under_roofs(subjects),
         paper_figures.window(subjects),
     ]

@@ -1,4 +1,4 @@
-"""Transfers and gaps: what the GPU was busy with over the step, and how long with nothing."""
+"""The figures of what a trace shows: transfers, gaps, and the components of the step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, quantity, share
 from pytest_gpuperf.report.html.subject import FigureSubject
-from pytest_gpuperf.report.text import step_tables as found_in
-from pytest_gpuperf.report.text.step_tables import OUTSIDE, Component, ComponentTable
+from pytest_gpuperf.report.text.step_tables import (
+    OUTSIDE,
+    Component,
+    ComponentTable,
+    component_table,
+)
 
 ACTIVITY = "--gpuperf-metrics activity"
 _TIMES = {
@@ -39,14 +43,12 @@ def transfers(subjects: Sequence[FigureSubject]) -> Figure:
             value = subject.value(metric)
             if value is None:
                 continue
-            span = subject.value(_SPAN)
-            share = 100 * value / span if span else None
             rows.append(
                 (
                     name,
                     subject.label,
                     quantity(value, known[metric].unit),
-                    quantity(share, "%"),
+                    share(value, subject.value(_SPAN)),
                     quantity(_bytes(subject, metric), "bytes"),
                     _memory(subject, metric),
                 )
@@ -60,12 +62,10 @@ def transfers(subjects: Sequence[FigureSubject]) -> Figure:
     return Figure(
         key="transfers",
         title="Transfers and gaps: kernels, copies, and time in which the GPU does nothing",
-        conclusion=_conclusion(subjects),
+        conclusion=_idlest(subjects),
         columns=("what", "configuration", "value", "share of the span", "bytes", "host memory"),
         rows=tuple(rows),
-        plot=Plot(Shape.BARS, name="configuration", values=("value",), panel="what")
-        if rows
-        else None,
+        plot=Plot(Shape.BARS, name="configuration", values=("value",), panel="what"),
         notes=(
             "From a trace of the step. The span is from the beginning of the first kernel, copy or "
             "fill to the end of the last; several at once count once, so that kernels and copies "
@@ -74,11 +74,11 @@ def transfers(subjects: Sequence[FigureSubject]) -> Figure:
         )
         if rows
         else (),
-        missing="" if rows else _missing(subjects),
+        missing="" if rows else _without_trace(subjects),
     )
 
 
-def _conclusion(subjects: Sequence[FigureSubject]) -> str:
+def _idlest(subjects: Sequence[FigureSubject]) -> str:
     idle = [(value, s) for s in subjects if (value := s.value("gpu_idle")) is not None]
     if not idle:
         return "A GPU that waits for copies or for its host is not made faster by better kernels."
@@ -90,7 +90,7 @@ def _conclusion(subjects: Sequence[FigureSubject]) -> str:
     return f"{said}: no kernel is to blame for that time, but a host that launches late or waits."
 
 
-def _missing(subjects: Sequence[FigureSubject]) -> str:
+def _without_trace(subjects: Sequence[FigureSubject]) -> str:
     """Why there is no trace, or what takes one."""
     reasons = dict.fromkeys(
         entry.reason
@@ -109,8 +109,8 @@ def _missing(subjects: Sequence[FigureSubject]) -> str:
 
 
 def _bytes(subject: FigureSubject, metric: str) -> float | None:
-    found = [subject.value(name) for name in _BYTES.get(metric, ())]
-    known = [value for value in found if value is not None]
+    values = [subject.value(name) for name in _BYTES.get(metric, ())]
+    known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
@@ -120,19 +120,16 @@ def _memory(subject: FigureSubject, metric: str) -> Cell:
     return " and ".join(name.rpartition("_")[2] for name in named if "d2d" not in name) or None
 
 
-# The components of the step: what each takes, by configuration.
-
-
 def components(subjects: Sequence[FigureSubject]) -> Figure:
     """A bar per configuration, of its components one after the other."""
     known = [
         (subject, listed)
         for subject in subjects
-        if (listed := found_in.component_table(subject.measurements)) is not None
+        if (listed := component_table(subject.measurements)) is not None
     ]
     # Where all are graphs, in which nothing can be told apart, that is what there is to see.
-    found = [(subject, listed) for subject, listed in known if _inside(listed)] or known
-    left_out = [subject.label for subject, listed in known if (subject, listed) not in found]
+    shown = [(subject, listed) for subject, listed in known if _inside(listed)] or known
+    left_out = [subject.label for subject, listed in known if (subject, listed) not in shown]
     rows: list[tuple[Cell, ...]] = [
         (
             subject.label,
@@ -142,11 +139,11 @@ def components(subjects: Sequence[FigureSubject]) -> Figure:
             quantity(entry.launches, "launches"),
             quantity(entry.copy_time, "ns"),
         )
-        for subject, listed in found
+        for subject, listed in shown
         for entry in listed.entries
     ]
     notes: dict[str, list[str]] = {}
-    for subject, listed in found:
+    for subject, listed in shown:
         for note in listed.notes:
             notes.setdefault(note, []).append(subject.label)
     if left_out:
@@ -154,27 +151,25 @@ def components(subjects: Sequence[FigureSubject]) -> Figure:
     return Figure(
         key="components",
         title="The components of the step: what each takes",
-        conclusion=_component_conclusion(found),
+        conclusion=_longest_component(shown),
         columns=("configuration", "component", "time", "share of the step", "launches", "copies"),
         rows=tuple(rows),
-        plot=Plot(Shape.STACK, name="configuration", values=("time",), series="component")
-        if rows
-        else None,
+        plot=Plot(Shape.STACK, name="configuration", values=("time",), series="component"),
         notes=tuple(f"{', '.join(labels)}: {note}" for note, labels in notes.items()),
         missing="" if rows else _without_components(subjects),
     )
 
 
-def _component_conclusion(found: Sequence[tuple[FigureSubject, ComponentTable]]) -> str:
+def _longest_component(shown: Sequence[tuple[FigureSubject, ComponentTable]]) -> str:
     """Which component takes most, in the first subject that has any."""
-    for subject, listed in found:
+    for subject, listed in shown:
         inside = _inside(listed)
         if inside:
             first = inside[0]
-            share = "" if first.share is None else f", {first.share:.0f} % of it"
+            part = "" if first.share is None else f", {first.share:.0f} % of it"
             return (
                 f"{first.name} takes {units.value(first.time, listed.unit)} of {subject.label}"
-                f"{share}: what is saved there counts most."
+                f"{part}: what is saved there counts most."
             )
     return "The longest component is where a saving counts most."
 

@@ -1,4 +1,4 @@
-"""Which instructions are executed: the IPC stack and the instruction mix (figures 4, 7 and 9)."""
+"""The figures of instructions: the IPC stack and the mix (the paper's figures 4, 7 and 9)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pytest_gpuperf.analysis import mix
 from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, SASS, InstructionMix, Mix
-from pytest_gpuperf.report.html import overview
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, of_each, quantity, sentence
-from pytest_gpuperf.report.html.subject import FigureSubject, short_name
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, percent, quantity, told
+from pytest_gpuperf.report.html.subject import FigureSubject, missing_metrics, short_name
 
 _STEP = "the whole step"
 _SHARE, _IPC = "share of instructions", "IPC"
@@ -24,39 +23,38 @@ def stack(subjects: Sequence[FigureSubject]) -> Figure:
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject in subjects:
-        found = subject.instructions
-        if found is None or found.dominant is None:
+        mixes = subject.instructions
+        if mixes is None or mixes.dominant is None:
             continue
-        classes = found.dominant.pipe_classes
-        notes += [*found.missing, *classes.missing]
-        kernel = short_name(found.dominant.of)
+        dominant = mixes.dominant
+        classes = dominant.pipe_classes
+        notes += [*mixes.missing, *classes.missing]
+        kernel = short_name(dominant.of)
         rows += [
             (
                 subject.label,
                 kernel,
                 part.name,
-                quantity(_percent(part.share), "%"),
+                percent(part.share),
                 quantity(part.ipc, "instructions/cycle"),
             )
             for part in classes.parts
         ]
         largest = _largest(classes)
-        if largest and found.dominant.ipc is not None:
-            stacked = f"{kernel} runs at IPC {found.dominant.ipc:.3g}, mostly {largest},"
+        if largest and dominant.ipc is not None:
+            stacked = f"{kernel} runs at IPC {dominant.ipc:.3g}, mostly {largest},"
             said.append((stacked, subject.label))
     return Figure(
         key="ipc-stack",
         title="What the IPC of the dominant kernel is made of",
-        conclusion=sentence(of_each(said))
+        conclusion=told(said)
         + "A kernel whose IPC is mostly addresses, moves and control does little arithmetic.",
         columns=("configuration", "kernel", "class", _SHARE, _IPC),
         rows=tuple(rows),
-        plot=Plot(Shape.STACK, name="configuration", values=(_IPC,), series="class")
-        if rows
-        else None,
+        plot=Plot(Shape.STACK, name="configuration", values=(_IPC,), series="class"),
         source="figure 4",
         notes=tuple(dict.fromkeys([*_legend(rows), *([_PAPER_STACK] if rows else []), *notes])),
-        missing=overview.missing_metrics(subjects, PIPES, per_kernel=True),
+        missing=missing_metrics(subjects, PIPES, per_kernel=True),
     )
 
 
@@ -67,7 +65,7 @@ def by_pipe(subjects: Sequence[FigureSubject]) -> Figure:
         key="instruction-mix",
         title="Which instructions each family of kernels executes, by pipe",
         metrics=PIPES,
-        classes=lambda found: found.pipe_classes,
+        classes=lambda counted: counted.pipe_classes,
     )
 
 
@@ -78,7 +76,7 @@ def by_sass(subjects: Sequence[FigureSubject]) -> Figure:
         key="sass-mix",
         title="Which instructions each family of kernels executes, by SASS class",
         metrics=SASS,
-        classes=lambda found: found.sass_classes,
+        classes=lambda counted: counted.sass_classes,
     )
 
 
@@ -97,10 +95,10 @@ def _mix_figure(
     for subject in subjects:
         whole = mix.instruction_mix(subject.values, subject.device.arch)
         groups = [(_STEP, classes(whole))]
-        found = subject.instructions
-        if found is not None:
-            groups += [(one.of, classes(one)) for one in found.families]
-            notes += found.missing
+        mixes = subject.instructions
+        if mixes is not None:
+            groups += [(one.of, classes(one)) for one in mixes.families]
+            notes += mixes.missing
         for name, one in groups:
             notes += one.missing if one.parts else ()
             rows += [
@@ -108,7 +106,7 @@ def _mix_figure(
                     subject.label,
                     name,
                     part.name,
-                    quantity(_percent(part.share), "%"),
+                    percent(part.share),
                     quantity(part.value, one.unit),
                 )
                 for part in one.parts
@@ -118,7 +116,7 @@ def _mix_figure(
     return Figure(
         key=key,
         title=title,
-        conclusion=sentence(of_each(said))
+        conclusion=told(said)
         + "Integer and control work around little arithmetic is overhead of small kernels.",
         columns=("configuration", "family", "class", _SHARE, "instructions"),
         rows=tuple(rows),
@@ -129,12 +127,10 @@ def _mix_figure(
             series="class",
             panel="configuration",
             most=100.0,
-        )
-        if rows
-        else None,
+        ),
         source="figures 7 and 9",
         notes=tuple(dict.fromkeys([*_legend(rows), *notes])),
-        missing=overview.missing_metrics(subjects, metrics, per_kernel=True),
+        missing=missing_metrics(subjects, metrics, per_kernel=True),
     )
 
 
@@ -146,13 +142,9 @@ def _legend(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
         yield f"Classes: {', '.join(meanings)}."
 
 
-def _largest(found: Mix) -> str:
-    known = [(part.share, part.name) for part in found.parts if part.share is not None]
+def _largest(classes: Mix) -> str:
+    known = [(part.share, part.name) for part in classes.parts if part.share is not None]
     if not known:
         return ""
     share, name = max(known)
     return f"{name} ({100 * share:.0f} %)"
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share

@@ -1,22 +1,35 @@
-"""Which kernels the step's time goes to (the paper's figures 6 and 8)."""
+"""The figures of kernels: where a step's time goes, at which rate, and where work pays most."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.analysis.launch_totals import COUNTS, of_kernels
 from pytest_gpuperf.analysis.priority import THROUGHPUTS, priorities
+from pytest_gpuperf.analysis.roofline import DRAM_BYTES, OPCODES, TENSOR, Point, Roofline, roofline
+from pytest_gpuperf.analysis.roofline import of_device as peaks_of_device
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.measurement import KernelTable
-from pytest_gpuperf.report.html import overview
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, of_each, quantity, sentence
+from pytest_gpuperf.report.html.figure import (
+    Cell,
+    Figure,
+    Plot,
+    Roof,
+    Shape,
+    cell_text,
+    percent,
+    quantity,
+    share,
+    told,
+)
 from pytest_gpuperf.report.html.figures import paper_figures
 from pytest_gpuperf.report.html.subject import (
     FigureSubject,
-    LaunchedGroup,
-    by_family,
-    by_kernel,
     family,
+    missing_kernels,
+    missing_metrics,
+    name_sums,
     short_name,
 )
 
@@ -28,6 +41,23 @@ _NAME = 300
 """Characters of a whole name that are kept; ATen's have up to 5,000."""
 _DENSE = ("convolution-forward", "convolution-data-gradient", "convolution-weight-gradient", "gemm")
 _SHARE = "convolution and GEMM share"
+_UNDER_ROOFS = 40
+"""Kernels under the roofs, per configuration, those that take longest."""
+_FLOP_METRICS = (*(name for weights in OPCODES.values() for name in weights), *TENSOR.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedGroup:
+    """The launches of kernels that read the same."""
+
+    name: str
+    """The short name, or the family when families were added up."""
+    family: str
+    full: str
+    """The whole name, of one of them."""
+    launches: int
+    duration: float
+    """Nanoseconds in all."""
 
 
 def mix(subjects: Sequence[FigureSubject]) -> Figure:
@@ -42,13 +72,11 @@ def mix(subjects: Sequence[FigureSubject]) -> Figure:
         ]
         if total:
             most = families[0]
-            share = f"{most.name} takes {100 * most.duration / total:.0f} %"
-            said.append((share, subject.label))
+            said.append((f"{most.name} takes {100 * most.duration / total:.0f} %", subject.label))
     return Figure(
         key="kernel-mix",
         title="Which families of kernels the time goes to",
-        conclusion=sentence(of_each(said))
-        + "The longest family is where a faster kernel counts most.",
+        conclusion=told(said) + "The longest family is where a faster kernel counts most.",
         columns=("configuration", "family", "time", "share of kernel time", "launches"),
         rows=tuple(rows),
         plot=Plot(
@@ -57,53 +85,45 @@ def mix(subjects: Sequence[FigureSubject]) -> Figure:
             values=("share of kernel time",),
             series="family",
             most=100.0,
-        )
-        if rows
-        else None,
+        ),
         source="figures 6 and 8",
         notes=tuple(_idle(subjects)),
-        missing=overview.missing_kernels(subjects),
+        missing=missing_kernels(subjects),
     )
 
 
 def convolutions(subjects: Sequence[FigureSubject]) -> Figure:
     """The share of convolutions and matrix products, which the paper gives."""
-    found = []
+    shares = []
     for subject, table in _tables(subjects):
         families = by_family(table)
-        total = sum(one.duration for one in families)
-        if total:
-            dense = sum(one.duration for one in families if one.name in _DENSE)
-            found.append((subject, 100 * dense / total))
-    gpus = [
-        gpu
-        for gpu in paper_figures.GPUS.values()
-        if any(_published(s, gpu) is not None for s, _ in found)
-    ]
-    own = {paper_figures.GPUS.get(subject.device.arch) for subject, _ in found}
-    drawn = tuple(f"paper, {gpu}" for gpu in gpus if gpu in own)
-    said = of_each([(f"{share:.0f} %", subject.label) for subject, share in found])
+        dense = sum(one.duration for one in families if one.name in _DENSE)
+        part = share(dense, sum(one.duration for one in families))
+        if part:
+            shares.append((subject, part))
+    measured = [subject for subject, _ in shares]
+    published = paper_figures.absolute
+    gpus = paper_figures.gpus_of([(_SHARE, subject) for subject in measured], published)
+    drawn = paper_figures.drawn_columns(gpus, measured)
     return Figure(
         key="convolutions",
         title="How much of the kernels' time is convolutions and matrix products",
-        conclusion=sentence(said)
+        conclusion=told([(f"{part.value:.0f} %", subject.label) for subject, part in shares])
         + "The rest is normalization, elementwise work and changes of layout, which tensor cores "
         "do not speed up.",
-        columns=("configuration", "here", *(f"paper, {gpu}" for gpu in gpus)),
+        columns=("configuration", "here", *map(paper_figures.column, gpus)),
         rows=tuple(
-            (s.label, quantity(share, "%"), *(_published(s, gpu) for gpu in gpus))
-            for s, share in found
+            (subject.label, part, *(published(_SHARE, subject, gpu) for gpu in gpus))
+            for subject, part in shares
         ),
         plot=Plot(
             Shape.BARS, name="configuration", values=("here", *drawn), published=drawn, most=100.0
-        )
-        if found
-        else None,
+        ),
         source="figure 8",
         notes=(f"{paper_figures.PROTOCOL}. The paper's Baseline is its dominant kernel alone.",)
         if gpus
         else (),
-        missing=overview.missing_kernels(subjects),
+        missing=missing_kernels(subjects),
     )
 
 
@@ -144,10 +164,8 @@ def longest(subjects: Sequence[FigureSubject]) -> Figure:
         rows=tuple(rows),
         plot=Plot(
             Shape.BARS, name="kernel", values=("time",), series="family", panel="configuration"
-        )
-        if rows
-        else None,
-        missing=overview.missing_kernels(subjects),
+        ),
+        missing=missing_kernels(subjects),
     )  # fmt: skip
 
 
@@ -178,11 +196,10 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
     return Figure(
         key="kernel-ipc",
         title="Instructions per cycle of each kernel, against the time it takes",
-        conclusion=(
-            f"The geometric mean over kernels, which the paper takes, and the IPC of all of them "
-            f"together are {of_each(said)}. "
-            if said
-            else ""
+        conclusion=told(
+            said,
+            "The geometric mean over kernels, which the paper takes, and the IPC of all of them "
+            "together are ",
         )
         + "The mean weighs a kernel of 2 us like one of 20 ms; what is far right and low is worth "
         "a look.",
@@ -198,66 +215,29 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
             series="family",
             panel="configuration",
             logarithmic=(True, False),
-        )
-        if rows
-        else None,
+        ),
         source="section 3",
         notes=tuple(dict.fromkeys(notes)),
-        missing=overview.missing_metrics(subjects, COUNTS, per_kernel=True),
+        missing=missing_metrics(subjects, COUNTS, per_kernel=True),
     )  # fmt: skip
 
 
-def _tables(subjects: Sequence[FigureSubject]) -> Iterator[tuple[FigureSubject, KernelTable]]:
-    for subject in subjects:
-        if subject.kernels is not None:
-            yield subject, subject.kernels
-
-
-def _counted(one: LaunchedGroup, total: float) -> tuple[Cell, ...]:
-    share = 100 * one.duration / total if total else None
-    return (
-        quantity(one.duration, "ns"),
-        quantity(share, "%"),
-        quantity(float(one.launches), "launches"),
-    )
-
-
-def _idle(subjects: Sequence[FigureSubject]) -> Iterator[str]:
-    found = [
-        f"{units.value(table.idle, 'ns')} in {subject.label}"
-        for subject, table in _tables(subjects)
-    ]
-    if found:
-        yield f"Time in which nothing ran on the GPU is no part of it: {', '.join(found)}."
-
-
-def _published(subject: FigureSubject, gpu: str) -> Cell:
-    if subject.first.suite != paper_figures.SUITE:
-        return None
-    return paper_figures.absolute(_SHARE, subject.configuration, gpu)
-
-
-# Where work on kernels pays most: the priority score (figure 5, Equations 1 and 2).
-
-
 def priority(subjects: Sequence[FigureSubject]) -> Figure:
-    """Time times estimated speedup by family, a chart per configuration."""
+    """Where work pays most: time times estimated speedup by family (Equations 1 and 2)."""
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     said: list[tuple[str, str]] = []
-    for subject in subjects:
-        if subject.kernels is None:
-            continue
-        found = priorities(subject.kernels, family)
+    for subject, table in _tables(subjects):
+        found = priorities(table, family)
         notes += found.missing if found.families else ()
         rows += [
             (
                 subject.label,
                 one.family,
                 quantity(one.score, found.unit),
-                quantity(None if one.share is None else 100 * one.share, "%"),
+                percent(one.share),
                 quantity(one.nanoseconds, "ns"),
-                quantity(None if one.speedup is None else 100 * one.speedup, "%"),
+                percent(one.speedup),
                 one.bottleneck,
                 quantity(one.throughput, "%"),
                 quantity(float(one.launches), "launches"),
@@ -266,11 +246,11 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
         ]
         if found.families:
             said.append((found.families[0].family, subject.label))
-    first = f"Most could be gained from {of_each(said)}. " if said else ""
     return Figure(
         key="priority",
         title="Priority scores: where a faster kernel would save most time",
-        conclusion=f"{first}The score is the time of each kernel times its estimated speedup, 1 at "
+        conclusion=told(said, "Most could be gained from ")
+        + "The score is the time of each kernel times its estimated speedup, 1 at "
         "most; it says what a perfect kernel would save, not how hard it is to write.",
         columns=(
             "configuration", "family", "priority score", "share of the score", "time",
@@ -283,9 +263,7 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
             values=("priority score",),
             series="family",
             panel="configuration",
-        )
-        if rows
-        else None,
+        ),
         source="figure 5",
         notes=(
             "Paper: normalization has the largest sum, then tensor-core GEMMs, then elementwise "
@@ -294,5 +272,132 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
         )
         if rows
         else (),
-        missing=overview.missing_metrics(subjects, THROUGHPUTS, per_kernel=True),
+        missing=missing_metrics(subjects, THROUGHPUTS, per_kernel=True),
     )  # fmt: skip
+
+
+def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
+    """Kernels under the roofs of the device, a chart per configuration; areas are their times."""
+    rows: list[tuple[Cell, ...]] = []
+    notes: list[str] = []
+    said: list[tuple[str, str]] = []
+    roofs: dict[str, Roof] = {}
+    for subject, table in _tables(subjects):
+        device = subject.device
+        found = roofline(table, family, peaks_of_device(device.slug), device.arch)
+        drawn = [point for point in found.kernels[:_UNDER_ROOFS] if point.flop_per_byte]
+        rows += [_roofline_row(subject.label, point) for point in drawn]
+        if not drawn:
+            continue
+        notes += [*_together(subject.label, found.step), *found.missing]
+        roofs.update((roof.name, roof) for roof in _roofs(found))
+        if found.step.roof is not None and found.step.share_of_roof is not None:
+            reached = f"{100 * found.step.share_of_roof:.0f} % of {found.step.roof}"
+            said.append((reached, subject.label))
+    return Figure(
+        key="roofline",
+        title="Roofline: FLOP/s of each kernel against its FLOP per byte of DRAM traffic",
+        conclusion=told(said, "The kernels together reach ")
+        + "Under the slope, fewer bytes make a kernel faster; under the flat roof, fewer FLOP or "
+        "another data type; far below both, neither is the limit.",
+        columns=(
+            "configuration", "kernel", "family", "FLOP per byte", "FLOP/s", "share of roof",
+            "roof", "time", "DRAM bytes",
+        ),
+        rows=tuple(rows),
+        plot=Plot(
+            Shape.POINTS,
+            name="kernel",
+            values=("FLOP per byte", "FLOP/s"),
+            series="family",
+            panel="configuration",
+            logarithmic=(True, True),
+            roofs=tuple(roofs.values()),
+            sizes="time",
+        ),
+        notes=tuple(dict.fromkeys(notes)),
+        missing=missing_metrics(subjects, (*_FLOP_METRICS, DRAM_BYTES), per_kernel=True),
+    )  # fmt: skip
+
+
+def _roofline_row(label: str, point: Point) -> tuple[Cell, ...]:
+    return (
+        label,
+        short_name(point.name),
+        point.family,
+        quantity(point.flop_per_byte, "FLOP/byte"),
+        quantity(point.flop_per_second, "FLOP/s"),
+        percent(point.share_of_roof),
+        point.roof,
+        quantity(point.nanoseconds, "ns"),
+        quantity(point.dram_bytes, "bytes"),
+    )
+
+
+def _together(label: str, step: Point) -> Iterator[str]:
+    """Where all kernels of a step stand."""
+    if step.flop_per_second is not None and step.flop_per_byte is not None:
+        rate = cell_text(quantity(step.flop_per_second, "FLOP/s"))
+        yield f"All kernels of {label} together: {rate} at {step.flop_per_byte:.3g} FLOP per byte."
+
+
+def _roofs(found: Roofline) -> Iterator[Roof]:
+    """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
+    if found.peaks is None:
+        return
+    for kind, work in found.step.flop.items():
+        top = found.peaks.flop_per_second.get(kind)
+        if work and top:
+            yield Roof(kind, found.peaks.bytes_per_second, top)
+
+
+def by_kernel(table: KernelTable) -> list[LaunchedGroup]:
+    """The kernels, copies and fills of a table, those that took most time first.
+
+    Kernels that read the same are one: those of one algorithm in several variants.
+    """
+    launches, duration = name_sums(table)
+    return _added(
+        LaunchedGroup(short_name(name), family(name), name, launches[index], duration[index])
+        for index, name in enumerate(table.names)
+    )
+
+
+def by_family(table: KernelTable) -> list[LaunchedGroup]:
+    """The same by family, the one that took most time first."""
+    return _added(replace(one, name=one.family) for one in by_kernel(table))
+
+
+def _added(kernels: Iterable[LaunchedGroup]) -> list[LaunchedGroup]:
+    groups: dict[tuple[str, str], list[LaunchedGroup]] = {}
+    for one in kernels:
+        groups.setdefault((one.name, one.family), []).append(one)
+    sums = [
+        replace(
+            group[0],
+            launches=sum(one.launches for one in group),
+            duration=sum(one.duration for one in group),
+        )
+        for group in groups.values()
+    ]
+    return sorted(sums, key=lambda one: -one.duration)
+
+
+def _tables(subjects: Sequence[FigureSubject]) -> Iterator[tuple[FigureSubject, KernelTable]]:
+    for subject in subjects:
+        if subject.kernels is not None:
+            yield subject, subject.kernels
+
+
+def _counted(one: LaunchedGroup, total: float) -> tuple[Cell, ...]:
+    return (
+        quantity(one.duration, "ns"),
+        share(one.duration, total),
+        quantity(float(one.launches), "launches"),
+    )
+
+
+def _idle(subjects: Sequence[FigureSubject]) -> Iterator[str]:
+    idle = [f"{units.value(table.idle, 'ns')} in {s.label}" for s, table in _tables(subjects)]
+    if idle:
+        yield f"Time in which nothing ran on the GPU is no part of it: {', '.join(idle)}."

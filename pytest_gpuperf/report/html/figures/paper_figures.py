@@ -1,12 +1,16 @@
-"""The paper's window beside the step in which it was counted."""
+"""The figure of the paper's window, and what the ICPE '26 paper reports, to stand beside ours.
+
+The paper (arXiv 2606.19365) reports of Med-DDPM training. Its protocol is another than ours: ncu
+counts 100 kernel launches after the first 10 of a process, kernel by kernel, and percentages are
+averages over these. Text is where the paper gives a range.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.report.html import overview
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
@@ -16,100 +20,13 @@ from pytest_gpuperf.report.html.figure import (
     Shape,
     quantity,
     ratio,
+    share,
 )
-from pytest_gpuperf.report.html.subject import FigureSubject
-from pytest_gpuperf.report.text import protocol_lines as seen
+from pytest_gpuperf.report.html.subject import WINDOW, FigureSubject
+from pytest_gpuperf.report.text import protocol_lines
 
 _METRICS = ("cycles", "instructions", "ipc")
 _STEP, _WINDOW = "step, relative", "window, relative"
-
-
-def window(subjects: Sequence[FigureSubject]) -> Figure:
-    """A chart per metric: what the step and what the window say of each configuration."""
-    found = [(subject, seen.window_values(one)) for subject, one in _counted(subjects)]
-    known = catalogue().metrics
-    gpu = next((GPUS.get(s.device.arch) for s, _ in found), None)
-    published = f"paper, {gpu}"
-    rows: list[tuple[Cell, ...]] = []
-    for metric in _METRICS:
-        for subject, values in found:
-            value, whole = values.get(metric), subject.value(metric)
-            if value is None:
-                continue
-            first, first_values = found[0]
-            share = 100 * value / whole if known[metric].additive and whole else None
-            paper_says = (
-                relative(metric, subject.configuration, gpu)
-                if gpu and subject.first.suite == SUITE
-                else None
-            )
-            rows.append(
-                (
-                    metric,
-                    subject.label,
-                    quantity(whole, known[metric].unit),
-                    quantity(value, known[metric].unit),
-                    quantity(share, "%"),
-                    ratio(whole, first.value(metric)),
-                    ratio(value, first_values.get(metric)),
-                    paper_says,
-                )
-            )
-    return Figure(
-        key="window",
-        title="The paper's window beside the step that it is cut from",
-        conclusion=_conclusion(found),
-        columns=(
-            "metric", "configuration", "step", "window", "share of the step", _STEP, _WINDOW,
-            published if gpu else "paper",
-        ),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.BARS,
-            name="configuration",
-            values=(_STEP, _WINDOW, *([published] if gpu else [])),
-            panel="metric",
-            published=(published,) if gpu else (),
-        )
-        if rows
-        else None,
-        source="section 6.1",
-        notes=tuple(
-            f"{subject.label}: {seen.window_line(one)}" for subject, one in _counted(subjects)
-        ),
-        missing=""
-        if found
-        else f"This run has no window: measure with {overview.WINDOW}",
-    )  # fmt: skip
-
-
-def _counted(subjects: Sequence[FigureSubject]) -> Iterator[tuple[FigureSubject, Measurement]]:
-    """Subjects of which a process counted the window, with that process."""
-    for subject in subjects:
-        for measurement in subject.measurements:
-            if measurement.window is not None:
-                yield subject, measurement
-                break
-
-
-def _conclusion(found: Sequence[tuple[FigureSubject, Mapping[str, float]]]) -> str:
-    """How much of the step's cycles the window has seen."""
-    shares = []
-    for subject, values in found:
-        whole, value = subject.value("cycles"), values.get("cycles")
-        if whole and value is not None:
-            shares.append(f"{100 * value / whole:.2g} % of the cycles of {subject.label}")
-    seen_of = f"The window saw {' and '.join(shares)}. " if shares else ""
-    return (
-        f"{seen_of}A window of so few launches says what a process begins with; the step says how "
-        "fast it trains."
-    )
-
-
-# What the ICPE '26 paper reports of Med-DDPM training (arXiv 2606.19365), to stand beside ours.
-#
-# Its protocol is another than ours: ncu counts 100 kernel launches after the first 10 of a process,
-# kernel by kernel, and percentages are averages over these. Text is where the paper gives a range.
 
 SUITE = "meddpm"
 """The suite that repeats the paper's workload."""
@@ -211,18 +128,114 @@ _RELATIVE: Mapping[str, _Values] = {
 """Relative to the paper's Baseline."""
 
 
-def absolute(what: str, configuration: str, gpu: str) -> Cell:
+def window(subjects: Sequence[FigureSubject]) -> Figure:
+    """A chart per metric: what the step and what the window say of each configuration."""
+    counted = _counted(subjects)
+    values = [protocol_lines.window_values(measurement) for _, measurement in counted]
+    known = catalogue().metrics
+    gpu = next((GPUS.get(subject.device.arch) for subject, _ in counted), None)
+    published = column(gpu or "")
+    rows: list[tuple[Cell, ...]] = []
+    for metric in _METRICS:
+        unit = known[metric].unit
+        for (subject, _), window_values in zip(counted, values, strict=True):
+            value, whole = window_values.get(metric), subject.value(metric)
+            if value is None:
+                continue
+            rows.append(
+                (
+                    metric,
+                    subject.label,
+                    quantity(whole, unit),
+                    quantity(value, unit),
+                    share(value, whole) if known[metric].additive else None,
+                    ratio(whole, counted[0][0].value(metric)),
+                    ratio(value, values[0].get(metric)),
+                    relative(metric, subject, gpu) if gpu else None,
+                )
+            )
+    return Figure(
+        key="window",
+        title="The paper's window beside the step that it is cut from",
+        conclusion=_conclusion(counted, values),
+        columns=(
+            "metric", "configuration", "step", "window", "share of the step", _STEP, _WINDOW,
+            published if gpu else "paper",
+        ),
+        rows=tuple(rows),
+        plot=Plot(
+            Shape.BARS,
+            name="configuration",
+            values=(_STEP, _WINDOW, *([published] if gpu else [])),
+            panel="metric",
+            published=(published,) if gpu else (),
+        ),
+        source="section 6.1",
+        notes=tuple(f"{s.label}: {protocol_lines.window_line(m)}" for s, m in counted),
+        missing="" if counted else f"This run has no window: measure with {WINDOW}",
+    )  # fmt: skip
+
+
+def _counted(subjects: Sequence[FigureSubject]) -> list[tuple[FigureSubject, Measurement]]:
+    """Subjects of which a process counted the window, with the first such process."""
+    first = [(s, next((m for m in s.measurements if m.window), None)) for s in subjects]
+    return [(subject, measurement) for subject, measurement in first if measurement]
+
+
+def _conclusion(
+    counted: Sequence[tuple[FigureSubject, Measurement]], values: Sequence[Mapping[str, float]]
+) -> str:
+    """How much of the step's cycles the window has seen."""
+    shares = []
+    for (subject, _), window_values in zip(counted, values, strict=True):
+        whole, value = subject.value("cycles"), window_values.get("cycles")
+        if whole and value is not None:
+            shares.append(f"{100 * value / whole:.2g} % of the cycles of {subject.label}")
+    seen = f"The window saw {' and '.join(shares)}. " if shares else ""
+    return (
+        f"{seen}A window of so few launches says what a process begins with; the step says how "
+        "fast it trains."
+    )
+
+
+Published = Callable[[str, FigureSubject, str], Cell]
+"""What the paper gives of something, of a subject's configuration, on one of its GPUs."""
+
+
+def absolute(what: str, subject: FigureSubject, gpu: str) -> Cell:
     """The paper's value of a percentage; None where it gives none."""
-    return _cell(_ABSOLUTE, what, configuration, gpu, "%")
+    return _cell(_ABSOLUTE, what, subject, gpu, "%")
 
 
-def relative(metric: str, configuration: str, gpu: str) -> Cell:
+def relative(what: str, subject: FigureSubject, gpu: str) -> Cell:
     """The paper's value relative to its Baseline; None where it gives none."""
-    return _cell(_RELATIVE, metric, configuration, gpu, RATIO)
+    return _cell(_RELATIVE, what, subject, gpu, RATIO)
+
+
+def gpus_of(entries: Sequence[tuple[str, FigureSubject]], find: Published) -> list[str]:
+    """The paper's GPUs of which it gives any of these values."""
+    return [
+        gpu
+        for gpu in GPUS.values()
+        if any(find(what, subject, gpu) is not None for what, subject in entries)
+    ]
+
+
+def column(gpu: str) -> str:
+    """The title of the column of one of the paper's GPUs."""
+    return f"paper, {gpu}"
+
+
+def drawn_columns(gpus: Sequence[str], subjects: Sequence[FigureSubject]) -> tuple[str, ...]:
+    """The columns of those GPUs that are of the architecture of a subject."""
+    own = {GPUS.get(subject.device.arch) for subject in subjects}
+    return tuple(column(gpu) for gpu in gpus if gpu in own)
 
 
 def _cell(
-    values: Mapping[str, _Values], what: str, configuration: str, gpu: str, unit: str
+    values: Mapping[str, _Values], what: str, subject: FigureSubject, gpu: str, unit: str
 ) -> Cell:
-    found = values.get(what, {}).get(gpu, {}).get(configuration)
-    return Quantity(found, unit) if isinstance(found, float) else found
+    if subject.result.first.suite != SUITE:
+        return None
+    value = values.get(what, {}).get(gpu, {}).get(subject.configuration)
+    return Quantity(value, unit) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""What the units of the device do over one step, with its phases marked."""
+"""The figure of timelines: what the device does over one step, with its phases marked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import STEP, Measurement, Timeline, TimelinePhase
-from pytest_gpuperf.report.html import chart, overview
+from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import (
     Band,
     Cell,
@@ -17,11 +17,12 @@ from pytest_gpuperf.report.html.figure import (
     FigureTable,
     Plot,
     Shape,
-    of_each,
+    percent,
     quantity,
+    told,
 )
-from pytest_gpuperf.report.html.subject import FigureSubject
-from pytest_gpuperf.report.text import protocol_lines as told
+from pytest_gpuperf.report.html.subject import FigureSubject, missing_timelines
+from pytest_gpuperf.report.text import protocol_lines
 
 _MOST = 16
 """Configurations whose timelines are drawn: each has thousands of points."""
@@ -77,7 +78,7 @@ def over_the_step(subjects: Sequence[FigureSubject]) -> Figure:
     found = every[:_MOST]
     metrics = {
         metric: name
-        for metric, name in told.NAMES.items()
+        for metric, name in protocol_lines.NAMES.items()
         if any(timelines.mean(one.timeline, metric) is not None for one in found)
     }
     return Figure(
@@ -93,17 +94,13 @@ def over_the_step(subjects: Sequence[FigureSubject]) -> Figure:
             panel="configuration",
             most=_FULL,
             bands=tuple(band for one in found for band in _bands(one)),
-        )
-        if found
-        else None,
+        ),
         notes=tuple(_notes(found, len(every) - len(found))),
-        missing=overview.missing_timelines(subjects),
+        missing=missing_timelines(subjects),
         summary=FigureTable(
             ("configuration", "phase", "time", *metrics.values(), "SMs idle"),
             tuple(row for one in found for row in _summary(one, metrics)),
-        )
-        if found
-        else None,
+        ),
     )
 
 
@@ -112,7 +109,11 @@ def _sampled(subjects: Sequence[FigureSubject]) -> Iterator[_Sampled]:
     for number, subject in enumerate(subjects, 1):
         measurement = subject.sampled
         found = measurement.timeline if measurement else None
-        if measurement and found and any(timelines.mean(found, m) is not None for m in told.NAMES):
+        if (
+            measurement
+            and found
+            and any(timelines.mean(found, m) is not None for m in protocol_lines.NAMES)
+        ):
             label = _short(subject.label)
             unique = label if label == subject.label else f"{label} ({number})"
             yield _Sampled(unique, measurement, found)
@@ -145,7 +146,7 @@ def _summary(one: _Sampled, metrics: dict[str, str]) -> Iterator[tuple[Cell, ...
             name,
             quantity(duration, "ns"),
             *(quantity(timelines.mean(part, metric), "%") for metric in metrics),
-            quantity(None if idle is None else 100 * idle, "%"),
+            percent(idle),
         )
 
 
@@ -160,7 +161,10 @@ def _notes(found: Sequence[_Sampled], others: int) -> Iterator[str]:
     for one in found:
         together = chart.drawn_together(len(one.points), len(found))
         drawn = together * one.timeline.interval if together > 1 else 0.0
-        parts = [told.sampling(one.timeline, drawn), *told.slower(one.timeline, one.measurement)]
+        parts = [
+            protocol_lines.sampling(one.timeline, drawn),
+            *protocol_lines.slower(one.timeline, one.measurement),
+        ]
         if len(one.phases) > _MOST_BANDS:
             parts.append(f"the {_MOST_BANDS} longest of {len(one.phases):,} phases are marked")
         yield f"{one.label}: {'; '.join(parts)}."
@@ -181,7 +185,7 @@ def _conclusion(found: Sequence[_Sampled]) -> str:
         if busy is not None and tensor is not None:
             said.append((f"SMs {busy:.0f} %, tensor pipe {tensor:.0f} %", one.label))
     return (
-        (f"On average: {of_each(said)}. " if said else "")
+        told(said, "On average: ")
         + "SMs far below 100 % for long: a kernel has too few blocks to fill them. SMs at 0: the "
         "GPU waits for the host. SMs at 100 % while the other lines are low: kernels wait, or do "
         "other work."
