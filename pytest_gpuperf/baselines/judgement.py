@@ -24,7 +24,7 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.replica import Repeats
+    from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
 RECORDABLE = ("no-file", "no-entry")
@@ -62,7 +62,7 @@ class Ratio:
 class Judging:
     """Judges the measurements of a session, and keeps them for the ratios between them."""
 
-    def __init__(self, settings: Settings, replicas: Repeats | None) -> None:
+    def __init__(self, settings: Settings, replicas: Replicas | None) -> None:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
@@ -164,7 +164,7 @@ class Judging:
         return candidates
 
     @staticmethod
-    def _processes(replicas: Repeats, measured: Processes, wanted: int) -> Processes:
+    def _processes(replicas: Replicas, measured: Processes, wanted: int) -> Processes:
         """The session's own measurement, and as many of fresh processes as make `wanted`."""
         if len(measured) >= wanted:
             return measured

@@ -1,4 +1,4 @@
-"""Running tests in fresh processes, and merging what they measured into one run.
+"""`gpuperf record`: tests in fresh processes, and one run of what they measured.
 
 A baseline needs several processes: rounds within one share its memory layout, its clocks and its
 luck, so they say little about the next process. They take long, so what is measured is kept after
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_gpuperf.errors import INTERRUPTED, UsageFailure
+from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text import failure
-from pytest_gpuperf.report.text.progress import LiveLine, counted, duration
+from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
 NAME = "record"
@@ -35,8 +35,6 @@ USAGE = (
     "       gpuperf record --continue RUN [--processes K] [--pause SECONDS]"
 )
 
-
-_TESTS_FAILED = 1
 _PROCESSES = 5
 _COMMAND = ["gpuperf", "record"]
 _COUNT_KERNELS = "--gpuperf-kernels=always"
@@ -89,36 +87,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say, and returns the exit code. Raises UsageFailure as `record` does."""
-    if options.continued is None:
-        return record(_order(options), options.run or run_files.new_file(Path.cwd()))
-    if options.pytest_args:
-        raise UsageFailure(
-            f"--continue {options.continued} goes on with the pytest arguments of that recording, "
-            f"so these cannot be given: {shlex.join(options.pytest_args)}. Leave them out, or "
-            "begin a new recording without --continue"
-        )
-    if options.run is not None:
-        raise UsageFailure(
-            f"--continue {options.continued} saves into that file, so --run {options.run} cannot "
-            "be given as well: leave one of them out"
-        )
-    return resume(options.continued, options.processes, options.pause)
-
-
-def _order(options: argparse.Namespace) -> Order:
-    processes = _PROCESSES if options.processes is None else options.processes
-    return Order(processes, tuple(options.pytest_args), options.pause or 0.0)
-
-
-def record(order: Order, file: Path) -> int:
-    """Runs pytest as ordered, one process after the other, and saves one merged run in `file`.
+    """Runs pytest as ordered, one process after the other, and saves one merged run.
 
     Nothing is judged: what is recorded may become the baseline. The file is written after every
     process. Prints a line per process. Returns 0; pytest's exit code when a process measured
     nothing or had a failing test; 128 and the signal's number when one was killed; or INTERRUPTED.
-    Raises UsageFailure for a file that exists, or that is being recorded at this moment.
+    Raises UsageFailure for a file that exists, or that is being recorded at this moment; and of one
+    to go on with, which it leaves as it is, when this command did not make it, or when a process
+    measures something else than those that are in it.
     """
+    if options.continued is not None:
+        return _resume(options)
+    order, file = _order(options), options.run or run_files.new_file(Path.cwd())
     with _alone(file):
         if file.exists():
             raise UsageFailure(
@@ -127,30 +107,42 @@ def record(order: Order, file: Path) -> int:
         return _Recording(order, file, None).go_on()
 
 
-def resume(file: Path, processes: int | None = None, pause: float | None = None) -> int:
-    """Runs the processes that the recording in `file` lacks, and saves them in it.
-
-    `processes` and `pause` replace what the recording was begun with. Returns what `record` does;
-    0 when nothing was missing. Raises UsageFailure, and leaves the file as it is, when `record` did
-    not make it, or when a process measures something else than those that are in it.
-    """
+def _resume(options: argparse.Namespace) -> int:
+    """Runs the processes that the recording lacks; numbers that are given replace its own."""
+    file: Path = options.continued
+    if options.pytest_args:
+        raise UsageFailure(
+            f"--continue {file} goes on with the pytest arguments of that recording, so these "
+            f"cannot be given: {shlex.join(options.pytest_args)}. Leave them out, or begin a new "
+            "recording without --continue"
+        )
+    if options.run is not None:
+        raise UsageFailure(
+            f"--continue {file} saves into that file, so --run {options.run} cannot be given as "
+            "well: leave one of them out"
+        )
     with _alone(file):
         run = run_files.load(file)
         begun = _order_of(run, file)
         order = Order(
-            begun.processes if processes is None else processes,
+            begun.processes if options.processes is None else options.processes,
             begun.pytest_args,
-            begun.pause if pause is None else pause,
+            begun.pause if options.pause is None else options.pause,
         )
         held = _processes(run)
-        if held >= order.processes:
-            print(
-                f"nothing to do: {_named(file)} has {counted(held, 'process')} of "
-                f"{order.processes}; a larger --processes adds to it"
-            )
-            _print_next(file)
-            return 0
-        return _Recording(order, file, run).go_on()
+        if held < order.processes:
+            return _Recording(order, file, run).go_on()
+        print(
+            f"nothing to do: {_named(file)} has {counted(held, 'process')} of {order.processes}; "
+            "a larger --processes adds to it"
+        )
+        _print_next(file)
+        return OK
+
+
+def _order(options: argparse.Namespace) -> Order:
+    processes = _PROCESSES if options.processes is None else options.processes
+    return Order(processes, tuple(options.pytest_args), options.pause or 0.0)
 
 
 class _Recording:
@@ -162,14 +154,13 @@ class _Recording:
         self._done = _processes(begun) if begun else 0
         self._without_kernels = not begun or all(m.kernels is None for m in begun.measurements)
         self._took: list[float] = []
-        self._line = LiveLine()
+        self._display = Display(on_stdout)
 
     def go_on(self) -> int:
-        """Runs the processes that are missing; see `record`."""
+        """Runs the processes that are missing, and returns the exit code."""
         try:
             code = self._measure()
         except KeyboardInterrupt:
-            self._line.erase()
             self._print_interrupted()
             return INTERRUPTED
         if self._kept is None:
@@ -186,22 +177,23 @@ class _Recording:
         worst = 0
         for number in range(self._done + 1, self._order.processes + 1):
             name = f"process {number} of {self._order.processes}"
-            if self._took:
-                self._rest(name)
-            finished = fresh_process.run_pytest(
-                [*self._kernels(), "-q", *self._order.pytest_args],
-                folder=Path.cwd(),
-                tick=self._line.counting(name),
-            )
-            self._line.erase()
+            with self._display.of(name):
+                if self._took and self._order.pause:
+                    self._rest()
+                self._display.begins("measuring")
+                finished = fresh_process.run_pytest(
+                    [*self._kernels(), "-q", *self._order.pytest_args],
+                    folder=Path.cwd(),
+                    tick=lambda _: self._display.goes_on(),
+                )
             self._took.append(finished.seconds)
             self._print_progress(name, finished, self._order.processes - number)
             code = _print_failure(finished)
             if finished.run:
                 self._keep(finished.run, code)
             worst = max(worst, code)
-            if code > _TESTS_FAILED or not finished.run:
-                return worst or _TESTS_FAILED
+            if code > FAILED or not finished.run:
+                return worst or FAILED
         return worst
 
     def _kernels(self) -> list[str]:
@@ -221,12 +213,12 @@ class _Recording:
         self._kept = merged
         self._done += 1
 
-    def _rest(self, name: str) -> None:
+    def _rest(self) -> None:
+        self._display.begins(f"pausing for {duration(self._order.pause)}")
         end = time.monotonic() + self._order.pause
         while (left := end - time.monotonic()) > 0:
-            self._line.show(f"{name} begins in {duration(left)}")
             time.sleep(min(1.0, left))
-        self._line.erase()
+            self._display.goes_on()
 
     def _print_progress(self, name: str, finished: Finished, missing: int) -> None:
         count = len(finished.run.measurements) if finished.run else 0
@@ -304,10 +296,10 @@ def _processes(run: Run) -> int:
 
     Under pytest-xdist each of them measures in several interpreters, but a test in one of them.
     """
-    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    by_name: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for measurement in run.measurements:
-        found[measurement.test, measurement.name].add(measurement.process)
-    return max(map(len, found.values()), default=0)
+        by_name[measurement.test, measurement.name].add(measurement.process)
+    return max(map(len, by_name.values()), default=0)
 
 
 def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:

@@ -224,7 +224,7 @@ class Collected:
     settings: dict[str, Scalar] | None = None
     """How the collector measured: passes per round, cost in seconds, ..."""
     window: Window | None = None
-    """What was counted of the paper's window, where that was the errand."""
+    """What was counted of the paper's window, where that was the task."""
     components: tuple[str, ...] = ()
     """Which of the samples' phases are components."""
 

@@ -1,4 +1,4 @@
-"""Runs pytest in a fresh interpreter, and brings back what it measured.
+"""pytest in a fresh interpreter: started, waited for, ended, and what it measured brought back.
 
 The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides, and
 all that the child started can be ended together.
@@ -82,9 +82,11 @@ def run_pytest(
     """
     with tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True) as temporary:
         saved, said = Path(temporary) / "run.json", Path(temporary) / "output"
+        # Whoever started it tells GitHub, of all processes together.
+        flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={saved}")
         # Unbuffered, or what stdout says would come after all that stderr says.
-        python = [sys.executable, "-u", "-m", "pytest", *_with_ours(arguments, saved)]
-        command = [*under, *python]
+        python = [sys.executable, "-u", "-m", "pytest"]
+        command = [*under, *python, *with_flags(arguments, flags)]
         begun = time.monotonic()
         # A file in a pipe's place: a grandchild that keeps it open is not waited for.
         with said.open("wb") as output:
@@ -102,12 +104,28 @@ def run_pytest(
         )
 
 
-def _with_ours(arguments: Sequence[str], run: Path) -> list[str]:
-    """The arguments and our own flags, where they are still read as flags."""
+def with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The arguments of pytest and these flags, last where they are still read as flags."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
-    # Whoever started it tells GitHub, of all processes together.
-    ours = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={run}")
-    return [*arguments[:end], *ours, *arguments[end:]]
+    return [*arguments[:end], *flags, *arguments[end:]]
+
+
+def follow_parent() -> int | None:
+    """Has the kernel end this process when the one that started it ends, however that happens.
+
+    Returns the pid of that process, or None when nobody of ours started this one.
+    """
+    text = os.environ.pop(PARENT, None)
+    if text is None:
+        return None
+    import ctypes
+
+    # PR_SET_PDEATHSIG of linux/prctl.h. A parent that was killed cannot end its children itself.
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+    parent = int(text)
+    if parent not in _ancestors():  # it ended before the line above
+        os._exit(1)
+    return parent
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
@@ -188,12 +206,24 @@ def _living(group: int) -> bool:
     By /proc, as a signal would also find the dead that nobody has waited for: in a container
     without an init process, orphans stay so for ever.
     """
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state parent group ...", and the name may hold anything.
-            fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:  # it has ended while we looked
-            continue
-        if fields[2:3] == [str(group)] and fields[0] not in "ZX":
-            return True
-    return False
+    every = map(_status, Path("/proc").glob("[0-9]*/stat"))
+    return any(fields[2:3] == [str(group)] and fields[0] not in "ZX" for fields in every)
+
+
+def _ancestors() -> list[int]:
+    """The processes that this one descends from, the nearest first: a profiler may be between."""
+    pids, pid = [], os.getppid()
+    while pid > 0:  # the first of a container may be ours too
+        pids.append(pid)
+        fields = _status(Path(f"/proc/{pid}/stat"))
+        pid = int(fields[1]) if fields else 0
+    return pids
+
+
+def _status(file: Path) -> list[str]:
+    """State, parent, group and so on of a process, by its file in /proc; empty once it is gone."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # "pid (name) state parent ...", any name

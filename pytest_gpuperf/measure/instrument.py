@@ -1,6 +1,7 @@
-"""Runs a collector over a step and makes measurements of what it brings back.
+"""An instrument: a collector on a guarded device, or a recorded run in its place.
 
-Guards the device (one measurement at a time, readings before and after) and adds the fingerprint.
+It guards the device (one measurement at a time, readings before and after), and makes of what the
+collector brings back measurements with their fingerprint.
 """
 
 from __future__ import annotations
@@ -39,15 +40,13 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
     Sample,
     Scalar,
-    Window,
 )
 from pytest_gpuperf.storage import files, run_files
 
 PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
 
-
-WALL_TIME = "wall_time"
+_WALL_TIME = "wall_time"
 _ATTEMPTS = 2
 """On an unfit device it is measured again once: what disturbed may have passed."""
 
@@ -67,113 +66,142 @@ class Subject:
 
 
 class Instrument:
-    """Measures with a collector, or looks measurements up in a recorded run."""
+    """Measures with a collector.
+
+    `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
+    process that only works for another, which guards the device meanwhile.
+    """
 
     def __init__(
         self,
-        source: Collector | RecordedRun,
+        collector: Collector,
         root: Path,
         parent: int | None = None,
         *,
         guarded: bool = True,
     ) -> None:
-        self._source = source
+        self._collector = collector
         self._root = root
         self._parent = parent
         self._guarded = guarded
-        """Not where this process only works for another, which guards the device meanwhile."""
 
-    @property
+    @cached_property
     def device(self) -> Device:
-        """The device that is measured, or that the run was measured on."""
-        if isinstance(self._source, RecordedRun):
-            return self._source.device
-        return self._device
+        """The device that is measured."""
+        return self._collector.device()
 
     @property
     def torch_device(self) -> str:
         """Where the step's tensors belong: "cuda" or "cpu"."""
-        return "cpu" if isinstance(self._source, RecordedRun) else self._source.torch_device
+        return self._collector.torch_device
 
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
-        """The measurements of `subject`: one, or one per process of a recorded run.
+        """The measurement of `subject`.
 
-        Raises what the collector raises, UnsoundStep where memory runs out, and UsageFailure for a
-        test that the run does not have.
+        Raises what the collector raises, MeasurementError for what it brings and nobody can judge,
+        and UnsoundStep where memory runs out.
         """
-        source = self._source
-        if isinstance(source, RecordedRun):
-            found = source.measurements(subject.test, subject.name)
-            if not found:
-                raise UsageFailure(
-                    f'{source.file} has no measurement "{subject.name}" of {subject.test}. '
-                    "Replay the run that measured it, or leave the test out"
-                )
-            return found
-        return (self._measure(source, subject, work, plan),)
+        begun = files.utc_now()
+        collected, conditions = self._collected(work, plan)
+        _check(collected, self._collector.name)
+        samples = collected.samples
+        if plan.extremes:
+            samples = (*samples, *_extremes(samples))
+        measurement = Measurement(
+            test=subject.test,
+            name=subject.name,
+            suite=subject.suite,
+            process=PROCESS,
+            configuration=subject.configuration,
+            workload=subject.workload,
+            samples=_ordered(samples),
+            unsupported=collected.unsupported,
+            fingerprint=Fingerprint(
+                device=self.device,
+                software=self._software,
+                settings={
+                    "collector": self._collector.name,
+                    "metrics": subject.metric_set,
+                    **(collected.settings or {}),
+                    **subject.settings(),
+                },
+                revision=self._revision,
+                conditions=conditions,
+                measured=begun,
+            ),
+            window=collected.window,
+            components=collected.components,
+        )
+        return (measurement,)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
         """The same with every kernel of the step by itself, and the seconds that this took.
 
         Unchanged where nothing here can tell kernels apart.
         """
-        source = self._source
-        if isinstance(source, RecordedRun) or not isinstance(source, KernelCollector):
+        if not isinstance(self._collector, KernelCollector):
             return measurement
         with self._alone(work.progress), memory.suffices():
             watch = Stopwatch()
-            kernels = source.kernels(work, plan.metrics)
-            seconds = watch.lap()
-        found = measurement.fingerprint
-        settings = {**found.settings, "kernels_s": seconds}
-        return replace(measurement, kernels=kernels, fingerprint=replace(found, settings=settings))
+            kernels = self._collector.kernels(work, plan.metrics)
+            took = {"kernels_s": watch.lap()}
+        return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
     def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:
         """The same with a timeline of one more execution, and the seconds that this took.
 
-        Where the collector has none, or the machine forbids it, the timeline says why. Unchanged
-        for a recorded run, which has what it has.
+        Where the collector has none, or the machine forbids it, the timeline says why.
         """
-        source = self._source
-        if isinstance(source, RecordedRun):
-            return measurement
-        if not isinstance(source, TimelineCollector):
-            obstacle = f"the collector {source.name} does not sample: the collector cupti does"
+        name = self._collector.name
+        if not isinstance(self._collector, TimelineCollector):
+            obstacle = f"the collector {name} does not sample: the collector cupti does"
             return replace(measurement, timeline=timelines.absent(obstacle))
-        with files.locked(f"device {self.device.identity}"), memory.suffices():
+        with self._alone(work.progress), memory.suffices():
             watch = Stopwatch()
-            sampled = source.timeline(work)
-            seconds = watch.lap()
+            sampled = self._collector.timeline(work)
+            took = {"timeline_s": watch.lap()}
         for where, problem in run_files.timeline_problems(sampled):
             # What could not be read back would take the whole run file along.
-            sampled = timelines.absent(f"the collector {source.name} brought {where}: {problem}")
-        found = measurement.fingerprint
-        settings = {**found.settings, "timeline_s": seconds}
-        return replace(measurement, timeline=sampled, fingerprint=replace(found, settings=settings))
+            sampled = timelines.absent(f"the collector {name} brought {where}: {problem}")
+        return replace(measurement, timeline=sampled, fingerprint=_added(measurement, took))
 
-    def begin(self) -> None:
-        """A test begins: for what counts from there on."""
-        if isinstance(self._source, Beginning):
-            self._source.begin()
-
-    def check_window(self) -> None:
-        """Raises UsageFailure where the paper's window cannot be counted."""
-        if not isinstance(self._source, (WindowCollector, RecordedRun)):
-            raise UsageFailure(
-                "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
-                f"here is {self._source.name}: leave the flag out, or measure on a GPU"
-            )
-
-    def window(self, work: Work) -> Window | None:
-        """The paper's window; None for a recorded run, which has it where it was counted.
+    def with_window(self, measurement: Measurement, work: Work) -> Measurement:
+        """The same with the paper's window.
 
         Raises MeasurementError where the fresh process that it takes fails.
         """
-        source = self._source
-        if isinstance(source, RecordedRun) or not isinstance(source, WindowCollector):
-            return None
+        if not isinstance(self._collector, WindowCollector):
+            return measurement
         with self._alone(work.progress):
-            return source.window(work)
+            return replace(measurement, window=self._collector.window(work))
+
+    def check_window(self) -> None:
+        """Raises UsageFailure where the paper's window cannot be counted."""
+        if not isinstance(self._collector, WindowCollector):
+            raise UsageFailure(
+                "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
+                f"here is {self._collector.name}: leave the flag out, or measure on a GPU"
+            )
+
+    def begin(self) -> None:
+        """A test begins: for what counts from there on."""
+        if isinstance(self._collector, Beginning):
+            self._collector.begin()
+
+    def _collected(self, work: Work, plan: Plan) -> tuple[Collected, Conditions | None]:
+        """What the collector brings, and the state of a GPU around it."""
+        if self.device.arch == architectures.CPU or not self._guarded:
+            with memory.suffices():
+                return self._collector.collect(work, plan), None
+        with self._alone(work.progress):
+            for _ in range(_ATTEMPTS):
+                before = guard.read(parent=self._parent)
+                with memory.suffices():
+                    collected = self._collector.collect(work, plan)
+                conditions = Conditions(before, guard.read(parent=self._parent))
+                if not guard.unfit(conditions):
+                    break
+        return collected, conditions
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
@@ -187,67 +215,77 @@ class Instrument:
                 held.enter_context(files.locked(name, tick=progress.goes_on))
             yield
 
-    def _measure(
-        self, collector: Collector, subject: Subject, work: Work, plan: Plan
-    ) -> Measurement:
-        begun = files.utc_now()
-        on_gpu = self.device.arch != architectures.CPU
-        if on_gpu and self._guarded:
-            with self._alone(work.progress):
-                for _ in range(_ATTEMPTS):
-                    before = guard.read(parent=self._parent)
-                    with memory.suffices():
-                        collected = collector.collect(work, plan)
-                    conditions = Conditions(before, guard.read(parent=self._parent))
-                    if not guard.unfit(conditions):
-                        break
-        else:
-            with memory.suffices():
-                collected = collector.collect(work, plan)
-            conditions = None
-        _check(collected, collector.name)
-        samples = collected.samples
-        if plan.extremes:
-            samples = (*samples, *_extremes(samples))
-        return Measurement(
-            test=subject.test,
-            name=subject.name,
-            suite=subject.suite,
-            process=PROCESS,
-            configuration=subject.configuration,
-            workload=subject.workload,
-            samples=_ordered(samples),
-            unsupported=collected.unsupported,
-            fingerprint=Fingerprint(
-                device=self.device,
-                software=self._software,
-                settings={
-                    "collector": collector.name,
-                    "metrics": subject.metric_set,
-                    **(collected.settings or {}),
-                    **subject.settings(),
-                },
-                revision=self._revision,
-                conditions=conditions,
-                measured=begun,
-            ),
-            window=collected.window,
-            components=collected.components,
-        )
-
-    @cached_property
-    def _device(self) -> Device:
-        assert not isinstance(self._source, RecordedRun)
-        return self._source.device()
-
     @cached_property
     def _software(self) -> dict[str, str]:
-        assert not isinstance(self._source, RecordedRun)
-        return {**fingerprint.software(), **self._source.software()}
+        return {**fingerprint.software(), **self._collector.software()}
 
     @cached_property
     def _revision(self) -> str:
         return fingerprint.revision(self._root)
+
+
+class RecordedRun:
+    """A run file in a device's place, with what an Instrument offers: `--gpuperf-replay RUN`.
+
+    Its measurements are as they were recorded. Raises BadFile or UsageFailure when unreadable.
+    """
+
+    torch_device = "cpu"
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._measurements = run_files.load(file).measurements
+        if not self._measurements:
+            raise UsageFailure(
+                f"{file}: this run has no measurements, so there is nothing to judge"
+            )
+        measured_on = (m.fingerprint.device for m in self._measurements)
+        devices = dict.fromkeys(f"{device.name} ({device.arch})" for device in measured_on)
+        if len(devices) > 1:
+            raise UsageFailure(
+                f"{file}: this run was measured on {' and on '.join(devices)}. Each has baselines "
+                "of its own: replay the runs of one device at a time"
+            )
+
+    @property
+    def device(self) -> Device:
+        """The device that the run was measured on."""
+        return self._measurements[0].fingerprint.device
+
+    def measure(self, subject: Subject, *_: object) -> tuple[Measurement, ...]:
+        """The measurements of `subject`, one per process. Raises UsageFailure where there are none.
+
+        The step is not run.
+        """
+        wanted = (subject.test, subject.name)
+        recorded = tuple(m for m in self._measurements if (m.test, m.name) == wanted)
+        if not recorded:
+            raise UsageFailure(
+                f'{self._file} has no measurement "{subject.name}" of {subject.test}. '
+                "Replay the run that measured it, or leave the test out"
+            )
+        return recorded
+
+    def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
+        return measurement
+
+    with_kernels = with_timeline = with_window = _unchanged
+
+    def check_window(self) -> None:
+        """It has the window where it was counted."""
+
+    def begin(self) -> None:
+        """Nothing is counted."""
+
+
+Source = Instrument | RecordedRun
+"""Where a session's measurements come from."""
+
+
+def _added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:
+    """The fingerprint with more settings."""
+    known = measurement.fingerprint
+    return replace(known, settings={**known.settings, **settings})
 
 
 def _check(collected: Collected, collector: str) -> None:
@@ -272,9 +310,9 @@ def _check(collected: Collected, collector: str) -> None:
 def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:
     """Best, worst and mean of the step's wall times, one value of a process each."""
     for sample in samples:
-        if (sample.phase, sample.metric) == (STEP, WALL_TIME):
+        if (sample.phase, sample.metric) == (STEP, _WALL_TIME):
             for name, of in (("best", min), ("worst", max), ("mean", fmean)):
-                yield Sample(STEP, f"{WALL_TIME}_{name}", (float(of(sample.values)),))
+                yield Sample(STEP, f"{_WALL_TIME}_{name}", (float(of(sample.values)),))
 
 
 def _ordered(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
@@ -282,38 +320,3 @@ def _ordered(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     phases = [STEP, *dict.fromkeys(sample.phase for sample in samples)]
     names = list(catalogue().metrics)
     return tuple(sorted(samples, key=lambda s: (phases.index(s.phase), names.index(s.metric))))
-
-
-# A recorded run in place of a device: `--gpuperf-replay RUN`.
-
-
-class RecordedRun:
-    """The measurements of a run file, by test. Raises BadFile or UsageFailure when unreadable."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self._measurements = run_files.load(file).measurements
-        if not self._measurements:
-            raise UsageFailure(
-                f"{file}: this run has no measurements, so there is nothing to judge"
-            )
-        measured_on = (m.fingerprint.device for m in self._measurements)
-        devices = dict.fromkeys(f"{device.name} ({device.arch})" for device in measured_on)
-        if len(devices) > 1:
-            raise UsageFailure(
-                f"{file}: this run was measured on {' and on '.join(devices)}. Each has baselines "
-                "of its own: replay the runs of one device at a time"
-            )
-
-    @property
-    def device(self) -> Device:
-        """The device the run was measured on."""
-        return self._measurements[0].fingerprint.device
-
-    def measurements(self, test: str, name: str) -> tuple[Measurement, ...]:
-        """The measurements `name` of `test`, one per process; empty when the run has none."""
-        return tuple(
-            measurement
-            for measurement in self._measurements
-            if (measurement.test, measurement.name) == (test, name)
-        )

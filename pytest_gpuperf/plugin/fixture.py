@@ -29,7 +29,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, no_reset
-from pytest_gpuperf.measure.instrument import Instrument, Subject
+from pytest_gpuperf.measure.instrument import Source, Subject
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP, Device, Measurement, Scalar
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.model.settings import Settings
@@ -69,7 +69,7 @@ class GpuPerf:
         self,
         config: pytest.Config,
         settings: Settings,
-        instrument: Instrument,
+        instrument: Source,
         traits: TestTraits,
         records: Records,
         judging: Judging,
@@ -294,14 +294,12 @@ class GpuPerf:
 
     def _with_window(self, judged: Result, work: Work) -> Result:
         """The same with the paper's window, or a note of why it could not be counted."""
+        first, *others = judged.measurements
         try:
-            window = self._instrument.window(work)
+            first = self._instrument.with_window(first, work)
         except MeasurementError as error:
             return replace(judged, notes=(*judged.notes, f"no paper window: {error}"))
-        first, *others = judged.measurements
-        if window is None:
-            return judged
-        return replace(judged, measurements=(replace(first, window=window), *others))
+        return replace(judged, measurements=(first, *others))
 
     def _wants_kernels(self, judged: Result) -> bool:
         wanted = self._settings.kernels

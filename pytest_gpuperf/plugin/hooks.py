@@ -20,24 +20,23 @@ from pytest_gpuperf.plugin import hookspecs, options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.replica import Invocation, Repeats, Task
+    from pytest_gpuperf.measure.instrument import Source
+    from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.plugin.fixture import GpuPerf, Records
     from pytest_gpuperf.plugin.session import Ledger
     from pytest_gpuperf.report.text.progress import Display
 
 
 _SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
-_INSTRUMENT: pytest.StashKey[Instrument] = pytest.StashKey()
+_INSTRUMENT: pytest.StashKey[Source] = pytest.StashKey()
 _JUDGING: pytest.StashKey[Judging] = pytest.StashKey()
 _RECORDS: pytest.StashKey[Records] = pytest.StashKey()
 _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
-_REPEATS: pytest.StashKey[Repeats] = pytest.StashKey()
-_ASKED_FOR: pytest.StashKey[str | None] = pytest.StashKey()
+_REPLICAS: pytest.StashKey[Replicas] = pytest.StashKey()
+_TASK: pytest.StashKey[Task | None] = pytest.StashKey()
 _DISPLAY: pytest.StashKey[Display] = pytest.StashKey()
 _PARENT: pytest.StashKey[int | None] = pytest.StashKey()
-_ERRAND: pytest.StashKey[Task | None] = pytest.StashKey()
 
 _MARKERS = (
     "gpu: needs a GPU; skipped, with the reason, where there is none",
@@ -64,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     _heed_the_parent(config)
     config.stash[_SETTINGS] = options.read_settings(config)
-    if config.stash[_ASKED_FOR] is not None:
+    if config.stash[_TASK] is not None:
         # The session has asked for another look, and looks at kernels itself.
         config.stash[_SETTINGS] = replace(
             config.stash[_SETTINGS], kernels="never", timeline="never", protocol="whole-step"
@@ -86,8 +85,10 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Validates markers, skips what cannot run here, and reads the baselines once, before all."""
-    if config.stash[_ASKED_FOR] is not None:
-        _only(config, items, config.stash[_ASKED_FOR])
+    task = config.stash[_TASK]
+    if task is not None:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid != task.test])
+        items[:] = [item for item in items if item.nodeid == task.test]
     concerned = [item for item in items if _concerns_us(item)]
     if not concerned:
         return
@@ -106,12 +107,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Says in a worker's tests what would have stopped a process without workers.
 
-    Comes before pytest's own, which sets fixtures up: what a process with an errand counts begins
+    Comes before pytest's own, which sets fixtures up: what a process with a task counts begins
     here.
     """
     if _REFUSAL in item.config.stash and _concerns_us(item):
         raise item.config.stash[_REFUSAL]
-    if item.config.stash[_ERRAND] is not None:
+    task = item.config.stash[_TASK]
+    if task is not None and not task.is_replica:
         _instrument(item.config).begin()
 
 
@@ -245,11 +247,10 @@ def _prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
     fixture.check_baselines(config.stash[_SETTINGS], device, suites)
 
 
-def _instrument(config: pytest.Config) -> Instrument:
+def _instrument(config: pytest.Config) -> Source:
     """What measures in this process, found at its first use. Raises UsageFailure."""
     if _INSTRUMENT not in config.stash:
         from pytest_gpuperf.measure.ncu.ncu_command import Control
-        from pytest_gpuperf.measure.replica import Errands
         from pytest_gpuperf.measure.target import Wanted, instrument_for
 
         settings = config.stash[_SETTINGS]
@@ -263,10 +264,10 @@ def _instrument(config: pytest.Config) -> Instrument:
         instrument = instrument_for(
             wanted,
             settings.root,
-            offered,
-            config.stash[_PARENT],
-            rerun=Errands(_invocation(config), settings.time_limit, _display(config)),
-            task=config.stash[_ERRAND],
+            _replicas(config),
+            offered=offered,
+            parent=config.stash[_PARENT],
+            task=config.stash[_TASK],
         )
         if settings.protocol == "paper-window":
             instrument.check_window()
@@ -280,58 +281,49 @@ def _judging(config: pytest.Config) -> Judging:
         from pytest_gpuperf.baselines.judgement import Judging
 
         settings = config.stash[_SETTINGS]
-        config.stash[_JUDGING] = Judging(settings, None if settings.replay else _repeats(config))
+        config.stash[_JUDGING] = Judging(settings, None if settings.replay else _replicas(config))
     return config.stash[_JUDGING]
 
 
 def _heed_the_parent(config: pytest.Config) -> None:
     """A process that `gpuperf record` or a test's next look started ends with who started it."""
-    config.stash[_PARENT] = config.stash[_ASKED_FOR] = config.stash[_ERRAND] = None
+    config.stash[_PARENT] = config.stash[_TASK] = None
     if "GPUPERF_PARENT" in os.environ:
-        from pytest_gpuperf.measure import replica
+        from pytest_gpuperf.measure import fresh_process, replica
 
-        parent = replica.follow_parent()
-        config.stash[_ASKED_FOR] = replica.test_asked_for()
-        config.stash[_ERRAND] = replica.task_asked_for()
+        parent = fresh_process.follow_parent()
+        config.stash[_TASK] = replica.own_task()
         # `gpuperf record` waits too, and holds no device.
-        config.stash[_PARENT] = parent if config.stash[_ASKED_FOR] is not None else None
+        config.stash[_PARENT] = parent if config.stash[_TASK] is not None else None
 
 
-def _only(config: pytest.Config, items: list[pytest.Item], nodeid: str | None) -> None:
-    """Leaves the test that a repeat is made for."""
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid != nodeid])
-    items[:] = [item for item in items if item.nodeid == nodeid]
+def _replicas(config: pytest.Config) -> Replicas:
+    if _REPLICAS not in config.stash:
+        from pytest_gpuperf.measure.replica import Replicas
 
-
-def _repeats(config: pytest.Config) -> Repeats:
-    if _REPEATS not in config.stash:
-        from pytest_gpuperf.measure.replica import Repeats
-
-        settings = config.stash[_SETTINGS]
-        config.stash[_REPEATS] = Repeats(_invocation(config), settings.time_limit, _display(config))
-    return config.stash[_REPEATS]
-
-
-def _invocation(config: pytest.Config) -> Invocation:
-    from pytest_gpuperf.measure.replica import Invocation
-
-    parameters = config.invocation_params
-    arguments, folder = getattr(config, "workerinput", {}).get(
-        "gpuperf_invocation", (parameters.args, parameters.dir)
-    )
-    distributed = config.pluginmanager.hasplugin("xdist")
-    return Invocation(tuple(map(str, arguments)), Path(folder), distributed)
+        parameters = config.invocation_params
+        arguments, folder = getattr(config, "workerinput", {}).get(
+            "gpuperf_invocation", (parameters.args, parameters.dir)
+        )
+        config.stash[_REPLICAS] = Replicas(
+            tuple(map(str, arguments)),
+            Path(folder),
+            config.stash[_SETTINGS].time_limit,
+            _display(config),
+            distributed=config.pluginmanager.hasplugin("xdist"),
+        )
+    return config.stash[_REPLICAS]
 
 
 def _display(config: pytest.Config) -> Display:
     """Shows what is being measured."""
     if _DISPLAY not in config.stash:
         from pytest_gpuperf.plugin.session import outlet
-        from pytest_gpuperf.report.text.progress import Display, Nowhere
+        from pytest_gpuperf.report.text.progress import Display, Outlet
 
         # What a process prints that we started, nobody reads.
-        watched = config.stash[_ASKED_FOR] is None
-        config.stash[_DISPLAY] = Display(lambda: outlet(config) if watched else Nowhere())
+        watched = config.stash[_TASK] is None
+        config.stash[_DISPLAY] = Display(lambda: outlet(config) if watched else Outlet())
     return config.stash[_DISPLAY]
 
 

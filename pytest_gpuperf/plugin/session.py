@@ -19,7 +19,7 @@ from pytest_gpuperf.report.github import workflow_commands
 from pytest_gpuperf.report.order import Judgement
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import Below, Nowhere, Occasional, Outlet
+from pytest_gpuperf.report.text.progress import Below, Occasional, Outlet, obeys
 from pytest_gpuperf.report.text.step_tables import configurations
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line
@@ -238,17 +238,15 @@ def share(
 
 # pytest's terminal, as far as progress appears there.
 
-_DUMB = "dumb"
-
 
 def outlet(config: Any) -> Outlet:
     """Where progress appears in the session of this pytest.Config, past the capture of output.
 
-    Nowhere under -q, and in a worker of xdist, which has no reporter.
+    None under -q, and in a worker of xdist, which has no reporter.
     """
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or config.get_verbosity() < 0:
-        return Nowhere()
+        return Outlet()
 
     def columns() -> int:
         with _uncaptured(config):  # the size is asked of stdout
@@ -264,8 +262,7 @@ def outlet(config: Any) -> Outlet:
             reporter.ensure_newline()
             reporter.write_line(text)
 
-    obeys = reporter.isatty and os.environ.get("TERM", _DUMB) != _DUMB
-    if obeys and not _others_print(config):
+    if obeys(reporter.isatty) and not _others_print(config):
         return Below(write, columns, lambda: int(reporter._tw.width_of_current_line))
     return Occasional(say, columns)
 

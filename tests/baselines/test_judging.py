@@ -14,7 +14,7 @@ from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile, MeasurementError
 from pytest_gpuperf.judge.verdict import ABSENT
-from pytest_gpuperf.measure.replica import Repeats
+from pytest_gpuperf.measure.replica import Replicas
 from pytest_gpuperf.model.entry import Acceptance
 from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading, Scalar
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
@@ -35,7 +35,7 @@ WILD = (-0.02, -0.02, 0.0, 0.02, 0.02)
 """A baseline of this spread shows nothing."""
 
 
-class ScriptedRepeats(Repeats):
+class ScriptedReplicas(Replicas):
     """Has these changes of the cycles, one per fresh process of a test; after them it fails."""
 
     def __init__(self, scripts: Mapping[str, Sequence[float]]) -> None:
@@ -85,11 +85,11 @@ def settled(
     limit: Mapping[str, object] | None = None,
 ) -> tuple[Result, list[int]]:
     """What came of a process and such further ones, and how many of these were asked for."""
-    repeats = ScriptedRepeats({TEST: further})
-    judging = Judging(settings, repeats)
+    replicas = ScriptedReplicas({TEST: further})
+    judging = Judging(settings, replicas)
     judged = judging.settle((first,), judging.baseline(first), tolerance or {}, limit or {})
-    assert {asked[:2] for asked in repeats.asked} <= {(TEST, "step")}
-    return judged, [count for _, _, count in repeats.asked]
+    assert {asked[:2] for asked in replicas.asked} <= {(TEST, "step")}
+    return judged, [count for _, _, count in replicas.asked]
 
 
 def cycles(judged: Result) -> tuple[str, str, int]:
@@ -248,10 +248,10 @@ def expected(
     settings: Settings,
     over: Processes,
     under: Processes,
-    repeats: Repeats | None,
+    replicas: Replicas | None,
 ) -> Expectation:
     """What comes of the ratio of two measurements."""
-    return Judging(settings, repeats).expect(COMPARISON, over, under)
+    return Judging(settings, replicas).expect(COMPARISON, over, under)
 
 
 def several(count: int, change: float, test: str = TEST) -> Processes:
@@ -277,11 +277,11 @@ def several(count: int, change: float, test: str = TEST) -> Processes:
 def test_both_sides_are_measured_until_the_ratio_is_settled(
     over: float, asked: list[int], outcome: str, reason: str, processes: int, settings: Settings
 ) -> None:
-    repeats = ScriptedRepeats({TEST: [over] * 8, OTHER: [0.0] * 8})
-    found = expected(settings, several(1, over), several(1, 0.0, OTHER), repeats)
+    replicas = ScriptedReplicas({TEST: [over] * 8, OTHER: [0.0] * 8})
+    found = expected(settings, several(1, over), several(1, 0.0, OTHER), replicas)
     assert (found.outcome.value, found.reason, found.processes) == (outcome, reason, processes)
     both = [(test, "step", count) for count in asked for test in (TEST, OTHER)]
-    assert repeats.asked == both
+    assert replicas.asked == both
     assert found.subject == "tf32 / baseline"
 
 
@@ -300,10 +300,10 @@ def test_both_sides_are_measured_until_the_ratio_is_settled(
 def test_processes_that_a_test_already_took_are_used_first(
     counts: tuple[int, int], most: int, asked: list[tuple[str, int]], settings: Settings
 ) -> None:
-    repeats = ScriptedRepeats({TEST: [0.0] * 8, OTHER: [0.0] * 8})
+    replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
     over, under = several(counts[0], 0.0), several(counts[1], 0.0, OTHER)
-    found = expected(replace(settings, processes=most), over, under, repeats)
-    assert [(test, count) for test, _, count in repeats.asked] == asked
+    found = expected(replace(settings, processes=most), over, under, replicas)
+    assert [(test, count) for test, _, count in replicas.asked] == asked
     assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, most)
 
 
@@ -311,11 +311,11 @@ def test_processes_that_a_test_already_took_are_used_first(
 def test_no_more_processes_of_either_side_than_the_settings_allow(
     most: int, settings: Settings
 ) -> None:
-    repeats = ScriptedRepeats({TEST: [0.0] * 8, OTHER: [0.0] * 8})
+    replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
     limited = replace(settings, processes=most)
-    found = expected(limited, several(1, 0.0), several(1, 0.0, OTHER), repeats)
+    found = expected(limited, several(1, 0.0), several(1, 0.0, OTHER), replicas)
     assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, most)
-    assert max((count for _, _, count in repeats.asked), default=0) == most - 1
+    assert max((count for _, _, count in replicas.asked), default=0) == most - 1
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_no_more_processes_of_either_side_than_the_settings_allow(
 def test_a_process_that_fails_leaves_the_ratio_as_it_was_and_says_why(
     scripts: dict[str, list[float]], processes: int, died: int, settings: Settings
 ) -> None:
-    found = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedRepeats(scripts))
+    found = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedReplicas(scripts))
     assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, processes)
     assert found.detail == f"not looked at again: fresh process {died} died:\nits last words"
 

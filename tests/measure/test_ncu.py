@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.replica import FIRST, PROFILED, Task
+from pytest_gpuperf.measure.replica import FIRST, PROFILED, Replicas, Task
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
@@ -46,22 +46,21 @@ class Timer:
         return 5.0, 7.0
 
 
-class Children:
-    """A Rerun: the child is a real process under the command, which measures as it is told to."""
+class Children(Replicas):
+    """The child is a real process under the command, which measures as it is told to."""
 
     def __init__(self, *, measures: bool = True) -> None:
-        self.errands: list[Task] = []
+        self.tasks: list[Task] = []
         self._measures = measures
 
-    def __call__(
+    def run(
         self,
-        test: str,
-        errand: Task,
+        task: Task,
         *,
         under: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Finished:
-        self.errands.append(errand)
+        self.tasks.append(task)
         done = subprocess.run(
             [*under, sys.executable, "-c", "print('ran')"],
             env=dict(environment or {}),
@@ -69,7 +68,7 @@ class Children:
             text=True,
             check=False,
         )
-        made = run([measurement(test=test, name=errand.name)]) if self._measures else None
+        made = run([measurement(test=task.test, name=task.name)]) if self._measures else None
         return Finished(made, done.returncode, done.stdout + done.stderr, 0.1)
 
 
@@ -199,7 +198,7 @@ def test_the_command(replay: str, marked: bool, ncu: Ncu) -> None:
         "sm__cycles_elapsed.max",
         "sm__cycles_active.sum",
     ]
-    assert children.errands == [Task(PROFILED, STEP)]
+    assert children.tasks == [Task(TEST, PROFILED, STEP)]
     # Its lock file lies in a folder that nobody else has, and that is gone afterwards.
     assert Path(options["--export"]).parent == Path(call["TMPDIR"])
     assert not Path(call["TMPDIR"]).exists()
@@ -242,7 +241,7 @@ def test_the_papers_command_and_its_window(ncu: Ncu) -> None:
     assert (options["--launch-skip"], options["--launch-count"]) == ("10", "100")
     assert (options["--set"], options["--kill"]) == ("full", "yes")
     assert "--profile-from-start" not in options
-    assert children.errands == [Task(FIRST, STEP)]
+    assert children.tasks == [Task(TEST, FIRST, STEP)]
 
 
 # When it fails

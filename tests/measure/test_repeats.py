@@ -10,49 +10,41 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.measure import fresh_process, replica
+from pytest_gpuperf.measure.replica import FIRST, WINDOW, Task
 from tests.waiting import lives, wait_for
 
-REPEAT = "GPUPERF_REPEAT"
-
-
-# Which test
+# What it is to do
 
 
 @pytest.mark.parametrize(
-    "test",
+    "task",
     [
-        "test_steps.py::test_step",
-        "suites/a b/test_x.py::TestIt::test_step[tf32-1.5]",
-        'test_x.py::test_step["\u00fc\\\\\n]',
-        "",
+        Task("test_steps.py::test_step"),
+        Task("suites/a b/test_x.py::TestIt::test_step[tf32-1.5]", WINDOW, "sampling"),
+        Task('test_x.py::test_step["\u00fc\\\\\n]', FIRST, "step"),
+        Task(""),
     ],
 )
-def test_the_test_that_is_asked_for_comes_as_it_is_and_only_once(
-    test: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(REPEAT, json.dumps(test))
-    assert replica.test_asked_for() == test
-    assert REPEAT not in os.environ
-    assert replica.test_asked_for() is None
-
-
-def test_an_ordinary_session_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(REPEAT, raising=False)
-    assert replica.test_asked_for() is None
+def test_the_task_comes_as_it_is_and_only_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(replica.VARIABLE, json.dumps(asdict(task)))
+    assert replica.own_task() == task
+    assert replica.VARIABLE not in os.environ
+    assert replica.own_task() is None
 
 
 # Whom it ends with
 
 SAYING = """
 import os
-from pytest_gpuperf.measure import fresh_process as fresh, replica as repeats
+from pytest_gpuperf.measure import fresh_process
 
-print(repeats.follow_parent(), fresh.PARENT in os.environ)
+print(fresh_process.follow_parent(), fresh_process.PARENT in os.environ)
 """
 
 
@@ -97,10 +89,10 @@ import os, signal, subprocess, sys
 CHILD = '''
 import os, signal, sys
 from pathlib import Path
-from pytest_gpuperf.measure import replica as repeats
+from pytest_gpuperf.measure import fresh_process
 
 if sys.argv[1] == "follows":
-    assert repeats.follow_parent() == os.getppid()
+    assert fresh_process.follow_parent() == os.getppid()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 Path("new").write_text(str(os.getpid()))
 Path("new").rename("child")

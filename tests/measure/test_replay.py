@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
-from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Subject
+from pytest_gpuperf.measure.instrument import RecordedRun, Subject
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.storage import run_files
 from tests.corruption import refusal
@@ -30,24 +31,23 @@ def never() -> None:
     raise AssertionError("a recorded run needs no step")
 
 
-def test_all_processes_of_a_test_are_found(tmp_path: Path) -> None:
-    found = recorded(tmp_path, ONE, SAMPLING, OTHER)
-    assert found.measurements(TEST, "step") == (ONE, OTHER)
-    assert found.measurements(TEST, "sampling") == (SAMPLING,)
-    assert found.measurements("another.py::test", "step") == ()
-    assert found.device == H200
-
-
-def test_an_instrument_replays_without_running_the_step(tmp_path: Path) -> None:
-    instrument = Instrument(recorded(tmp_path, ONE, OTHER), tmp_path)
+def test_all_processes_of_a_test_are_replayed_without_running_the_step(tmp_path: Path) -> None:
+    instrument = recorded(tmp_path, ONE, SAMPLING, OTHER)
     assert (instrument.device, instrument.torch_device) == (H200, "cpu")
     subject = Subject(TEST, "step", "meddpm", "", {}, "core")
     work = Work(never, Phases(), never)
-    assert instrument.measure(subject, work, Plan(metrics=())) == (ONE, OTHER)
+    plan = Plan(metrics=())
+    assert instrument.measure(subject, work, plan) == (ONE, OTHER)
+    assert instrument.measure(replace(subject, name="sampling"), work, plan) == (SAMPLING,)
+    instrument.begin()
+    instrument.check_window()
+    assert instrument.with_kernels(ONE, work, plan) is ONE
+    assert instrument.with_timeline(ONE, work) is ONE
+    assert instrument.with_window(ONE, work) is ONE
 
 
 def test_a_test_that_was_not_recorded_is_a_usage_failure(tmp_path: Path) -> None:
-    instrument = Instrument(recorded(tmp_path, ONE), tmp_path)
+    instrument = recorded(tmp_path, ONE)
     subject = Subject("a.py::test", "sampling", "meddpm", "", {}, "core")
     with pytest.raises(UsageFailure, match=r'run\.json has no measurement "sampling" of a\.py::te'):
         instrument.measure(subject, Work(never, Phases()), Plan(metrics=()))

@@ -9,14 +9,28 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure import target
+from pytest_gpuperf.measure.collector import SILENT, Collector
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.target import Wanted, check_architecture, collector_for, instrument_for
+from pytest_gpuperf.measure.instrument import Source
+from pytest_gpuperf.measure.replica import Replicas
+from pytest_gpuperf.measure.target import Wanted, check_architecture
 from pytest_gpuperf.storage import run_files
 from tests.examples import A100, H200, measurement, run
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Library
+
+REPLICAS = Replicas((), Path(), 1.0, SILENT)
+
+
+def collector_for(wanted: Wanted, offered: Collector | None = None) -> Collector:
+    return target.collector_for(wanted, REPLICAS, offered)
+
+
+def instrument_for(wanted: Wanted, root: Path, offered: Collector | None = None) -> Source:
+    return target.instrument_for(wanted, root, REPLICAS, offered=offered)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Fresh processes with an errand: under ncu, and for the paper's window."""
+"""Fresh processes with a task: under ncu, and for the paper's window."""
 
 from __future__ import annotations
 

@@ -1,68 +1,325 @@
-"""Durations for people, and the line that is written over."""
+"""What is shown of what takes long: durations, the words, the time left, and where it appears."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from pytest_gpuperf.measure.collector import Progress, each
 from pytest_gpuperf.report.text import progress
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0, "0 s"),
-        (0.4, "0 s"),
-        (61, "61 s"),
-        (99.4, "99 s"),
-        (99.6, "1.7 min"),
-        (120, "2 min"),
-        (596, "9.9 min"),
-        (598, "10 min"),
-        (99 * 60, "99 min"),
-        (100 * 60, "1.7 h"),
-        (7200, "2 h"),
-        (36 * 3600, "36 h"),
-        (1000 * 3600, "1000 h"),
-    ],
+from pytest_gpuperf.report.text.progress import (
+    PATIENCE,
+    Below,
+    Display,
+    Occasional,
+    Outlet,
+    Status,
 )
-def test_a_duration_has_the_unit_that_people_use(seconds: float, said: str) -> None:
-    assert progress.duration(seconds) == said
+from tests.screen import Screen
+
+NAME = "test_training_step[tf32]"
 
 
-@pytest.mark.parametrize(
-    ("number", "noun", "said"),
-    [
-        (0, "measurement", "0 measurements"),
-        (1, "measurement", "1 measurement"),
-        (2, "process", "2 processes"),
-    ],
-)
-def test_what_is_counted_is_in_the_plural(number: int, noun: str, said: str) -> None:
-    assert progress.counted(number, noun) == said
+@dataclass
+class Clock:
+    """Tells the time that it was given."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    line = progress.LiveLine()
-    line.show("something")
-    line.counting("process 1 of 2")(7)
-    line.erase()
-    assert capsys.readouterr().out == ""
+@dataclass
+class Kept(Outlet):
+    """Keeps what it is to show."""
+
+    shown: list[Status] = field(default_factory=list)
+    stages: int = 0
+    ends: int = 0
+
+    def show(self, status: Status, *, new: bool) -> None:
+        self.shown.append(status)
+        self.stages += new
+
+    def end(self) -> None:
+        self.ends += 1
 
 
-def test_on_a_terminal_each_text_covers_the_one_before(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def display(kept: Kept, clock: Clock) -> Display:
+    return Display(lambda: kept, clock)
+
+
+# How long it will still take
+
+
+def test_it_is_a_progress(display: Display) -> None:
+    as_declared: Progress = display
+    as_declared.begins("timing")
+
+
+def test_the_time_left_is_that_of_the_executions_so_far(
+    display: Display, kept: Kept, clock: Clock
 ) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    line = progress.LiveLine()
-    line.erase()
-    line.counting("process 1 of 2")(100)
-    line.show("short")
-    line.erase()
-    line.erase()
-    assert capsys.readouterr().out.split("\r") == [
-        "",
-        "process 1 of 2 ... 1.7 min",
-        "short                     ",
-        "                          ",
-        "",
-    ]
+    with display.of(NAME):
+        for _ in each(display, "timing", 3, after=10):
+            clock.now += 2
+    assert [status.doing for status in kept.shown] == [f"timing {n} of 3" for n in (1, 2, 3)]
+    assert [status.left for status in kept.shown] == [None, 24, 22]
+    assert [status.passed for status in kept.shown] == [0, 2, 4]
+
+
+def test_another_stage_has_another_pace(display: Display, kept: Kept, clock: Clock) -> None:
+    with display.of(NAME):
+        for _ in each(display, "warming up", 2, after=None):
+            clock.now += 60
+        for _ in each(display, "timing", 3):
+            clock.now += 1
+    assert [status.left for status in kept.shown] == [None, None, None, 2, 1]
+    assert kept.stages == 2
+
+
+def test_who_waits_sees_the_time_left_run_out(display: Display, kept: Kept, clock: Clock) -> None:
+    with display.of(NAME):
+        for _ in each(display, "fresh process", 2):
+            for _ in range(4):
+                clock.now += 10
+                display.goes_on()
+    assert [status.left for status in kept.shown] == [*[None] * 5, 40, 30, 20, 10, 0]
+    assert [status.since for status in kept.shown] == [0, 10, 20, 30, 40, 0, 10, 20, 30, 40]
+
+
+def test_it_ends_with_the_measurement_also_when_that_fails(display: Display, kept: Kept) -> None:
+    with pytest.raises(KeyboardInterrupt), display.of(NAME):
+        raise KeyboardInterrupt
+    assert kept.ends == 1
+
+
+def test_without_a_measurement_nothing_is_shown(display: Display, kept: Kept) -> None:
+    display.begins("timing", "1 of 3")
+    with display.of(NAME):
+        pass
+    display.goes_on()
+    assert kept.shown == []
+
+
+def test_a_second_measurement_begins_anew(display: Display, kept: Kept, clock: Clock) -> None:
+    for _ in range(2):
+        with display.of(NAME):
+            for _ in each(display, "timing", 2):
+                clock.now += 1
+    assert [status.left for status in kept.shown] == [None, 1, None, 1]
+    assert [status.passed for status in kept.shown] == [0, 1, 0, 1]
+    assert kept.ends == 2
+
+
+def test_an_execution_is_announced_before_it_begins(display: Display, kept: Kept) -> None:
+    with display.of(NAME):
+        for number, _ in enumerate(each(display, "timing", 3), 1):
+            assert len(kept.shown) == number
+
+
+# The words
+
+
+COUNTING = "counting round 2 of 5, pass 3 of 14"
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (Status(NAME, COUNTING, 9, 0, 40), f"{COUNTING}, about 40 s left"),
+        (Status(NAME, "timing 1 of 3", 9, 0), "timing 1 of 3"),
+        (Status(NAME, "ncu in a fresh process", 9, 7), "ncu in a fresh process, 7 s so far"),
+        (Status(NAME, "process 2 of 2", 9, 7, 0.0), "process 2 of 2, 7 s so far"),
+        (Status(NAME, "process 2 of 2", 9, 7, 300), "process 2 of 2, about 5 min left"),
+    ],
+)
+def test_it_says_what_is_done_and_how_long_it_takes(status: Status, says: str) -> None:
+    assert status.line(120) == f"{NAME}: {says}"
+
+
+@pytest.mark.parametrize(
+    ("width", "says"),
+    [
+        (79, "test_training_step[tf32]: counting round 2 of 5, pass 3 of 14, about 40 s left"),
+        (70, "test...tep[tf32]: counting round 2 of 5, pass 3 of 14, about 40 s left"),
+        (49, "counting round 2 of 5, pass 3 of 14, 40 s left"),
+        (39, "counting round 2 of 5, pass 3 of 14"),
+        (29, "counting round 2 of 5, pass 3"),
+    ],
+)
+def test_what_does_not_fit_is_left_out(width: int, says: str) -> None:
+    assert Status(NAME, COUNTING, 9, 0, 40).line(width) == says
+
+
+@given(st.integers(1, 200), st.text(max_size=200), st.text(max_size=80), st.none() | st.floats(0))
+def test_a_status_is_never_too_wide(width: int, title: str, doing: str, left: float | None) -> None:
+    assert len(Status(title, doing, 0, 5, left).line(width)) <= width
+
+
+# On a terminal
+
+
+class Terminal:
+    """A screen that somebody writes to, with our line below."""
+
+    def __init__(self, columns: int) -> None:
+        self.screen = Screen(columns)
+        self._written = ""
+        self.below = Below(self.screen.feed, lambda: columns, lambda: len(self._written))
+
+    def write(self, text: str) -> None:
+        """What somebody else writes."""
+        self.screen.feed(text)
+        self._written = (self._written + text).rpartition("\n")[2]
+
+
+def at(doing: str, passed: float = 0.0) -> Status:
+    return Status(NAME, doing, passed, 0)
+
+
+def test_the_line_stands_below_and_is_written_over() -> None:
+    terminal = Terminal(80)
+    terminal.write("tests/test_steps.py ..")
+    terminal.below.show(at("warming up 1 of 2"), new=True)
+    assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: warming up 1 of 2"
+    terminal.below.show(at("timing"), new=True)
+    assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: timing"
+
+
+@given(
+    columns=st.integers(10, 90),
+    before=st.integers(0, 200),
+    shown=st.integers(0, 3),
+    after=st.text("ab", min_size=1, max_size=20),
+)
+@example(columns=10, before=9, shown=1, after="a")
+@example(columns=10, before=11, shown=1, after="a")
+def test_the_other_one_goes_on_as_if_it_had_not_been(
+    columns: int, before: int, shown: int, after: str
+) -> None:
+    # A line that ends in the last column: what comes next may stand there or below, as it likes.
+    before += before > 0 and before % columns == 0
+    disturbed, alone = Terminal(columns), Terminal(columns)
+    for terminal in (disturbed, alone):
+        terminal.write("=" * before)
+    for number in range(shown):
+        disturbed.below.show(at(f"timing {number} of {shown}"), new=True)
+    disturbed.below.end()
+    for terminal in (disturbed, alone):
+        terminal.write(after)
+    assert disturbed.screen.text == alone.screen.text
+    assert disturbed.screen.cursor == alone.screen.cursor
+
+
+def test_the_echo_of_ctrl_c_is_erased_with_it() -> None:
+    terminal = Terminal(50)
+    terminal.write("tests/test_steps.py ..")
+    terminal.below.show(Status("a-long-title-" * 9, COUNTING, 0, 0, 40), new=True)
+    terminal.screen.feed("^C")
+    terminal.below.end()
+    assert terminal.screen.text == "tests/test_steps.py .."
+
+
+def test_when_nothing_was_shown_nothing_is_erased() -> None:
+    terminal = Terminal(80)
+    terminal.below.end()
+    assert terminal.screen.frames == []
+
+
+def test_within_a_stage_it_is_no_faster_than_eyes() -> None:
+    terminal = Terminal(80)
+    for number in range(1, 101):
+        terminal.below.show(at(f"timing {number}", passed=number * 0.03), new=number == 1)
+    shown = [frame.rsplit(" ", 1)[1] for frame in terminal.screen.frames]
+    assert shown[:3] == ["1", "5", "9"]
+    assert len(shown) == 25
+
+
+def test_what_was_written_over_it_by_others_is_not_touched() -> None:
+    """A debugger that the step entered, for example."""
+    terminal = Terminal(80)
+    terminal.write("tests/test_steps.py ")
+    terminal.below.show(at("timing"), new=True)
+    terminal.write("\n(Pdb) continue\n")
+    terminal.below.show(at("timing"), new=False)
+    terminal.below.end()
+    assert terminal.screen.text == f"tests/test_steps.py\n{NAME}: timing\n(Pdb) continue"
+
+
+# Where lines stay
+
+
+def test_lines_that_stay_are_few_and_ever_fewer() -> None:
+    said: list[str] = []
+    outlet = Occasional(said.append, lambda: 100)
+    for second in range(601):
+        outlet.show(at(str(second), passed=second), new=True)
+    assert [int(line.split()[-1]) for line in said] == [30, 60, 120, 240, 480]
+    assert PATIENCE == 30
+
+
+def test_every_measurement_is_given_as_much_patience() -> None:
+    said: list[str] = []
+    outlet = Occasional(said.append, lambda: 100)
+    for passed in (29, 1000, 29, 1000):
+        outlet.show(at("timing", passed=passed), new=True)
+        outlet.show(at("timing", passed=passed), new=False)
+        outlet.end()
+    assert said == [f"{NAME}: timing"] * 2
+
+
+# What a command shows
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term", "shown"),
+    [
+        (True, "xterm", "\rprocess 1 of 2: measuring\x1b[K\r\x1b[K"),
+        (True, "dumb", ""),
+        (False, "xterm", ""),
+    ],
+)
+def test_a_command_shows_a_line_where_it_can_be_erased(
+    terminal: bool,
+    term: str,
+    shown: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", term)
+    display = Display(progress.on_stdout)
+    with display.of("process 1 of 2"):
+        display.begins("measuring")
+    assert capsys.readouterr().out == shown
+
+
+# Words
+
+
+def test_a_duration_has_the_unit_that_people_use() -> None:
+    seconds = (0.4, 61, 99.4, 99.6, 120, 596, 598, 99 * 60, 100 * 60, 7200, 1000 * 3600)
+    assert " ".join(progress.duration(number).replace(" ", "") for number in seconds) == (
+        "0s 61s 99s 1.7min 2min 9.9min 10min 99min 1.7h 2h 1000h"
+    )
+
+
+def test_what_is_counted_is_in_the_plural() -> None:
+    said = [progress.counted(*many) for many in ((0, "run"), (1, "run"), (2, "process"))]
+    assert said == ["0 runs", "1 run", "2 processes"]

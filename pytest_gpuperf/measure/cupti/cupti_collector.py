@@ -29,7 +29,7 @@ from pytest_gpuperf.measure.execution import (
     times,
     warm_up,
 )
-from pytest_gpuperf.measure.replica import WINDOW, Rerun, Task, no_rerun
+from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
 from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.profile import Trace, events, trace
 from pytest_gpuperf.measure.trace.timelines import absent
@@ -49,8 +49,8 @@ class CuptiCollector:
     execution. Where counters cannot be read, the times are returned all the same and every hardware
     metric is listed as unsupported, with the reason and the remedy.
 
-    `device` is what `arch.detect_device` finds, if not given. `rerun` runs a test again in a fresh
-    process, which the paper's window takes. The rest is for tests.
+    `device` is what `arch.detect_device` finds, if not given. `replicas` run a test again in a
+    fresh process, which the paper's window takes. The rest is for tests.
     """
 
     name = "cupti"
@@ -60,7 +60,7 @@ class CuptiCollector:
         self,
         device: Device | None = None,
         *,
-        rerun: Rerun = no_rerun,
+        replicas: Replicas | None = None,
         timer: DeviceTimer | None = None,
         memory: DeviceMemory | None = None,
         clock: Callable[[], DeviceClock] = CudaClock,
@@ -69,7 +69,7 @@ class CuptiCollector:
         traced: activity.Tracing = events,
     ) -> None:
         self._device = device
-        self._rerun = rerun
+        self._replicas = replicas
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
         self._clock = clock
@@ -176,9 +176,11 @@ class CuptiCollector:
     def window(self, work: Work) -> Window:
         """The paper's window, for the core metrics, counted by a fresh process itself.
 
-        Raises MeasurementError where that process fails.
+        Raises MeasurementError where that process fails, and outside of a pytest session.
         """
-        finished = self._rerun(work.test, Task(WINDOW, work.name))
+        if self._replicas is None:
+            raise MeasurementError("a test can be run again by a pytest session only")
+        finished = self._replicas.run(Task(work.test, WINDOW, work.name))
         counted = finished.measurement(work.test, work.name)
         if counted is None or counted.window is None:
             raise MeasurementError(

@@ -29,7 +29,7 @@ from pytest_gpuperf.measure.ncu import ncu_command, profiled_rows, profiled_step
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.ncu.profiled_rows import Report
 from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE
-from pytest_gpuperf.measure.replica import Rerun, Task
+from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
@@ -55,7 +55,7 @@ class _Profiled:
 class NcuCollector:
     """Counts a step on `device` with the ncu that `control` names.
 
-    `rerun` runs the test again under a command. The counters are of one execution, whatever the
+    `replicas` run the test again under a command. The counters are of one execution, whatever the
     plan's rounds: ncu takes minutes where CUPTI takes seconds. Under kernel replay they are sums
     over kernels that ran one at a time, and phases are told apart; a range is counted as a whole.
     """
@@ -67,14 +67,14 @@ class NcuCollector:
         self,
         device: Device,
         control: Control,
-        rerun: Rerun,
+        replicas: Replicas,
         *,
         timer: DeviceTimer | None = None,
         memory: DeviceMemory | None = None,
     ) -> None:
         self._device = device
         self._control = control
-        self._rerun = rerun
+        self._replicas = replicas
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
         self._kernels: dict[tuple[str, str], KernelTable] = {}
@@ -154,7 +154,9 @@ class NcuCollector:
                 file = Path(folder) / "window.ncu-rep"
                 asked = self._hardware(metrics)
                 command = ncu_command.of_window(executable, self._control, asked, file)
-                report, _ = self._report(work, Task(replica.FIRST, work.name), command, file)
+                report, _ = self._report(
+                    work, Task(work.test, replica.FIRST, work.name), command, file
+                )
         except CountersUnavailable as error:
             raise MeasurementError(str(error)) from error
         rows = [{**row.values, **row.counts} for row in report.rows]
@@ -169,7 +171,8 @@ class NcuCollector:
             command = ncu_command.of_step(
                 executable, self._control, self._hardware(metrics), file, replay=replay
             )
-            report, child = self._report(work, Task(replica.PROFILED, work.name), command, file)
+            task = Task(work.test, replica.PROFILED, work.name)
+            report, child = self._report(work, task, command, file)
         try:
             step = profiled_step.step_of(report)
         except UsageFailure as error:
@@ -206,7 +209,7 @@ class NcuCollector:
         """
         # ncu keeps a lock file in the temporary folder, which another user may own.
         environment = {"TMPDIR": str(file.parent)}
-        finished = self._rerun(work.test, task, under=command, environment=environment)
+        finished = self._replicas.run(task, under=command, environment=environment)
         if not file.exists():
             raise ncu_command.failure(finished.output, finished.code).error()
         measured = finished.measurement(work.test, work.name)

@@ -1,15 +1,31 @@
-"""Saying how far something long has come: durations for people, and a line that is written over."""
+"""Progress for people: durations, and what a measurement is doing and how much longer that takes.
+
+Collectors tell a `Display`; where it appears is an outlet's business. On a terminal that is one
+line, written over and erased; elsewhere a line now and then, when it takes long; or nowhere.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from shutil import get_terminal_size
 
 from pytest_gpuperf.report.text.table import shortened
+
+PATIENCE = 30.0
+"""Seconds of one measurement before the first line where lines stay; then twice as many, ..."""
+_REDRAWN = 0.1
+"""Seconds between two states of a line within one stage: eyes are no faster."""
+_SPARE = 3
+"""Columns left free on a terminal: for the ^C that it shows, and the last, after which it may go on
+below."""
+_LEAST_TITLE = 10
+"""Characters below which a name says nothing, and is left out."""
+_DUMB = "dumb"
 
 
 def duration(seconds: float) -> str:
@@ -25,47 +41,6 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
-
-
-class LiveLine:
-    """A line on stdout that is written over until it is erased; nothing without a terminal."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stdout.isatty()
-        self._width = 0
-
-    def show(self, text: str) -> None:
-        """Shows `text` in place of what was shown before."""
-        if self._terminal:
-            # Before it is printed: Ctrl-C right after it has to erase it.
-            self._width = max(self._width, len(text))
-            print("\r" + text.ljust(self._width), end="", flush=True)
-
-    def counting(self, text: str) -> Callable[[float], None]:
-        """A function that shows `text` and the seconds that it is called with."""
-        return lambda seconds: self.show(f"{text} ... {duration(seconds)}")
-
-    def erase(self) -> None:
-        """Leaves the line empty, as if nothing had been shown."""
-        if self._width:
-            print("\r" + " " * self._width + "\r", end="", flush=True)
-            self._width = 0
-
-
-# Showing what a measurement is doing, and how much longer that takes.
-#
-# Collectors tell a `Display`; where it appears is an outlet's business. On a terminal that is one
-# line, written over and erased; elsewhere a line now and then, when it takes long; or nowhere.
-
-PATIENCE = 30.0
-"""Seconds of one measurement before the first line where lines stay; then twice as many, ..."""
-_REDRAWN = 0.1
-"""Seconds between two states of a line within one stage: eyes are no faster."""
-_SPARE = 3
-"""Columns left free on a terminal: for the ^C that it shows, and the last, after which it may go on
-below."""
-_LEAST_TITLE = 10
-"""Characters below which a name says nothing, and is left out."""
 
 
 @dataclass(frozen=True)
@@ -98,29 +73,17 @@ class Status:
         return said[:width]
 
 
-class Outlet(Protocol):
-    """Where a status appears."""
+class Outlet:
+    """Where a status appears: nowhere, for who wants none."""
 
     def show(self, status: Status, *, new: bool) -> None:
         """Shows it; `new` says that another stage begins."""
-        ...
 
     def end(self) -> None:
         """The measurement has ended; nothing is to stay behind."""
-        ...
 
 
-class Nowhere:
-    """An outlet that shows nothing."""
-
-    def show(self, status: Status, *, new: bool) -> None:
-        """Nothing."""
-
-    def end(self) -> None:
-        """Nothing."""
-
-
-class Below:
+class Below(Outlet):
     """One line below that which somebody else is writing, who then goes on as if it had not been.
 
     `write` puts text on the terminal at once; `columns` is its width; `column` how long the line is
@@ -157,7 +120,7 @@ class Below:
             self._write(f"\r\x1b[K{back}")
 
 
-class Occasional:
+class Occasional(Outlet):
     """Lines that stay: none for what is soon done, and ever fewer of what takes long."""
 
     def __init__(self, say: Callable[[str], object], columns: Callable[[], int]) -> None:
@@ -177,7 +140,7 @@ class Occasional:
 
 
 class Display:
-    """Shows what the measurement of the moment is doing. A `collect.base.Progress`.
+    """Shows what the measurement of the moment is doing. A Progress of `measure/collector.py`.
 
     How long it will still take is told by how long the executions of the same stage took. `outlet`
     is asked for when the first measurement begins: pytest has a terminal only then for certain.
@@ -187,8 +150,7 @@ class Display:
         self, outlet: Callable[[], Outlet], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._find_outlet, self._clock = outlet, clock
-        self._outlet: Outlet = Nowhere()
-        self._found = False
+        self._outlet: Outlet | None = None
         self._title = ""
         self._begun = 0.0
         self._stage = self._place = ""
@@ -200,17 +162,16 @@ class Display:
     @contextmanager
     def of(self, title: str) -> Iterator[None]:
         """Shows what is done inside the block, as that of `title`, and nothing after it."""
-        if not self._found:
-            self._outlet, self._found = self._find_outlet(), True
+        outlet = self._outlet = self._outlet or self._find_outlet()
         self._title, self._stage, self._begun = title, "", self._clock()
         try:
             yield
         finally:
             self._title = ""
-            self._outlet.end()
+            outlet.end()
 
     def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
-        """See `collect.base.Progress`."""
+        """See Progress."""
         now, new = self._clock(), stage != self._stage
         if new:
             self._stage, self._stage_begun, self._done = stage, now, 0
@@ -220,11 +181,11 @@ class Display:
         self._show(now, new=new)
 
     def goes_on(self) -> None:
-        """See `collect.base.Progress`."""
+        """See Progress."""
         self._show(self._clock(), new=False)
 
     def _show(self, now: float, *, new: bool) -> None:
-        if not self._title:
+        if not self._title or self._outlet is None:
             return
         since, left = now - self._last_begun, None
         if self._left is not None and self._done:
@@ -233,3 +194,19 @@ class Display:
         doing = f"{self._stage} {self._place}".rstrip()
         status = Status(self._title, doing, now - self._begun, since, left)
         self._outlet.show(status, new=new)
+
+
+def on_stdout() -> Outlet:
+    """The outlet of a command: a line on its terminal, where stdout is one; or none."""
+    if not obeys(sys.stdout.isatty()):
+        return Outlet()
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+
+    return Below(write, lambda: get_terminal_size().columns, column=lambda: 0)
+
+
+def obeys(terminal: bool) -> bool:
+    """Whether what may be a terminal is one on which a line can be erased."""
+    return terminal and os.environ.get("TERM", _DUMB) != _DUMB

@@ -13,7 +13,7 @@ from pytest_gpuperf.measure.collector import Beginning, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.window_counter import WindowCounter
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.replica import WINDOW, Task
+from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
 from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Measurement, Sample, Window
 from tests.examples import H200, measurement, run
@@ -180,16 +180,22 @@ def test_a_machine_without_counters_says_so(fake: Fake, timer: FakeTimer) -> Non
 # The process that asks for it
 
 
+class Failing(Replicas):
+    """Fresh processes that make this measurement, and then end with an error."""
+
+    def __init__(self, made: Measurement | None) -> None:
+        self._made = made
+
+    def run(self, task: Task, **_: object) -> Finished:
+        assert task == Task(TEST, WINDOW, "step")
+        return Finished(run([self._made]) if self._made else None, 3, "no GPU today", 1.0)
+
+
 def asking(fake: Fake, timer: FakeTimer, made: Measurement | None) -> CuptiCollector:
     """A collector whose fresh process makes this measurement."""
-
-    def rerun(test: str, errand: Task, **_: object) -> Finished:
-        assert (test, errand) == (TEST, Task(WINDOW, "step"))
-        return Finished(run([made]) if made else None, 3, "no GPU today", 1.0)
-
     return CuptiCollector(
         H200,
-        rerun=rerun,
+        replicas=Failing(made),
         timer=timer,
         load_cupti=lambda: fake.cupti,
         load_driver=lambda: fake.cuda,
@@ -207,3 +213,8 @@ def test_a_process_that_fails_is_quoted(measured: bool, fake: Fake, timer: FakeT
     made = measurement(test=TEST) if measured else None
     with pytest.raises(MeasurementError, match="exit code 3:\nno GPU today"):
         asking(fake, timer, made).window(work(lambda: None))
+
+
+def test_outside_of_a_session_no_test_can_be_run_again() -> None:
+    with pytest.raises(MeasurementError, match="by a pytest session only"):
+        CuptiCollector(H200).window(work(lambda: None))

@@ -1,0 +1,452 @@
+"""`gpuperf record`: fresh processes one after the other, what is kept of them, and going on.
+
+What the processes bring is a script's, but for two tests: what they really are is told there.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.commands.record import Order, check_same
+from pytest_gpuperf.errors import INTERRUPTED, UsageFailure
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.model.measurement import Device, KernelTable
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import run_files
+from tests import examples
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
+
+A100 = Device("sm80", "NVIDIA A100-SXM4-80GB", "nvidia-a100-sxm4-80gb", "scripted")
+ALWAYS = "--gpuperf-kernels=always"
+STEP = "test_steps.py::test_step"
+FILE = Path("run.json")
+
+
+@dataclass
+class Children:
+    """Fresh processes: each makes one measurement, and ends as the script has it for its number."""
+
+    codes: Sequence[int] = ()
+    measures: bool = True
+    device: Device = A100
+    started: list[list[str]] = field(default_factory=list)
+
+    def __call__(
+        self, arguments: Sequence[str], *, folder: Path, tick: Callable[[float], None]
+    ) -> Finished:
+        assert folder == Path.cwd()
+        tick(0.0)
+        self.started.append(list(arguments))
+        number = len(self.started)
+        code = self.codes[number - 1] if number <= len(self.codes) else 0
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
+        made = one(f"child {number}", kernels=ALWAYS in arguments, device=self.device)
+        return Finished(made if self.measures else None, code, f"output {number}", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> Children:
+    """In the place of fresh processes."""
+    scripted = Children()
+    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    return scripted
+
+
+def one(process: str, *, kernels: bool = False, device: Device = A100, **changes: Any) -> Run:
+    """What one process measured."""
+    made: dict[str, Any] = {"test": STEP, "workload": {}, **changes}
+    table = KernelTable((), (), (), 0.0) if kernels else None
+    return examples.run(
+        [examples.measurement(process=process, device=device, kernels=table, **made)]
+    )
+
+
+def recorded(processes: int, *, of: int, command: str | None = None, **changes: Any) -> Run:
+    """A recording of so many processes `of` so many, as the scripted A100 would have made it."""
+    parts = [one(f"p{number}", **changes).measurements[0] for number in range(processes)]
+    return replace(examples.run(parts), command=command or Order(of).command)
+
+
+def saved(run: Run) -> bytes:
+    """Makes this run the file `run.json`, and returns its content."""
+    run_files.save(run, FILE)
+    return FILE.read_bytes()
+
+
+def record(*arguments: str) -> int:
+    return __main__.main(["record", *arguments])
+
+
+def with_kernels() -> list[bool]:
+    """Which processes of the run have a kernel table."""
+    return [m.kernels is not None for m in run_files.load(FILE).measurements]
+
+
+# Really in fresh processes
+
+
+def test_the_runs_of_fresh_processes_are_merged(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.device()
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    arguments = ["-k", "test_step", "--gpu-arch", "sm80", "--", "test_steps.py"]
+    assert record("--processes", "2", "--run", "run.json", "--", *arguments) == errors.OK
+    first, second, saved, following = capsys.readouterr().out.splitlines()
+    assert first.startswith("process 1 of 2: 1 measurement in ")
+    assert first.endswith(" left")
+    assert second.startswith("process 2 of 2: 1 measurement in ")
+    assert "left" not in second
+    assert saved == "run saved: run.json"
+    assert following == 'accept it with:  gpuperf update-baseline run.json --reason "..."'
+    run = project.saved("run.json")
+    assert run.command == f"gpuperf record --processes 2 -- {shlex.join(arguments)}"
+    assert run.verdicts == ()  # nothing was judged, although there is no baseline
+    assert len({m.process for m in run.measurements}) == 2
+    assert with_kernels() == [True, False]
+    assert not project.run_files()
+
+
+def shown_on(terminal: int, until: bytes = b"") -> bytes:
+    """What is written to this terminal until it has this text, or is closed."""
+    shown = b""
+    with suppress(OSError):  # so Linux says that nobody has it open any more
+        while not until or until not in shown:
+            shown += os.read(terminal, 1000)
+    return shown
+
+
+def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal, where a line says what is done; meanwhile nobody else may have the file."""
+    project.device()
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "pytest_gpuperf", "record", "--processes", "2"]
+    # A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        [*command, "--pause", "3600", "--run", "run.json", "--", "-x"],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(theirs)
+        shown = shown_on(ours, until=b"pausing for 60 min")
+        for arguments in (["--run", "./run.json"], ["--continue", "run.json"]):
+            assert record(*arguments) == errors.BAD_CONFIGURATION
+            said = capsys.readouterr().err
+            assert "run.json is being recorded by another `gpuperf record`: wait" in said
+        assert len(project.saved("run.json").measurements) == 1  # it may also be killed
+        process.send_signal(signal.SIGINT)
+        shown += shown_on(ours)
+        _, said = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == INTERRUPTED
+    assert said == (
+        "gpuperf: interrupted after 1 of 2 processes, kept in run.json; go on with:  "
+        "gpuperf record --continue run.json\n"
+    )
+    assert shown.startswith(b"\rprocess 1 of 2: measuring\x1b[K")
+    assert b"\r\x1b[Kprocess 1 of 2: 1 measurement in" in shown
+    assert b", about 60 min left\r\n\rprocess 2 of 2: pausing for 60 min" in shown
+    assert shown.endswith(b"\r\x1b[K")
+    monkeypatch.setattr(fresh_process, "run_pytest", Children())
+    assert record("--continue", "run.json", "--pause", "0") == errors.OK
+    assert "process 2 of 2: 1 measurement in" in capsys.readouterr().out
+    run = project.saved("run.json")
+    assert len(run.measurements) == 2
+    assert run.command == "gpuperf record --processes 2 -- -x"
+
+
+# What it records
+
+
+@pytest.mark.parametrize(
+    ("order", "command"),
+    [
+        (Order(), "gpuperf record --processes 5 --"),
+        (Order(3, ("-k", "a b")), "gpuperf record --processes 3 -- -k 'a b'"),
+        (Order(2, (), 0.5), "gpuperf record --processes 2 --pause 0.5 --"),
+    ],
+)
+def test_the_command_is_kept_as_one_would_type_it(order: Order, command: str) -> None:
+    assert order.command == command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--processes", "0"], "--processes 0: at least 1 is needed"),
+        (["--pause", "-0.1"], "--pause -0.1: give the seconds between two processes, 0 or more"),
+        (["--pause", "nan"], "--pause nan: give"),
+        (["--pause", "inf"], "--pause inf: give"),
+    ],
+    ids=" ".join,
+)
+def test_numbers_that_cannot_be_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record(*arguments) == errors.BAD_CONFIGURATION
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_that_exists_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
+    FILE.write_text("not a run", encoding="utf-8")
+    assert record("--run", "run.json") == errors.BAD_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "run.json exists: continue it with `gpuperf record --continue run.json`" in said
+    assert FILE.read_text(encoding="utf-8") == "not a run"
+
+
+def test_the_time_left_is_told_but_not_of_the_last_process(
+    children: Children, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record("--processes", "2", "--pause", "0.01") == errors.OK
+    (file,) = (folder / run_files.FOLDER).glob("*.json")
+    assert run_files.newest(folder) == file  # where update-baseline looks
+    assert capsys.readouterr().out.splitlines() == [  # no terminal, no line that is written over
+        "process 1 of 2: 1 measurement in 60 s, about 60 s left",
+        "process 2 of 2: 1 measurement in 60 s",
+        f"run saved: {file}",
+        f'accept it with:  gpuperf update-baseline .gpuperf/runs/{file.name} --reason "..."',
+    ]
+    assert run_files.load(file).command == "gpuperf record --processes 2 --pause 0.01 --"
+    assert children.started == [[ALWAYS, "-q"], ["-q"]]
+
+
+# Kernels
+
+
+def test_the_first_process_counts_kernels_unless_its_arguments_say_otherwise(
+    children: Children,
+) -> None:
+    words = ["--gpuperf-kernels=never", "--", "test_steps.py"]
+    assert record("--processes", "3", "--run", "run.json", "--", *words) == errors.OK
+    # pytest lets the last of several values win, and reads flags up to the "--".
+    assert children.started == [[ALWAYS, "-q", *words], ["-q", *words], ["-q", *words]]
+    assert with_kernels() == [True, False, False]
+
+
+def test_going_on_counts_kernels_where_none_were_counted(children: Children) -> None:
+    saved(recorded(1, of=3))  # as by an earlier version
+    assert record("--continue", "run.json") == errors.OK
+    assert with_kernels() == [False, True, False]
+    children.started.append([])
+    assert record("--continue", "run.json", "--processes", "4") == errors.OK
+    assert with_kernels() == [False, True, False, False]
+
+
+# Processes that fail
+
+
+def test_failing_tests_are_reported_and_what_was_measured_is_kept(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.codes = (1, 1)
+    assert record("--processes", "2", "--run", "run.json") == errors.FAILED
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        *("output 1", "gpuperf: pytest ended with exit code 1, see above"),
+        *("output 2", "gpuperf: pytest ended with exit code 1, see above"),
+    ]
+    assert said.out.splitlines()[2:] == ["run saved: run.json"]
+    assert len(run_files.load(FILE).measurements) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "ours", "said"),
+    [
+        (4, 4, "gpuperf: pytest ended with exit code 4, see above"),
+        (0, 1, "gpuperf: nothing was measured, so no run was saved"),
+        (-9, 137, "gpuperf: pytest ended by signal 9 (Killed), see above"),
+    ],
+)
+def test_a_process_that_measures_nothing_ends_the_recording(
+    code: int, ours: int, said: str, children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.measures, children.codes = False, (code,)
+    assert record("--processes", "3", "--run", "run.json") == ours
+    shown = capsys.readouterr()
+    assert said in shown.err.splitlines()
+    assert shown.err.endswith("nothing was measured, so no run was saved\n")
+    assert shown.out.startswith("process 1 of 3: 0 measurements in")
+    assert len(children.started) == 1
+    assert not FILE.exists()
+
+
+def test_what_a_process_measured_before_it_broke_is_kept_and_can_be_gone_on_with(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.codes = (3,)
+    assert record("--processes", "3", "--run", "run.json") == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == ["run saved: run.json", "go on with:  gpuperf record --continue run.json"]
+    assert len(run_files.load(FILE).measurements) == 1
+
+
+def test_an_interruption_before_anything_was_measured_keeps_nothing(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.codes = (INTERRUPTED,)
+    assert record("--run", "run.json") == INTERRUPTED
+    said = capsys.readouterr()
+    assert said.err == "gpuperf: interrupted before a process had finished: nothing was kept\n"
+    assert said.out == ""
+    assert not FILE.exists()
+
+
+# Going on
+
+
+def test_a_complete_recording_is_left_as_it_is_or_extended(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = saved(recorded(2, of=2, command="gpuperf record --processes 2 -- -k step"))
+    assert record("--continue", "run.json") == errors.OK
+    assert capsys.readouterr().out.splitlines() == [
+        "nothing to do: run.json has 2 processes of 2; a larger --processes adds to it",
+        'accept it with:  gpuperf update-baseline run.json --reason "..."',
+    ]
+    assert FILE.read_bytes() == before
+    assert record("--continue", "run.json", "--processes", "3") == errors.OK
+    assert capsys.readouterr().out.startswith("process 3 of 3: 1 measurement in ")
+    assert children.started == [[ALWAYS, "-q", "-k", "step"]]
+    run = run_files.load(FILE)
+    assert len(run.measurements) == 3
+    assert run.command == "gpuperf record --processes 3 -- -k step"
+
+
+def test_the_workers_of_one_process_count_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [
+        examples.measurement(process=process, test=test)
+        for process, test in (("gw0", "a"), ("gw1", "b"), ("gw2", "b"), ("gw3", "a"))
+    ]
+    saved(replace(examples.run(parts), command=Order(2).command))
+    assert record("--continue", "run.json") == errors.OK
+    assert "run.json has 2 processes of 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--", "-k", "a b"], "so these cannot be given: -k 'a b'"),
+        (["--run", "other.json"], "so --run other.json cannot be given as well"),
+        (["--processes", "0"], "--processes 0: at least 1"),
+        (["--pause", "-1"], "--pause -1: give"),
+    ],
+    ids=" ".join,
+)
+def test_going_on_takes_no_arguments_but_numbers(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = saved(recorded(1, of=2))
+    assert record("--continue", "run.json", *arguments) == errors.BAD_CONFIGURATION
+    assert said in capsys.readouterr().err
+    assert FILE.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "suites/meddpm --gpu-arch sm90",
+        "",
+        "gpuperf record --processes two -- -x",
+        "gpuperf record --processes 0 -- -x",
+        "gpuperf record -- 'open",
+    ],
+)
+def test_a_run_that_was_not_recorded_cannot_be_continued(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = saved(replace(recorded(1, of=2), command=command))
+    assert record("--continue", "run.json") == errors.BAD_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "run.json was not made by `gpuperf record`, which alone can be continued" in said
+    assert f"`{command}`" in said
+    assert FILE.read_bytes() == before
+
+
+def test_a_run_that_is_not_there_cannot_be_continued(capsys: pytest.CaptureFixture[str]) -> None:
+    assert record("--continue", "run.json") == errors.BAD_CONFIGURATION
+    assert "run.json: no such run file" in capsys.readouterr().err
+    assert not FILE.exists()
+
+
+@pytest.mark.usefixtures("children")
+def test_a_process_on_another_device_is_not_added(capsys: pytest.CaptureFixture[str]) -> None:
+    before = saved(recorded(1, of=2, device=examples.H200))
+    assert record("--continue", "run.json") == errors.BAD_CONFIGURATION
+    assert (
+        "run.json was recorded on NVIDIA H200 (sm90), and this process measured on "
+        "NVIDIA A100-SXM4-80GB (sm80). Nothing was added to run.json: begin a new recording"
+    ) in capsys.readouterr().err
+    assert FILE.read_bytes() == before
+
+
+HELD = recorded(1, of=2)
+OTHER = recorded(1, of=2, test="test_steps.py::test_other")
+BOTH = replace(HELD, measurements=(*HELD.measurements, *OTHER.measurements))
+
+
+def test_what_measures_the_same_is_added() -> None:
+    twin = recorded(1, of=2, device=replace(A100, identity="its twin"))
+    for held, measured, partly in ((HELD, HELD, False), (HELD, twin, False), (BOTH, HELD, True)):
+        check_same(held, measured, Path("run.json"), partly=partly)
+
+
+@pytest.mark.parametrize(
+    ("held", "measured", "partly", "said"),
+    [
+        (HELD, BOTH, False, "this process measured test_other, of which run.json has nothing."),
+        (HELD, BOTH, True, "this process measured test_other, of which run.json has nothing."),
+        (BOTH, HELD, False, "run.json has test_other, of which this process measured nothing."),
+        (
+            HELD,
+            recorded(1, of=2, workload={"size": 64}),
+            False,
+            "test_step: the workload in run.json is size unset, here 64.",
+        ),
+        (
+            HELD,
+            recorded(1, of=2, device=replace(A100, arch="sm90")),
+            False,
+            "run.json was recorded on NVIDIA A100-SXM4-80GB (sm80), and this process measured on "
+            "NVIDIA A100-SXM4-80GB (sm90).",
+        ),
+    ],
+    ids=["a new test", "a new test beside failures", "a test less", "workload", "architecture"],
+)
+def test_what_measures_something_else_is_refused(
+    held: Run, measured: Run, partly: bool, said: str
+) -> None:
+    with pytest.raises(UsageFailure) as caught:
+        check_same(held, measured, Path("run.json"), partly=partly)
+    assert str(caught.value).startswith(said)
+    assert "Nothing was added to run.json: begin a new recording" in str(caught.value)
