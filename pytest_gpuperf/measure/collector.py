@@ -241,7 +241,7 @@ class Collector(Protocol):
         ...
 
     def software(self) -> dict[str, str]:
-        """Versions the numbers depend on, beyond those of the process itself (driver, cupti)."""
+        """Versions the numbers depend on, beyond those of the process and the driver (cupti)."""
         ...
 
     def collect(self, work: Work, plan: Plan) -> Collected:

@@ -1,4 +1,7 @@
-"""Executing a step on a GPU: warm-up, unprofiled repetitions for the times, a stopwatch."""
+"""Executions of a step: warm-up with a look at its loss, unprofiled repetitions, the clocks.
+
+CUDA events come through torch, behind small protocols; torch is imported at the first use.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,90 @@ from pytest_gpuperf.model.measurement import STEP, Scalar
 
 Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
+
+
+class DeviceTimer(Protocol):
+    """Waits for the device, and times work on it."""
+
+    def synchronize(self) -> None:
+        """Returns when the device has done all its work."""
+        ...
+
+    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+        """Calls `run` and waits for the device: device time and wall-clock time, in ms."""
+        ...
+
+
+class DeviceClock(Protocol):
+    """Marks moments in the order of the device's work, without waiting for them."""
+
+    def mark(self) -> None:
+        """The moment at which the device has done what was launched so far."""
+        ...
+
+    def moments(self) -> list[float]:
+        """When the marks were, in ns since the first; waits for the device."""
+        ...
+
+
+class CudaClock:
+    """CUDA events on torch's current stream."""
+
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+
+    def mark(self) -> None:
+        """Records an event."""
+        event = _event()
+        event.record()
+        self._events.append(event)
+
+    def moments(self) -> list[float]:
+        """The events' times, in ns since the first."""
+        import torch
+
+        torch.cuda.synchronize()
+        first = self._events[0]
+        return [float(first.elapsed_time(event)) * 1e6 for event in self._events]
+
+
+class CudaTimer:
+    """CUDA events on torch's current stream."""
+
+    def synchronize(self) -> None:
+        """torch.cuda.synchronize: all streams of the current device."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+        """Device time between two events around `run`, wall time up to synchronisation, in ms."""
+        import torch
+
+        start, end = _event(), _event()
+        before = time.perf_counter()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        wall = time.perf_counter() - before
+        return float(start.elapsed_time(end)), wall * 1e3
+
+
+class Stopwatch:
+    """Seconds since the last lap, and in total, to the millisecond."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        before, self._last = self._last, time.perf_counter()
+        return round(self._last - before, 3)
+
+    def total(self) -> float:
+        """Seconds from the beginning to the last lap."""
+        return round(self._last - self._begun, 3)
 
 
 def prepare(work: Work, timer: DeviceTimer) -> None:
@@ -100,108 +187,12 @@ def garbage_kept() -> Iterator[None]:
             gc.enable()
 
 
-class Stopwatch:
-    """Seconds since the last lap, and in total, to the millisecond."""
-
-    def __init__(self) -> None:
-        self._begun = self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        """Seconds since the last lap."""
-        before, self._last = self._last, time.perf_counter()
-        return round(self._last - before, 3)
-
-    def total(self) -> float:
-        """Seconds from the beginning to the last lap."""
-        return round(self._last - self._begun, 3)
-
-
-# How long the device takes for something: CUDA events through torch, behind a small protocol.
-
-
-class DeviceTimer(Protocol):
-    """Waits for the device, and times work on it."""
-
-    def synchronize(self) -> None:
-        """Returns when the device has done all its work."""
-        ...
-
-    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
-        """Calls `run` and waits for the device: device time and wall-clock time, in ms."""
-        ...
-
-
-class DeviceClock(Protocol):
-    """Marks moments in the order of the device's work, without waiting for them."""
-
-    def mark(self) -> None:
-        """The moment at which the device has done what was launched so far."""
-        ...
-
-    def moments(self) -> list[float]:
-        """When the marks were, in ns since the first; waits for the device."""
-        ...
-
-
-class CudaClock:
-    """CUDA events on torch's current stream. torch is imported at the first use."""
-
-    def __init__(self) -> None:
-        self._events: list[Any] = []
-
-    def mark(self) -> None:
-        """Records an event."""
-        import torch
-
-        make: Any = torch.cuda.Event  # untyped in some releases
-        event = make(enable_timing=True)
-        event.record()
-        self._events.append(event)
-
-    def moments(self) -> list[float]:
-        """The events' times, in ns since the first."""
-        import torch
-
-        torch.cuda.synchronize()
-        first = self._events[0]
-        return [float(first.elapsed_time(event)) * 1e6 for event in self._events]
-
-
-class CudaTimer:
-    """CUDA events on torch's current stream. torch is imported at the first use."""
-
-    def synchronize(self) -> None:
-        """torch.cuda.synchronize: all streams of the current device."""
-        import torch
-
-        torch.cuda.synchronize()
-
-    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
-        """Device time between two events around `run`, wall time up to synchronisation, in ms."""
-        import torch
-
-        event: Any = torch.cuda.Event  # untyped in some releases
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        before = time.perf_counter()
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        wall = time.perf_counter() - before
-        return float(start.elapsed_time(end)), wall * 1e3
-
-
-# The loss that a step returns: whether it is a number, and the same after every reset.
-#
-# Looked at in warm-up executions only: reading it waits for the device.
-
-
 class Losses:
     """The losses that the warm-up executions of one step returned, each after a reset.
 
     A loss is a float, or a tensor of floats; of a tensor with several elements (a sampled volume)
     the root of their mean square counts. A step that returns anything else has none, and nothing is
-    looked at.
+    looked at, and in warm-up executions only: reading it waits for the device.
     """
 
     def __init__(self, work: Work) -> None:
@@ -243,10 +234,17 @@ class Losses:
         if not self._seen:
             return {}
         first, *others = self._seen
-        found: dict[str, Scalar] = {"loss": _rounded(first)}
+        settings: dict[str, Scalar] = {"loss": _rounded(first)}
         if others:
-            found["loss_apart"] = _rounded(max(_apart(first, other) for other in others))
-        return found
+            settings["loss_apart"] = _rounded(max(_apart(first, other) for other in others))
+        return settings
+
+
+def _event() -> Any:
+    import torch
+
+    make: Any = torch.cuda.Event  # untyped in some releases
+    return make(enable_timing=True)
 
 
 def _number(returned: object) -> float | None:

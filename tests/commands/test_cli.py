@@ -1,4 +1,4 @@
-"""The `gpuperf` command: accepting runs, and the doctor. Recording is in test_recording.py."""
+"""The `gpuperf` command: accepting runs, and the doctor. Recording is in test_record.py."""
 
 from __future__ import annotations
 

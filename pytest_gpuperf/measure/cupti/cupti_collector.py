@@ -91,16 +91,11 @@ class CuptiCollector:
         return self._device
 
     def software(self) -> dict[str, str]:
-        """The versions of the driver and of CUPTI, as far as they can be found."""
-        from pytest_gpuperf.measure.device import nvml
-
-        with nvml.open_session() as session:
-            version = session.text("nvmlSystemGetDriverVersion") if session else ""
-        found = {"driver": version} if version else {}
+        """The version of CUPTI, where it is found."""
         try:
-            return {**found, "cupti": self._load_cupti().release}
+            return {"cupti": self._load_cupti().release}
         except CountersUnavailable:
-            return found
+            return {}
 
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Runs the step as planned; see the class.

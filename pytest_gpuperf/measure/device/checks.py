@@ -1,8 +1,11 @@
-"""What `gpuperf doctor` finds out about this machine."""
+"""The doctor's checks: questions about this machine, answered, with a remedy for every "no"."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
+from pytest_gpuperf.measure.device import fingerprint, guard, nvml
 
 
 @dataclass(frozen=True)
@@ -18,19 +21,16 @@ class Check:
     """Measuring works without it."""
 
 
-# What `gpuperf doctor` finds out about this machine.
-
-
 def examine() -> list[Check]:
     """Asks everything that measuring here depends on; raises nothing."""
     from pytest_gpuperf.measure.cupti.probe import probe
 
-    return [_python(), *_gpu(), *probe(), _nsight_compute(), *_others()]
+    gpu = nvml.detect_device() is not None
+    alone = [_to_ourselves()] if gpu else []
+    return [_torch(), _driver(), _gpu(), *probe(), _nsight_compute(), *alone]
 
 
-def _python() -> Check:
-    from pytest_gpuperf.measure.device import fingerprint
-
+def _torch() -> Check:
     versions = fingerprint.software()
     detail = f"Python {versions['python']}, {versions['platform']}"
     if "torch" not in versions:
@@ -39,36 +39,19 @@ def _python() -> Check:
     return Check("torch", True, f"{versions['torch']}{cuda}; {detail}")
 
 
-def _gpu() -> list[Check]:
-    from pytest_gpuperf.catalogue import architectures
-    from pytest_gpuperf.measure.device import nvml
+def _driver() -> Check:
+    version = fingerprint.driver_version()
+    remedy = "Install the driver, or in a container start it with GPUs (docker run --gpus all)"
+    return Check("driver", bool(version), version or "no NVIDIA driver answers", remedy)
 
-    with nvml.open_session() as session:
-        driver = session.text("nvmlSystemGetDriverVersion") if session else ""
+
+def _gpu() -> Check:
     device = nvml.detect_device()
-    found = [
-        Check("driver", True, driver)
-        if driver
-        else Check(
-            "driver",
-            False,
-            "no NVIDIA driver answers",
-            "Install the driver, or in a container start it with GPUs (docker run --gpus all)",
-        )
-    ]
     if device is None:
-        return [
-            *found,
-            Check(
-                "GPU",
-                False,
-                "none is visible, so suites measure portable counts on the CPU",
-                "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES",
-            ),
-        ]
-    known = device.arch in architectures.ARCHITECTURES
-    remedy = f"Known architectures are {', '.join(architectures.ARCHITECTURES)}; report this one"
-    return [*found, Check("GPU", known, f"{device.name} ({device.arch})", remedy)]
+        detail = "none is visible, so suites measure portable counts on the CPU"
+        return Check("GPU", False, detail, "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES")
+    remedy = f"Known architectures are {', '.join(ARCHITECTURES)}; report this one"
+    return Check("GPU", device.arch in ARCHITECTURES, f"{device.name} ({device.arch})", remedy)
 
 
 def _nsight_compute() -> Check:
@@ -87,20 +70,12 @@ def _nsight_compute() -> Check:
     )
 
 
-def _others() -> list[Check]:
-    from pytest_gpuperf.measure.device import guard, nvml
-
-    if nvml.detect_device() is None:
-        return []
+def _to_ourselves() -> Check:
     others = guard.read().other_processes
-    if not others:
-        return [Check("device to ourselves", True, "no other compute process")]
     pids = ", ".join(map(str, others))
-    return [
-        Check(
-            "device to ourselves",
-            False,
-            f"other compute processes: {pids}",
-            "End them, or measure when they are done: shared numbers are not gated on",
-        )
-    ]
+    return Check(
+        "device to ourselves",
+        not others,
+        f"other compute processes: {pids}" if others else "no other compute process",
+        "End them, or measure when they are done: shared numbers are not gated on",
+    )

@@ -1,4 +1,4 @@
-"""What the numbers depend on besides the device: versions of the software, revision of the code."""
+"""The fingerprint beside the device: versions of the software, and the revision of the code."""
 
 from __future__ import annotations
 
@@ -19,15 +19,21 @@ def software() -> dict[str, str]:
     Imports torch. What is not there (torch, the CUDA of a CPU build, a driver) is left out. The
     kernel's version is not recorded: it tells machines apart and explains no counter.
     """
-    found = {
+    versions = {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
         "gpuperf": pytest_gpuperf.__version__,
         **_torch_versions(),
-        "driver": _driver_version(),
+        "driver": driver_version(),
     }
-    return {name: version for name, version in found.items() if version}
+    return {name: version for name, version in versions.items() if version}
+
+
+def driver_version() -> str:
+    """The version of NVIDIA's driver; "" where none answers."""
+    with nvml.open_session() as session:
+        return session.text("nvmlSystemGetDriverVersion") if session else ""
 
 
 def cpu_model() -> str:
@@ -95,8 +101,3 @@ def _cudnn_version(number: int | None) -> str:
         return ""
     thousands = 10_000 if number >= 90_000 else 1_000
     return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
-
-
-def _driver_version() -> str:
-    with nvml.open_session() as session:
-        return session.text("nvmlSystemGetDriverVersion") if session else ""

@@ -1,7 +1,7 @@
 """NVML, asked carefully: every answer that a driver does not give is None, never an exception.
 
 NVML is NVIDIA's management library and comes with the driver. It speaks of all GPUs of a host, in
-the order of the PCI bus, and knows nothing of CUDA_VISIBLE_DEVICES; `Session.gpu` finds the one
+the order of the PCI bus, and knows nothing of CUDA_VISIBLE_DEVICES; `NvmlSession.gpu` finds the one
 that CUDA, and so torch, would use. pynvml is untyped and is imported when a session opens.
 """
 
@@ -17,17 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_gpuperf.catalogue.architectures import (
-    CPU,
-    slug,
-)
+from pytest_gpuperf.catalogue.architectures import CPU, slug
 from pytest_gpuperf.model.measurement import Device
+
+_MIG_ENABLED = 1
 
 
 def detect_device(index: int = 0) -> Device | None:
     """The GPU that CUDA would number `index`, or None without a driver, a library or a GPU.
 
-    Asks NVML and creates no CUDA context. Honours CUDA_VISIBLE_DEVICES; see `nvml.Session.gpu`.
+    Asks NVML and creates no CUDA context. Honours CUDA_VISIBLE_DEVICES; see `NvmlSession.gpu`.
     The architecture may be one that ARCHITECTURES does not have.
     """
     with open_session() as session:
@@ -65,15 +64,6 @@ def _instance_name(session: NvmlSession, instance: object, gpu_name: str) -> str
 def _digest(identifier: str) -> str:
     """Twelve hexadecimal digits that tell one GPU from another without naming it."""
     return hashlib.sha256(identifier.encode()).hexdigest()[:12]
-
-
-# NVML, asked carefully: every answer that a driver does not give is None, never an exception.
-#
-# NVML is NVIDIA's management library and comes with the driver. It speaks of all GPUs of a host, in
-# the order of the PCI bus, and knows nothing of CUDA_VISIBLE_DEVICES; `Session.gpu` finds the one
-# that CUDA, and so torch, would use. pynvml is untyped and is imported when a session opens.
-
-_MIG_ENABLED = 1
 
 
 @dataclass(frozen=True)
@@ -141,7 +131,10 @@ class NvmlSession:
         handle = self.ask("nvmlDeviceGetHandleByUUID", entry)
         if handle is None:
             # CUDA accepts the beginning of a UUID, as long as it is the beginning of only one.
-            begun = [h for h in self._handles() if self._uuid(h).startswith(entry)]
+            count = self.ask("nvmlDeviceGetCount") or 0
+            every = (self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count))
+            handles = [one for one in every if one is not None]
+            begun = [h for h in handles if self.text("nvmlDeviceGetUUID", h).startswith(entry)]
             handle = begun[0] if len(begun) == 1 else None
         return self._whole_or_first_instance(handle)
 
@@ -178,16 +171,8 @@ class NvmlSession:
 
     def _instances(self, physical: object) -> list[object]:
         count = self.ask("nvmlDeviceGetMaxMigDeviceCount", physical) or 0
-        found = (self.ask("nvmlDeviceGetMigDeviceHandleByIndex", physical, i) for i in range(count))
-        return [instance for instance in found if instance is not None]
-
-    def _handles(self) -> list[object]:
-        count = self.ask("nvmlDeviceGetCount") or 0
-        found = (self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count))
-        return [handle for handle in found if handle is not None]
-
-    def _uuid(self, handle: object) -> str:
-        return self.text("nvmlDeviceGetUUID", handle)
+        every = (self.ask("nvmlDeviceGetMigDeviceHandleByIndex", physical, i) for i in range(count))
+        return [instance for instance in every if instance is not None]
 
 
 def visible_entries(value: str | None) -> tuple[str, ...] | None:

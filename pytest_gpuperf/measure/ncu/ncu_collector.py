@@ -84,14 +84,10 @@ class NcuCollector:
         return self._device
 
     def software(self) -> dict[str, str]:
-        """The versions of the driver and of ncu, as far as they can be found."""
-        from pytest_gpuperf.measure.device import nvml
-
-        with nvml.open_session() as session:
-            driver = session.text("nvmlSystemGetDriverVersion") if session else ""
-        found = self._control.program or ncu_command.find()
-        ncu = ncu_command.version(found) if found else ""
-        return {name: version for name, version in (("driver", driver), ("ncu", ncu)) if version}
+        """The version of ncu, where it is found."""
+        program = self._control.program or ncu_command.find()
+        version = ncu_command.version(program) if program else ""
+        return {"ncu": version} if version else {}
 
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Runs the step for its times here, and once under ncu for its counters.

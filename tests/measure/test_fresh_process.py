@@ -1,0 +1,282 @@
+"""pytest in a fresh interpreter: what it brings back, what it is started with, how it ends.
+
+Each process here takes about a second, so each tells several things.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.fresh_process import PARENT, follow_parent, run_pytest, with_flags
+from tests.plugin import scripted
+from tests.waiting import lives, wait_for
+
+STARTING = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+CHILD = '''
+import os, signal, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+Path("new").write_text(str(os.getpid()))
+Path("new").rename("child")
+time.sleep(600)
+'''
+
+def start():
+    subprocess.Popen([sys.executable, "-c", CHILD])
+    while not Path("child").exists():
+        time.sleep(0.01)
+"""
+"""The beginning of a test file: starts a stubborn child, whose id is in the file `child`."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a project; what pytest is patient with elsewhere comes soon here."""
+    monkeypatch.setattr(fresh_process, "GRACE", 0.3)
+    monkeypatch.setattr(fresh_process, "_TICK", 0.05)
+    project = tmp_path / "project"
+    project.mkdir()
+    settings = "[pytest]\naddopts = -p no:hypothesispytest -p no:benchmark\n"
+    (project / "pytest.ini").write_text(settings, encoding="utf-8")
+    return project
+
+
+def write(folder: Path, source: str) -> None:
+    """Makes this the folder's test file."""
+    (folder / "test_steps.py").write_text(source, encoding="utf-8")
+
+
+def child_of(folder: Path) -> int:
+    """The process id of the child that a test has started."""
+    return int((folder / "child").read_text(encoding="utf-8"))
+
+
+def test_what_was_measured_and_said_comes_back_and_no_file_stays(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a session and with an environment of its own, with our flags and without an input."""
+    conftest = Path(scripted.__file__).read_text(encoding="utf-8")
+    (folder / "conftest.py").write_text(conftest, encoding="utf-8")
+    (folder / "device.json").write_text("{}", encoding="utf-8")
+    write(
+        folder,
+        """
+import json, os, sys
+from pathlib import Path
+
+ENVIRONMENT = dict(os.environ)  # pytest has not yet said which test it runs
+
+def test_step(gpuperf, pytestconfig):
+    gpuperf.measure(lambda: None)
+    print("<1>")
+    print("<2>", file=sys.stderr)
+    os.write(1, b"<3>\\xff")
+    print("<4>")
+    seen = {
+        "leads a session": os.getsid(0) == os.getpid(),
+        "at the end of its input": os.read(0, 1) == b"",
+        "judges": not pytestconfig.getoption("--gpuperf-no-judge"),
+        "run": Path(pytestconfig.getoption("--gpuperf-run")).name,
+        "environment": ENVIRONMENT,
+    }
+    Path("seen.json").write_text(json.dumps(seen))
+""",
+    )
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setenv("OF_OURS", "kept")
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "this one")
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+        monkeypatch.setenv(name, "gw0")
+    seconds: list[float] = []
+    finished = run_pytest(
+        ["-q", "-s", "--gpuperf-run=mine.json", "--", "test_steps.py"],
+        folder=folder,
+        time_limit=600,
+        environment={"ADDED": "too"},
+        tick=seconds.append,
+    )
+    assert (finished.code, finished.timed_out) == (0, False), finished.output
+    assert finished.run is not None
+    assert [m.test for m in finished.run.measurements] == ["test_steps.py::test_step"]
+    assert finished.run.verdicts == ()
+    made = finished.measurement("test_steps.py::test_step", "step")
+    assert made is finished.run.measurements[0]
+    assert finished.measurement("test_steps.py::test_step", "sampling") is None
+    marks = [finished.output.index(f"<{number}>") for number in (1, 2, 3, 4)]
+    assert marks == sorted(marks)
+    assert "<3>\N{REPLACEMENT CHARACTER}" in finished.output
+    assert "1 passed" in finished.last_lines()
+    assert len(seconds) > 1
+    assert seconds == sorted(seconds)
+    assert finished.seconds > seconds[-1]
+
+    seen = json.loads((folder / "seen.json").read_text(encoding="utf-8"))
+    environment = seen.pop("environment")
+    assert seen == {
+        "leads a session": True,
+        "at the end of its input": True,
+        "judges": False,
+        "run": "run.json",
+    }
+    assert (environment["OF_OURS"], environment["ADDED"]) == ("kept", "too")
+    assert not [name for name in environment if name.startswith(("PYTEST_C", "PYTEST_X"))]
+    assert PARENT not in os.environ
+    assert not (folder / "mine.json").exists()
+    assert not (folder / ".gpuperf").exists()
+    assert [path.name for path in temporary.glob("gpuperf-*") if "locks" not in path.name] == []
+
+
+def test_flags_come_last_where_they_are_still_read_as_flags() -> None:
+    assert with_flags(["-x", "a.py"], ["-q"]) == ["-x", "a.py", "-q"]
+    assert with_flags(["-x", "--", "a.py"], ["-q"]) == ["-x", "-q", "--", "a.py"]
+
+
+def test_of_a_process_that_was_killed_comes_the_signal_and_its_children_are_ended(
+    folder: Path,
+) -> None:
+    """They are not waited for, though they have pytest's own stdout."""
+    write(folder, f"{STARTING}\ndef test_it():\n    start()\n    os.kill(os.getpid(), 9)")
+    finished = run_pytest(["-s"], folder=folder)
+    assert (finished.run, finished.code, finished.timed_out) == (None, -signal.SIGKILL, False)
+    assert finished.measurement("test_steps.py::test_it", "step") is None
+    assert not lives(child_of(folder))
+
+
+def test_an_exception_while_waiting_ends_pytest_and_all_that_it_started(folder: Path) -> None:
+    """It may tidy up; who does not go is killed."""
+    write(
+        folder,
+        f"""{STARTING}
+def test_it():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("tidied").write_text("")))
+    start()
+    time.sleep(600)
+""",
+    )
+
+    def tick(_: float) -> None:
+        if (folder / "child").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pytest(["-q"], folder=folder, tick=tick)
+    assert (folder / "tidied").exists()
+    assert not lives(child_of(folder))
+
+
+def test_a_time_limit_ends_it(folder: Path) -> None:
+    write(folder, "import time\n\ndef test_it(): time.sleep(600)")
+    finished = run_pytest(["-q"], folder=folder, time_limit=0.1)
+    assert finished.timed_out
+    assert (finished.run, finished.code) == (None, -signal.SIGTERM)
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    for under in ((), ("no-such-profiler",)):
+        with pytest.raises(UsageFailure, match=r"nowhere: pytest cannot be started there \(No su"):
+            run_pytest([], folder=tmp_path / "nowhere", under=under)
+
+
+def test_a_profiler_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageFailure, match=r"^no-such-profiler: cannot be run \(No such"):
+        run_pytest([], folder=tmp_path, under=["no-such-profiler"])
+
+
+# Whom a child ends with
+
+
+def test_nobody_waits_for_a_process_that_a_user_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PARENT, raising=False)
+    assert follow_parent() is None
+
+
+SAYING = """
+import os
+from pytest_gpuperf.measure import fresh_process
+print(fresh_process.follow_parent(), fresh_process.PARENT in os.environ)
+"""
+
+
+def said(program: str, parent: int) -> tuple[int, str, str]:
+    """What a child says that is told of this parent, and how it ends."""
+    child = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, PARENT: str(parent)},
+        capture_output=True,
+        text=True,
+    )
+    return child.returncode, child.stdout, child.stderr
+
+
+def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on() -> None:
+    """Also where a profiler stands between them."""
+    profiler = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYING!r}])"
+    assert said(profiler, os.getpid()) == (0, f"{os.getpid()} False\n", "")
+
+
+def test_a_child_whose_parent_is_gone_already_ends_without_a_word() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert said(SAYING, ended.pid) == (1, "", "")
+
+
+CHILDREN = """
+import os, signal, subprocess, sys
+
+CHILD = '''
+import os, signal, sys
+from pathlib import Path
+from pytest_gpuperf.measure.fresh_process import follow_parent
+
+name = sys.argv[1]
+if name == "follows":
+    assert follow_parent() == os.getppid()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+Path("new " + name).write_text(str(os.getpid()))
+Path("new " + name).rename(name)
+signal.pause()
+'''
+
+for name in ("follows", "stays"):
+    subprocess.Popen(
+        [sys.executable, "-c", CHILD, name],
+        env={**os.environ, "GPUPERF_PARENT": str(os.getpid())},
+        start_new_session=True,
+    )
+signal.pause()
+"""
+
+
+def test_a_child_dies_with_a_parent_that_is_killed_hard(tmp_path: Path) -> None:
+    """In a session of its own, where no signal to the parent's group reaches it.
+
+    By its end alone a parent does not end a child: the one that does not follow stays.
+    """
+    files = {name: tmp_path / name for name in ("follows", "stays")}
+    with subprocess.Popen([sys.executable, "-c", CHILDREN], cwd=tmp_path) as parent:
+        try:
+            wait_for(lambda: all(f.exists() for f in files.values()), "the children to be there")
+        finally:
+            parent.kill()
+    pids = {name: int(file.read_text(encoding="utf-8")) for name, file in files.items()}
+    try:
+        wait_for(lambda: not lives(pids["follows"]), "the child to end with its parent")
+        assert lives(pids["stays"])
+    finally:
+        for pid in filter(lives, pids.values()):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,216 @@
+"""A test of the session in fresh processes, which a script stands for, and what they are told."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure import fresh_process, replica
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.ncu import profiled_step
+from pytest_gpuperf.measure.replica import (
+    FIRST,
+    PROFILED,
+    PROFILED_S,
+    WINDOW,
+    Replicas,
+    Task,
+    TaskRunner,
+)
+from tests.examples import H200, measurement, run
+from tests.heard_progress import Heard
+from tests.scripted_collector import ScriptedCollector
+
+TEST = "test_steps.py::test_step"
+FOLDER = Path("where the session was started")
+
+
+@dataclass
+class Processes:
+    """Stand for `run_pytest`: each measures the step, and `ends` as it is told for its number."""
+
+    ends: Mapping[int, Finished] = field(default_factory=dict)
+    tasks: list[dict[str, str]] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
+
+    def __call__(
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        under: Sequence[str],
+        time_limit: float,
+        environment: Mapping[str, str],
+        tick: Callable[[float], None],
+    ) -> Finished:
+        assert (folder, time_limit) == (FOLDER, 60.0)
+        tick(1.0)
+        self.tasks.append(json.loads(environment[replica.VARIABLE]))
+        self.commands.append([*under, *arguments])
+        number = len(self.tasks)
+        made = [measurement(test=test, process=f"p{number}") for test in (TEST, "of others")]
+        return self.ends.get(number, Finished(run(made), 0, "", 1.0))
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """In the place of fresh processes."""
+    scripted = Processes()
+    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    return scripted
+
+
+def replicas(heard: Heard | None = None, *arguments: str, distributed: bool = False) -> Replicas:
+    return Replicas(arguments, FOLDER, 60.0, heard or Heard(), distributed=distributed)
+
+
+# Replicas
+
+
+def test_replicas_are_made_when_asked_for_and_kept(processes: Processes) -> None:
+    heard = Heard()
+    made = replicas(heard)
+    assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
+    assert [m.process for m in made.measurements(TEST, "step", 3)] == ["p1", "p2", "p3"]
+    assert {m.test for m in made.measurements(TEST, "step", 2)} == {TEST}
+    assert processes.tasks == [asdict(Task(TEST))] * 3
+    waiting = "not settled, fresh process"
+    assert heard.said == [
+        *(f"{waiting} 1 of 1 (1)", "goes on"),
+        *(f"{waiting} 1 of 2 (2)", "goes on", f"{waiting} 2 of 2 (1)", "goes on"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"),
+    [
+        (Finished(None, 3, "first\nlast", 1.0), "exit code 3 and measured nothing:\nfirst\nlast"),
+        (Finished(run([]), 2, "last words", 1.0), "exit code 2:\nlast words"),
+        (Finished(None, -15, "", 61.0, timed_out=True), "stopped after 61 s, the time limit: --gp"),
+        (Finished(run([measurement(test=TEST, name="other")]), 0, "", 1.0), 'measure "step": a'),
+    ],
+)
+def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
+    finished: Finished, said: str, processes: Processes
+) -> None:
+    processes.ends = {2: finished}
+    made = replicas()
+    with pytest.raises(MeasurementError, match=f"^a fresh process of {TEST} ") as caught:
+        made.measurements(TEST, "step", 2)
+    assert said in str(caught.value)
+    assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
+
+
+def test_a_replica_whose_test_fails_after_it_measured_counts(processes: Processes) -> None:
+    processes.ends = {1: Finished(run([measurement(test=TEST)]), 1, "", 1.0)}
+    assert len(replicas().measurements(TEST, "step", 1)) == 1
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_fresh_process_has_the_sessions_arguments_and_a_cache_of_its_own(
+    distributed: bool, processes: Processes
+) -> None:
+    made = replicas(None, "-n4", "--", "a.py", distributed=distributed)
+    made.measurements(TEST, "step", 1)
+    (command,) = processes.commands
+    first, option, cache, *others = command
+    assert (first, option) == ("-n4", "-o")
+    assert cache.startswith("cache_dir=")
+    assert others == [*(["-n0"] if distributed else []), "--", "a.py"]
+
+
+# Tasks
+
+
+@pytest.mark.parametrize(
+    ("under", "said"),
+    [(["/opt/ncu", "-f"], "ncu in a fresh process"), ([], "the paper window in a fresh process")],
+)
+def test_a_process_with_a_task_is_started_by_a_profiler_or_not(
+    under: list[str], said: str, processes: Processes
+) -> None:
+    heard, task = Heard(), Task(TEST, WINDOW, "sampling")
+    assert replicas(heard, "-x").run(task, under=under).code == 0
+    assert processes.tasks == [asdict(task)]
+    assert processes.commands[0][: len(under) + 1] == [*under, "-x"]
+    assert heard.said == [said, "goes on"]
+
+
+def test_a_profiler_that_takes_too_long_is_named(processes: Processes) -> None:
+    processes.ends = {1: Finished(None, -15, "", 61.0, timed_out=True)}
+    with pytest.raises(MeasurementError, match=f"fresh process of {TEST} under ncu was stopped"):
+        replicas().run(Task(TEST, FIRST, "step"), under=["/opt/ncu"])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task("suites/a b/test_x.py::TestIt::test_step[tf32-1.5]", WINDOW, "sampling"),
+        Task('test_x.py::test_step["\u00fc\\\n]'),
+        Task(""),
+    ],
+)
+def test_the_task_comes_as_it_is_and_only_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(replica.VARIABLE, json.dumps(asdict(task)))
+    assert replica.own_task() == task
+    assert replica.VARIABLE not in os.environ
+    assert replica.own_task() is None
+
+
+class Marks:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.diary: list[str] = []
+
+    def begin(self) -> None:
+        self.diary.append("begin")
+
+    def end(self) -> None:
+        self.diary.append("end")
+
+    def enter(self, phase: str) -> None:
+        self.diary.append(f"enter {phase}")
+
+    def leave(self, phase: str) -> None:
+        self.diary.append(f"leave {phase}")
+
+
+@pytest.mark.parametrize(
+    ("task", "done"),
+    [
+        (Task(TEST, PROFILED, "other"), []),
+        (Task(TEST, FIRST, "step"), ["step"]),
+        (
+            Task(TEST, PROFILED, "step"),
+            [
+                *("reset", "step", "reset", "step", "reset"),
+                *("begin", "enter forward", "step", "leave forward", "end"),
+            ],
+        ),
+    ],
+)
+def test_a_task_runs_the_step_once_or_warmed_up_and_marked(
+    task: Task, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks, phases = Marks(), Phases()
+    monkeypatch.setattr(profiled_step, "CudaMarks", lambda: marks)
+
+    def step() -> None:
+        with phases.mark("forward"):
+            marks.diary.append("step")
+
+    runner = TaskRunner(task, ScriptedCollector())
+    assert (runner.device(), runner.torch_device, runner.software()) == (H200, "cuda", {})
+    work = Work(step, phases, lambda: marks.diary.append("reset"))
+    collected = runner.collect(work, Plan(()))
+    assert marks.diary == done
+    assert collected.samples == ()
+    assert set(collected.settings or {}) == ({PROFILED_S} if len(done) > 1 else set())
