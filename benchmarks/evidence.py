@@ -223,18 +223,19 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
         for name, rounds in gated.items()
         if catalogue().metrics[name].metric_class is catalogue().metrics[metric].metric_class
     }
-    units = BaselineGpus(
-        entry.units, frozenset(m.fingerprint.device.identity for m in measured.measurements)
+    gpus = BaselineGpus(
+        entry.gpus, frozenset(m.fingerprint.device.identity for m in measured.measurements)
     )
     allowed = {name: tolerance_for(catalogue().metrics[name]) for name in same}
-    scale = scales(same, allowed, units)[metric]
+    scale = scales(same, allowed, gpus)[metric]
     new = [_rounds(m, metric) for m in measured.measurements]
-    look = difference(new, same[metric], tolerance, units, scale)
+    look = difference(new, same[metric], tolerance, gpus, scale)
     verdict = next(v for v in measured.verdicts if (v.phase, v.metric) == (STEP, metric))
     unit = catalogue().metrics[metric].unit
     old = [median(rounds) for rounds in same[metric]]
     logs = [math.log(value) for value in old]
     own = math.sqrt(math.fsum((x - fmean(logs)) ** 2 for x in logs) / (len(logs) - 1))
+    effect = verdict.minimum_detectable_effect
     alarm = quantile(ALARM_RATE / (ALARMING * len(gated)), look.degrees_of_freedom)
     inside = quantile(UNCHANGED_RATE, look.degrees_of_freedom)
     lines = [
@@ -250,7 +251,7 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
         f"{ALARM_RATE:g} / ({ALARMING} looks x {len(gated)} gated metrics) of cases",
         f"interval   {units_module.moved(look.shown(look.change - look.margin))} to "
         f"{units_module.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
-        f"detectable {units_module.moved(verdict.detectable or 0.0)}: found 99 times in 100",
+        f"MDE        {units_module.moved(effect or 0.0)}: found 99 times in 100",
         f"verdict    {verdict.outcome.value} ({verdict.reason})",
     ]
     return "```\n" + "\n".join(lines) + "\n```\n"

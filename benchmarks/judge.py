@@ -202,7 +202,7 @@ def night(case: Case, random: np.random.Generator, metrics: Mapping[str, Metric]
     old = machine.processes(random, days)
     samples = {name: old[:, i].tolist() for i, name in enumerate(metrics)}
     reference = Reference(
-        {STEP: samples}, units=(GPU,) * case.baseline, days=tuple(f"day-{day}" for day in days)
+        {STEP: samples}, gpus=(GPU,) * case.baseline, days=tuple(f"day-{day}" for day in days)
     )
 
     def judged(new: Values, count: int) -> tuple[Verdict, ...]:
@@ -214,7 +214,7 @@ def night(case: Case, random: np.random.Generator, metrics: Mapping[str, Metric]
     if size is None:
         # What is detectable depends on the baseline alone, so any process will do to ask for it.
         asked = judged(machine.processes(random, [0]), 1)
-        (size,) = (v.detectable for v in asked if v.metric == case.loses)
+        (size,) = (v.minimum_detectable_effect for v in asked if v.metric == case.loses)
         assert size is not None, case
     new = machine.processes(random, fresh, (case.loses, size))
     count, looks = LOOKS[0], 1

@@ -50,7 +50,7 @@ def said_of(run: Run) -> Said:
     for verdict in run.verdicts:
         key = f"{verdict.test}, {verdict.name}"
         said.setdefault(key, {"verdicts": [], "attribution": ""})["verdicts"].append(_row(verdict))
-    for entry in run.blames:
+    for entry in run.attributions:
         text = json.dumps(files.to_plain(entry)["blame"], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
         said[f"{entry.test}, {entry.name}"]["attribution"] = digest
@@ -60,7 +60,7 @@ def said_of(run: Run) -> Said:
 def _row(verdict: Verdict) -> list[object]:
     numbers = (
         *(verdict.baseline, verdict.measured, verdict.change, verdict.tolerance),
-        *(verdict.low, verdict.high, verdict.detectable),
+        *(verdict.low, verdict.high, verdict.minimum_detectable_effect),
     )
     return [
         *(verdict.phase, verdict.metric, verdict.outcome.value, verdict.reason),

@@ -126,7 +126,7 @@ def run(
         command="suites/meddpm",
         measurements=tuple(measurements),
         verdicts=tuple(verdicts),
-        blames=tuple(blames),
+        attributions=tuple(blames),
     )
 
 
@@ -169,7 +169,7 @@ def verdict(
     points: bool = False,
     tolerance: float | None = 0.005,
     detail: str = "",
-    detectable: float | None = None,
+    minimum_detectable_effect: float | None = None,
 ) -> Verdict:
     """A verdict; cycles that regressed by 2.5 % unless told otherwise."""
     return Verdict(
@@ -186,5 +186,5 @@ def verdict(
         points=points,
         tolerance=tolerance,
         detail=detail,
-        detectable=detectable,
+        minimum_detectable_effect=minimum_detectable_effect,
     )

@@ -225,7 +225,7 @@ run_files = st.builds(
 
 
 def _per_process(count: int) -> st.SearchStrategy[tuple[str, ...]]:
-    """A text for each of so many processes, or none at all, as for units and days."""
+    """A text for each of so many processes, or none at all, as for gpus and days."""
     return st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
 
 

@@ -33,7 +33,7 @@ class Finding:
     suite: str
     device: Device
     estimates: Mapping[MetricClass, estimated.Estimate]
-    nights: Trials
+    trials: Trials
     apart: frozenset[str]
     """The processes that stand apart from the others of their allocation."""
     calibration: Calibration
@@ -133,13 +133,13 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
             "values above zero: nothing tells the spread between processes from that between "
             "days. Record several per day: gpuperf record --processes 5 -- ..."
         )
-    # The nights are judged as later ones will be: with the scales that were found here.
+    # The trials are judged as later ones will be: with the scales that were found here.
     unproven = Calibration(
         date=date,
         processes=len(names),
         allocations=len({estimated.allocation(measured) for measured in measurements}),
-        units=len({measured.fingerprint.device.identity for measured in measurements}),
-        nights=0,
+        gpus=len({measured.fingerprint.device.identity for measured in measurements}),
+        trials=0,
         false_alarms=0,
         classes={kind.value: found.spread for kind, found in estimates.items()},
     )
@@ -148,9 +148,9 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
         suite=suite,
         device=measurements[0].fingerprint.device,
         estimates=estimates,
-        nights=seen,
+        trials=seen,
         apart=estimated.apart(tests, metrics),
-        calibration=replace(unproven, nights=seen.nights, false_alarms=seen.false_alarms),
+        calibration=replace(unproven, trials=seen.count, false_alarms=seen.false_alarms),
         warnings=_warnings(measurements),
     )
 
@@ -160,7 +160,7 @@ def _alarmed(
 ) -> Look:
     """What the judge, so calibrated, says of `measured` had `baseline` been accepted."""
     entry = baseline_files.entry_of(baseline, recorded="")
-    known = Reference(entry.samples, units=entry.units, days=entry.days, calibration=calibration)
+    known = Reference(entry.samples, gpus=entry.gpus, days=entry.days, calibration=calibration)
     verdicts = judge(measured, known, catalogue().metrics, {})
     outcomes = {verdict.outcome for verdict in verdicts}
     worst = next((o for o in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) if o in outcomes), None)
@@ -226,7 +226,7 @@ def _rounded(calibration: Calibration) -> Calibration:
             rounds=digits(spread.rounds),
             processes=digits(spread.processes),
             allocations=None if spread.allocations is None else digits(spread.allocations),
-            units=None if spread.units is None else digits(spread.units),
+            gpus=None if spread.gpus is None else digits(spread.gpus),
         )
 
     return replace(

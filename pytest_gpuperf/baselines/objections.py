@@ -44,8 +44,8 @@ def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str,
     """What the new entry is limited by: one allocation, a power cap, several revisions."""
     found = []
     count = len(_processes(measurements))
-    units, days = set(entry.units), set(entry.days)
-    if count > 1 and len(units) == len(days) == 1 and all(units):
+    gpus, days = set(entry.gpus), set(entry.days)
+    if count > 1 and len(gpus) == len(days) == 1 and all(gpus):
         found.append(
             f"all {count} processes are of one GPU on one day ({entry.days[0]}), and other GPUs "
             "and days differ: runs of several are accepted together by naming them all"
@@ -135,8 +135,8 @@ def recorded(entry: Entry | Anchor) -> Recorded:
     """The whole step of an entry or an anchor, as the judge takes it."""
     samples = entry.samples if isinstance(entry, Anchor) else entry.samples.get(STEP, {})
     # A process on a GPU that nobody knows could be on any of the others.
-    units = entry.units if all(entry.units) else ()
-    return Recorded(samples, units, entry.days)
+    gpus = entry.gpus if all(entry.gpus) else ()
+    return Recorded(samples, gpus, entry.days)
 
 
 def change(drift: Drift) -> str:

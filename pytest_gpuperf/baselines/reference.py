@@ -58,7 +58,7 @@ class Baseline:
             )
             return Reference(None, missing="other-collector", detail=detail)
         return Reference(
-            entry.samples, units=entry.units, days=entry.days, calibration=self.calibration
+            entry.samples, gpus=entry.gpus, days=entry.days, calibration=self.calibration
         )
 
     def kernels(self) -> KernelTable | None:

@@ -58,14 +58,14 @@ def tolerance(verdict: Verdict) -> str:
     return f"{verdict.tolerance:.3g} pt" if verdict.points else f"{verdict.tolerance * 100:.3g} %"
 
 
-def detectable(verdict: Verdict) -> str:
+def minimum_detectable_effect(verdict: Verdict) -> str:
     """The smallest loss that would be found 99 times in 100, as `tolerance` writes it."""
-    if verdict.detectable is None:
+    if verdict.minimum_detectable_effect is None:
         return "-"
     if verdict.points:
-        return f"{verdict.detectable:.3g} pt"
+        return f"{verdict.minimum_detectable_effect:.3g} pt"
     # Shown to two digits: it is an estimate.
-    return f"{verdict.detectable * 100:.2g} %"
+    return f"{verdict.minimum_detectable_effect * 100:.2g} %"
 
 
 def printable(text: str) -> str:

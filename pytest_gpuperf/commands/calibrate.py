@@ -77,7 +77,7 @@ def lines(found: Finding, width: int) -> list[Line]:
     heading = [
         f"{found.suite} on {device.name} ({device.arch}): {_count(counted.processes, 'process')},",
         f"{_count(counted.allocations, 'allocation')} (a GPU on a day),",
-        _count(counted.units, "GPU"),
+        _count(counted.gpus, "GPU"),
     ]
     return [
         *(Line(text, "heading") for text in table.wrapped(heading, width, "")),
@@ -106,7 +106,7 @@ def _cells(name: str, estimate: Estimate) -> tuple[str, ...]:
         share(spread.rounds),
         share(spread.processes),
         share(spread.allocations),
-        share(spread.units),
+        share(spread.gpus),
         share(estimate.default),
         share(estimate.scale),
     )
@@ -135,17 +135,17 @@ def _aligned(row: tuple[str, ...], widths: Sequence[int]) -> str:
 
 
 def _false_alarms(found: Finding, width: int) -> list[Line]:
-    nights = found.nights
-    if nights.at_most is None:
+    trials = found.trials
+    if trials.at_most is None:
         text = "false alarms: not measured, since no test has 6 processes or more"
         return [Line(part, "doubtful") for part in table.wrapped([text], width, "")]
     text = (
-        f"false alarms: {nights.false_alarms} of {_count(nights.nights, 'night')} "
-        f"(at most {nights.at_most * 100:.1f} % with 95 % confidence)"
+        f"false alarms: {trials.false_alarms} of {_count(trials.count, 'A/A trial')} "
+        f"(at most {trials.at_most * 100:.1f} % with 95 % confidence)"
     )
-    if nights.undecided:
-        text += f"; {nights.undecided} stayed inconclusive"
-    tone = "bad" if nights.false_alarms else "doubtful" if nights.undecided else "good"
+    if trials.inconclusive:
+        text += f"; {trials.inconclusive} stayed inconclusive"
+    tone = "bad" if trials.false_alarms else "doubtful" if trials.inconclusive else "good"
     return [Line(part, tone) for part in table.wrapped([text], width, "")]
 
 

@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.interval import centre, difference
 from pytest_gpuperf.judge.noise import scales
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar, checked
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution
 
@@ -103,13 +103,15 @@ class MetricChange:
 class Pair:
     """One measurement of both sides."""
 
+    __pydantic_config__ = checked(attribution="blame")
+
     a: Side
     b: Side
     devices: Devices
     differing: tuple[Differing, ...]
     metrics: tuple[MetricChange, ...]
     """Those of the whole step first."""
-    blame: Attribution | None
+    attribution: Attribution | None
     """a is its baseline. None where a side has no kernel table, or kernels were not asked for."""
 
 
@@ -165,7 +167,7 @@ def pair(
         devices=devices,
         differing=tuple(_differing(a, b)),
         metrics=tuple(_changes(old, new, metrics, devices)),
-        blame=attribute(tables[1], tables[0], naming) if naming and all(tables) else None,
+        attribution=attribute(tables[1], tables[0], naming) if naming and all(tables) else None,
     )
 
 
@@ -286,14 +288,14 @@ def _interval(
         # The spread between GPUs of one name says nothing about those of two names.
         return None, None
     tolerance = tolerance_for(metric)
-    units = BaselineGpus(tuple(a.gpus[p] for p in a.having(key)), frozenset(b.gpus.values()))
-    own = scales({"": a.rounds(key)}, {"": tolerance}, units)[""]
+    gpus = BaselineGpus(tuple(a.gpus[p] for p in a.having(key)), frozenset(b.gpus.values()))
+    own = scales({"": a.rounds(key)}, {"": tolerance}, gpus)[""]
     theirs = BaselineGpus(tuple(b.gpus[p] for p in b.having(key)), frozenset())
     other = scales({"": b.rounds(key)}, {"": tolerance}, theirs)[""]
     scale = own
     if other.spread > own.spread:
         scale = replace(own, spread=other.spread, degrees_of_freedom=other.degrees_of_freedom)
-    look = difference(b.rounds(key), a.rounds(key), tolerance, units, scale)
+    look = difference(b.rounds(key), a.rounds(key), tolerance, gpus, scale)
     if look.from_zero:
         return None, None
     return look.shown(look.change - look.margin), look.shown(look.change + look.margin)

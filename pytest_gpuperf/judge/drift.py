@@ -28,7 +28,7 @@ class Recorded:
 
     samples: Mapping[str, Rounds]
     """Per metric; the processes of each in one order."""
-    units: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     """The GPU of each process, in that order; empty when it is not known of all of them."""
     days: tuple[str, ...] = ()
     """The day of each process, in that order; empty when not kept."""
@@ -114,19 +114,19 @@ def _looks(
     difference between GPUs is part of the error and of the tolerance.
     """
     now, then = new.samples[name], anchor.samples[name]
-    if not (new.units and anchor.units and tolerance.between_units):
+    if not (new.gpus and anchor.gpus and tolerance.between_gpus):
         return (difference(now, then, tolerance, None),)
-    common = [unit for unit in dict.fromkeys(anchor.units) if unit in new.units]
+    common = [gpu for gpu in dict.fromkeys(anchor.gpus) if gpu in new.gpus]
     if not common:
-        units = BaselineGpus(anchor.units, frozenset(new.units), anchor.days)
-        return (difference(now, then, tolerance, units),)
+        gpus = BaselineGpus(anchor.gpus, frozenset(new.gpus), anchor.days)
+        return (difference(now, then, tolerance, gpus),)
     looks = []
-    for unit in common:
-        ours = [rounds for rounds, on in zip(now, new.units, strict=True) if on == unit]
-        places = [place for place, on in enumerate(anchor.units) if on == unit]
+    for gpu in common:
+        ours = [rounds for rounds, on in zip(now, new.gpus, strict=True) if on == gpu]
+        places = [place for place, on in enumerate(anchor.gpus) if on == gpu]
         days = tuple(anchor.days[place] for place in places) if anchor.days else ()
-        units = BaselineGpus((unit,) * len(places), frozenset({unit}), days)
-        looks.append(difference(ours, [then[place] for place in places], tolerance, units))
+        gpus = BaselineGpus((gpu,) * len(places), frozenset({gpu}), days)
+        looks.append(difference(ours, [then[place] for place in places], tolerance, gpus))
     if len({look.logarithmic for look in looks}) > 1:
         # Something is zero on one of the GPUs only: their changes are not on one scale.
         return (difference(now, then, tolerance, None),)

@@ -38,9 +38,9 @@ class BaselineGpus:
     def positions(self, *, comparable: bool = False) -> list[list[int]]:
         """The same for the positions of the baseline's processes."""
         found: dict[str, list[int]] = {}
-        for position, unit in enumerate(self.baseline):
-            if not comparable or unit in self.measured:
-                found.setdefault(unit, []).append(position)
+        for position, gpu in enumerate(self.baseline):
+            if not comparable or gpu in self.measured:
+                found.setdefault(gpu, []).append(position)
         return list(found.values())
 
     @property
@@ -48,9 +48,9 @@ class BaselineGpus:
         """How many pairs of a GPU and a day the comparable processes come from; at least 1."""
         days = self.days or ("",) * len(self.baseline)
         pairs = {
-            (unit, day)
-            for unit, day in zip(self.baseline, days, strict=True)
-            if not self.known or unit in self.measured
+            (gpu, day)
+            for gpu, day in zip(self.baseline, days, strict=True)
+            if not self.known or gpu in self.measured
         }
         return max(len(pairs), 1)
 

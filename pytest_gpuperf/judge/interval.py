@@ -119,7 +119,7 @@ def difference(
     measured: Rounds,
     baseline: Rounds,
     tolerance: Tolerance,
-    units: BaselineGpus | None = None,
+    gpus: BaselineGpus | None = None,
     scale: Scale | None = None,
 ) -> Difference:
     """Compares the medians of `measured`'s processes with those of `baseline`'s.
@@ -134,15 +134,15 @@ def difference(
     Both sides hold at least one process with at least one value.
     """
     if scale is None:
-        scale = scales({"": baseline}, {"": tolerance}, units)[""]
+        scale = scales({"": baseline}, {"": tolerance}, gpus)[""]
     new = [median(process) for process in measured]
     every = [median(process) for process in baseline]
     old = [value for position, value in enumerate(every) if position not in scale.set_aside]
     aside = [every[position] for position in sorted(scale.set_aside)]
-    if not tolerance.between_units:
-        units = None
-    elif units is not None:
-        units = units.without(scale.set_aside)
+    if not tolerance.between_gpus:
+        gpus = None
+    elif gpus is not None:
+        gpus = gpus.without(scale.set_aside)
     # Both sides at once: one zero anywhere forbids logarithms for all.
     logarithmic = not tolerance.points and min(*every, *new) > 0
     size = 1.0
@@ -159,19 +159,19 @@ def difference(
     variance = 0.0
     widening = 0.0
     degrees = scale.degrees_of_freedom
-    if units is None or units.known:
-        groups = [scaled] if units is None else units.groups(scaled, comparable=True)
+    if gpus is None or gpus.known:
+        groups = [scaled] if gpus is None else gpus.groups(scaled, comparable=True)
         comparable = [value for group in groups for value in group]
         middle = fmean(comparable)
         variance += scale.spread**2 / len(comparable)
         if tolerance.between_days:
-            days = units.allocations if units is not None else 1
+            days = gpus.allocations if gpus is not None else 1
             variance += tolerance.between_days**2 * (1 + 1 / days)
     else:
-        groups = units.groups(scaled)
+        groups = gpus.groups(scaled)
         means = [fmean(group) for group in groups]
         middle = fmean(means)
-        between = error_between(means, tolerance.between_units)
+        between = error_between(means, tolerance.between_gpus)
         variance += between**2
         variance += scale.spread**2 * fmean(1 / len(group) for group in groups) / len(groups)
         degrees = UNITS_PRIOR_WEIGHT + len(groups) - 1

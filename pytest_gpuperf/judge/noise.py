@@ -59,7 +59,7 @@ def on_judged_scale(values: Sequence[float], tolerance: Tolerance) -> list[float
 
 
 def scales(
-    baselines: Mapping[str, Rounds], tolerances: Mapping[str, Tolerance], units: BaselineGpus | None
+    baselines: Mapping[str, Rounds], tolerances: Mapping[str, Tolerance], gpus: BaselineGpus | None
 ) -> dict[str, Scale]:
     """The scale of each of these metrics, which are of one noise class and share its spread.
 
@@ -75,8 +75,8 @@ def scales(
         for name, rounds in baselines.items()
     }
     groups = {
-        name: units.positions()
-        if units is not None and tolerances[name].between_units
+        name: gpus.positions()
+        if gpus is not None and tolerances[name].between_gpus
         else [list(range(len(series)))]
         for name, series in values.items()
     }

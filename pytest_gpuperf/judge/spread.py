@@ -85,7 +85,7 @@ def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     - processes: squares of x about their allocation's mean
     - allocations: variance of a GPU's allocation means, less processes^2 x mean(1/n) for n
       processes each; not below 0
-    - units: variance of the GPUs' means over their allocations, less what the levels below
+    - gpus: variance of the GPUs' means over their allocations, less what the levels below
       contribute to it; not below 0. On GPUs with one day, the days are part of it.
     """
     found = {}
@@ -162,9 +162,9 @@ def _nested(values: Sequence[_Measured], metric: Metric) -> _Nested | None:
 
     found: _Nested = {}
     for process, rounds in values:
-        unit, day = allocation(process)
+        gpu, day = allocation(process)
         inside = _Inside(process.process, judged(median(rounds)), tuple(map(judged, rounds)))
-        found.setdefault(unit, {}).setdefault(day, []).append(inside)
+        found.setdefault(gpu, {}).setdefault(day, []).append(inside)
     return found
 
 
@@ -203,15 +203,15 @@ def _spread(series: Sequence[_Nested]) -> Spread | None:
     days = [_between_days(nested, noise) for nested, noise in zip(series, own, strict=True)]
     day = _pooled(days).variance
     of_days = [(day or 0.0) if s.variance is None else s.variance for s in days]
-    unit = _pooled(
-        _between_units(nested, noise, between)
+    gpu = _pooled(
+        _between_gpus(nested, noise, between)
         for nested, noise, between in zip(series, own, of_days, strict=True)
     ).variance
     return Spread(
         rounds=math.sqrt(rounds.variance or 0.0),
         processes=math.sqrt(pooled),
         allocations=None if day is None else math.sqrt(max(day, 0.0)),
-        units=None if unit is None else math.sqrt(max(unit, 0.0)),
+        gpus=None if gpu is None else math.sqrt(max(gpu, 0.0)),
     )
 
 
@@ -237,7 +237,7 @@ def _between_days(nested: _Nested, noise: float) -> _Sum:
     return _pooled(sums)
 
 
-def _between_units(nested: _Nested, noise: float, between: float) -> _Sum:
+def _between_gpus(nested: _Nested, noise: float, between: float) -> _Sum:
     """Squares of the GPUs' means, less what days (variance `between`) and processes do."""
     seen = _about_mean([fmean(_day_means(days)) for days in nested.values()])
     explained = fmean(

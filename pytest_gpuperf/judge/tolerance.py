@@ -24,7 +24,7 @@ class Tolerance:
     """The spread between processes that is assumed before any was seen (s0)."""
     points: bool
     """Changes are absolute percentage points, not relative."""
-    between_units: float = 0.0
+    between_gpus: float = 0.0
     """The spread between GPUs of one name that is assumed; 0: the metric does not depend on it."""
     between_days: float = 0.0
     """The spread between days on one GPU, as far as a calibration has found one."""
@@ -65,7 +65,7 @@ def tolerance_for(
         days = measured.allocations or 0.0
         # The GPUs that happened to be seen say little about the next one of a pool, so it is only
         # ever raised; and metrics that do not depend on the GPU by their nature do not begin to.
-        between = max(between, measured.units or 0.0) if between else 0.0
+        between = max(between, measured.gpus or 0.0) if between else 0.0
     floor, equivalence = unit * floor, unit * equivalence
     if written is not None:
         asked = parse(written, metric)
@@ -75,7 +75,7 @@ def tolerance_for(
         equivalence,
         unit * scale,
         metric.percentage,
-        between_units=unit * between,
+        between_gpus=unit * between,
         between_days=unit * days,
         written=written is not None,
         counted=metric.metric_class is MetricClass.DETERMINISTIC,

@@ -1,6 +1,6 @@
-"""How often the judge would have alarmed on identical code: A/A runs judged against each other.
+"""A/A trials: identical code judged against itself, and the false alarm rate that this shows.
 
-A night is one process of one test that was held out of a baseline, judged against it, with more
+A trial is one process of one test that was held out of a baseline, judged against it, with more
 processes of its allocation where the judge asks for another look.
 """
 
@@ -36,26 +36,26 @@ Alarmed = Callable[[Sequence[Measurement], Sequence[Measurement]], Look]
 
 @dataclass(frozen=True)
 class Trials:
-    """What became of the nights."""
+    """What became of the A/A trials."""
 
-    nights: int
+    count: int
     """Distinct pairs of a test and a process that was held out."""
     false_alarms: int
     """Those that ended as regressed, in any of the folds."""
-    undecided: int
+    inconclusive: int
     """Those that stayed inconclusive in any of the folds, and did not alarm in one."""
 
     @property
     def at_most(self) -> float | None:
-        """The rate of false alarms is below this with 95 % confidence; None without nights.
+        """The false alarm rate is below this with 95 % confidence; None without trials.
 
-        One-sided, by Clopper and Pearson: b with P(at most `false_alarms` of `nights` | b) = 0.05.
+        One-sided, by Clopper and Pearson: b with P(at most `false_alarms` of `count` | b) = 0.05.
         """
-        if not self.nights:
+        if not self.count:
             return None
         from scipy import stats
 
-        test = stats.binomtest(self.false_alarms, self.nights, alternative="less")
+        test = stats.binomtest(self.false_alarms, self.count, alternative="less")
         return float(test.proportion_ci(CONFIDENCE, method="exact").high)
 
 
@@ -63,7 +63,7 @@ def trials(tests: Tests, alarmed: Alarmed) -> Trials:
     """Judges each process of each test against baselines that it is no part of.
 
     A baseline is 5 processes, spread over as many allocations as there are. Each other process
-    starts a night alone; where `alarmed` asks for more, the following processes of its allocation
+    starts a trial alone; where `alarmed` asks for more, the following processes of its allocation
     that are not in the baseline join it (cyclically), as long as there are enough of them.
 
     The choice of the baseline rotates over 3 folds, so that those of the first are held out too.
@@ -71,7 +71,7 @@ def trials(tests: Tests, alarmed: Alarmed) -> Trials:
     pairs of a test and a held-out process, however many folds judged them, and such a pair is a
     false alarm when it was one in any fold. Each allocation is also judged against baselines of the
     others alone, as a new day or another GPU is. Tests that one process measured are counted apart
-    although they may share its luck. Tests of fewer than 6 processes have no night.
+    although they may share its luck. Tests of fewer than 6 processes have no trial.
     """
     ended: dict[tuple[object, str], set[Outcome]] = {}
     for test, processes in tests.items():
@@ -79,13 +79,13 @@ def trials(tests: Tests, alarmed: Alarmed) -> Trials:
             for process in held_out:
                 beside = [m for m in held_out if allocation(m) == allocation(process)]
                 start = beside.index(process)
-                outcome = _night(baseline, beside[start:] + beside[:start], alarmed)
+                outcome = _trial(baseline, beside[start:] + beside[:start], alarmed)
                 ended.setdefault((test, process.process), set()).add(outcome)
     alarms = sum(Outcome.REGRESSED in outcomes for outcomes in ended.values())
     return Trials(
-        nights=len(ended),
+        count=len(ended),
         false_alarms=alarms,
-        undecided=sum(
+        inconclusive=sum(
             Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
             for outcomes in ended.values()
         ),
@@ -129,10 +129,10 @@ def strangers(
             yield next(iter(folds(elsewhere)))[0], own
 
 
-def _night(
+def _trial(
     baseline: Sequence[Measurement], queue: Sequence[Measurement], alarmed: Alarmed
 ) -> Outcome:
-    """How a night ends that may look at these measurements, in their order."""
+    """How a trial ends that may look at these measurements, in their order."""
     count = 1
     while True:
         look = alarmed(baseline, queue[:count])

@@ -52,7 +52,7 @@ class Reference:
     missing: str = ""
     """The reason code when there are no samples: `no-file`, `no-entry`, `other-workload`."""
     detail: str = ""
-    units: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     """The GPU of each process of the samples; empty when that was not kept."""
     days: tuple[str, ...] = ()
     """The day of each process of the samples; empty when that was not kept."""
@@ -83,7 +83,7 @@ def judge(
     comparable = any(
         metrics[name].gated for name in known.get(STEP, {}) if name in measured.get(STEP, {})
     )
-    units = _units(measurements, reference)
+    gpus = _gpus(measurements, reference)
     verdicts: list[Verdict] = []
     for phase, series in measured.items():
         allowed = {
@@ -91,7 +91,7 @@ def judge(
             for name in series
         }
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
-        spreads = _scales(compared, allowed, metrics, units)
+        spreads = _scales(compared, allowed, metrics, gpus)
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
@@ -108,7 +108,7 @@ def judge(
                 processes=processes,
             )
             if name in compared:
-                look = difference(rounds, compared[name], allowed[name], units, spreads[name])
+                look = difference(rounds, compared[name], allowed[name], gpus, spreads[name])
                 verdict = _compared(verdict, look, allowed[name], family)
                 if gated:
                     outcome, reason = decide(metric.direction, look, allowed[name], family)
@@ -171,7 +171,7 @@ def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Ve
     )
 
 
-def detectable(look: Difference, tolerance: Tolerance, family: int) -> float:
+def minimum_detectable_effect(look: Difference, tolerance: Tolerance, family: int) -> float:
     """The smallest loss that the looks find 99 times in 100, on the judged scale.
 
     The larger of two conditions: that each of three processes is beyond the floor, delta0 + q se_1,
@@ -207,7 +207,7 @@ def _scales(
     compared: Mapping[str, Rounds],
     allowed: Mapping[str, Tolerance],
     metrics: Mapping[str, Metric],
-    units: BaselineGpus | None,
+    gpus: BaselineGpus | None,
 ) -> dict[str, Scale]:
     """The scales of these metrics: the gated ones of a class share theirs.
 
@@ -226,18 +226,18 @@ def _scales(
                 and metrics[name].percentage is percentage
                 and not allowed[name].written
             ]
-            found |= scales({name: compared[name] for name in sharing}, allowed, units)
+            found |= scales({name: compared[name] for name in sharing}, allowed, gpus)
     for name in compared:
         if name not in found:
-            found |= scales({name: compared[name]}, allowed, units)
+            found |= scales({name: compared[name]}, allowed, gpus)
     return found
 
 
-def _units(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
-    if not reference.units:
+def _gpus(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
+    if not reference.gpus:
         return None
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
-    return BaselineGpus(reference.units, frozenset(measured), reference.days)
+    return BaselineGpus(reference.gpus, frozenset(measured), reference.days)
 
 
 def samples_by_phase(
@@ -276,7 +276,7 @@ def _compared(verdict: Verdict, look: Difference, tolerance: Tolerance, family: 
         high=look.shown(look.change + look.margin),
         tolerance=look.shown(look.floor(tolerance)),
         detail=OTHER_GPU if look.widening else "",
-        detectable=look.shown(detectable(look, tolerance, family)),
+        minimum_detectable_effect=look.shown(minimum_detectable_effect(look, tolerance, family)),
     )
 
 

@@ -9,6 +9,7 @@ from pytest_gpuperf.model.measurement import (
     CHECKED,
     KernelTable,
     Scalar,
+    checked,
 )
 
 
@@ -19,7 +20,7 @@ class Spread:
     Shares of the value (0.001 is 0.1 %); for percentages, points divided by 100.
     """
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(gpus="units")
 
     rounds: float
     """Between the rounds of one process."""
@@ -27,7 +28,7 @@ class Spread:
     """Between the processes of one allocation, each represented by the median of its rounds."""
     allocations: float | None
     """Between days on one GPU, beyond what processes explain; None where only one day was seen."""
-    units: float | None
+    gpus: float | None
     """Between GPUs of one name, beyond the same; None where only one was seen."""
 
 
@@ -35,16 +36,16 @@ class Spread:
 class Calibration:
     """What runs of identical code taught about a suite's noise on one device."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(gpus="units", trials="nights")
 
     date: str
     """The day of the calibration, UTC."""
     processes: int
     allocations: int
     """Pairs of a GPU and a day."""
-    units: int
-    nights: int
-    """Judgements of identical code that were made of these runs (cross-validated)."""
+    gpus: int
+    trials: int
+    """A/A trials: judgements of identical code that were made of these runs (cross-validated)."""
     false_alarms: int
     """How many of them said "regressed"."""
     classes: Mapping[str, Spread]
@@ -59,13 +60,13 @@ Processes = tuple[tuple[float, ...], ...]
 class Anchor:
     """The first accepted samples of a measurement. Never changed by accepting others."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(gpus="units")
 
     recorded: str
     revision: str
     samples: Mapping[str, Processes]
     """Per gated metric of the whole step."""
-    units: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     days: tuple[str, ...] = ()
 
 
@@ -86,7 +87,7 @@ class KernelList:
 class Entry:
     """The accepted samples of one measurement of one test."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(gpus="units")
 
     recorded: str
     """The day of the measurement, UTC."""
@@ -97,7 +98,7 @@ class Entry:
     revision: str
     samples: Mapping[str, Mapping[str, Processes]]
     """Per phase and metric."""
-    units: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     """The GPU of each process, in the order of the samples: a digest of its UUID."""
     days: tuple[str, ...] = ()
     """The day of each process, UTC, in the same order."""

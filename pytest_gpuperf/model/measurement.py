@@ -23,6 +23,11 @@ CHECKED = {"extra": "forbid", "allow_inf_nan": False, "use_attribute_docstrings"
 The published schemas describe entries by the docstrings under attributes."""
 
 
+def checked(**keys: str) -> dict[str, object]:
+    """CHECKED, for a class some of whose fields have another key in files: field="key"."""
+    return {**CHECKED, "alias_generator": lambda field: keys.get(field, field)}
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The values of one metric over one phase, one value per round, in the metric's unit."""

@@ -10,6 +10,7 @@ from pytest_gpuperf.model.measurement import (
     CHECKED,
     STEP,
     Measurement,
+    checked,
 )
 
 
@@ -46,7 +47,7 @@ WORST_FIRST = (
 class Verdict:
     """What the judge says of one metric of one phase, with the numbers that led to it."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(minimum_detectable_effect="detectable")
 
     test: str
     name: str
@@ -67,7 +68,7 @@ class Verdict:
     high: float | None = None
     """The interval of `change`."""
     detail: str = ""
-    detectable: float | None = None
+    minimum_detectable_effect: float | None = None
     """The smallest loss that would be found 99 times in 100, in the units of `change`."""
     processes: int = 1
     """How many processes were looked at."""
@@ -110,11 +111,11 @@ class Expectation:
 class Attributed:
     """Which kernels the change of one measurement's time comes from."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(attribution="blame")
 
     test: str
     name: str
-    blame: Attribution
+    attribution: Attribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Result:
 class Run:
     """The measurements of one pytest invocation, or of several merged by `gpuperf record`."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(attributions="blames")
 
     schema: int
     created: str
@@ -176,7 +177,7 @@ class Run:
     measurements: tuple[Measurement, ...]
     verdicts: tuple[Verdict, ...] = ()
     expectations: tuple[Expectation, ...] = ()
-    blames: tuple[Attributed, ...] = ()
+    attributions: tuple[Attributed, ...] = ()
 
     def results(self) -> tuple[Result, ...]:
         """What was measured and said, one result per measurement and ratio, in the run's order."""
@@ -195,7 +196,7 @@ class Run:
                 limits.setdefault(key, []).append(expectation)
             else:
                 ratios.append(Result(*key, (), expectations=(expectation,)))
-        attributions = {(entry.test, entry.name): entry.blame for entry in self.blames}
+        attributions = {(entry.test, entry.name): entry.attribution for entry in self.attributions}
         return (
             *(
                 Result(
@@ -218,7 +219,7 @@ class Run:
             measurements=tuple(m for result in held for m in result.measurements),
             verdicts=tuple(v for result in held for v in result.verdicts),
             expectations=tuple(e for result in held for e in result.expectations),
-            blames=tuple(
+            attributions=tuple(
                 Attributed(result.test, result.name, result.attribution)
                 for result in held
                 if result.attribution

@@ -68,8 +68,8 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
             for name, *others in rows
         ]
         parts += _markdown_table(_metric_headings(pair), metrics)
-        if pair.blame and kernels:
-            changes = _kernel_changes(pair.blame, pair, kernels)
+        if pair.attribution and kernels:
+            changes = _kernel_changes(pair.attribution, pair, kernels)
             parts += ["", cell(changes.title)]
             if changes.rows:
                 parts += _markdown_table((*_KERNELS[:-1], "what happened"), changes.rows)
@@ -92,8 +92,8 @@ def _pair_lines(pair: Pair, shared: Sequence[str], kernels: int, width: int) -> 
             metrics += [(phase,), *((INDENT + name, *others) for name, *others in rows)]
     interval = len(_METRICS)
     lines += table.column_lines(_metric_headings(pair), metrics, width, (0,), dispensable=interval)
-    if pair.blame and kernels:
-        changes = _kernel_changes(pair.blame, pair, kernels)
+    if pair.attribution and kernels:
+        changes = _kernel_changes(pair.attribution, pair, kernels)
         lines += table.wrapped_lines(changes.title, width, "heading")
         lines += table.column_lines(_KERNELS, changes.rows, width, _LEFT)
         lines += table.wrapped_lines(changes.rest, width, indent=INDENT)

@@ -240,7 +240,7 @@ def standings(run: Run) -> list[Standing]:
             limits.setdefault(key, []).append(expectation)
         else:
             ratios.append(expectation)
-    blames = {(entry.test, entry.name): entry.blame for entry in run.blames}
+    blames = {(entry.test, entry.name): entry.attribution for entry in run.attributions}
     found = [
         Standing(
             *key,

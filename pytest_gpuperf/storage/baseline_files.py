@@ -149,7 +149,7 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         settings={key: value for key, value in first.settings.items() if not key.endswith("_s")},
         revision=first.revision,
         samples=samples,
-        units=tuple(gpus.values()),
+        gpus=tuple(gpus.values()),
         days=tuple(days.values()),
     )
 
@@ -173,7 +173,7 @@ def anchor_of(entry: Entry) -> Anchor:
         recorded=entry.recorded,
         revision=entry.revision,
         samples={name: processes for name, processes in step.items() if known[name].gated},
-        units=entry.units,
+        gpus=entry.gpus,
         days=entry.days,
     )
 
@@ -309,7 +309,7 @@ def _samples(
             yield here, "no such metric in the catalogue"
         if not processes or not all(processes):
             yield here, "a process without values"
-        for name, per_process in (("units", entry.units), ("days", entry.days)):
+        for name, per_process in (("units", entry.gpus), ("days", entry.days)):
             if per_process and len(processes) != len(per_process):
                 yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
 
@@ -334,8 +334,13 @@ def _spreads(calibration: Calibration) -> Iterator[Problem]:
         where = f"calibration/classes/{name}"
         if name not in classes:
             yield where, f"no such class of metrics: one of {', '.join(classes)}"
-        for part in ("rounds", "processes", "allocations", "units"):
-            value: float | None = getattr(spread, part)
+        parts = {
+            "rounds": spread.rounds,
+            "processes": spread.processes,
+            "allocations": spread.allocations,
+            "units": spread.gpus,
+        }
+        for part, value in parts.items():
             # Zero is one: counts that never vary, or days that explain nothing.
             if value is not None and value < 0:
                 yield f"{where}/{part}", f"{value:g} is no spread, which cannot be negative"

@@ -147,12 +147,12 @@ _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 def to_plain(value: object) -> Any:
     """A dataclass as mappings, lists and scalars."""
-    return adapter(type(value)).dump_python(value, mode="json")
+    return adapter(type(value)).dump_python(value, mode="json", by_alias=True)
 
 
 def to_json(value: object) -> str:
     """A dataclass as one line of JSON."""
-    return adapter(type(value)).dump_json(value).decode()
+    return adapter(type(value)).dump_json(value, by_alias=True).decode()
 
 
 def writable(text: str) -> str:

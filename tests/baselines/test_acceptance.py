@@ -259,7 +259,7 @@ def test_the_second_has_the_first_as_its_anchor(tmp_path: Path) -> None:
         recorded="2026-03-01",
         revision=first.revision,
         samples={"cycles": ((100.0,),) * 5, "instructions": ((7.0,),) * 5},
-        units=first.units,
+        gpus=first.gpus,
         days=first.days,
     )
 

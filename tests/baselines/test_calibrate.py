@@ -87,7 +87,7 @@ def test_the_table_the_false_alarms_and_what_is_lacking_are_printed(
     )
     assert [line.split()[0] for line in lines[1:4]] == ["class", "deterministic", "cycle"]
     assert lines[2].split()[-4:] == ["20", "ppm", "2", "ppm"]
-    assert lines[4] == "false alarms: 0 of 8 nights (at most 31.2 % with 95 % confidence)"
+    assert lines[4] == "false alarms: 0 of 8 A/A trials (at most 31.2 % with 95 % confidence)"
     assert lines[5].startswith("note: 8 processes of 1 allocation: a sound estimate needs 20")
     assert max(map(len, lines)) <= 80
 
@@ -161,7 +161,7 @@ def test_what_is_slow_on_one_day_dominates_but_does_not_alarm(
     said = words(capsys.readouterr().out)
     assert "24 processes, 3 allocations" in said
     assert "note: cycle: days differ more than processes" in said
-    assert "false alarms: 0 of 24 nights (at most 11.7 % with 95 % confidence)" in said
+    assert "false alarms: 0 of 24 A/A trials (at most 11.7 % with 95 % confidence)" in said
     assert "sound estimate" not in said
 
 
@@ -249,13 +249,13 @@ def test_the_calibration_is_written_and_the_rest_is_kept(
     found = after.calibration
     assert found is not None
     assert replace(after, calibration=None) == before
-    assert (found.processes, found.allocations, found.units) == (8, 1, 1)
-    assert (found.nights, found.false_alarms) == (8, 0)
+    assert (found.processes, found.allocations, found.gpus) == (8, 1, 1)
+    assert (found.trials, found.false_alarms) == (8, 0)
     assert list(found.classes) == ["deterministic", "cycle"]
     cycle = found.classes["cycle"]
     assert 4e-5 < cycle.processes < 2e-4
     assert cycle.processes == float(f"{cycle.processes:.4g}")
-    assert (cycle.rounds, cycle.allocations, cycle.units) == (0, None, None)
+    assert (cycle.rounds, cycle.allocations, cycle.gpus) == (0, None, None)
 
 
 def test_a_second_calibration_replaces_the_first() -> None:

@@ -371,7 +371,7 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
     if not missing:
         assert baseline.suite is not None
         entry = baseline.suite.tests[TEST]["step"]
-        assert (found.samples, found.units, found.days) == (entry.samples, entry.units, entry.days)
+        assert (found.samples, found.gpus, found.days) == (entry.samples, entry.gpus, entry.days)
 
 
 def test_without_a_file_it_says_which_one_is_not_there(settings: Settings) -> None:

@@ -275,7 +275,7 @@ def test_kernels_fit_the_terminal(columns: int, tables: Path) -> None:
 def test_all_kernels_are_in_the_json(tables: Path) -> None:
     text = gpuperf(tables, *BOTH, "--format", "json", "--kernels", 1).stdout
     found = files.adapter(Comparison).validate_json(text, strict=True)
-    blame = found.pairs[0].blame
+    blame = found.pairs[0].attribution
     assert blame is not None
     assert len(blame.entries) > 100
     without = json.loads(gpuperf(tables, *BOTH, "--format", "json", "--kernels", 0).stdout)

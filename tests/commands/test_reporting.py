@@ -63,7 +63,9 @@ def test_a_run_is_judged_anew_by_a_folder_of_baselines(
     # The baseline has the peak memory, which was not measured yet when that run was made.
     later = [(v.metric, v.outcome) for v in found.verdicts if v.metric not in known]
     assert later == [("peak_memory", Outcome.UNSUPPORTED)]
-    assert [entry.test for entry in found.blames] == [entry.test for entry in before.blames]
+    assert [entry.test for entry in found.attributions] == [
+        entry.test for entry in before.attributions
+    ]
     assert found.measurements == before.measurements
 
 

@@ -53,7 +53,7 @@ def simulated(
     """Processes of one test whose values vary by these standard deviations."""
     found = []
     for unit, days in enumerate(design):
-        of_unit = rng.gauss(0, spread.units or 0)
+        of_unit = rng.gauss(0, spread.gpus or 0)
         for day, count in enumerate(days, 1):
             of_day = of_unit + rng.gauss(0, spread.allocations or 0)
             for number in range(count):
@@ -72,7 +72,7 @@ def spread_of(*groups: Sequence[Measurement], metric_class: MetricClass = CYCLE)
 
 # The spreads
 
-KNOWN = Spread(rounds=1e-4, processes=1e-3, allocations=2e-3, units=5e-3)
+KNOWN = Spread(rounds=1e-4, processes=1e-3, allocations=2e-3, gpus=5e-3)
 
 
 @pytest.mark.parametrize("metric", ["cycles", "tensor_utilization", "instructions"])
@@ -92,18 +92,18 @@ def test_a_known_nested_design_is_recovered(design: Design, metric: str) -> None
     # The median of five rounds has a noise of its own, which belongs to the process.
     assert found.processes == pytest.approx(math.hypot(1e-3, 0.54e-4), rel=0.08)
     assert found.allocations == pytest.approx(KNOWN.allocations, rel=0.15)
-    assert found.units == pytest.approx(KNOWN.units, rel=0.2)
+    assert found.gpus == pytest.approx(KNOWN.gpus, rel=0.2)
 
 
 def test_days_and_gpus_that_are_alike_are_not_taken_for_different() -> None:
     rng = Random(7)
-    quiet = Spread(rounds=3e-4, processes=1e-3, allocations=0.0, units=0.0)
+    quiet = Spread(rounds=3e-4, processes=1e-3, allocations=0.0, gpus=0.0)
     design = [[5, 2, 5], [1, 4], [6]]
     found = spread_of(*[simulated(rng, design, quiet) for _ in range(60)])
     assert found.allocations is not None
-    assert found.units is not None
+    assert found.gpus is not None
     assert found.allocations < 2.5e-4
-    assert found.units < 2.5e-4
+    assert found.gpus < 2.5e-4
 
 
 def test_the_formulas_by_hand() -> None:
@@ -124,23 +124,23 @@ def test_the_formulas_by_hand() -> None:
     between_processes = (0.02**2 / 2 + 0.04**2 / 2) / 2
     between_days = 0.11**2 / 2 - between_processes / 2
     explained = [between_days / 2 + between_processes * 1 / 4, between_days + between_processes]
-    between_units = 0.435**2 / 2 - sum(explained) / 2
+    between_gpus = 0.435**2 / 2 - sum(explained) / 2
     assert found.rounds == 0
     assert found.processes == pytest.approx(math.sqrt(between_processes))
     assert found.allocations == pytest.approx(math.sqrt(between_days))
-    assert found.units == pytest.approx(math.sqrt(between_units))
+    assert found.gpus == pytest.approx(math.sqrt(between_gpus))
 
 
 @pytest.mark.parametrize(
-    ("design", "allocations", "units"),
+    ("design", "allocations", "gpus"),
     [([[4]], False, False), ([[3, 3]], True, False), ([[3], [3]], False, True)],
     ids=["one allocation", "one GPU", "one day"],
 )
 def test_a_level_that_was_seen_once_is_not_known(
-    design: Design, allocations: bool, units: bool
+    design: Design, allocations: bool, gpus: bool
 ) -> None:
     found = spread_of(simulated(Random(1), design, KNOWN))
-    assert (found.allocations is not None, found.units is not None) == (allocations, units)
+    assert (found.allocations is not None, found.gpus is not None) == (allocations, gpus)
 
 
 @pytest.mark.parametrize("design", [[[1]], [[1, 1, 1]], [[1], [1, 1]]], ids=str)
@@ -163,7 +163,7 @@ def test_without_noise_all_spreads_are_zero() -> None:
         for day in (1, 2)
         for n in range(7)
     ]
-    assert spread_of(same) == Spread(rounds=0.0, processes=0.0, allocations=0.0, units=0.0)
+    assert spread_of(same) == Spread(rounds=0.0, processes=0.0, allocations=0.0, gpus=0.0)
 
 
 def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
@@ -239,8 +239,8 @@ def laid_out(values: Sequence[float]) -> list[Measurement]:
 
 def close(one: Spread, other: Spread) -> bool:
     pairs = zip(
-        (one.rounds, one.processes, one.allocations or 0, one.units or 0),
-        (other.rounds, other.processes, other.allocations or 0, other.units or 0),
+        (one.rounds, one.processes, one.allocations or 0, one.gpus or 0),
+        (other.rounds, other.processes, other.allocations or 0, other.gpus or 0),
         strict=True,
     )
     # Squares cancel where a spread is floored at zero, so the root of the rounding is left.
@@ -272,7 +272,7 @@ def test_the_size_of_the_values_does_not_matter(values: list[float], factor: flo
 @given(numbers)
 def test_no_spread_is_negative_or_larger_than_what_was_seen(values: list[float]) -> None:
     found = spread_of(laid_out(values))
-    for spread in (found.rounds, found.processes, found.allocations, found.units):
+    for spread in (found.rounds, found.processes, found.allocations, found.gpus):
         assert spread is not None
         assert 0 <= spread <= math.log(4)
 

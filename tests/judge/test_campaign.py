@@ -51,7 +51,7 @@ def verdicts_on(
     entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(
         entry.samples,
-        units=entry.units,
+        gpus=entry.gpus,
         days=entry.days,
         calibration=calibration() if calibrated else None,
     )
@@ -105,7 +105,7 @@ def test_identical_code_is_unchanged_in_every_night(configuration: str, calibrat
 
 def test_no_night_of_the_campaign_alarms() -> None:
     found = calibration()
-    assert (found.nights, found.false_alarms) == (84, 0)
+    assert (found.trials, found.false_alarms) == (84, 0)
 
 
 @each_configuration
@@ -117,8 +117,8 @@ def test_a_fiftieth_of_a_percent_of_instructions_is_detectable(
     for process in held_out:
         verdicts = verdicts_on([process], baseline, calibrated=calibrated)
         (found,) = (v for v in verdicts if (v.phase, v.metric) == (STEP, "instructions"))
-        assert found.detectable is not None
-        assert found.detectable <= 2e-4
+        assert found.minimum_detectable_effect is not None
+        assert found.minimum_detectable_effect <= 2e-4
 
 
 @each_configuration

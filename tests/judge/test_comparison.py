@@ -206,15 +206,15 @@ def test_kernels_of_all_processes_that_have_them() -> None:
     b = [replace(m, kernels=table(("add", 200.0))) for m in processes("cycles", SURE)]
     found = compared(a, [*b[:2], replace(b[2], kernels=None)])
     assert (found.a.tables, found.b.tables) == (3, 2)
-    assert found.blame is not None
-    assert (found.blame.baseline_tables, found.blame.measured_tables) == (3, 2)
-    assert (found.blame.before, found.blame.after) == (100e3, 200e3)
+    assert found.attribution is not None
+    assert (found.attribution.baseline_tables, found.attribution.measured_tables) == (3, 2)
+    assert (found.attribution.before, found.attribution.after) == (100e3, 200e3)
 
 
 def test_no_blame_without_kernels_or_where_nobody_asks() -> None:
     one = [replace(measurement(), kernels=table(("add", 100.0)))]
-    assert compared(one, [measurement()]).blame is None
-    assert pair(one, one, catalogue().metrics, None).blame is None
+    assert compared(one, [measurement()]).attribution is None
+    assert pair(one, one, catalogue().metrics, None).attribution is None
 
 
 def test_mismatches_are_kept() -> None:

@@ -32,11 +32,11 @@ def metric(direction: Direction, *, gated: bool = True, percentage: bool = False
 
 
 def recorded(
-    values: Sequence[float], units: Sequence[str] = (), name: str = "cycles", days: str = ""
+    values: Sequence[float], gpus: Sequence[str] = (), name: str = "cycles", days: str = ""
 ) -> Recorded:
     """One round in each of these processes."""
     return Recorded(
-        {name: [[value] for value in values]}, tuple(units), (days,) * len(values) if days else ()
+        {name: [[value] for value in values]}, tuple(gpus), (days,) * len(values) if days else ()
     )
 
 

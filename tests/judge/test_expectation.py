@@ -182,7 +182,7 @@ def test_what_the_processes_differ_by_widens_the_interval() -> None:
 
 
 def test_a_calibration_replaces_the_scale_of_the_class() -> None:
-    spread = Spread(rounds=0.01, processes=0.01, allocations=None, units=None)
+    spread = Spread(rounds=0.01, processes=0.01, allocations=None, gpus=None)
     noisy = Calibration("2026-01-01", 20, 1, 1, 1, 0, {"cycle": spread})
     (found,) = limits(of("cycles", 440e6), {"cycles": "450M"}, METRICS, noisy)
     assert found.outcome is INCONCLUSIVE

@@ -161,17 +161,17 @@ def test_more_processes_do_not_help_against_a_day_that_they_share(
 ) -> None:
     between = 4e-3
     tolerance = replace(CYCLES, between_days=between)
-    units = BaselineGpus(("gpu",) * 4, frozenset({"gpu"}), days)
+    gpus = BaselineGpus(("gpu",) * 4, frozenset({"gpu"}), days)
     values = one_each(*[100.0] * new), one_each(*[100.0] * 4)
-    with_days = difference(*values, tolerance, units)
-    without = difference(*values, CYCLES, units)
+    with_days = difference(*values, tolerance, gpus)
+    without = difference(*values, CYCLES, gpus)
     assert with_days.standard_error**2 - without.standard_error**2 == pytest.approx(
         between**2 * (1 + 1 / count)
     )
     assert with_days.standard_error > between
 
 
-def test_without_units_a_baseline_is_of_one_day() -> None:
+def test_without_gpus_a_baseline_is_of_one_day() -> None:
     tolerance = replace(CYCLES, between_days=4e-3)
     look = difference([[100.0]], one_each(*[100.0] * 5), tolerance)
     assert look.reference_error**2 == pytest.approx(look.spread**2 / 5 + 2 * 4e-3**2)

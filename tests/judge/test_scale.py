@@ -59,10 +59,10 @@ def spread_by_hand(values: Sequence[float], scale: float) -> tuple[float, int]:
 def alone(
     rounds: Sequence[Sequence[float]],
     tolerance: Tolerance = CYCLES,
-    units: BaselineGpus | None = None,
+    gpus: BaselineGpus | None = None,
 ) -> Scale:
     """The scale of a metric that is the only one of its class."""
-    return scales({"": rounds}, {"": tolerance}, units)[""]
+    return scales({"": rounds}, {"": tolerance}, gpus)[""]
 
 
 def together(baselines: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Scale]:
@@ -216,35 +216,35 @@ def test_a_noisy_class_reaches_further() -> None:
     ],
 )
 def test_outliers_are_sought_per_gpu(where: tuple[str, ...], aside: set[int]) -> None:
-    units = BaselineGpus(where, frozenset({ONE}))
+    gpus = BaselineGpus(where, frozenset({ONE}))
     logs = [0, 0, 0, 0.02, 0.03, 0.03]
-    assert alone(processes_at(*logs), CYCLES, units).set_aside == aside
+    assert alone(processes_at(*logs), CYCLES, gpus).set_aside == aside
 
 
 def test_the_most_are_counted_over_all_gpus() -> None:
-    units = BaselineGpus((ONE,) * 5 + (OTHER,) * 5, frozenset({ONE}))
+    gpus = BaselineGpus((ONE,) * 5 + (OTHER,) * 5, frozenset({ONE}))
     two = processes_at(0, 0, 0, 0, 0.02, 0, 0, 0, 0, 0.05)
     three = processes_at(0, 0, 0, -0.02, 0.02, 0, 0, 0, 0, 0.05)
-    assert alone(two, CYCLES, units).set_aside == {4, 9}
-    assert alone(three, CYCLES, units).set_aside == frozenset()
+    assert alone(two, CYCLES, gpus).set_aside == {4, 9}
+    assert alone(three, CYCLES, gpus).set_aside == frozenset()
 
 
 # GPUs
 
 
 def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
-    units = BaselineGpus((ONE, ONE, ONE, OTHER, OTHER), frozenset({ONE}))
+    gpus = BaselineGpus((ONE, ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-3, 2e-3, 0.03, 0.031]
-    found = alone(processes_at(*logs), CYCLES, units)
+    found = alone(processes_at(*logs), CYCLES, gpus)
     squares = 2 * 1e-3**2 + 2 * 0.5e-3**2
     assert found.degrees_of_freedom == 20 + 3
     assert found.spread == pytest.approx(math.sqrt((20 * S0**2 + squares) / 23))
 
 
 def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
-    units = BaselineGpus((ONE, ONE, OTHER, OTHER), frozenset({ONE}))
+    gpus = BaselineGpus((ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-5, 2e-5, 3e-5]
-    found = alone(processes_at(*logs), INSTRUCTIONS, units)
+    found = alone(processes_at(*logs), INSTRUCTIONS, gpus)
     assert found == alone(processes_at(*logs), INSTRUCTIONS)
     assert found.degrees_of_freedom == 20 + 3
 

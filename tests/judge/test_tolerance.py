@@ -25,10 +25,10 @@ def calibrated(
     metric_class: MetricClass,
     processes: float,
     allocations: float | None = None,
-    units: float | None = None,
+    gpus: float | None = None,
 ) -> Calibration:
     """A calibration that knows one class."""
-    spread = Spread(1e-4, processes, allocations, units)
+    spread = Spread(1e-4, processes, allocations, gpus)
     return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric_class.value: spread})
 
 
@@ -144,13 +144,13 @@ def test_a_calibration_replaces_the_scale(measured: float, scale: float) -> None
 def test_a_calibration_only_raises_the_spread_between_gpus(
     measured: float | None, between: float
 ) -> None:
-    calibration = calibrated(MetricClass.CYCLE, 1e-3, units=measured)
-    assert tolerance_for(CYCLES, None, calibration).between_units == between
+    calibration = calibrated(MetricClass.CYCLE, 1e-3, gpus=measured)
+    assert tolerance_for(CYCLES, None, calibration).between_gpus == between
 
 
 def test_counts_do_not_begin_to_depend_on_the_gpu() -> None:
-    calibration = calibrated(MetricClass.DETERMINISTIC, 2e-5, units=0.5)
-    assert tolerance_for(INSTRUCTIONS, None, calibration).between_units == 0
+    calibration = calibrated(MetricClass.DETERMINISTIC, 2e-5, gpus=0.5)
+    assert tolerance_for(INSTRUCTIONS, None, calibration).between_gpus == 0
 
 
 @pytest.mark.parametrize(("measured", "between"), [(None, 0.0), (0.0, 0.0), (2e-3, 2e-3)])
@@ -165,9 +165,9 @@ def test_a_calibration_knows_the_spread_between_days(
 def test_spreads_of_percentages_become_points() -> None:
     calibration = calibrated(MetricClass.RATIO, 2e-3, 4e-3, 3e-2)
     found = tolerance_for(HIT_RATE, None, calibration)
-    assert (found.scale, found.between_days, found.between_units) == pytest.approx((0.2, 0.4, 3))
+    assert (found.scale, found.between_days, found.between_gpus) == pytest.approx((0.2, 0.4, 3))
     found = tolerance_for(IPC, None, calibration)
-    assert (found.scale, found.between_days, found.between_units) == pytest.approx(
+    assert (found.scale, found.between_days, found.between_gpus) == pytest.approx(
         (2e-3, 4e-3, 3e-2)
     )
 

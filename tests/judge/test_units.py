@@ -32,7 +32,7 @@ UNITS = (ONE, ONE, OTHER, OTHER)
 def verdict_on(gpu: str, value: float, metric: str = "cycles", processes: int = 3) -> Verdict:
     """The verdict on processes on `gpu`, all of this value."""
     device = Device("sm90", "NVIDIA H200", "nvidia-h200", gpu)
-    known = Reference({STEP: {metric: BASELINE}}, units=UNITS)
+    known = Reference({STEP: {metric: BASELINE}}, gpus=UNITS)
     new = [
         measurement({metric: [value]}, device=device, process=f"p{number}")
         for number in range(processes)
@@ -48,15 +48,15 @@ def test_processes_are_known_when_the_baseline_has_all_their_gpus() -> None:
 
 
 def test_values_are_grouped_by_gpu() -> None:
-    units = BaselineGpus((ONE, OTHER, ONE), frozenset({OTHER, THIRD}))
-    assert units.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
-    assert units.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
+    gpus = BaselineGpus((ONE, OTHER, ONE), frozenset({OTHER, THIRD}))
+    assert gpus.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
+    assert gpus.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
 
 
 def test_positions_are_grouped_like_values() -> None:
-    units = BaselineGpus((ONE, OTHER, ONE), frozenset({ONE}))
-    assert units.positions() == [[0, 2], [1]]
-    assert units.positions(comparable=True) == [[0, 2]]
+    gpus = BaselineGpus((ONE, OTHER, ONE), frozenset({ONE}))
+    assert gpus.positions() == [[0, 2], [1]]
+    assert gpus.positions(comparable=True) == [[0, 2]]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_an_allocation_is_a_gpu_on_a_day(
 
 
 def test_processes_are_left_out_with_their_days() -> None:
-    units = BaselineGpus((ONE, OTHER, ONE), frozenset({ONE}), ("mon", "tue", "wed"))
-    assert units.without(frozenset()) == units
-    assert units.without(frozenset({0})) == BaselineGpus(
+    gpus = BaselineGpus((ONE, OTHER, ONE), frozenset({ONE}), ("mon", "tue", "wed"))
+    assert gpus.without(frozenset()) == gpus
+    assert gpus.without(frozenset({0})) == BaselineGpus(
         (OTHER, ONE), frozenset({ONE}), ("tue", "wed")
     )
     undated = BaselineGpus((ONE, OTHER), frozenset({ONE}))
@@ -135,7 +135,7 @@ def test_on_another_gpu_a_difference_between_gpus_is_no_regression(
     assert found.detail == OTHER_GPU
     means = [math.log(1_000_000), math.log(1_020_000)]
     # Two GPUs seen beside the 20 degrees of freedom that are assumed; t at 0.0025.
-    widening = stats.t.isf(0.0025, 21) * error_between(means, CYCLES.between_units)
+    widening = stats.t.isf(0.0025, 21) * error_between(means, CYCLES.between_gpus)
     assert found.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
 
 
@@ -150,7 +150,7 @@ def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:
     assert verdict_on(THIRD, 1_010_000, "instructions").detail == ""
 
 
-def test_without_units_all_processes_are_of_one_gpu() -> None:
+def test_without_gpus_all_processes_are_of_one_gpu() -> None:
     alone = difference([[1e6]], [[1e6], [1.001e6]], CYCLES)
     same = difference(
         [[1e6]], [[1e6], [1.001e6]], CYCLES, BaselineGpus((ONE, ONE), frozenset({ONE}))
@@ -166,8 +166,8 @@ def test_on_another_gpu_a_loss_beyond_all_gpus_is_found(processes: int, outcome:
 def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     """Whatever else is on file of it: positions stay aligned."""
     baseline = [[1.2e6], [1e6], [1.02e6], [1e6], [1.02e6], [1e6]]
-    units = BaselineGpus((ONE, ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("abcdef"))
-    look = difference([[1e6]], baseline, CYCLES, units)
+    gpus = BaselineGpus((ONE, ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("abcdef"))
+    look = difference([[1e6]], baseline, CYCLES, gpus)
     rest = BaselineGpus((ONE, OTHER, ONE, OTHER, ONE), frozenset({ONE}), tuple("bcdef"))
     without = difference([[1e6]], baseline[1:], CYCLES, rest)
     assert look.set_aside == pytest.approx([math.log(1.2)])
@@ -180,8 +180,8 @@ def test_on_another_gpu_nothing_within_the_tolerance_stays_undecided(direction: 
     """However far the GPUs are apart: 'unchanged' up to the tolerance, no gap below it."""
     for apart in (0.0, 0.01, 0.05):
         baseline = [[1e6], [1e6], [1e6 * (1 + apart)]]
-        units = BaselineGpus((ONE, ONE, OTHER), frozenset({THIRD}))
-        look = difference([[1e6]], baseline, CYCLES, units)
+        gpus = BaselineGpus((ONE, ONE, OTHER), frozenset({THIRD}))
+        look = difference([[1e6]], baseline, CYCLES, gpus)
         just_inside = look.baseline * math.exp(0.999 * direction * look.floor(CYCLES))
-        look = difference([[just_inside]], baseline, CYCLES, units)
+        look = difference([[just_inside]], baseline, CYCLES, gpus)
         assert decide(Direction.LOWER, look, CYCLES, 3)[0] is Outcome.UNCHANGED

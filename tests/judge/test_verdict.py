@@ -24,8 +24,8 @@ from pytest_gpuperf.judge.verdict import (
     OTHER_GPU,
     Reference,
     decide,
-    detectable,
     judge,
+    minimum_detectable_effect,
     samples_by_phase,
 )
 from pytest_gpuperf.model.entry import Calibration, Spread
@@ -425,10 +425,10 @@ def test_what_is_detectable_is_beyond_both_the_floor_and_chance(
     one = math.sqrt(reference**2 + spread**2)
     three = math.sqrt(reference**2 + 1.16**2 * spread**2 / 3)
     expected = max(math.log1p(tolerance.floor) + miss * one, (alarm + miss) * three)
-    assert detectable(look, tolerance, family) == pytest.approx(expected)
+    assert minimum_detectable_effect(look, tolerance, family) == pytest.approx(expected)
     # It does not depend on the look, nor on what was measured.
     later = replace(look, changes=(0.1,) * 9)
-    assert detectable(later, tolerance, family) == detectable(look, tolerance, family)
+    assert minimum_detectable_effect(later, tolerance, family) == pytest.approx(expected)
 
 
 def test_a_verdict_prints_what_is_detectable_as_people_read_it() -> None:
@@ -439,18 +439,18 @@ def test_a_verdict_prints_what_is_detectable_as_people_read_it() -> None:
         math.log(1.005) + miss * spread * math.sqrt(1 / 5 + 1),
         (alarm + miss) * spread * math.sqrt(1 / 5 + 1.16**2 / 3),
     )
-    assert found.detectable == pytest.approx(math.exp(expected) - 1)
+    assert found.minimum_detectable_effect == pytest.approx(math.exp(expected) - 1)
     points = verdict_of([[50.0]], one_each(*[50.0] * 5), UTILIZATION)
     spread = 0.15 * math.sqrt(20 / 24)
     expected = max(
         0.75 + miss * spread * math.sqrt(1 / 5 + 1),
         (alarm + miss) * spread * math.sqrt(1 / 5 + 1.16**2 / 3),
     )
-    assert points.detectable == pytest.approx(expected)
+    assert points.minimum_detectable_effect == pytest.approx(expected)
 
 
 def test_from_zero_nothing_is_called_detectable() -> None:
-    assert verdict_of([[0.0]], one_each(0, 0)).detectable is None
+    assert verdict_of([[0.0]], one_each(0, 0)).minimum_detectable_effect is None
 
 
 # The same from values
@@ -970,7 +970,7 @@ def calibrated_width(calibration: Calibration | None, days: Sequence[str] = ()) 
     identity = new.fingerprint.device.identity
     known = Reference(
         {STEP: {"cycles": again(1e6, 5)}},
-        units=(identity,) * 5,
+        gpus=(identity,) * 5,
         days=tuple(days),
         calibration=calibration,
     )

@@ -49,7 +49,7 @@ def accepted() -> BaselineFile:
 
 @pytest.mark.parametrize("test", TESTS)
 def test_every_baseline_is_of_five_processes(test: str, accepted: BaselineFile) -> None:
-    assert len(accepted.tests[test]["step"].units) >= 5
+    assert len(accepted.tests[test]["step"].gpus) >= 5
 
 
 @pytest.mark.parametrize("test", TESTS)

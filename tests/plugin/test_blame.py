@@ -51,7 +51,7 @@ def replayed(
 
 def blames(project: Project, name: str | None = "report.json") -> list[Attribution]:
     """Those of a run or report."""
-    return [named.blame for named in project.saved(name).blames]
+    return [named.attribution for named in project.saved(name).attributions]
 
 
 def verdicts(project: Project, name: str | None = "report.json") -> list[Verdict]:
@@ -366,7 +366,7 @@ def test_kernels_travel_from_the_workers(project: Project, mode: str) -> None:
     result.assert_outcomes(failed=2)
     assert str(result.stdout).count("added (new), 2 launches") == 2
     saved = project.saved("report.json")
-    assert sorted(named.test for named in saved.blames) == [
+    assert sorted(named.test for named in saved.attributions) == [
         "test_steps.py::test_other",
         "test_steps.py::test_step",
     ]

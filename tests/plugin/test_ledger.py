@@ -118,7 +118,7 @@ def test_a_run_says_which_kernels_a_change_comes_from(settings: Settings) -> Non
     ledger = ledger_of(MISSING, blamed)
     ledger.save(replace(settings, reports=(settings.root / "x.json",)), COMMAND)
     for file in (run_files.newest(settings.root), settings.root / "x.json"):
-        assert run_files.load(file).blames == (Attributed(TEST, "step", found),)
+        assert run_files.load(file).attributions == (Attributed(TEST, "step", found),)
 
 
 def test_a_run_of_an_earlier_version_blames_nothing(settings: Settings) -> None:
@@ -127,7 +127,7 @@ def test_a_run_of_an_earlier_version_blames_nothing(settings: Settings) -> None:
     data = json.loads(file.read_text())
     del data["blames"]
     file.write_text(json.dumps(data))
-    assert run_files.load(file).blames == ()
+    assert run_files.load(file).attributions == ()
 
 
 # Reports

@@ -30,10 +30,10 @@ QUIET = Trials(76, 0, 0)
 def finding(
     estimates: Mapping[MetricClass, Estimate] = ESTIMATES,
     *,
-    nights: Trials = QUIET,
+    trials: Trials = QUIET,
     processes: int = 36,
     allocations: int = 6,
-    units: int = 3,
+    gpus: int = 3,
     apart: frozenset[str] = frozenset(),
     warnings: tuple[str, ...] = (),
 ) -> Finding:
@@ -42,15 +42,15 @@ def finding(
         suite="meddpm",
         device=H200,
         estimates=estimates,
-        nights=nights,
+        trials=trials,
         apart=apart,
         calibration=Calibration(
             date="2026-03-01",
             processes=processes,
             allocations=allocations,
-            units=units,
-            nights=nights.nights,
-            false_alarms=nights.false_alarms,
+            gpus=gpus,
+            trials=trials.count,
+            false_alarms=trials.false_alarms,
             classes={kind.value: estimate.spread for kind, estimate in estimates.items()},
         ),
         warnings=warnings,
@@ -68,7 +68,7 @@ def test_a_sound_finding() -> None:
         "  deterministic      0 %   1.23 ppm    0.401 ppm      0 %   20 ppm    2 ppm",
         "  cycle          298 ppm    948 ppm      662 ppm  0.614 %    0.1 %  948 ppm",
         "  ratio          719 ppm     0.23 %            -        -   0.15 %   0.23 %",
-        "false alarms: 0 of 76 nights (at most 3.9 % with 95 % confidence)",
+        "false alarms: 0 of 76 A/A trials (at most 3.9 % with 95 % confidence)",
     ]
 
 
@@ -117,23 +117,23 @@ def test_shares_are_short_and_never_rounded_to_nothing(number: float | None, tex
 
 
 @pytest.mark.parametrize(
-    ("nights", "text", "tone"),
+    ("trials", "text", "tone"),
     [
-        (Trials(76, 0, 0), "0 of 76 nights (at most 3.9 % with 95 % confidence)", "good"),
-        (Trials(1, 0, 0), "0 of 1 night (at most 95.0 % with 95 % confidence)", "good"),
+        (Trials(76, 0, 0), "0 of 76 A/A trials (at most 3.9 % with 95 % confidence)", "good"),
+        (Trials(1, 0, 0), "0 of 1 A/A trial (at most 95.0 % with 95 % confidence)", "good"),
         (
             Trials(76, 0, 2),
-            "0 of 76 nights (at most 3.9 % with 95 % confidence); 2 stayed inconclusive",
+            "0 of 76 A/A trials (at most 3.9 % with 95 % confidence); 2 stayed inconclusive",
             "doubtful",
         ),
-        (Trials(76, 3, 0), "3 of 76 nights (at most 9.9 % with 95 % confidence)", "bad"),
+        (Trials(76, 3, 0), "3 of 76 A/A trials (at most 9.9 % with 95 % confidence)", "bad"),
         (Trials(0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
     ],
 )
-def test_false_alarms(nights: Trials, text: str, tone: str) -> None:
+def test_false_alarms(trials: Trials, text: str, tone: str) -> None:
     (line,) = [
         line
-        for line in calibrate.lines(finding(nights=nights), 100)
+        for line in calibrate.lines(finding(trials=trials), 100)
         if line.text.startswith("false alarms")
     ]
     assert (line.text, line.tone) == (f"false alarms: {text}", tone)

@@ -33,7 +33,7 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
     same = verdict("cycles", Outcome.UNCHANGED, change=0.001)
     text = markdown(run([measurement(), sampling], [same, verdict(name="sampling", change=0.5)]))
     heading = [
-        "| metric | baseline | measured | change | tolerance | detects | verdict |",
+        "| metric | baseline | measured | change | tolerance | MDE | verdict |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     assert unescaped(text) == "\n".join(
@@ -206,7 +206,7 @@ def test_kernels_have_a_section_under_their_test() -> None:
     )
     first, second = text.split("### ")[1:]
     assert first.splitlines()[4:] == [
-        "| metric | baseline | measured | change | tolerance | detects | verdict |",
+        "| metric | baseline | measured | change | tolerance | MDE | verdict |",
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
         "| kernels | 1647 | 1649 | - | - | - | kernels-changed |",
         "| cycles | 437.00 M | 448.00 M | +2.52 % | 0.5 % | - | regressed |",

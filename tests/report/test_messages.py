@@ -43,8 +43,8 @@ def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> Non
         [
             "gpuperf: test_training_step[tf32] regressed on NVIDIA H200 (sm90)",
             "configuration: tf32",
-            "  metric  baseline  measured   change  tolerance  detects  verdict",
-            "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %        -  regressed",
+            "  metric  baseline  measured   change  tolerance  MDE  verdict",
+            "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %    -  regressed",
             'If the change is intended: gpuperf update-baseline --reason "..."',
         ]
     )
@@ -57,9 +57,9 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
     verdicts = [kernels_changed(), verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
     text = failure.failure(measurement(), verdicts, verdicts[1:2], SESSION, blame=found)
     assert text.splitlines()[2:] == [
-        "  metric   baseline  measured   change  tolerance  detects  verdict",
-        "  kernels      1647      1649        -          -        -  kernels-changed",
-        "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %        -  regressed",
+        "  metric   baseline  measured   change  tolerance  MDE  verdict",
+        "  kernels      1647      1649        -          -    -  kernels-changed",
+        "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %    -  regressed",
         "  2 added",
         "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
         "  +1.2 ms  100 %  silu  added (new), 2 launches",

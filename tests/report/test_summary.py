@@ -104,10 +104,10 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
     lines = summary([REGRESSED], 100, SESSION, "")
     assert lines[0] == Line("test_training_step[tf32] on NVIDIA H200 (sm90)", "heading")
     assert lines[1].text.split() == [
-        *("metric", "baseline", "measured", "change", "tolerance", "detects", "verdict")
+        *("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
     ]
     assert lines[2] == Line(
-        "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %        -  regressed", "bad"
+        "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %    -  regressed", "bad"
     )
 
 
@@ -269,8 +269,8 @@ def test_when_all_is_well_nothing_is_asked() -> None:
 def test_other_kernels_come_first_and_are_counted_below() -> None:
     lines = summary([CHANGED], 100, SESSION, "")
     assert [line.text for line in lines[2:]] == [
-        "  kernels      1647      1649        -          -        -  kernels-changed",
-        "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %        -  unchanged",
+        "  kernels      1647      1649        -          -    -  kernels-changed",
+        "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %    -  unchanged",
         "processes: 3 for test_training_step[tf32], sampling",
         "note: kernels of test_training_step[tf32], sampling: 12 added, 3 removed, 4 replaced",
     ]
@@ -280,7 +280,7 @@ def test_other_kernels_come_first_and_are_counted_below() -> None:
 @pytest.mark.parametrize(
     ("width", "expected"),
     [
-        (80, ["  kernels      1647      1649        -          -        -  kernels-changed"]),
+        (80, ["  kernels      1647      1649        -          -    -  kernels-changed"]),
         (50, ["  kernels: kernels-changed", "    1647 -> 1649"]),
     ],
 )

@@ -13,7 +13,7 @@ from pytest_gpuperf.report.text import table
 from tests.examples import verdict
 
 VERDICTS = [
-    verdict(detectable=0.00776),
+    verdict(minimum_detectable_effect=0.00776),
     verdict("instructions", Outcome.UNCHANGED, unit="instructions", change=-3e-6, tolerance=0.001),
     verdict("tensor_utilization", Outcome.REPORTED, unit="%", baseline=93.1, measured=91.0,
             change=-2.1, points=True),
@@ -28,7 +28,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_siz
 
 def test_the_cells_of_a_verdict() -> None:
     expected = ("cycles", "437.00 M", "448.00 M", "+2.52 %", "0.5 %", "0.78 %", "regressed")
-    assert table.cells(verdict(detectable=0.00776)) == expected
+    assert table.cells(verdict(minimum_detectable_effect=0.00776)) == expected
     assert table.cells(verdict())[5] == "-"
 
 
@@ -43,11 +43,11 @@ def test_what_was_not_compared_has_dashes() -> None:
 
 def test_columns_where_they_fit() -> None:
     assert table.lines(ROWS, 100) == [
-        "  metric              baseline   measured    change  tolerance  detects  verdict",
-        "  cycles              437.00 M   448.00 M   +2.52 %      0.5 %   0.78 %  regressed",
-        "  instructions        437.00 M   448.00 M    -3 ppm      0.1 %        -  unchanged",
-        "  tensor_utilization   93.10 %    91.00 %  -2.10 pt          -        -  reported",
-        "  step_time                  -  232.40 ms         -          -        -  no-baseline",
+        "  metric              baseline   measured    change  tolerance     MDE  verdict",
+        "  cycles              437.00 M   448.00 M   +2.52 %      0.5 %  0.78 %  regressed",
+        "  instructions        437.00 M   448.00 M    -3 ppm      0.1 %       -  unchanged",
+        "  tensor_utilization   93.10 %    91.00 %  -2.10 pt          -       -  reported",
+        "  step_time                  -  232.40 ms         -          -       -  no-baseline",
     ]
 
 
@@ -55,7 +55,7 @@ def test_stacked_lines_where_they_do_not() -> None:
     assert table.lines(ROWS[:1], 50) == [
         "  cycles: regressed",
         "    437.00 M -> 448.00 M, change +2.52 %,",
-        "    tolerance 0.5 %, detects 0.78 %",
+        "    tolerance 0.5 %, MDE 0.78 %",
     ]
 
 
@@ -63,8 +63,8 @@ def test_the_columns_are_used_as_soon_as_they_fit() -> None:
     needed = max(len(line) for line in table.lines(ROWS, 200))
     assert table.lines(ROWS, needed) == table.lines(ROWS, 200)
     narrower = table.lines(ROWS, needed - 1)
-    assert narrower[0].split() == [h for h in table.HEADINGS if h != "detects"]
-    assert "detects" not in " ".join(narrower)
+    assert narrower[0].split() == [h for h in table.HEADINGS if h != "MDE"]
+    assert "MDE" not in " ".join(narrower)
     narrow = max(map(len, narrower))
     assert table.lines(ROWS, narrow) == narrower
     assert table.lines(ROWS, narrow - 1)[0] == "  cycles: regressed"
@@ -75,7 +75,7 @@ def test_the_columns_stand_below_their_headings() -> None:
     for heading in ("metric", "verdict"):
         at = lines[0].index(heading)
         assert all(line[at - 1] == " " != line[at] for line in lines)
-    for heading in ("baseline", "measured", "change", "tolerance", "detects"):
+    for heading in ("baseline", "measured", "change", "tolerance", "MDE"):
         end = lines[0].index(heading) + len(heading)
         assert all(line[end - 1] != " " == line[end] for line in lines)
 
@@ -87,7 +87,7 @@ def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
     text = " ".join(" ".join(lines).split())
     for row in ROWS:
         for heading, cell in zip(table.HEADINGS, row, strict=True):
-            assert cell in text or heading == "detects"
+            assert cell in text or heading == "MDE"
 
 
 @given(widths, st.lists(st.tuples(*[words] * 7), max_size=4))

@@ -44,12 +44,12 @@ ENTRY = Entry(
             "ipc": ((2.5, 1 / 3), (2.25, 0.1)),
         }
     },
-    units=("aaaa00000001", "bbbb00000002"),
+    gpus=("aaaa00000001", "bbbb00000002"),
     anchor=Anchor(
         recorded="2026-02-01",
         revision="",
         samples={"cycles": ((5.0,), (6.0,), (7.0,))},
-        units=("u", "u", "v"),
+        gpus=("u", "u", "v"),
         days=("2026-02-01", "2026-02-01", "2026-02-02"),
     ),
     kernels=KernelList(
@@ -242,7 +242,7 @@ def test_a_reason_is_one_line_of_people_s_text(file: Path) -> None:
 
 
 def test_a_new_process_changes_one_line_per_metric(file: Path) -> None:
-    one = replace(ENTRY, units=())
+    one = replace(ENTRY, gpus=())
     series = one.samples["step"]
     more = replace(one, samples={"step": {**series, "cycles": (*series["cycles"], (5.0, 6.0))}})
     before, after = (
@@ -443,7 +443,7 @@ def test_an_entry_has_what_each_process_measured_and_where() -> None:
     assert (entry.recorded, entry.configuration) == ("2026-03-01", "tf32")
     assert (entry.workload, entry.revision) == ({"size": 128}, "0123456789ab")
     assert entry.settings == {"rounds": 5, "collector": "cupti"}
-    assert entry.units == (OTHER_H200.identity, H200.identity)
+    assert entry.gpus == (OTHER_H200.identity, H200.identity)
 
 
 def test_a_component_that_has_but_times_of_some_cpu_is_in_no_baseline() -> None:
@@ -483,5 +483,5 @@ def test_an_anchor_is_that_of_the_entry_or_its_gated_metrics(entry: Entry) -> No
         step = entry.samples.get(STEP, {})
         assert anchor.samples == {name: step[name] for name in step if known[name].gated}
         assert (anchor.recorded, anchor.revision) == (entry.recorded, entry.revision)
-        assert (anchor.units, anchor.days) == (entry.units, entry.days)
+        assert (anchor.gpus, anchor.days) == (entry.gpus, entry.days)
     assert baseline_files.anchor_of(replace(entry, anchor=anchor)) == anchor

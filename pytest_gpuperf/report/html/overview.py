@@ -196,7 +196,7 @@ def _steps(
         tests.setdefault(verdict.outcome, {})[verdict.test] = None
     accept = CommandContext(run=file).accept()
     if Outcome.REGRESSED in tests:
-        known = {(entry.test, entry.name) for entry in run.blames}
+        known = {(entry.test, entry.name) for entry in run.attributions}
         unknown = dict.fromkeys(
             v.test
             for v in run.verdicts

@@ -9,7 +9,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 
-HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "detects", "verdict")
+HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
 """Of a table of verdicts."""
 NOTHING = "-"
 INDENT = "  "
@@ -34,7 +34,7 @@ def cells(verdict: Verdict) -> tuple[str, ...]:
         units.value(verdict.measured, verdict.unit),
         units.change(verdict),
         units.tolerance(verdict) if compared else NOTHING,
-        units.detectable(verdict) if compared else NOTHING,
+        units.minimum_detectable_effect(verdict) if compared else NOTHING,
         verdict.outcome.value,
     )
 
@@ -51,8 +51,8 @@ def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[l
     What would be detected is the first thing to be left out: it says nothing of this change. Where
     the other columns do not fit either, a row is the metric and its verdict, and the numbers below.
     """
-    left, detects = (0, len(HEADINGS) - 1), HEADINGS.index("detects")
-    return _laid_out(HEADINGS, rows, width, left, dispensable=detects, stacked=_stacked_verdict)
+    left, effect = (0, len(HEADINGS) - 1), HEADINGS.index("MDE")
+    return _laid_out(HEADINGS, rows, width, left, dispensable=effect, stacked=_stacked_verdict)
 
 
 def column_lines(
@@ -146,11 +146,11 @@ def _stacked(headings: Sequence[str], row: Sequence[str], width: int) -> list[st
 
 
 def _stacked_verdict(_: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    metric, baseline, measured, change, tolerance, detects, verdict = row
+    metric, baseline, measured, change, tolerance, effect, verdict = row
     parts = [measured] if baseline == NOTHING else [f"{baseline} -> {measured},"]
     parts += [f"change {change},"] if change != NOTHING else []
     parts += [f"tolerance {tolerance},"] if tolerance != NOTHING else []
-    parts += [f"detects {detects}"] if detects != NOTHING else []
+    parts += [f"MDE {effect}"] if effect != NOTHING else []
     parts[-1] = parts[-1].removesuffix(",")
     return [
         *wrapped([f"{metric}:", verdict], width, INDENT),

@@ -65,7 +65,7 @@ def full(configurations: int = 8) -> Run:
                 components=tuple(_COMPONENTS),
             )
         )
-    return replace(paper, measurements=tuple(measurements), blames=())
+    return replace(paper, measurements=tuple(measurements), attributions=())
 
 
 def sampled(slower: float = 1.0) -> Timeline:
