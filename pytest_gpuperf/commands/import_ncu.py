@@ -44,7 +44,7 @@ class ImportRequest:
     executions: int = 1
     """How often each report has the step, one execution after the other."""
     ncu: Path | None = None
-    """The executable to open .ncu-rep files with."""
+    """The executable for .ncu-rep files that the package ncu-report does not open."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="executions of the step in each report, one after the other: rounds; default: 1",
     )
     parser.add_argument(
-        "--ncu", type=Path, metavar="PROGRAM", help="opens .ncu-rep files; default: on the PATH"
+        "--ncu",
+        type=Path,
+        metavar="PROGRAM",
+        help="opens .ncu-rep files that the package ncu-report does not; default: on the PATH",
     )
 
 

@@ -1,4 +1,4 @@
-"""Stands in for NVIDIA's module `ncu_report`: a copy of that name is put on the module path.
+"""Stands in for NVIDIA's package `ncu_report`: a copy of that name is put on the module path.
 
 The results that it has of any report are in `ncu_report.json` beside it, and how it fails.
 """
@@ -17,13 +17,8 @@ SCRIPT = Path(__file__).with_suffix(".json")
 class Metric:
     """A metric of one result, as `ncu_report.IMetric` gives it."""
 
-    def __init__(self, text: str, unit: str | None) -> None:
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._unit = unit
-
-    def unit(self) -> str:
-        assert self._unit is not None, "asked for the unit of what is no counter"
-        return self._unit
 
     def as_double(self) -> float:
         return float(self._text.replace(",", ""))
@@ -74,10 +69,10 @@ class Action:
         return list(self._result["texts"])
 
     def __getitem__(self, name: str) -> Metric:
-        return Metric(self._result["texts"][name], self._result["units"].get(name))
+        return Metric(self._result["texts"][name])
 
-    def nvtx_state(self) -> NvtxState:
-        return NvtxState()
+    def nvtx_state(self) -> NvtxState | None:
+        return NvtxState() if self._result.get("nvtx", True) else None
 
 
 class Range:

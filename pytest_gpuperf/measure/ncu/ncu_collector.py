@@ -155,7 +155,7 @@ class NcuCollector:
                 )
         except CountersUnavailable as error:
             raise MeasurementError(str(error)) from error
-        rows = [{**row.values, **row.counts} for row in report.rows]
+        rows = [row.values for row in report.rows]
         return paper_window.window_of(rows, self.name, profiled_step.table(report, report.rows))
 
     def _profile(self, work: Work, metrics: Sequence[Metric], *, replay: str = "") -> _Profiled:

@@ -1,4 +1,4 @@
-"""The numbers of a whole step, from those of the kernels that ncu profiled one by one."""
+"""A step that ncu profiled: the marks around it, and its numbers from those of its kernels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.ncu.profiled_rows import ProfiledRow, Report
+from pytest_gpuperf.measure.ncu.profiled_rows import Report
+from pytest_gpuperf.measure.ncu.raw_page import ProfiledRow
 from pytest_gpuperf.measure.paper_window import total
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Sample, Unsupported
 
 PHASE = "gpuperf phase "
 """Begins the names of NVTX ranges around the phases of a step."""
+_STEP = "gpuperf step"
 _TIME = "duration"
 
 
@@ -44,7 +46,7 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
     parts = [rows[at : at + share] for at in range(0, len(rows), share)]
     samples, unsupported = [], []
     for metric in report.metrics:
-        found = [total(metric, [{**row.values, **row.counts} for row in part]) for part in parts]
+        found = [total(metric, [row.values for row in part]) for part in parts]
         values = [value for value in found if isinstance(value, float)]
         reasons = [reason for reason in found if isinstance(reason, str)]
         if reasons:
@@ -75,7 +77,7 @@ def phases_of(report: Report) -> tuple[Sample, ...]:
     samples = []
     for phase, rows in phases.items():
         for metric in report.metrics:
-            value = total(metric, [{**row.values, **row.counts} for row in rows])
+            value = total(metric, [row.values for row in rows])
             if not isinstance(value, str):
                 samples.append(Sample(phase, metric, (value,)))
     return tuple(samples)
@@ -141,11 +143,6 @@ def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
     )
     # ncu runs one kernel at a time and stops between them: what was idle is its own doing.
     return KernelTable(names, report.metrics, launches, idle=0.0)
-
-
-# Marks in a running process, for the profiler around it.
-
-_STEP = "gpuperf step"
 
 
 def _cuda() -> Any:

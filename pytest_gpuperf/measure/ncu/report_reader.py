@@ -1,134 +1,180 @@
-"""Reads a report by NVIDIA's module `ncu_report`, in a process of its own.
+"""Reports in ncu's own format (.ncu-rep), opened by NVIDIA's package ncu-report or by ncu itself.
+
+Neither needs a GPU. The package is native code of others, which has been seen to end the process
+that it is loaded into (a segmentation fault, in version 2025.3.1, beside torch), so it reads in a
+process of its own:
 
     python -m pytest_gpuperf.measure.ncu.report_reader REPORT OUT COUNTER[,COUNTER ...]
 
-writes a `Page` into OUT as JSON. The module is native code of others, which has been seen to end
-the process that it is loaded into (a segmentation fault, in version 2025.3.1, beside torch): here
-that process is nobody's test session. `ncu_native.py` starts it.
+writes a list of rows into OUT as JSON: the fields of a `ProfiledRow`, and its cells.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
+import math
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field
+import tempfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-MODULE = "ncu_report"
-WORKLOAD = "gpuperf workload"
-"""A column that CSV files do not have: kernel, range or graph, where the module says which."""
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.measure.ncu import ncu_command, raw_page
+from pytest_gpuperf.measure.ncu.raw_page import Cells, ProfiledRow, RawPage
+
+PACKAGE = "ncu_report"
+_TIME_LIMIT_SECONDS = 600
+_REMEDY = (
+    "See that the file is complete, and that ncu-report or Nsight Compute is not older than the "
+    "one that wrote it"
+)
 
 
-@dataclass(frozen=True)
-class Page:
-    """The cells that the CSV of the raw page would have, as far as they are needed."""
+def load(file: Path, ncu: Path | None, counters: Collection[str]) -> RawPage:
+    """What the report in `file` has, of its metrics those named in `counters` at least.
 
-    there: bool = True
-    """Whether the module is here and loads."""
-    problem: str = ""
-    """Why the report was not read; "" when it was."""
-    units: dict[str, str] = field(default_factory=dict)
-    """By counter."""
-    lines: list[dict[str, str]] = field(default_factory=list)
-    """Per result, the cells by column."""
+    The package goes first, since its numbers are not rounded. Where it is not installed or does not
+    read this, the executable does: `ncu`, or the one on the PATH.
+
+    Raises BadFile for a report that does not open, and UsageFailure where nothing here opens such
+    files, or the executable does not run.
+    """
+    if not file.is_file():
+        raise UsageFailure(f"{file}: no such file")
+    problem = ""
+    if importlib.util.find_spec(PACKAGE) is not None:
+        read = _by_package(file, counters)
+        if not isinstance(read, str):
+            return read
+        problem = read
+    executable = str(ncu) if ncu else shutil.which("ncu")
+    if executable is not None:
+        return _by_executable(file, executable)
+    if problem:
+        raise BadFile(file, "", problem, _REMEDY)
+    raise UsageFailure(
+        f"{file}: to open it takes NVIDIA's package ncu-report (pip install ncu-report) or Nsight "
+        "Compute's executable ncu (on the PATH, or --ncu FILE), and neither is here. Or make a CSV "
+        f"where it is, and import that: ncu --import {file.name} --csv --page raw "
+        f"--print-units base > {file.stem}.csv"
+    )
+
+
+def _by_package(file: Path, counters: Collection[str]) -> RawPage | str:
+    """What the package reads in a process of its own, or why it does not."""
+    with tempfile.TemporaryDirectory(prefix="gpuperf-") as scratch:
+        out = Path(scratch) / "rows.json"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", __name__, str(file.resolve()), str(out), ",".join(counters)],
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=_TIME_LIMIT_SECONDS,
+                check=False,
+                # It finds what this process finds, however that came to find it.
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        except subprocess.TimeoutExpired:
+            return f"ncu_report did not read this within {_TIME_LIMIT_SECONDS} s"
+        if done.returncode == 0:
+            read = json.loads(out.read_text(encoding="utf-8"))
+            if not read:  # nor has a file that is no report
+                return "has no kernel: nothing was profiled"
+            rows = tuple(ProfiledRow(**{k: _tupled(v) for k, v in row.items()}) for row, _ in read)
+            return RawPage(file, rows, tuple(cells for _, cells in read))
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return f"ncu_report ended the process that read this ({': '.join([how, *said])})"
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _by_executable(file: Path, executable: str) -> RawPage:
+    command = [executable, "--import", str(file), "--csv", "--page", "raw"]
+    try:
+        done = subprocess.run(
+            [*command, "--print-units", "base"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIME_LIMIT_SECONDS,
+            check=False,
+            # Numbers are grouped as the language of the user does it.
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )
+    except OSError as error:
+        raise UsageFailure(
+            f"{executable}: cannot be run ({error.strerror}). Name the ncu of Nsight Compute"
+        ) from None
+    except subprocess.TimeoutExpired:
+        problem = f"{executable} did not open it within {_TIME_LIMIT_SECONDS} s"
+        raise BadFile(file, "", problem, _REMEDY) from None
+    if done.returncode:
+        said = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")
+        failure = ncu_command.failure(said, done.returncode)
+        raise BadFile(file, "", f"{executable} did not open it: {failure.reason}", _REMEDY)
+    return raw_page.parse(done.stdout, file)
 
 
 def main(arguments: list[str]) -> int:
     """Reads what the arguments name; see the module."""
     report, out, counters = arguments
-    Path(out).write_text(json.dumps(asdict(page(report, set(counters.split(","))))), "utf-8")
+    package = importlib.import_module(PACKAGE)
+    context = package.load_report(report)
+    results = [
+        part.action_by_idx(number)
+        for part in map(context.range_by_idx, range(context.num_ranges()))
+        for number in range(part.num_actions())
+    ]
+    rows = [_read(result, n, counters.split(",")) for n, result in enumerate(results)]
+    Path(out).write_text(json.dumps(rows), encoding="utf-8")
     return 0
 
 
-def page(report: str, counters: Collection[str]) -> Page:
-    """The report's page, or what is in the way."""
-    try:
-        module = importlib.import_module(MODULE)
-    except Exception:  # its native part may be of another Python, or miss a library
-        return Page(there=False)
-    units: dict[str, str] = {}
-    try:
-        results = _actions(module.load_report(report))
-        return Page(units=units, lines=[_cells(result, counters, units) for result in results])
-    except Exception as error:  # whatever a native module of others raises
-        return Page(problem=str(error) or type(error).__name__)
+def _read(result: Any, number: int, counters: Sequence[str]) -> tuple[dict[str, Any], Cells]:
+    """The fields of a result's row, and its cells."""
+    there = frozenset(result.metric_names())
 
+    def whole(name: str) -> str:
+        return str(int(result[name].as_double())) if name in there else ""
 
-def _actions(report: Any) -> Iterator[Any]:
-    for index in range(report.num_ranges()):
-        found = report.range_by_idx(index)
-        for number in range(found.num_actions()):
-            yield found.action_by_idx(number)
-
-
-def _cells(action: Any, counters: Collection[str], units: dict[str, str]) -> dict[str, str]:
-    """The cells of this result; notes the units of its counters. Raises ValueError."""
-    cells = {"Kernel Name": _name(action), WORKLOAD: _workload(action)}
-    for name in action.metric_names():
-        if name.startswith(_TEXTS):
-            cells[name] = str(action[name].as_string())
-        elif name in counters or name.startswith(_NUMBERS):
-            metric = action[name]
-            if name in counters:
-                unit = str(metric.unit() or "")
-                if units.setdefault(name, unit) != unit:
-                    raise ValueError(f'the unit of {name} is "{unit}" here, "{units[name]}" there')
-            # No trailing ".0": grid and block are whole numbers.
-            value = float(metric.as_double())
-            cells[name] = str(int(value)) if value.is_integer() else repr(value)
-    cells["Stream"] = cells.get("launch__stream_id", "")
-    cells["Device"] = cells.get("launch__device_id", "")
-    return {**cells, **_nvtx(action)}
-
-
-_TEXTS = ("device__attribute_display_name",)
-_NUMBERS = (
-    "device__attribute_compute_capability_",
-    "launch__grid_dim_",
-    "launch__block_dim_",
-    "launch__stream_id",
-    "launch__device_id",
-)
-
-
-def _name(action: Any) -> str:
-    """The demangled name, as the CSV has it; versions before 2022 know only one kind of name."""
-    base = getattr(action, "NameBase_DEMANGLED", None)
-    return str(action.name() if base is None else action.name(base))
-
-
-def _workload(action: Any) -> str:
-    """What kind of result this is; "" where the module is too old to know."""
-    if not hasattr(action, "workload_type"):
-        return ""
-    found = action.workload_type()
-    for kind in ("kernel", "range", "graph"):
-        if found == getattr(action, f"WorkloadType_{kind.upper()}", object()):
-            return kind
-    return ""
-
-
-def _nvtx(action: Any) -> dict[str, str]:
-    """The NVTX ranges around this result, in columns that begin like those of the CSV."""
-    state = action.nvtx_state() if hasattr(action, "nvtx_state") else None
-    if state is None:
-        return {}
-    pushed, started = [], []
-    for identifier in state.domains():
-        domain = state.domain_by_id(identifier)
-        pushed += [f'"{domain.name()}:{name}:{_NO_FIELDS}"' for name in domain.push_pop_ranges()]
-        started += [f'"{domain.name()}:{name}:{_NO_FIELDS}"' for name in domain.start_end_ranges()]
-    return {
-        "thread Domain:Push/Pop_Range": " ".join(pushed),
-        "Id:Domain:Start/Stop_Range": " ".join(started),
+    kinds = {result.WorkloadType_RANGE: "range", result.WorkloadType_GRAPH: "graph"}
+    kind = kinds.get(result.workload_type(), "kernel")
+    sizes = {
+        of: [int(result[f"launch__{of}_dim_{axis}"].as_double()) for axis in "xyz"]
+        if kind == "kernel" and f"launch__{of}_dim_x" in there
+        else None
+        for of in ("grid", "block")
     }
+    capability = [whole(f"device__attribute_compute_capability_{p}") for p in ("major", "minor")]
+    device = "device__attribute_display_name"
+    fields = {
+        "where": f"result {number}",
+        "name": str(result.name(result.NameBase_DEMANGLED)),
+        "kind": kind,
+        "process": "",
+        **sizes,
+        "gpu": whole("launch__device_id"),
+        "device": str(result[device].as_string()) if device in there else "",
+        "capability": ".".join(capability),
+        "nvtx": _nvtx(result.nvtx_state()),
+    }
+    values = {name: result[name].as_double() for name in counters if name in there}
+    return fields, {name: v if math.isfinite(v) else None for name, v in values.items()}
 
 
-_NO_FIELDS = ":".join(["none"] * 6)
-"""What the CSV has after a range's name: payload, colour and message, with their types."""
+def _nvtx(state: Any) -> list[str]:
+    """The names of the NVTX ranges around a result."""
+    domains = [state.domain_by_id(number) for number in state.domains()] if state else []
+    opened = [domain.push_pop_ranges() + domain.start_end_ranges() for domain in domains]
+    return [str(name) for names in opened for name in names]
 
 
 if __name__ == "__main__":

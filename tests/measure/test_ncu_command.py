@@ -1,8 +1,8 @@
-"""What ncu says when it fails, and what we say then."""
+"""The command line of ncu, and what we say when it fails."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.ncu import ncu_command
@@ -16,38 +16,33 @@ def said(name: str) -> str:
 # Real output of ncu 2025.3.1
 
 
-def test_a_program_that_failed() -> None:
-    failure = ncu_command.failure(said("bad-child.txt"), 3)
-    assert failure.reason == "the profiled program failed with exit code 3"
-    assert "without ncu" in failure.remedy
-    assert isinstance(failure.error(), MeasurementError)
+def test_failures_of_an_h200() -> None:
+    for name, code, reason, remedy in (
+        ("bad-child.txt", 3, "the profiled program failed with exit code 3", "without ncu"),
+        ("bad-none.txt", 0, "no kernel was profiled", "--nvtx-include"),
+        (
+            *("bad-option.txt", 1),
+            "ncu does not take the option --profile-from-start in its range replay mode",
+            "kernel by kernel",
+        ),
+    ):
+        failure = ncu_command.failure(said(name), code)
+        assert failure.reason == reason
+        assert remedy in failure.remedy
+        assert isinstance(failure.error(), MeasurementError)
 
 
-def test_no_kernels() -> None:
-    failure = ncu_command.failure(said("bad-none.txt"), 0)
-    assert failure.reason == "no kernel was profiled"
-    assert "--nvtx-include" in failure.remedy
-
-
-def test_an_option_that_range_replay_refuses() -> None:
-    failure = ncu_command.failure(said("bad-option.txt"), 1)
-    assert failure.reason == (
-        "ncu does not take the option --profile-from-start in its range replay mode"
-    )
-
-
-@pytest.mark.parametrize("name", ["bad-metric.txt", "kernel.txt", "range.txt"])
-def test_nothing_is_made_of_a_success(name: str) -> None:
+def test_nothing_is_made_of_a_success() -> None:
     # This version says nothing of a metric that it does not know, and leaves its column out.
-    assert ncu_command.recognized(said(name)) is None
+    for name in ("bad-metric.txt", "kernel.txt", "range.txt"):
+        assert ncu_command.recognized(said(name)) is None
 
 
 # Texts of other versions, as users reported them
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "remedy", "counters"),
-    [
+def test_causes_are_told_before_consequences() -> None:
+    for text, reason, remedy, counters in (
         (
             "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
             "Performance Counters on the target device 0.\n==WARNING== No kernels were profiled.",
@@ -120,17 +115,12 @@ def test_nothing_is_made_of_a_success(name: str) -> None:
             "by itself",
             False,
         ),
-    ],
-)
-def test_causes_are_told_before_consequences(
-    text: str, reason: str, remedy: str, counters: bool
-) -> None:
-    failure = ncu_command.failure(text, 9)
-    assert reason in failure.reason
-    assert remedy in failure.remedy
-    assert isinstance(failure.error(), CountersUnavailable if counters else MeasurementError)
-    assert failure.reason in str(failure.error())
-    assert failure.remedy in str(failure.error())
+    ):
+        failure = ncu_command.failure(text, 9)
+        assert reason in failure.reason
+        assert remedy in failure.remedy
+        assert isinstance(failure.error(), CountersUnavailable if counters else MeasurementError)
+        assert str(failure.error()) == f"{failure.reason}. {failure.remedy}"
 
 
 # What nobody here knows
@@ -138,18 +128,22 @@ def test_causes_are_told_before_consequences(
 
 def test_unknown_errors_are_quoted() -> None:
     text = "step 1\n==PROF== Connected\n==ERROR== The moon is full.\n==PROF== Disconnected\n"
-    failure = ncu_command.failure(text, 5)
-    assert failure.reason == "ncu failed with exit code 5: ==ERROR== The moon is full."
-
-
-def test_without_an_error_line_the_last_lines_are_quoted() -> None:
-    failure = ncu_command.failure("\n".join(map(str, range(100))), 5)
-    assert failure.reason == "ncu failed with exit code 5: 95 / 96 / 97 / 98 / 99"
-
-
-def test_silence_is_said_to_be_silence() -> None:
-    assert ncu_command.failure(" \n", -11).reason.endswith("-11: it printed nothing")
+    for output, code, quoted in (
+        (text, 5, "==ERROR== The moon is full."),
+        ("\n".join(map(str, range(100))), 5, "95 / 96 / 97 / 98 / 99"),
+        (" \n", -11, "it printed nothing"),
+    ):
+        reason = f"ncu failed with exit code {code}: {quoted}"
+        assert ncu_command.failure(output, code).reason == reason
 
 
 def test_a_long_line_takes_no_time() -> None:
     assert ncu_command.recognized("x" * 500_000 + " 'Failed to" * 1000) is None
+
+
+# The program
+
+
+def test_the_newest_installed_is_found_by_its_number() -> None:
+    paths = [Path(f"/opt/nvidia/nsight-compute/{v}/ncu") for v in ("2024.10.0", "2024.9.1")]
+    assert max(paths, key=ncu_command.numbers) == paths[0]

@@ -1,0 +1,176 @@
+"""The raw page of ncu as CSV: what its cells, numbers and units say, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.measure.ncu import profiled_rows, raw_page
+from tests.corruption import refusal, unreadable
+from tests.measure.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, page, written
+
+
+def refused(tmp_path: Path, text: str) -> str:
+    """Why this page is refused."""
+    return refusal(profiled_rows.read, written(tmp_path, text), BadFile)
+
+
+def test_what_was_printed_around_the_page_is_skipped(tmp_path: Path) -> None:
+    notices = (DATA / "kernel.txt").read_text(encoding="utf-8")
+    lines = KERNELS.read_text(encoding="utf-8").splitlines(keepends=True)
+    between = [*lines[:3], "==WARNING== one, two\n", "\n", *lines[3:]]
+    text = "\ufeff" + 'epoch "1\n' + notices + "".join(between) + "\n==PROF== Disconnected\n"
+    read = profiled_rows.read(written(tmp_path, text.replace("\n", "\r\n")))
+    expected = profiled_rows.read(KERNELS)
+    assert [row.values for row in read.rows] == [row.values for row in expected.rows]
+
+
+def test_the_made_up_page_has_the_form_of_the_real_one() -> None:
+    real = next(csv.reader(io.StringIO(KERNELS.read_text(encoding="utf-8"))))
+    identity = [name for name in COLUMNS if "__" not in name]
+    assert [name for name in real if name in identity] == identity
+
+
+# Numbers and units
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**15), st.floats(0, 1e12))
+def test_numbers_are_read_with_and_without_separators(whole: int, fraction: float) -> None:
+    assert raw_page.number(f"{whole:,}") == raw_page.number(str(whole)) == whole
+    assert raw_page.number(f"{fraction:,.2f}") == float(f"{fraction:.2f}")
+    assert raw_page.number(repr(fraction)) == fraction
+
+
+def test_a_cell_may_have_no_value() -> None:
+    assert {raw_page.number(text) for text in ("", "n/a", "(!) n/a", "nan", "-nan")} == {None}
+
+
+@settings(max_examples=30)
+@given(st.text())
+def test_any_text_is_a_number_or_refused(text: str) -> None:
+    with suppress(ValueError):
+        value = raw_page.number(text)
+        assert value is None or value >= 0
+
+
+def test_other_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="beyond all floats"):
+        raw_page.number("1e999")
+    for text in ("-5", "1.980.000", "1 980", "1,98", "12,34,567", ",5", "inf", "7 (1; 2)", "x"):
+        with pytest.raises(ValueError, match="not a number"):
+            raw_page.number(text)
+
+
+def test_units() -> None:
+    for unit, text, factor in (
+        *(("ns", text, 1.0) for text in ("ns", "nsecond")),
+        *(("ns", text, 1e3) for text in ("us", "usecond")),
+        *(("ns", text, 1e6) for text in ("ms", "msecond")),
+        *(("ns", text, 1e9) for text in ("s", "second")),
+        *zip(["bytes"] * 4, ["byte", "Kbyte", "Mbyte", "Gbyte"], [1.0, 1e3, 1e6, 1e9], strict=True),
+        ("%", "%", 1.0),
+        ("cycles", "cycle", 1.0),
+        ("instructions", "inst", 1.0),
+        ("instructions/cycle", "inst/cycle", 1.0),
+        ("ns", "byte", None),
+        ("bytes", "KiB", None),
+        ("bytes", "kbyte", None),
+        ("%", "", None),
+        ("thread instructions", "inst", 1.0),
+        ("thread instructions", "Ginst", 1e9),
+        *(("FLOP", text, 1.0) for text in ("", "op", "math_op", "inst")),
+        *(("FLOP", text, 1e12) for text in ("T", "Top", "Tmath_op")),
+        ("FLOP", "byte", None),
+    ):
+        assert raw_page.factor(unit, text) == factor, (unit, text)
+
+
+# Files that cannot be trusted
+
+
+def test_cells(tmp_path: Path) -> None:
+    for kernel, said in (
+        ({"sm__cycles_elapsed.max": "5.000,0"}, 'line 3 column sm__cycles_elapsed.max: "5.000,0"'),
+        ({"sm__cycles_elapsed.max": "-5"}, 'line 3 column sm__cycles_elapsed.max: "-5"'),
+        ({"CC": "nine"}, 'line 3: "nine" is no compute capability'),
+        ({"CC": "5.2"}, "line 3: sm52 (compute capability 5.2) is not"),
+        ({"CC": ""}, 'line 3: "." is no compute capability'),
+        ({"Grid Size": "8 x 8"}, 'line 3 column Grid Size: "8 x 8" is not the size of a grid'),
+        ({"Block Size": "(1.5, 1, 1)"}, "line 3 column Block Size"),
+    ):
+        assert said in refused(tmp_path, page({**KERNEL, **kernel}))
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    wrong = {**KERNEL, "sm__cycles_elapsed.max": "?"}
+    text = "==PROF== one\n==PROF== two\n" + page({**KERNEL, "Kernel Name": "a\nb"}, wrong)
+    assert "line 7 column sm__cycles_elapsed.max" in refused(tmp_path, text)
+
+
+def test_an_unknown_unit(tmp_path: Path) -> None:
+    said = refused(tmp_path, page(KERNEL, units={**COLUMNS, "gpu__time_duration.sum": "hour"}))
+    assert 'line 2 column gpu__time_duration.sum: the unit "hour" is not known for ns' in said
+
+
+def test_pages(tmp_path: Path) -> None:
+    for text, said in (
+        ("", "no raw page of ncu"),
+        ("a,b,c\n1,2,3\n", "no raw page of ncu"),
+        (page(), "has no kernel"),
+        (page().splitlines()[0], "ends after its header"),
+        (page(KERNEL).replace("\n", "\n0,", 1), "cells where the header has"),
+        (page(KERNEL).replace('"', "", 1), "no raw page of ncu"),
+        (page(KERNEL)[:-20], "not CSV"),
+        (page(KERNEL) + page(KERNEL).splitlines()[2][:80] + '"\n', "may be cut off"),
+        (page(KERNEL) + "Traceback (most recent call last)\n", "line 4: 1 cells where"),
+        (page(KERNEL).replace('"Device"', '"Stream"'), 'line 1: the column "Stream" is there twic'),
+        ("\n".join(page(KERNEL, KERNEL).splitlines()[::2]), "line 2: expected the row of units"),
+        ('"ID","Process ID","Metric Name","Metric Value"\n', "line 1: this is ncu's details page"),
+        # ncu itself may have said why there is no page.
+        (
+            (DATA / "bad-none.txt").read_text(encoding="utf-8"),
+            "no CSV but an error of ncu: no kernel was profiled",
+        ),
+    ):
+        assert said in refused(tmp_path, text)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "step.csv"
+    for content in (b"\xff\xfe\x00", b"\x89PNG\r\n\x1a\n\x00\x00\xff"):
+        file.write_bytes(content)
+        assert "not UTF-8 text" in refusal(profiled_rows.read, file, BadFile)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    for name in ("step.csv", "step.ncu-rep"):
+        with pytest.raises(UsageFailure, match="no such file"):
+            profiled_rows.read(tmp_path / name)
+    with pytest.raises(UsageFailure, match="cannot be read"):
+        profiled_rows.read(tmp_path)
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    file = written(tmp_path, page(KERNEL))
+    with unreadable(file), pytest.raises(UsageFailure, match="cannot be read"):
+        profiled_rows.read(file)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_damaged_page_is_read_or_refused(data: st.DataObject) -> None:
+    content = bytearray(page(KERNEL, LONGER).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=3))
+    # Nothing but BadFile is raised.
+    with suppress(BadFile):
+        assert profiled_rows.report_of(raw_page.parse(bytes(content), Path("step.csv"))).rows
