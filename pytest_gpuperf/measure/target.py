@@ -58,7 +58,7 @@ def instrument_for(
         return Instrument(collector, root, parent)
     if task.kind != WINDOW:
         return Instrument(TaskRunner(task, collector), root, guarded=False)
-    from pytest_gpuperf.measure.cupti.window_counter import WindowCounter
+    from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter
 
     return Instrument(WindowCounter(collector.device(), task.name), root, guarded=False)
 

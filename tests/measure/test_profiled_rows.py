@@ -81,9 +81,9 @@ def test_nvtx_ranges_may_have_colons_in_their_names() -> None:
 
 
 # One tf32 training step, counted on one H200 by Nsight Compute 2025.3.1 and by our own collector,
-# one after the other, 17 metrics each, clocks and caches left alone. Kernel replay was stopped
-# at 330 s, when it had counted 1117 of the step's 1548 kernels; ours took 21 s for all
-# of them, and 2.7 s for the whole step, for which ncu's range replay took 80 s.
+# one after the other, 17 metrics each, clocks and caches left alone. Kernel replay was stopped at
+# 330 s, when it had counted 1117 of the step's 1548 kernels; ours took 21 s for all of them, and
+# 2.7 s for the whole step, for which ncu's range replay took 80 s.
 
 
 @cache

@@ -62,7 +62,7 @@ marks.CudaMarks = Marks
 COUNTING = """
 from pytest_gpuperf.measure.collector import Collected
 from pytest_gpuperf.measure.cupti import cupti_collector as collector
-from pytest_gpuperf.measure.cupti import window_counter as window
+from pytest_gpuperf.measure.cupti import cupti_collector as window
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
 

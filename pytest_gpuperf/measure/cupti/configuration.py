@@ -1,4 +1,8 @@
-"""Which metrics to collect and how to evaluate them: CUPTI's host API (`cupti_profiler_host.h`)."""
+"""Which metrics to collect and how to evaluate them: CUPTI's host API (`cupti_profiler_host.h`).
+
+It answers for every chip that it lists, whatever this machine has: whether the chip has a metric,
+and how many passes a list of them takes. Releases up to CUDA 13.0 do so without a driver.
+"""
 
 from __future__ import annotations
 
@@ -12,30 +16,6 @@ from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerType, Result, SupportLevel
 from pytest_gpuperf.model.measurement import Unsupported
 
-
-def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
-    """`names` as a `const char**`."""
-    return (ctypes.c_char_p * len(names))(*[name.encode() for name in names])
-
-
-def obstacles(
-    cupti: library.Cupti, device: int, api: ProfilerApi = ProfilerApi.RANGE_PROFILING
-) -> str:
-    """What cuptiProfilerDeviceSupported has against profiling `device`, as text; "" if nothing."""
-    try:
-        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=api)
-    except GpuperfError:
-        return ""
-    against = (SupportLevel.UNSUPPORTED, SupportLevel.DISABLED)
-    features = [name for name in answer.field_names(cupti.version) if name in _FEATURES]
-    levels = [(_FEATURES[name], getattr(answer, name)) for name in features]
-    return ", ".join(
-        f"{feature} is {SupportLevel(level).name.lower()}"
-        for feature, level in levels
-        if level in against
-    )
-
-
 _FEATURES = {
     "architecture": "the architecture",
     "sli": "SLI",
@@ -45,8 +25,6 @@ _FEATURES = {
     "wsl": "Windows Subsystem for Linux",
     "sku": "the product",
 }
-
-
 _AVAILABILITY: dict[
     ProfilerType,
     type[abi.GetCounterAvailability] | type[abi.PmGetCounterAvailability],
@@ -54,6 +32,15 @@ _AVAILABILITY: dict[
     ProfilerType.RANGE_PROFILER: abi.GetCounterAvailability,
     ProfilerType.PM_SAMPLING: abi.PmGetCounterAvailability,
 }
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a chip collects a list of metrics."""
+
+    passes: int
+    refused: tuple[Unsupported, ...]
+    """Those of the metrics that the chip lacks, by NVIDIA's names; the passes are of the others."""
 
 
 class Configuration:
@@ -181,21 +168,6 @@ class Configuration:
         return ""
 
 
-# What CUPTI knows of chips that need not be here: their metrics, and how many passes these take.
-#
-# The host half of CUPTI answers for every chip that it lists, whatever this machine has. Releases
-# up to CUDA 13.0 do so without a driver.
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a chip collects a list of metrics."""
-
-    passes: int
-    refused: tuple[Unsupported, ...]
-    """Those of the metrics that the chip lacks, by NVIDIA's names; the passes are of the others."""
-
-
 def known(cupti: library.Cupti) -> tuple[str, ...]:
     """The chips that this release knows. Raises CuptiError."""
     found = cupti.call(abi.HostGetSupportedChips)
@@ -218,3 +190,26 @@ def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedul
         return Schedule(configuration.passes, refused)
     finally:
         configuration.close()
+
+
+def obstacles(
+    cupti: library.Cupti, device: int, api: ProfilerApi = ProfilerApi.RANGE_PROFILING
+) -> str:
+    """What cuptiProfilerDeviceSupported has against profiling `device`, as text; "" if nothing."""
+    try:
+        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=api)
+    except GpuperfError:
+        return ""
+    against = (SupportLevel.UNSUPPORTED, SupportLevel.DISABLED)
+    features = [name for name in answer.field_names(cupti.version) if name in _FEATURES]
+    levels = [(_FEATURES[name], getattr(answer, name)) for name in features]
+    return ", ".join(
+        f"{feature} is {SupportLevel(level).name.lower()}"
+        for feature, level in levels
+        if level in against
+    )
+
+
+def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    """`names` as a `const char**`."""
+    return (ctypes.c_char_p * len(names))(*[name.encode() for name in names])

@@ -1,9 +1,10 @@
 """Counters of a whole step and of its phases, from range-profiler sessions.
 
 What the hardware counts is counted in rounds: all passes over the step as one range, and all passes
-again with a range per phase. What CUPTI counts by instrumenting kernels (`Metric.instrumented`) is
-exact and slow (on an H200, 50 times the time of a TF32 training step): it is counted
-in one execution, in ranges that leave nothing out, and the step's value is the sum of theirs.
+again with a user range per phase. What CUPTI counts by instrumenting kernels
+(`Metric.instrumented`) is exact and slow (on an H200, 50 times the time of a TF32 training step):
+it is counted in one execution, in ranges that leave nothing out, and the step's value is the sum of
+theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
@@ -29,6 +29,14 @@ class CountedStep:
     series: Series
     unsupported: tuple[Unsupported, ...]
     settings: dict[str, Scalar]
+
+
+@dataclass(frozen=True)
+class PhaseRange:
+    """One occurrence of a phase, and the name of its range."""
+
+    phase: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -55,30 +63,28 @@ class _Rounds:
     """Seconds of the executions in phases."""
 
 
+@dataclass(frozen=True)
 class Counting:
     """Counts steps on the current device of architecture `arch`."""
 
-    def __init__(
-        self, arch: str, timer: DeviceTimer, cupti: library.Cupti, cuda: driver.Driver
-    ) -> None:
-        self._arch = arch
-        self._timer = timer
-        self._cupti = cupti
-        self._cuda = cuda
+    arch: str
+    timer: DeviceTimer
+    cupti: library.Cupti
+    cuda: driver.Driver
 
     def of(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> CountedStep:
         """The counters of `plan.metrics` over the step and over `ranges`, its phases.
 
         Raises CountersUnavailable and MeasurementError, and what the step raises.
         """
-        named = {m.name: hw for m in plan.metrics if (hw := m.hardware_name(self._arch))}
+        named = {m.name: hw for m in plan.metrics if (hw := m.hardware_name(self.arch))}
         absent = {
-            m.name: f"does not exist on {self._arch}" for m in plan.metrics if m.name not in named
+            m.name: f"does not exist on {self.arch}" for m in plan.metrics if m.name not in named
         }
         if not named:
             return CountedStep({}, _unsupported(plan.metrics, absent), {"passes": 0})
         existing = [metric for metric in plan.metrics if metric.name in named]
-        instrumented = [m for m in existing if m.additive and m.instrumented(self._arch)]
+        instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
         watch = Stopwatch()
         counted = self._rounds(
             work, plan.rounds, [m for m in existing if m not in instrumented], ranges
@@ -116,7 +122,7 @@ class Counting:
             passes = session.passes * (2 if ranges else 1)
             for number in range(count if session.metrics else 0):
                 prepared = announced(
-                    work, self._timer, _passes(work.progress, number, count, passes)
+                    work, self.timer, _passes(work.progress, number, count, passes)
                 )
                 step = self._step_round(work, session, prepared)
                 watch.lap()
@@ -144,7 +150,7 @@ class Counting:
             if not session.metrics:
                 return _Rounds(refused=session.unsupported, chip=session.chip)
             passes = each(work.progress, "counting in instrumented kernels, pass", session.passes)
-            prepared = announced(work, self._timer, passes)
+            prepared = announced(work, self.timer, passes)
             phases = self._phase_round(work, session, covered, prepared, covering=True)
         step = {
             hardware: math.fsum(
@@ -161,8 +167,8 @@ class Counting:
         )
 
     def _session(self, metrics: Sequence[Metric], most: int) -> RangeSession:
-        names = [hardware for m in metrics if (hardware := m.hardware_name(self._arch))]
-        return RangeSession(names, most, cupti=self._cupti, cuda=self._cuda)
+        names = [hardware for m in metrics if (hardware := m.hardware_name(self.arch))]
+        return RangeSession(names, most, cupti=self.cupti, cuda=self.cuda)
 
     def _step_round(
         self, work: Work, session: RangeSession, prepared: Callable[[], None]
@@ -171,7 +177,7 @@ class Counting:
             session.push(STEP)
             work.step()
             # A range ends where the host pops it: its kernels have to be done by then.
-            self._timer.synchronize()
+            self.timer.synchronize()
             session.pop()
 
         return session.round([STEP], whole, prepare=prepared)
@@ -186,15 +192,40 @@ class Counting:
         covering: bool = False,
     ) -> Values:
         def in_phases() -> None:
-            marker = RangeMarker(session, self._timer.synchronize, ranges, covering=covering)
+            marker = RangeMarker(session, self.timer.synchronize, ranges, covering=covering)
             marker.begin()
             with work.phases.heard_by(marker):
                 work.step()
-            self._timer.synchronize()
+            self.timer.synchronize()
             marker.finish()
 
         names = [entry.name for entry in ranges]
         return session.round(names, in_phases, prepare=prepared, undefined=True)
+
+
+def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
+    """A range for each phase of a step, in order.
+
+    Ranges of one name would be one range to CUPTI: the second "backward" is called "backward#2".
+    """
+    ranges: list[PhaseRange] = []
+    taken = set(phases)
+    for phase in phases:
+        name, number = phase, 1
+        while any(entry.name == name for entry in ranges) or (number > 1 and name in taken):
+            number += 1
+            name = f"{phase}#{number}"
+        ranges.append(PhaseRange(phase, name))
+    return tuple(ranges)
+
+
+def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
+    """Ranges of which a step consists: its phases, and what is before, between and after them.
+
+    Those others are of the phase STEP, which no phase can be named.
+    """
+    names = [STEP, *(name for entry in phases for name in (entry.phase, STEP))]
+    return phase_ranges(names)
 
 
 def announced(work: Work, timer: DeviceTimer, passes: Iterator[None]) -> Callable[[], None]:
@@ -205,6 +236,93 @@ def announced(work: Work, timer: DeviceTimer, passes: Iterator[None]) -> Callabl
         prepare(work, timer)
 
     return prepared
+
+
+class Marker:
+    """Marks ranges in one execution of a step, each when the device has done what came before.
+
+    A range ends where the host is. The first problem is kept until the end and ends the marking:
+    raising inside the step would hide an exception of the step's own, or be swallowed by the step.
+    """
+
+    def __init__(self, session: RangeSession, synchronize: Callable[[], None]) -> None:
+        self._session = session
+        self._synchronize = synchronize
+        self._problem: Exception | None = None
+
+    def _marked(self, mark: Callable[[], None]) -> None:
+        if self._problem is not None:
+            return
+        try:
+            self._synchronize()
+            mark()
+        except Exception as problem:
+            self._problem = problem
+
+
+class RangeMarker(Marker):
+    """A phase listener that turns one execution's phases into the ranges expected of it.
+
+    `covering` says that `expected` are the ranges of the function of that name: there is always one
+    open, from `begin` to `finish`.
+    """
+
+    def __init__(
+        self,
+        session: RangeSession,
+        synchronize: Callable[[], None],
+        expected: Sequence[PhaseRange],
+        *,
+        covering: bool = False,
+    ) -> None:
+        super().__init__(session, synchronize)
+        self._expected = [entry for entry in expected if entry.phase != STEP or not covering]
+        self._others = [entry for entry in expected if entry.phase == STEP] if covering else []
+        self._seen: list[str] = []
+
+    def begin(self) -> None:
+        """The execution begins."""
+        if self._others:
+            self._marked(lambda: self._session.push(self._others[0].name))
+
+    def enter(self, phase: str) -> None:
+        """Begins the range of this occurrence."""
+        position = len(self._seen)
+        self._seen.append(phase)
+        if position < len(self._expected) and self._expected[position].phase == phase:
+            self._marked(lambda: self._push(self._expected[position].name))
+        elif self._problem is None:
+            self._problem = self._changed()
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002
+        """Ends the range."""
+        self._marked(self._pop)
+
+    def finish(self) -> None:
+        """Raises the problem that came up, or MeasurementError for phases that are missing."""
+        if self._problem is None and len(self._seen) < len(self._expected):
+            self._problem = self._changed()
+        if self._others:
+            self._marked(self._session.pop)
+        if self._problem is not None:
+            raise self._problem
+
+    def _push(self, name: str) -> None:
+        if self._others:
+            self._session.pop()
+        self._session.push(name)
+
+    def _pop(self) -> None:
+        self._session.pop()
+        if self._others:
+            self._session.push(self._others[len(self._seen)].name)
+
+    def _changed(self) -> MeasurementError:
+        expected = [entry.phase for entry in self._expected]
+        return MeasurementError(
+            "the phases of the step change from one execution to the next: "
+            f"expected {expected}, got {self._seen}"
+        )
 
 
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
@@ -254,130 +372,3 @@ def _series(
 
 def _unsupported(metrics: Sequence[Metric], absent: dict[str, str]) -> tuple[Unsupported, ...]:
     return tuple(Unsupported(m.name, absent[m.name]) for m in metrics if m.name in absent)
-
-
-# A step's phases as user ranges of the profiler.
-
-
-@dataclass(frozen=True)
-class PhaseRange:
-    """One occurrence of a phase, and the name of its range."""
-
-    phase: str
-    name: str
-
-
-def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
-    """A range for each phase of a step, in order.
-
-    Ranges of one name would be one range to CUPTI: the second "backward" is called "backward#2".
-    """
-    ranges: list[PhaseRange] = []
-    taken = set(phases)
-    for phase in phases:
-        name, number = phase, 1
-        while any(entry.name == name for entry in ranges) or (number > 1 and name in taken):
-            number += 1
-            name = f"{phase}#{number}"
-        ranges.append(PhaseRange(phase, name))
-    return tuple(ranges)
-
-
-def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
-    """Ranges of which a step consists: its phases, and what is before, between and after them.
-
-    Those others are of the phase STEP, which no phase can be named.
-    """
-    names = [STEP, *(name for entry in phases for name in (entry.phase, STEP))]
-    return phase_ranges(names)
-
-
-class Ranges(Protocol):
-    """Where ranges are marked: a RangeSession."""
-
-    def push(self, name: str) -> None:
-        """Begins a range."""
-        ...
-
-    def pop(self) -> None:
-        """Ends it."""
-        ...
-
-
-class RangeMarker:
-    """A phase listener that turns one execution's phases into the ranges expected of it.
-
-    The first problem is kept until `finish` and ends the marking: raising inside the step's phases
-    would hide an exception of the step's own, or be swallowed by the step.
-
-    `covering` says that `expected` are the ranges of the function of that name: there is always one
-    open, from `begin` to `finish`.
-    """
-
-    def __init__(
-        self,
-        session: Ranges,
-        synchronize: Callable[[], None],
-        expected: Sequence[PhaseRange],
-        *,
-        covering: bool = False,
-    ) -> None:
-        self._session = session
-        self._synchronize = synchronize
-        self._expected = [entry for entry in expected if entry.phase != STEP or not covering]
-        self._others = [entry for entry in expected if entry.phase == STEP] if covering else []
-        self._seen: list[str] = []
-        self._problem: Exception | None = None
-
-    def begin(self) -> None:
-        """The execution begins."""
-        if self._others:
-            self._guarded(lambda: self._session.push(self._others[0].name))
-
-    def enter(self, phase: str) -> None:
-        """Begins the range of this occurrence, once the device has done what came before."""
-        position = len(self._seen)
-        self._seen.append(phase)
-        if position < len(self._expected) and self._expected[position].phase == phase:
-            self._guarded(lambda: self._push(self._expected[position].name))
-        elif self._problem is None:
-            self._problem = self._changed()
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002
-        """Ends the range, once the device has done what belongs to it."""
-        self._guarded(self._pop)
-
-    def finish(self) -> None:
-        """Raises the problem that came up, or MeasurementError for phases that are missing."""
-        if self._problem is None and len(self._seen) < len(self._expected):
-            self._problem = self._changed()
-        if self._others:
-            self._guarded(self._session.pop)
-        if self._problem is not None:
-            raise self._problem
-
-    def _push(self, name: str) -> None:
-        if self._others:
-            self._session.pop()
-        self._session.push(name)
-
-    def _pop(self) -> None:
-        self._session.pop()
-        if self._others:
-            self._session.push(self._others[len(self._seen)].name)
-
-    def _guarded(self, mark: Callable[[], None]) -> None:
-        if self._problem is not None:
-            return
-        try:
-            self._synchronize()
-            mark()
-        except Exception as problem:
-            self._problem = problem
-
-    def _changed(self) -> MeasurementError:
-        expected = [entry.phase for entry in self._expected]
-        return MeasurementError(
-            "the phases of the step change from one execution to the next: "
-            f"expected {expected}, got {self._seen}"
-        )

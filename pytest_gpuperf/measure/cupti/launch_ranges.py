@@ -1,8 +1,16 @@
-"""Counters of every kernel of a step: automatic ranges, named by a trace of the same step.
+"""Counters of every kernel of a step, with names from a trace of the same step.
 
-CUPTI numbers the launches and does not name them, so a trace of another execution lends the names,
-in order. The two are only put together when they agree: in number, and, where counters have the
-time, in which launches are long.
+CUPTI makes a range of every launch, numbers the launches and does not name them, so a trace of
+another execution lends the names, in order. The two are only put together when they agree: in
+number, and, where counters have the time, in which launches are long.
+
+Automatic ranges fail for steps that launch CUDA graphs: on an H200 with CUPTI 13.0,
+cuptiRangeProfilerStop answers CUPTI_ERROR_UNKNOWN. So for those the ranges are marked where torch
+replays a graph, one per graph and one per stretch between, and the device is waited for at every
+mark. What runs between two graphs is one range, which says something about a kernel only if that is
+all there is. Such a range lasts from mark to mark: its cycles and its duration hold the launch,
+which for a small graph may be most of them. Instructions and other counts of work are those of the
+graph.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.cupti.counting import Ranges
+from pytest_gpuperf.measure.cupti.counting import Marker
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.trace.profile import COUNTED, KERNEL, Trace
 from pytest_gpuperf.model.measurement import KernelTable, Launch
@@ -42,15 +50,109 @@ def kernel_table(
     mismatch = _mismatch(trace, metrics, arch, counted)
     if mismatch:
         return uncounted(trace, mismatch)
-    return assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
+    return _assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
 
 
 def uncounted(trace: Trace, mismatch: str) -> KernelTable:
     """The table of a step whose kernels could not be counted, with the reason."""
-    return replace(assembled(trace, (), "", {}), mismatch=mismatch)
+    return replace(_assembled(trace, (), "", {}), mismatch=mismatch)
 
 
-def assembled(
+def counted_in_graphs(
+    session: RangeSession,
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    graphs: int,
+    *,
+    prepare: Callable[[], object] | None = None,
+) -> Values:
+    """The values of the ranges of a step that launches so many graphs; see `RangeSession.round`.
+
+    Raises MeasurementError where torch replays another number of graphs.
+    """
+
+    def run() -> None:
+        _ReplayMarker(session, synchronize, graphs).run(step)
+
+    return session.round(range_names(graphs), run, prepare=prepare, undefined=True)
+
+
+def range_names(graphs: int) -> list[str]:
+    """The ranges of a step that launches so many graphs: stretch 0, graph 0, stretch 1, ..."""
+    between = [name for n in range(graphs) for name in (_stretch(n), _graph(n))]
+    return [*between, _stretch(graphs)]
+
+
+def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Values) -> KernelTable:
+    """The kernel table of a step, with the `values` of its ranges.
+
+    A graph has the values of its own range. A kernel has those of its stretch if nothing else was
+    launched in it, and None otherwise.
+    """
+    graphs = trace.graphs
+    counted = {position: values[_graph(number)] for number, position in enumerate(graphs)}
+    for number, stretch in enumerate(_stretches(trace, graphs)):
+        if len(stretch) == 1 and trace.entries[stretch[0]].kind == KERNEL:
+            counted[stretch[0]] = values[_stretch(number)]
+    return _assembled(trace, metrics, arch, counted)
+
+
+class _ReplayMarker(Marker):
+    """Marks the ranges of one execution of a step that replays so many graphs."""
+
+    def __init__(self, session: RangeSession, synchronize: Callable[[], None], graphs: int) -> None:
+        super().__init__(session, synchronize)
+        self._graphs = graphs
+        self._replays = 0
+
+    def run(self, step: Callable[[], object]) -> None:
+        """Runs `step` and marks the ranges of `range_names`.
+
+        Raises MeasurementError where torch replays another number of graphs; what `step` raises
+        comes out unchanged. Either may leave a range open.
+        """
+        self._session.push(_stretch(0))
+        with _replaying(self._replayed):
+            step()
+        self._marked(self._session.pop)
+        if self._problem is not None:
+            raise self._problem
+        if self._replays != self._graphs:
+            raise MeasurementError(
+                f"the trace has {self._graphs} launches of CUDA graphs and the counters have "
+                f"{self._replays} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
+                "means, or the step does not launch the same ones every time"
+            )
+
+    def _replayed(self, replay: Callable[[], None]) -> None:
+        number = self._replays
+        self._replays += 1
+        if number >= self._graphs:
+            # Counted on, for the message; there is no range for it.
+            replay()
+            return
+        self._marked(self._session.pop)
+        self._marked(lambda: self._session.push(_graph(number)))
+        replay()
+        self._marked(self._session.pop)
+        self._marked(lambda: self._session.push(_stretch(number + 1)))
+
+
+@contextmanager
+def _replaying(replayed: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Has every replay of a graph of torch's go through `replayed`, for the block."""
+    import torch
+
+    graphs: Any = torch.cuda.CUDAGraph
+    original = graphs.replay
+    graphs.replay = lambda graph: replayed(lambda: original(graph))
+    try:
+        yield
+    finally:
+        graphs.replay = original
+
+
+def _assembled(
     trace: Trace,
     metrics: Sequence[Metric],
     arch: str,
@@ -118,127 +220,6 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
         (b - second) ** 2 for b in other
     )
     return covariance / math.sqrt(variances) if variances else 1.0
-
-
-# Counters of a step that launches CUDA graphs: a user range per graph, and per stretch between.
-#
-# Automatic ranges fail for such steps: on an H200 with CUPTI 13.0, cuptiRangeProfilerStop answers
-# CUPTI_ERROR_UNKNOWN. So the ranges are marked where torch replays a graph, and the device is
-# waited for at every mark. What runs between two graphs is one range, which says something about
-# a kernel only if that is all there is.
-#
-# A range lasts from mark to mark: its cycles and its duration hold the launch, which for a small
-# graph may be most of them. Instructions and other counts of work are those of the graph.
-
-
-def counted_in_graphs(
-    session: RangeSession,
-    step: Callable[[], object],
-    synchronize: Callable[[], None],
-    graphs: int,
-    *,
-    prepare: Callable[[], object] | None = None,
-) -> Values:
-    """The values of the ranges of a step that launches so many graphs; see `RangeSession.round`.
-
-    Raises MeasurementError where torch replays another number of graphs.
-    """
-
-    def run() -> None:
-        _ReplayMarker(session, synchronize, graphs).run(step)
-
-    return session.round(range_names(graphs), run, prepare=prepare, undefined=True)
-
-
-def range_names(graphs: int) -> list[str]:
-    """The ranges of a step that launches so many graphs: stretch 0, graph 0, stretch 1, ..."""
-    between = [name for n in range(graphs) for name in (_stretch(n), _graph(n))]
-    return [*between, _stretch(graphs)]
-
-
-def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Values) -> KernelTable:
-    """The kernel table of a step, with the `values` of its ranges.
-
-    A graph has the values of its own range. A kernel has those of its stretch if nothing else was
-    launched in it, and None otherwise.
-    """
-    graphs = trace.graphs
-    counted = {position: values[_graph(number)] for number, position in enumerate(graphs)}
-    for number, stretch in enumerate(_stretches(trace, graphs)):
-        if len(stretch) == 1 and trace.entries[stretch[0]].kind == KERNEL:
-            counted[stretch[0]] = values[_stretch(number)]
-    return assembled(trace, metrics, arch, counted)
-
-
-class _ReplayMarker:
-    """Marks the ranges of one execution of a step that replays so many graphs.
-
-    The first problem is kept until the end and ends the marking: raising inside the step would hide
-    an exception of the step's own, or be swallowed by the step.
-    """
-
-    def __init__(self, session: Ranges, synchronize: Callable[[], None], graphs: int) -> None:
-        self._session = session
-        self._synchronize = synchronize
-        self._graphs = graphs
-        self._replays = 0
-        self._problem: Exception | None = None
-
-    def run(self, step: Callable[[], object]) -> None:
-        """Runs `step` and marks the ranges of `range_names`.
-
-        Raises MeasurementError where torch replays another number of graphs; what `step` raises
-        comes out unchanged. Either may leave a range open.
-        """
-        self._session.push(_stretch(0))
-        with _replaying(self._replayed):
-            step()
-        self._marked(self._session.pop)
-        if self._problem is not None:
-            raise self._problem
-        if self._replays != self._graphs:
-            raise MeasurementError(
-                f"the trace has {self._graphs} launches of CUDA graphs and the counters have "
-                f"{self._replays} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
-                "means, or the step does not launch the same ones every time"
-            )
-
-    def _replayed(self, replay: Callable[[], None]) -> None:
-        number = self._replays
-        self._replays += 1
-        if number >= self._graphs:
-            # Counted on, for the message; there is no range for it.
-            replay()
-            return
-        self._marked(self._session.pop)
-        self._marked(lambda: self._session.push(_graph(number)))
-        replay()
-        self._marked(self._session.pop)
-        self._marked(lambda: self._session.push(_stretch(number + 1)))
-
-    def _marked(self, mark: Callable[[], None]) -> None:
-        """Marks once the device has done what came before; a range ends where the host is."""
-        if self._problem is not None:
-            return
-        try:
-            self._synchronize()
-            mark()
-        except Exception as problem:
-            self._problem = problem
-
-
-@contextmanager
-def _replaying(replayed: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-    """Has every replay of a graph of torch's go through `replayed`, for the block."""
-    import torch
-
-    graphs: Any = torch.cuda.CUDAGraph
-    original = graphs.replay
-    graphs.replay = lambda graph: replayed(lambda: original(graph))
-    try:
-        yield
-    finally:
-        graphs.replay = original
 
 
 def _stretches(trace: Trace, graphs: Sequence[int]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Finding libcupti, loading it, and turning its result codes into errors that say what to do.
+"""The libcupti of this process: where it is found, how it is called, and its errors with remedies.
 
 torch's own copy comes first: a process has room for one CUPTI.
 """
@@ -20,24 +20,20 @@ from pytest_gpuperf.measure.cupti import abi, codes
 from pytest_gpuperf.measure.cupti.codes import Result
 
 _P = TypeVar("_P", bound=abi.Params)
-
 _TIMESTAMP = "cuptiGetTimestamp"
 _NAMES = {**abi.FUNCTIONS, **abi.PM_FUNCTIONS}
-
 _MAPS = Path("/proc/self/maps")
 _TOOLKIT = Path("/usr/local/cuda")
 _WHEEL_FOLDERS = ("cu13/lib", "cuda_cupti/lib")
 _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
 _SONAMES = ("libcupti.so.13", "libcupti.so.12")
 _COMPANIONS = ("libnvperf_host.so", "libnvperf_target.so")
-
 INSTALL = (
     "Install CUPTI of CUDA 12.6 or newer: a CUDA build of torch 2.6 or newer brings it along, "
     "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
     "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
 )
 """The remedy where there is no CUPTI, or too old a one."""
-
 _OTHER_PROFILER = (
     "Stop the other profiler: end Nsight Systems, Nsight Compute, cuda-gdb or an active "
     "torch.profiler; where DCGM monitors the GPU, `dcgmi profile --pause` releases the counters "
@@ -50,7 +46,6 @@ _PRIVILEGES = (
     "ask for it"
 )
 _WHOLE_DEVICE = "Measure on a device that is neither partitioned nor virtualised"
-
 _REASONS: dict[Result, tuple[str, str]] = {
     Result.ERROR_INSUFFICIENT_PRIVILEGES: (
         "this user may not read the GPU's performance counters",
@@ -122,21 +117,6 @@ class CuptiError(MeasurementError):
     def __init__(self, function: str, result: int) -> None:
         self.function, self.result = function, result
         super().__init__(f"{function} failed with {codes.result_name(result)} ({result})")
-
-
-def check(result: int, call: str) -> None:
-    """Returns if `result` is success.
-
-    Raises CountersUnavailable, with the remedy, where the machine or its set-up forbids counters,
-    and CuptiError otherwise. Codes are those of `cupti_result.h`.
-    """
-    if result == Result.SUCCESS:
-        return
-    known = _REASONS.get(Result(result)) if result in set(Result) else None
-    if known:
-        reason, remedy = known
-        raise CountersUnavailable(f"{reason} ({call}: {codes.result_name(result)})", remedy)
-    raise CuptiError(call, result)
 
 
 class Cupti:
@@ -222,13 +202,24 @@ class Cupti:
         return version.value
 
 
-def _load_companions(cupti: Path) -> list[ctypes.CDLL]:
-    # libcupti opens these by their bare names when a profiler starts, and wheels are not on the
-    # loader's path: a library that is loaded already is found by its SONAME.
-    if not cupti.is_absolute():
-        return []
-    files = [cupti.with_name(name) for name in _COMPANIONS]
-    return [ctypes.CDLL(os.fspath(file)) for file in files if file.is_file()]
+@lru_cache(maxsize=1)
+def load() -> Cupti:
+    """The libcupti of this process, loaded once.
+
+    The first candidate that loads and is new enough is taken. Raises CountersUnavailable with the
+    reason of the first that failed, or "not found".
+    """
+    failures = []
+    for path in candidates():
+        found = _attempt(path)
+        if isinstance(found, Cupti):
+            return found
+        # A bare name that the loader does not find says less than a library that cannot be used.
+        if path.is_absolute():
+            failures.append(found)
+    raise (
+        failures[0] if failures else CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
+    )
 
 
 def candidates() -> Iterator[Path]:
@@ -245,6 +236,30 @@ def candidates() -> Iterator[Path]:
     for folder in (*_wheel_folders(), *_toolkit_folders()):
         yield from sorted(folder.glob("libcupti.so.1[0-9]"), key=_major, reverse=True)
     yield from map(Path, _SONAMES)
+
+
+def check(result: int, call: str) -> None:
+    """Returns if `result` is success.
+
+    Raises CountersUnavailable, with the remedy, where the machine or its set-up forbids counters,
+    and CuptiError otherwise. Codes are those of `cupti_result.h`.
+    """
+    if result == Result.SUCCESS:
+        return
+    known = _REASONS.get(Result(result)) if result in set(Result) else None
+    if known:
+        reason, remedy = known
+        raise CountersUnavailable(f"{reason} ({call}: {codes.result_name(result)})", remedy)
+    raise CuptiError(call, result)
+
+
+def _load_companions(cupti: Path) -> list[ctypes.CDLL]:
+    # libcupti opens these by their bare names when a profiler starts, and wheels are not on the
+    # loader's path: a library that is loaded already is found by its SONAME.
+    if not cupti.is_absolute():
+        return []
+    files = [cupti.with_name(name) for name in _COMPANIONS]
+    return [ctypes.CDLL(os.fspath(file)) for file in files if file.is_file()]
 
 
 def _major(path: Path) -> int:
@@ -275,26 +290,6 @@ def _toolkit_folders() -> Iterator[Path]:
     for toolkit in (*named, _TOOLKIT):
         for folder in _TOOLKIT_FOLDERS:
             yield toolkit / folder
-
-
-@lru_cache(maxsize=1)
-def load() -> Cupti:
-    """The libcupti of this process, loaded once.
-
-    The first candidate that loads and is new enough is taken. Raises CountersUnavailable with the
-    reason of the first that failed, or "not found".
-    """
-    failures = []
-    for path in candidates():
-        found = _attempt(path)
-        if isinstance(found, Cupti):
-            return found
-        # A bare name that the loader does not find says less than a library that cannot be used.
-        if path.is_absolute():
-            failures.append(found)
-    raise (
-        failures[0] if failures else CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
-    )
 
 
 def _attempt(path: Path) -> Cupti | CountersUnavailable:

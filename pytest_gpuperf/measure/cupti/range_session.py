@@ -1,8 +1,8 @@
-"""One session of CUPTI's range profiler on the current CUDA context, with user replay.
+"""CUPTI's profiling of the current CUDA context: its beginning and end, and the range profiler.
 
-The caller repeats the work once per pass, and marks ranges, or has CUPTI make one per launch (auto
-ranges). A session serves any number of rounds: each begins with a fresh counter data image, which
-also resets the pass count.
+In a range session the caller repeats the work once per pass (user replay), and marks ranges, or has
+CUPTI make one per launch (auto ranges). It serves any number of rounds: each begins with a fresh
+counter data image, which also resets the pass count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from pytest_gpuperf.model.measurement import Unsupported
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# What any profiling with CUPTI begins and ends with: the context, the chip, and the clean-up.
+
+Values = dict[str, dict[str, float]]
+"""Range name -> hardware metric name -> value, in the unit of the metric."""
 
 
 class Profiling(ABC):
@@ -115,15 +117,6 @@ class Profiling(ABC):
                 f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
             )
         self.chip = chip.decode()
-
-
-def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
-    """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
-    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
-
-
-Values = dict[str, dict[str, float]]
-"""Range name -> hardware metric name -> value, in the unit of the metric."""
 
 
 class RangeSession(Profiling):
@@ -372,6 +365,11 @@ class RangeSession(Profiling):
         if self._configuration is None or self._image is None or self._profiler is None:
             raise MeasurementError("the range session is not open, or has no metric to collect")
         return self._configuration, self._image
+
+
+def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
+    """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
+    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
 
 
 def _compare(expected: Sequence[str], values: Values) -> None:

@@ -1,7 +1,8 @@
-"""PM sampling: the device itself reads its counters at a fixed interval while something runs.
+"""PM sampling: the device itself reads its counters at a fixed interval while a step runs.
 
 The counters belong to the whole device, and what fits into one pass is all that can be sampled.
-CUPTI converts the samples' times to its own clock, that of `Cupti.timestamp`.
+CUPTI converts the samples' times to its own clock, that of `Cupti.timestamp`; the timeline of a
+step is one execution of it by the device's clock, with the samples placed in it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,16 @@ _MEMORY = 4 * 2**30
 1 GB for a step of 1.4 s at 10 kHz."""
 _MARGIN = 2
 """Intervals that are sampled before and after: a sample is only there when its interval is over."""
+_LONGER = 4
+"""Where samples are lost, the step is sampled again at twice the interval, up to so many times."""
+_REMEDY = "Everything else is measured without it"
+_ROOM = 1.5
+"""Samples that there is room for, of those that the step's duration leads one to expect: it may
+take longer while it is sampled, and some chips' interval is only roughly known."""
+_AROUND = 100
+"""And so many more: for what surrounds the step."""
+_TRIES = 5
+"""Readings of both clocks, of which the one that took the least time is believed."""
 
 
 class SamplesLost(MeasurementError):
@@ -214,45 +225,23 @@ class Sampler(Profiling):
         return SamplesLost(f"samples every {self._interval / 1e3:g} us are too many: {why}")
 
 
-# The timeline of a step: one execution while the device samples its counters.
-
-
-_LONGER = 4
-"""Where samples are lost, the step is sampled again at twice the interval, up to so many times."""
-_REMEDY = "Everything else is measured without it"
-_ROOM = 1.5
-"""Samples that there is room for, of those that the step's duration leads one to expect: it may
-take longer while it is sampled, and some chips' interval is only roughly known."""
-_AROUND = 100
-"""And so many more: for what surrounds the step."""
-_TRIES = 5
-"""Readings of both clocks, of which the one that took the least time is believed."""
-
-
+@dataclass(frozen=True)
 class Timelines:
     """Samples steps on the current device of architecture `arch`."""
 
-    def __init__(
-        self,
-        arch: str,
-        timer: DeviceTimer,
-        clock: Callable[[], DeviceClock],
-        cupti: library.Cupti,
-        cuda: driver.Driver,
-    ) -> None:
-        self._arch = arch
-        self._timer = timer
-        self._clock = clock
-        self._cupti = cupti
-        self._cuda = cuda
+    arch: str
+    timer: DeviceTimer
+    clock: Callable[[], DeviceClock]
+    cupti: library.Cupti
+    cuda: driver.Driver
 
     def of(self, work: Work, metrics: Sequence[Metric]) -> Timeline:
         """Executes the step by itself, to know how long it takes, and again while it is sampled.
 
         Raises CountersUnavailable and MeasurementError, and what the step raises.
         """
-        prepare(work, self._timer)
-        milliseconds, _ = self._timer.timed(work.step)
+        prepare(work, self.timer)
+        milliseconds, _ = self.timer.timed(work.step)
         duration = milliseconds * 1e6
         interval = timelines.interval_for(duration)
         longest = _LONGER * interval
@@ -266,20 +255,20 @@ class Timelines:
                 interval *= 2
 
     def _sampled(self, work: Work, metrics: Sequence[Metric], interval: int, most: int) -> Timeline:
-        named = {hardware: m.name for m in metrics if (hardware := m.hardware_name(self._arch))}
+        named = {hardware: m.name for m in metrics if (hardware := m.hardware_name(self.arch))}
         absent = tuple(
-            Unsupported(metric.name, f"cannot be sampled on {self._arch}")
+            Unsupported(metric.name, f"cannot be sampled on {self.arch}")
             for metric in metrics
-            if not metric.hardware_name(self._arch)
+            if not metric.hardware_name(self.arch)
         )
-        with Sampler(tuple(named), interval, most, cupti=self._cupti, cuda=self._cuda) as sampler:
+        with Sampler(tuple(named), interval, most, cupti=self.cupti, cuda=self.cuda) as sampler:
             refused = (Unsupported(named[u.metric], u.reason) for u in sampler.unsupported)
             absent = (*absent, *refused)
             if not sampler.metrics:
                 reasons = "; ".join(dict.fromkeys(entry.reason for entry in absent))
                 raise CountersUnavailable(f"nothing can be sampled: {reasons}", _REMEDY)
-            prepare(work, self._timer)
-            execution = _Execution(work, self._clock(), self._timer, self._cupti)
+            prepare(work, self.timer)
+            execution = _Execution(work, self.clock(), self.timer, self.cupti)
             samples = sampler.sample(execution.run)
             collected = [named[hardware] for hardware in sampler.metrics]
         duration, phases, on_device = execution.times()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
+from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
+from pytest_gpuperf.measure.cupti import driver, library
+from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device import fingerprint, guard, nvml
+from pytest_gpuperf.model.measurement import STEP
+
+_FOUND = "CUPTI"
+_READ = "hardware counters"
+_METRIC = "sm__cycles_elapsed.max"
+_DOCTOR = "Report it with this output: https://developer.nvidia.com/cupti"
 
 
 @dataclass(frozen=True)
@@ -23,11 +33,30 @@ class Check:
 
 def examine() -> list[Check]:
     """Asks everything that measuring here depends on; raises nothing."""
-    from pytest_gpuperf.measure.cupti.probe import probe
-
     gpu = nvml.detect_device() is not None
     alone = [_to_ourselves()] if gpu else []
-    return [_torch(), _driver(), _gpu(), *probe(), _nsight_compute(), *alone]
+    return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *alone]
+
+
+def counters(
+    *,
+    load_cupti: Callable[[], library.Cupti] = library.load,
+    load_driver: Callable[[], driver.Driver] = driver.load,
+) -> list[Check]:
+    """Finds CUPTI and really reads a counter, over an empty range on device 0.
+
+    Leaves the process as it was, except for libraries loaded. Raises nothing: each "no" is a Check
+    with its remedy. The parameters are for tests.
+    """
+    try:
+        cupti = load_cupti()
+    except CountersUnavailable as error:
+        return [
+            Check(_FOUND, False, error.reason, error.remedy),
+            Check(_READ, False, "not tried, without CUPTI", error.remedy),
+        ]
+    there = Check(_FOUND, True, f"{cupti.release} (API {cupti.version}), {cupti.path}")
+    return [there, _tried(cupti, load_driver)]
 
 
 def _torch() -> Check:
@@ -79,3 +108,39 @@ def _to_ourselves() -> Check:
         f"other compute processes: {pids}" if others else "no other compute process",
         "End them, or measure when they are done: shared numbers are not gated on",
     )
+
+
+def _tried(cupti: library.Cupti, load_driver: Callable[[], driver.Driver]) -> Check:
+    try:
+        cuda = load_driver()
+        if cuda.device_count() == 0:
+            return Check(
+                _READ, False, "no GPU is visible", "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+            )
+        with cuda.primary_context():
+            return _read(cupti, cuda)
+    except CountersUnavailable as error:
+        return Check(_READ, False, error.reason, error.remedy)
+    except GpuperfError as error:
+        return Check(_READ, False, str(error), _DOCTOR)
+
+
+def _read(cupti: library.Cupti, cuda: driver.Driver) -> Check:
+    with RangeSession([_METRIC], cupti=cupti, cuda=cuda) as session:
+        if session.unsupported:
+            return Check(_READ, False, session.unsupported[0].reason, library.INSTALL)
+
+        def empty_range() -> None:
+            session.push(STEP)
+            cuda.synchronize()
+            session.pop()
+
+        try:
+            session.round([STEP], empty_range, undefined=True)
+        except library.CuptiError:
+            raise
+        except MeasurementError:
+            # CUPTI may leave out a range in which nothing ran. It was allowed to look, which is
+            # what was asked.
+            pass
+        return Check(_READ, True, f"may be read on this {session.chip}")

@@ -6,13 +6,12 @@ from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.cupti.codes import Result
 from pytest_gpuperf.measure.cupti.driver import Driver
 from pytest_gpuperf.measure.cupti.library import Cupti
-from pytest_gpuperf.measure.cupti.probe import probe
-from pytest_gpuperf.measure.device.checks import Check
+from pytest_gpuperf.measure.device.checks import Check, counters
 from tests.measure.cupti.fake import Fake
 
 
 def run(fake: Fake) -> list[Check]:
-    return probe(load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda)
+    return counters(load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda)
 
 
 def test_all_is_well(fake: Fake) -> None:
@@ -53,7 +52,7 @@ def test_no_cupti() -> None:
     def missing() -> Cupti:
         raise CountersUnavailable("CUPTI was not found", "Install it")
 
-    found, read = probe(load_cupti=missing)
+    found, read = counters(load_cupti=missing)
     assert found == Check("CUPTI", False, "CUPTI was not found", "Install it")
     assert not read.ok
     assert read.remedy
@@ -63,6 +62,6 @@ def test_no_driver(fake: Fake) -> None:
     def missing() -> Driver:
         raise CountersUnavailable("no CUDA driver", "Install it")
 
-    found, read = probe(load_cupti=lambda: fake.cupti, load_driver=missing)
+    found, read = counters(load_cupti=lambda: fake.cupti, load_driver=missing)
     assert found.ok
     assert read == Check("hardware counters", False, "no CUDA driver", "Install it")

@@ -10,11 +10,10 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Beginning, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-from pytest_gpuperf.measure.cupti.window_counter import WindowCounter
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowCounter
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
-from pytest_gpuperf.measure.trace.profile import Trace, Traced
+from pytest_gpuperf.measure.trace.profile import Trace, Traced, Tracer
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Measurement, Sample, Window
 from tests.examples import H200, measurement, run
 from tests.measure.cupti.fake import Fake, FakeTimer
@@ -23,8 +22,8 @@ PLAN = Plan(catalogue().hardware_set("core"))
 TEST = "tests/test_a.py::test_step"
 
 
-class ScriptedTracer:
-    """A Tracing: of so many kernels of alternating names, and a copy between the first two.
+class ScriptedTracer(Tracer):
+    """A trace of so many kernels of alternating names, and a copy between the first two.
 
     CUPTI's own kernels come with them, one before each.
     """
