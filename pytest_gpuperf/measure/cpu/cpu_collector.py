@@ -7,10 +7,7 @@ separate executions.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,7 +15,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.execution import Losses
+from pytest_gpuperf.measure.execution import Losses, garbage_kept
 from pytest_gpuperf.measure.trace.activity import checked
 from pytest_gpuperf.model.measurement import STEP, Device, Unsupported
 
@@ -169,19 +166,6 @@ def _counted(work: Work) -> StepCounter:
 
     work.reset()
     counter = StepCounter()
-    with _collection_paused(), work.phases.heard_by(counter), counter.watching():
+    with garbage_kept(), work.phases.heard_by(counter), counter.watching():
         work.step()
     return counter
-
-
-@contextmanager
-def _collection_paused() -> Iterator[None]:
-    """Collects garbage now and not in the block, where it would free tensors at random moments."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
