@@ -1,0 +1,350 @@
+"""`gpuperf update-baseline`: what it shows, asks, writes and refuses."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.commands import update_baseline
+from pytest_gpuperf.model.entry import BaselineFile
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
+from tests.examples import H200, OTHER_H200, TEST, measurement, run
+from tests.kernel_steps import table
+
+FILE = Path("baselines/sm90/nvidia-h200/meddpm.yaml")
+TF32, BOTH, OTHER = TEST, TEST.replace("tf32", "tf32_channels_last"), "other.py::test_other"
+FORCED = ("--reason", "first", "--yes", "--force")
+
+
+@pytest.fixture(autouse=True)
+def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somewhere else."""
+    monkeypatch.chdir(tmp_path)
+
+
+def five(day: str = "2026-03-01", test: str = TEST, **series: float) -> list[Measurement]:
+    """Five processes on two GPUs, of which the first knows its kernels."""
+    return [
+        measurement(
+            {name: [value] for name, value in (series or {"cycles": 4e8}).items()},
+            test=test,
+            process=f"{day}/{number}",
+            device=OTHER_H200 if number == 4 else H200,
+            kernels=None if number else table(("conv", 900.0)),
+        )
+        for number in range(5)
+    ]
+
+
+def saved(measurements: Sequence[Measurement], name: str = "run.json") -> str:
+    run_files.save(run(measurements), Path(name))
+    return name
+
+
+def update(*arguments: str) -> int:
+    return __main__.main(["update-baseline", *arguments])
+
+
+def baselines() -> BaselineFile:
+    """What was accepted."""
+    loaded = baseline_files.load(FILE)
+    assert loaded is not None
+    return loaded
+
+
+# What is shown
+
+
+def shown(
+    measurements: Sequence[Measurement],
+    *,
+    day: str = "2026-03-01",
+    accept: bool = False,
+    **options: Any,
+) -> list[str]:
+    """What is shown of the only proposal, which is then accepted if that is wanted."""
+    request = acceptance.AcceptanceRequest(
+        Path("baselines"), "because", f"{day}T00:00:00Z", **options
+    )
+    (proposal,) = acceptance.proposals(measurements, request)
+    if accept:
+        acceptance.accept([proposal])
+    return update_baseline.lines(proposal)
+
+
+def test_old_new_and_the_anchor_are_shown() -> None:
+    assert shown(five(cycles=437e6, ipc=2.0), accept=True) == [
+        "test_training_step[tf32] on NVIDIA H200, 5 processes",
+        "  cycles                           (new) ->      437.00 M  -",
+        "  ipc                              (new) ->        2.0000  -",
+    ]
+    # The anchor is the one replaced.
+    assert shown(five(cycles=438e6, layout_copies=0.0), day="2026-03-08", accept=True) == [
+        "test_training_step[tf32] on NVIDIA H200, 5 processes",
+        "  cycles                        437.00 M ->      438.00 M  +0.23 %",
+        "  layout_copies                    (new) ->             0  -",
+        "  ipc                             2.0000 ->        (gone)  -",
+        "  note: the anchor of 2026-03-01 has no layout_copies, so creep of it is not seen: "
+        "--new-anchor starts over with these samples",
+    ]
+    assert shown(five(cycles=450e6, layout_copies=0.0), new_anchor=True, accept=True) == [
+        "test_training_step[tf32] on NVIDIA H200, 5 processes",
+        "  cycles                        438.00 M ->      450.00 M  +2.74 %",
+        "  layout_copies                        0 ->             0  -",
+        "  since the anchor of 2026-03-01: cycles +2.97 %",
+        "  note: new anchor in place of that of 2026-03-01: later ones are held against these "
+        "samples",
+        "  the log will say: forced: new anchor",
+    ]
+    shown(five(cycles=450e6, layout_copies=0.0), accept=True)
+    lines = shown(five(cycles=450e6, layout_copies=39.0))
+    assert "  since the anchor of 2026-03-01: cycles 0 %, layout_copies from 0" in lines
+
+
+def test_objections_are_shown_and_what_the_log_will_say_when_forced() -> None:
+    objection = "  objection: 1 process of 5: record more with"
+    assert shown([measurement()])[-1].startswith(objection)
+    *_, before, last = shown([measurement()], force=True)
+    assert before.startswith(objection)
+    assert last == "  the log will say: forced: 1 process of 5"
+
+
+# What is accepted
+
+
+def test_a_first_baseline_is_shown_written_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert update(saved(five()), "--reason", "first baseline", "--yes") == errors.OK
+    said = capsys.readouterr().out
+    assert "test_training_step[tf32] on NVIDIA H200, 5 processes" in said
+    assert said.endswith(f"written: {FILE}\nwritten: {kernel_files.path_beside(FILE)}\n")
+    (log,) = baselines().accepted
+    assert (log.reason, log.forced) == ("first baseline", ())
+
+
+def test_without_a_run_the_newest_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    run_files.FOLDER.mkdir(parents=True)
+    for number in (1, 2, 3):
+        saved(five(cycles=4e8 * number), str(run_files.FOLDER / f"{number}.json"))
+    assert update("--reason", "newest", "--yes") == errors.OK
+    assert "(new) ->      1.2000 G" in capsys.readouterr().out
+
+
+def test_several_runs_are_accepted_together() -> None:
+    for number, process in enumerate(five()):
+        saved([process], f"{number}.json")
+    named = [f"{number}.json" for number in (0, 1, 2, 3, 4, 2)]  # one of them by mistake twice
+    assert update(*named, "--reason", "several days", "--yes") == errors.OK
+    assert baselines().accepted[0].processes == 5
+
+
+def test_baselines_may_be_kept_elsewhere() -> None:
+    assert update(saved(five()), *FORCED, "--baselines", "kept") == errors.OK
+    assert not FILE.exists()
+    assert Path("kept", *FILE.parts[1:]).exists()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "tests"),
+    [
+        ([], {TF32, BOTH, OTHER}),
+        ([BOTH], {BOTH}),
+        (["[tf32]", "other"], {TF32, OTHER}),
+    ],
+)
+def test_only_the_tests_that_match_are_accepted(patterns: list[str], tests: set[str]) -> None:
+    saved([one for test in (TF32, BOTH, OTHER) for one in five(test=test)])
+    words = [word for pattern in patterns for word in ("--test", pattern)]
+    assert update("run.json", *FORCED, *words) == errors.OK
+    assert set(baselines().tests) == tests
+
+
+def test_only_new_leaves_the_entries_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert update(saved(five()), *FORCED) == errors.OK
+    saved([*five(cycles=8e8), *five(test=OTHER, cycles=8e8)])
+    capsys.readouterr()
+    assert update("run.json", *FORCED, "--only-new") == errors.OK
+    said = capsys.readouterr().out
+    assert said.count("(new) ->      800.00 M") == 1
+    assert "test_training_step" not in said
+    before = baselines()
+    assert before.tests[TEST]["step"].samples["step"]["cycles"][0] == (4e8,)
+
+    assert update("run.json", *FORCED, "--only-new") == errors.OK
+    said = capsys.readouterr().out
+    assert said == "nothing new: all that run.json measured has an entry in baselines\n"
+    assert baselines() == before
+
+
+# Asking
+
+
+def test_where_nobody_can_be_asked_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(five())
+    with Path(os.devnull).open(encoding="utf-8") as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        assert update("run.json", "--reason", "first") == errors.FAILED
+    said = capsys.readouterr()
+    assert "pass --yes to accept" in said.err
+    assert "nothing was written" in said.out
+    assert not FILE.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "accepted"),
+    [
+        (b"Yes\n", True),
+        (b"\n", False),
+        (b"n\n", False),
+        (b"\x04", False),  # end of file
+    ],
+)
+def test_on_a_terminal_it_asks(
+    typed: bytes,
+    accepted: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    saved(five())
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        keyboard.write(typed)
+        code = update("run.json", "--reason", "first")
+    said = capsys.readouterr().out
+    assert "accept 1 measurements of run.json? [y/N]" in said
+    assert FILE.exists() is accepted
+    assert code == (errors.OK if accepted else errors.FAILED)
+    assert ("written" if accepted else "nothing was written") in said
+
+
+def test_what_was_accepted_while_it_asked_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(five())
+    saved(five(cycles=2e8), "half.json")
+
+    def meanwhile(_: str) -> bool:
+        assert update("run.json", *FORCED) == errors.OK
+        return True
+
+    monkeypatch.setattr(update_baseline, "_confirmed", meanwhile)
+    assert update("half.json", "--reason", "faster") == errors.OK
+    said = capsys.readouterr().out
+    assert "the baselines were changed in the meantime; what was really replaced:" in said
+    assert "400.00 M ->      200.00 M  -50.00 %" in said
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("reason", [[], ["--reason", "  "]])
+def test_a_reason_is_needed(reason: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert update(saved(five()), "--yes", *reason) == errors.BAD_CONFIGURATION
+    assert "a reason is needed" in capsys.readouterr().err
+    assert not FILE.exists()
+
+
+def test_runs_that_are_not_there_or_empty_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert update("other.json", *FORCED) == errors.BAD_CONFIGURATION
+    assert "other.json: no such run file" in capsys.readouterr().err
+    assert update(*FORCED) == errors.BAD_CONFIGURATION
+    assert "no run under" in capsys.readouterr().err
+    assert not run_files.FOLDER.exists()
+    assert update(saved([]), *FORCED) == errors.FAILED
+    assert "run.json has no measurements to accept" in capsys.readouterr().err
+
+
+def test_a_process_with_two_values_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    saved(five())
+    saved(five(cycles=3.9e8), "edited.json")
+    assert update("run.json", "edited.json", *FORCED) == errors.BAD_CONFIGURATION
+    assert "other values" in capsys.readouterr().err
+    assert not FILE.exists()
+
+
+def test_a_pattern_that_matches_nothing_lists_the_tests_of_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved([*five(), *five(test=OTHER)])
+    assert update("run.json", *FORCED, "--test", "tf64") == errors.FAILED
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith('gpuperf: no test of the run matches "tf64"')
+    assert said[1:] == [f"  {TEST}", f"  {OTHER}"]
+    assert not FILE.exists()
+
+
+def test_a_corrupted_run_is_refused_and_nothing_written(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(saved(five()))
+    file.write_text(file.read_text(encoding="utf-8").replace("400000000.0", "null", 1))
+    before = file.read_bytes()
+    assert update("run.json", *FORCED) == errors.BAD_CONFIGURATION
+    assert "run.json: measurements/0/samples/0/values/0: " in capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert not FILE.exists()
+
+
+def test_one_corrupted_baseline_of_two_keeps_both_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    two = [*five(), *(replace(one, suite="other") for one in five(test=OTHER))]
+    assert update(saved(two), *FORCED) == errors.OK
+    other = FILE.with_name("other.yaml")
+    other.write_text(other.read_text(encoding="utf-8").replace("arch:", "march:", 1))
+    before = [file.read_bytes() for file in (FILE, other)]
+    assert update("run.json", *FORCED) == errors.BAD_CONFIGURATION
+    assert [file.read_bytes() for file in (FILE, other)] == before
+    said = capsys.readouterr().err
+    assert "other.yaml: arch: Field required" in said
+    assert "nothing was overwritten" in said
+
+
+def test_objections_are_all_shown_and_nothing_is_written_without_force(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (one, *_) = five()
+    dirty = replace(one, fingerprint=replace(one.fingerprint, revision="0123456789ab+dirty"))
+    assert update(saved([dirty]), "--reason", "first", "--yes") == errors.FAILED
+    said = capsys.readouterr()
+    assert "objection: 1 process of 5: record more with gpuperf record --processes 5" in said.out
+    assert "objection: measured at 0123456789ab+dirty: code that is in no commit" in said.out
+    assert "refused, nothing was written" in said.err
+    assert "--force" in said.err
+    assert not FILE.exists()
+    assert update("run.json", *FORCED) == errors.OK
+    assert baselines().accepted[0].forced == ("1 process of 5", "dirty tree")
+
+
+def test_creep_is_refused_until_it_is_forced_or_starts_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    accepting = ("run.json", "--reason", "faster torch", "--yes")
+    for cycles in (4e8, 4.016e8):
+        saved(five(cycles=cycles))
+        assert update(*accepting) == errors.OK
+    saved(five(cycles=4.032e8))
+    capsys.readouterr()
+    assert update(*accepting) == errors.FAILED
+    said = capsys.readouterr().out
+    assert "+0.40 %" in said
+    assert "since the anchor of 2026-03-01: cycles +0.80 %" in said
+    assert "objection: creep since the anchor of" in said
+    assert update(*accepting, "--force") == errors.OK
+    assert update(*accepting) == errors.FAILED
+    assert update(*accepting, "--new-anchor") == errors.OK
+    assert [log.forced for log in baselines().accepted[2:]] == [
+        ("creep: cycles +0.80 %",),
+        (acceptance.NEW_ANCHOR,),
+    ]
+    assert update(*accepting) == errors.OK
