@@ -1,4 +1,4 @@
-"""Accepting measurements as baselines: what `gpuperf update-baseline` writes, and why.
+"""The acceptance of measurements as baselines: what `gpuperf update-baseline` writes, and why.
 
 Works from saved runs; needs no GPU and runs nothing.
 """
@@ -17,14 +17,14 @@ from pytest_gpuperf.baselines.objections import (
     limitations,
     without_kernels,
 )
+from pytest_gpuperf.baselines.reference import differences
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model.entry import Acceptance, Anchor, BaselineFile, Change, Entry
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
-from pytest_gpuperf.storage import baseline_files, kernel_files
-from pytest_gpuperf.storage.files import differences, locked, remove, write_atomically
+from pytest_gpuperf.storage import baseline_files, files, kernel_files
 
 NEW_ANCHOR = "new anchor"
 """What the log says where an entry starts over as its own anchor."""
@@ -97,16 +97,20 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
     Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
     UsageFailure when processes measured different workloads.
     """
-    found = []
-    for group in _by_test(measurements):
-        first = group[0]
-        if any(dict(other.workload) != dict(first.workload) for other in group):
+    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
+    for measurement in measurements:
+        # Several machines of the same device share a baseline: identity is not part of the key.
+        device = replace(measurement.fingerprint.device, identity="")
+        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
+    proposed = []
+    for first, *others in groups.values():
+        if any(dict(other.workload) != dict(first.workload) for other in others):
             raise UsageFailure(
                 f'the measurements "{first.name}" of {first.test} are of different workloads, so '
                 "they are no baseline: record them anew, with one workload"
             )
-        found += _proposed(group, _known(first, request), request)
-    return found
+        proposed.append(_proposed((first, *others), _known(first, request), request))
+    return [proposal for proposal in proposed if proposal]
 
 
 def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
@@ -123,13 +127,13 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     with ExitStack() as locks:
         # In one order, so that two who accept into the same files do not wait for each other.
         for file in sorted(by_file):
-            locks.enter_context(locked(str(file.resolve())))
+            locks.enter_context(files.locked(str(file.resolve())))
         contents: dict[Path, bytes | None] = {}
         for file, group in by_file.items():
             before = known = _known(group[0].measurements[0], group[0].request)
             accepted = []
             for proposal in group:
-                for now in _proposed(proposal.measurements, known, proposal.request):
+                if now := _proposed(proposal.measurements, known, proposal.request):
                     known = baseline_files.with_entry(
                         known, now.test, now.name, now.entry, now.acceptance
                     )
@@ -138,26 +142,104 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
                 contents[file] = baseline_files.to_text(known, file).encode()
                 contents |= _kernels(before, known, accepted)
                 done += accepted
-        _check(done)
+        objected = [
+            f"\n  {proposal.test}: {objection.text}"
+            for proposal in done
+            if proposal.refused
+            for objection in proposal.objections
+        ]
+        if objected:
+            raise Refused(f"refused, nothing was written:{''.join(objected)}")
         _write(contents)
     return tuple(done)
 
 
-def _check(found: Sequence[Proposal]) -> None:
-    refused = [proposal for proposal in found if proposal.refused]
-    if refused:
-        listed = "".join(
-            f"\n  {proposal.test}: {objection.text}"
-            for proposal in refused
-            for objection in proposal.objections
+def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
+    device = first.fingerprint.device
+    known = baseline_files.load_for(request.folder, device, first.suite)
+    return known or baseline_files.empty(device, first.suite)
+
+
+def _proposed(
+    group: tuple[Measurement, ...], known: BaselineFile, request: AcceptanceRequest
+) -> Proposal | None:
+    """The proposal for one measurement of one test; None where only new ones are wanted."""
+    first = group[0]
+    device = first.fingerprint.device
+    old = known.tests.get(first.test, {}).get(first.name)
+    if old is not None and request.only_new:
+        return None
+    new = baseline_files.entry_of(group, request.created[:10])
+    table = kernel_files.chosen(group)
+    if table is not None:
+        new = replace(new, kernels=kernel_files.listed(table))
+    against = list(about_measurements(group))
+    notes = list(limitations(group, new))
+    if table is None and device.arch != architectures.CPU:
+        notes.append(without_kernels(group, old))
+    forced = []
+    since: tuple[Drift, ...] = ()
+    if old is not None:
+        anchor = baseline_files.anchor_of(old)
+        if dict(old.workload) != dict(new.workload):
+            notes.append(
+                f"another workload ({differences(old.workload, new.workload)}): the anchor of "
+                f"{anchor.recorded} says nothing about it, so these samples are their own anchor"
+            )
+        else:
+            creep = creep_since(new, old, anchor, known.tolerance, known.calibration)
+            since = creep.since
+            if request.new_anchor:
+                forced.append(NEW_ANCHOR)
+                notes.append(
+                    f"new anchor in place of that of {anchor.recorded}: later ones are held "
+                    "against these samples"
+                )
+            else:
+                new = replace(new, anchor=anchor)
+                against += [creep.objection] if creep.objection else []
+                notes += creep.notes
+    if request.force:
+        forced = [objection.short for objection in against] + forced
+    return Proposal(
+        file=baseline_files.path_for(request.folder, device, first.suite),
+        device=device,
+        measurements=group,
+        request=request,
+        entry=new,
+        acceptance=Acceptance(
+            date=new.recorded,
+            reason=request.reason,
+            test=first.test,
+            name=first.name,
+            revision=first.fingerprint.revision,
+            processes=len({measurement.process for measurement in group}),
+            changes=_changes(old, new),
+            forced=tuple(forced),
+        ),
+        anchor=old.anchor if old and since else None,
+        since=since,
+        objections=tuple(against),
+        notes=tuple(notes),
+        table=table,
+    )
+
+
+def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:
+    """Old and new centres of the whole step's metrics, for the log."""
+    before = old.samples.get(STEP, {}) if old else {}
+    after = new.samples.get(STEP, {})
+    return {
+        metric: Change(
+            old=centre(before[metric]) if metric in before else None,
+            new=centre(after[metric]) if metric in after else None,
         )
-        raise Refused(f"refused, nothing was written:{listed}")
+        for metric in dict.fromkeys((*after, *before))
+    }
 
 
 def _kernels(
-    before: BaselineFile,
-    after: BaselineFile,
-    accepted: Sequence[Proposal],
+    before: BaselineFile, after: BaselineFile, accepted: Sequence[Proposal]
 ) -> dict[Path, bytes | None]:
     """The file of the kernel tables and what it is to hold: the tables that the entries name.
 
@@ -193,108 +275,6 @@ def _write(contents: Mapping[Path, bytes | None]) -> None:
 
 def _put(file: Path, content: bytes | None) -> None:
     if content is not None:
-        write_atomically(file, content)
+        files.write_atomically(file, content)
     else:
-        remove(file)
-
-
-def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
-    device = first.fingerprint.device
-    known = baseline_files.load_for(request.folder, device, first.suite)
-    return known or baseline_files.empty(device, first.suite)
-
-
-def _by_test(measurements: Iterable[Measurement]) -> list[tuple[Measurement, ...]]:
-    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
-    for measurement in measurements:
-        # Several machines of the same device share a baseline: identity is not part of the key.
-        device = replace(measurement.fingerprint.device, identity="")
-        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
-    return [tuple(group) for group in groups.values()]
-
-
-def _proposed(
-    group: tuple[Measurement, ...], known: BaselineFile, request: AcceptanceRequest
-) -> list[Proposal]:
-    """The proposal for one measurement of one test; none where only new ones are wanted."""
-    first = group[0]
-    device = first.fingerprint.device
-    old = known.tests.get(first.test, {}).get(first.name)
-    if old is not None and request.only_new:
-        return []
-    new = baseline_files.entry_of(group, request.created[:10])
-    table = kernel_files.chosen(group)
-    if table is not None:
-        new = replace(new, kernels=kernel_files.listed(table))
-    against = list(about_measurements(group))
-    notes = list(limitations(group, new))
-    if table is None and device.arch != architectures.CPU:
-        notes.append(without_kernels(group, old))
-    forced = []
-    since: tuple[Drift, ...] = ()
-    anchor = baseline_files.anchor_of(old) if old else None
-    if old is not None and anchor is not None:
-        if dict(old.workload) != dict(new.workload):
-            differing = differences(old.workload, new.workload)
-            notes.append(
-                f"another workload ({differing}): the anchor of {anchor.recorded} says nothing "
-                "about it, so these samples are their own anchor"
-            )
-        else:
-            creep = creep_since(new, old, anchor, known.tolerance, known.calibration)
-            since = creep.since
-            if request.new_anchor:
-                forced.append(NEW_ANCHOR)
-                notes.append(
-                    f"new anchor in place of that of {anchor.recorded}: later ones are held "
-                    "against these samples"
-                )
-            else:
-                new = replace(new, anchor=anchor)
-                against += [creep.objection] if creep.objection else []
-                notes += creep.notes
-    if request.force:
-        forced = [objection.short for objection in against] + forced
-    return [
-        Proposal(
-            file=baseline_files.path_for(request.folder, device, first.suite),
-            device=device,
-            measurements=group,
-            request=request,
-            entry=new,
-            acceptance=_acceptance(group, old, new, request.reason, tuple(forced)),
-            anchor=old.anchor if old and since else None,
-            since=since,
-            objections=tuple(against),
-            notes=tuple(notes),
-            table=table,
-        )
-    ]
-
-
-def _acceptance(
-    group: Sequence[Measurement],
-    old: Entry | None,
-    new: Entry,
-    reason: str,
-    forced: tuple[str, ...],
-) -> Acceptance:
-    first = group[0]
-    before = dict(old.samples.get(STEP, {})) if old else {}
-    after = dict(new.samples.get(STEP, {}))
-    return Acceptance(
-        date=new.recorded,
-        reason=reason,
-        test=first.test,
-        name=first.name,
-        revision=first.fingerprint.revision,
-        processes=len({measurement.process for measurement in group}),
-        changes={
-            metric: Change(
-                old=centre(before[metric]) if metric in before else None,
-                new=centre(after[metric]) if metric in after else None,
-            )
-            for metric in dict.fromkeys((*after, *before))
-        },
-        forced=forced,
-    )
+        files.remove(file)

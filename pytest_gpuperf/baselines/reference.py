@@ -47,7 +47,7 @@ class Baseline:
             return Reference(None, missing="no-entry", detail=f"{file} has no entry for this test")
         measurement = self.measurement
         if dict(entry.workload) != dict(measurement.workload):
-            differing = files.differences(entry.workload, measurement.workload)
+            differing = differences(entry.workload, measurement.workload)
             detail = f"the entry in {file} is of another workload: {differing}"
             return Reference(None, missing="other-workload", detail=detail)
         before, now = _manner(entry.settings), _manner(measurement.fingerprint.settings)
@@ -98,6 +98,12 @@ def baseline_of(measurement: Measurement, baselines: Path, root: Path) -> Baseli
     device, suite = measurement.fingerprint.device, measurement.suite
     file = baseline_files.path_for(baselines, device, suite)
     return Baseline(measurement, file, baseline_files.load_for(baselines, device, suite), root)
+
+
+def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
+    """Where two workloads differ: "size 128, here 64"."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return "; ".join(f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
 
 
 def _manner(settings: Mapping[str, Scalar]) -> str:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baselines import objections
-from pytest_gpuperf.baselines.acceptance import Proposal
+from pytest_gpuperf.baselines import acceptance, objections
+from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
-from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.model.entry import Change
+from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.report.text import failure
-
-if TYPE_CHECKING:
-    from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
-    from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.storage import run_files
 
 NAME = "update-baseline"
 HELP = "accept a saved run as the baseline; needs no GPU"
@@ -71,16 +66,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say, and returns the exit code. Raises GpuperfError for bad files."""
-    from pytest_gpuperf.baselines import acceptance
-    from pytest_gpuperf.storage import run_files
-
     files = options.runs or [run_files.newest(Path.cwd())]
     loaded = [(file, run_files.load(file)) for file in files]
     reason = options.reason or ""
     if not reason.strip():
         print('gpuperf: a reason is needed, for the log: --reason "torch 2.12"', file=sys.stderr)
         return BAD_CONFIGURATION
-    request = acceptance.AcceptanceRequest(
+    request = AcceptanceRequest(
         options.baselines,
         reason,
         max(run.created for _, run in loaded),
@@ -106,8 +98,6 @@ def _accepted(
     named: str,
     options: argparse.Namespace,
 ) -> int:
-    from pytest_gpuperf.baselines import acceptance
-
     proposals = acceptance.proposals(measurements, request)
     if not proposals:
         print(f"nothing new: all that {named} measured has an entry in {request.folder}")
@@ -150,34 +140,32 @@ def lines(proposal: Proposal) -> list[str]:
 
     That is how the new entry stands against the anchor, what is objected, and what is overruled.
     """
-    first = proposal.measurements[0]
     count = proposal.acceptance.processes
     processes = f"{count} process{'es' if count > 1 else ''}"
-    found = [f"{failure.subject(first)} on {proposal.device.name}, {processes}"]
+    subject = failure.subject(proposal.measurements[0])
+    text = [f"{subject} on {proposal.device.name}, {processes}"]
     for metric, change in proposal.acceptance.changes.items():
-        known = catalogue().metrics[metric]
-        verdict = Verdict(
-            test=first.test,
-            name=first.name,
-            phase=STEP,
-            metric=metric,
-            unit=known.unit,
-            outcome=Outcome.REPORTED,
-            reason="accepted",
-            points=known.percentage,
-        )
-        if change.old is not None and change.new is not None:
-            moved = change.new - change.old
-            share = moved if known.percentage else moved / change.old if change.old else None
-            verdict = replace(verdict, baseline=change.old, measured=change.new, change=share)
-        old = "(new)" if change.old is None else units.value(change.old, known.unit)
-        new = "(gone)" if change.new is None else units.value(change.new, known.unit)
-        found.append(f"  {metric:24} {old:>13} -> {new:>13}  {units.change(verdict)}".rstrip())
+        unit = catalogue().metrics[metric].unit
+        old = "(new)" if change.old is None else units.value(change.old, unit)
+        new = "(gone)" if change.new is None else units.value(change.new, unit)
+        text.append(f"  {metric:24} {old:>13} -> {new:>13}  {_moved(metric, change)}")
     if proposal.anchor:
         since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
-        found.append(f"  since the anchor of {proposal.anchor.recorded}: {since}")
-    found += [f"  note: {note}" for note in proposal.notes]
-    found += [f"  objection: {objection.text}" for objection in proposal.objections]
+        text.append(f"  since the anchor of {proposal.anchor.recorded}: {since}")
+    text += [f"  note: {note}" for note in proposal.notes]
+    text += [f"  objection: {objection.text}" for objection in proposal.objections]
     if proposal.acceptance.forced:
-        found.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
-    return found
+        text.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
+    return text
+
+
+def _moved(metric: str, change: Change) -> str:
+    """How far a metric moved; "from 0", or "-" where there is nothing to compare."""
+    if change.old is None or change.new is None:
+        return "-"
+    difference = change.new - change.old
+    if catalogue().metrics[metric].percentage:
+        return units.moved(difference, points=True)
+    if change.old:
+        return units.moved(difference / change.old)
+    return "from 0" if change.new else "-"

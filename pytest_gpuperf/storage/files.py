@@ -12,14 +12,13 @@ import json
 import lzma
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model.measurement import Scalar
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -244,12 +243,6 @@ def locked(
 def utc_now() -> str:
     """The present moment: UTC, ISO 8601 to the second, "2026-03-01T12:00:00Z"."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
-    """Where two mappings differ: "size 128, here 64"."""
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return "; ".join(f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
 
 
 def short(path: Path, root: Path) -> str:
