@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pytest_gpuperf.analysis import launch_totals, mix, priority, roofline
-from pytest_gpuperf.analysis.launch_totals import Counters, Group
 from pytest_gpuperf.analysis.mix import PAPER_CLASSES
 from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.model.result import Run
-
-_LARGEST = 5
-"""Rows of those that take longest."""
-_TENSOR, _BYTES = "tensor_utilization", "dram_bytes"
 
 
 def classes() -> str:
@@ -27,61 +22,9 @@ def classes() -> str:
     return _table(("class", "what", "pipes", "SASS classes"), rows, range(4))
 
 
-def known_peaks() -> str:
-    """The published peaks, TFLOP/s and GB/s."""
-    kinds = list(dict.fromkeys(k for p in roofline.PEAKS.values() for k in p.flop_per_second))
-    rows = (
-        (
-            f"`{slug}`",
-            *(f"{p.flop_per_second[k] / 1e12:g}" if k in p.flop_per_second else "" for k in kinds),
-            f"{p.bytes_per_second / 1e9:g}",
-        )
-        for slug, p in roofline.PEAKS.items()
-    )
-    return _table(("device", *kinds, "DRAM GB/s"), rows, (0,))
-
-
-def largest(run: Run, configuration: str) -> str:
-    """The kernels that take longest, and how near each is to what limits it.
-
-    By what the hardware counts itself: the share of the time in which the tensor pipe was busy (of
-    an SM's active cycles), and the bytes that DRAM moved over its published bandwidth.
-    """
-    measured, table = next(
-        (m, m.kernels)
-        for m in run.measurements
-        if m.configuration == configuration and m.kernels and _TENSOR in m.kernels.metrics
-    )
-    known = roofline.of_device(measured.fingerprint.device.slug)
-    assert known is not None, f"no peaks are known of {measured.fingerprint.device.slug}"
-    counters = Counters(table)
-
-    def row(name: str, group: Group) -> tuple[str, ...]:
-        nanoseconds = sum(launch.duration for launch in group.launches)
-        found = [(x.duration, counters.values(x, (_TENSOR, _BYTES))) for x in group.launches]
-        arithmetic = sum(time * values.get(_TENSOR, 0.0) / 100 for time, values in found)
-        moved = sum(values.get(_BYTES, 0.0) for _, values in found)
-        traffic = moved / known.bytes_per_second * 1e9
-        return (
-            name,
-            f"{len(group.launches):,}",
-            units.value(nanoseconds, "ns"),
-            _percent(nanoseconds / everything),
-            _percent(arithmetic / nanoseconds),
-            _percent(traffic / nanoseconds),
-        )
-
-    whole = counters.whole()
-    everything = sum(launch.duration for launch in whole.launches)
-    groups = sorted(
-        counters.by_kernel(kernel_families.family),
-        key=lambda g: -sum(x.duration for x in g.launches),
-    )
-    rows = [row(_code(group.name), group) for group in groups[:_LARGEST]]
-    rest = Group("", "", tuple(x for group in groups[_LARGEST:] for x in group.launches))
-    rows += [row("all others", rest), row("all kernels", whole)]
-    headings = ("kernel", "launches", "time", "of kernels", "tensor cores busy", "DRAM bandwidth")
-    return _table(headings, rows, (0,))
+def known_devices() -> str:
+    """The devices whose published peaks are known."""
+    return f"{_listed(sorted(roofline.PEAKS))}.\n"
 
 
 def example(run: Run, configuration: str) -> str:

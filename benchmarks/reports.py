@@ -167,14 +167,16 @@ FINDINGS = (
 
 def table(run: Run) -> str:
     """A row per finding: the report's ratio, and ours with its range over processes."""
-    rows = ["| what | report | ratio there | here |", "| --- | --- | ---: | ---: |"]
+    rows = ["| what | report | here |", "| --- | --- | ---: |"]
     return "\n".join((*rows, *(row(finding, run) for finding in FINDINGS))) + "\n"
 
 
 def row(finding: Finding, run: Run) -> str:
     """One line of the table."""
-    theirs = "" if finding.theirs is None else f"{finding.theirs:.2g}"
-    return f"| {finding.what} | {finding.report} | {theirs} | {_here(finding, run)} |"
+    theirs = finding.report
+    if finding.theirs is not None:
+        theirs = f"{finding.report.partition(':')[0]}: {finding.theirs:.2g}"
+    return f"| {finding.what} | {theirs} | {_here(finding, run)} |"
 
 
 def _here(finding: Finding, run: Run) -> str:
