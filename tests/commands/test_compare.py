@@ -1,0 +1,347 @@
+"""`gpuperf compare`: what is paired with what, and the command on runs that were recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.commands.compare import Chosen, compare
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge.comparison import Comparison
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.storage import files, run_files
+from tests import ROOT
+from tests.examples import A100, measurement, run
+from tests.kernel_steps import counted
+
+H200 = "docs/runs/h200-meddpm.json"
+OTHER_GPU = "docs/runs/h200-another-gpu.json"
+CPU = "docs/runs/cpu-meddpm.json"
+FIVE = "tests/data/h200-campaign/machine-3-0.json.xz"
+SEEDED = "docs/runs/seeds/extra-kernel.json.xz"
+"""Three processes, on the GPU of FIVE, of one more kernel in the step of tf32."""
+BOTH = ("--config", "baseline", "--config", "tf32")
+
+
+loaded = cache(run_files.load)
+"""A run is read once."""
+
+
+class Command:
+    """`gpuperf compare`, where the committed runs are."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._patch = patch
+        patch.chdir(ROOT)
+        patch.setattr(run_files, "load", loaded)
+
+    def __call__(self, *arguments: object, columns: int = 80) -> tuple[int, str, str]:
+        """Its exit code, and what it says and complains of in a terminal of so many columns."""
+        self._patch.setenv("COLUMNS", str(columns))
+        code = __main__.main(["compare", *map(str, arguments)])
+        return (code, *self._capsys.readouterr())
+
+    def text(self, *arguments: object, columns: int = 80) -> str:
+        """What it prints."""
+        code, said, complaint = self(*arguments, columns=columns)
+        assert (code, complaint) == (0, "")
+        return said
+
+    def lines(self, *arguments: object, columns: int = 80) -> list[str]:
+        return self.text(*arguments, columns=columns).splitlines()
+
+    def refused(self, *arguments: object) -> str:
+        """What it says to bad input, without the name of the command."""
+        code, said, complaint = self(*arguments)
+        assert (code, said) == (errors.BAD_CONFIGURATION, "")
+        assert complaint.startswith("gpuperf: ")
+        return complaint.removeprefix("gpuperf: ").removesuffix("\n")
+
+
+@pytest.fixture
+def gpuperf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    return Command(capsys, monkeypatch)
+
+
+# What is paired with what
+
+
+def side(*measurements: Measurement, configuration: str | None = None) -> Chosen:
+    return Chosen(Path("run.json"), "2026-03-01T12:00:00Z", measurements, configuration)
+
+
+def of(test: str, configuration: str = "", **others: Any) -> Measurement:
+    """A measurement of a test in tests/perf."""
+    return measurement(test=f"tests/perf/{test}", configuration=configuration, **others)
+
+
+def paired(comparison: Comparison) -> list[tuple[str, str]]:
+    """The tests of the pairs, from the last :: on."""
+    return [(one.a.test.split("::")[1], one.b.test.split("::")[1]) for one in comparison.pairs]
+
+
+def test_by_test_and_name_in_the_order_of_a() -> None:
+    one, two = of("x.py::one"), of("x.py::two")
+    other_name = of("x.py::one", name="sampling")
+    elsewhere = of("y.py::one")
+    comparison = compare(side(two, one, other_name), side(one, elsewhere, two))
+    assert paired(comparison) == [("two", "two"), ("one", "one")]
+    assert [(e.test, e.name) for e in comparison.only_a] == [(one.test, "sampling")]
+    assert [(e.test, e.name) for e in comparison.only_b] == [(elsewhere.test, "step")]
+
+
+def test_all_processes_of_a_test_are_one_measurement() -> None:
+    three = [of("x.py::one", process=name) for name in ("p1", "p2", "p3")]
+    lone = [of("x.py::lone", process=name) for name in ("p1", "p2")]
+    comparison = compare(side(*three, *lone), side(*three[:2]))
+    (pair,) = comparison.pairs
+    assert (pair.a.processes, pair.b.processes) == (3, 2)
+    assert comparison.only_a[0].processes == 2
+
+
+def test_tests_are_the_same_that_differ_by_their_two_configurations_only() -> None:
+    for a, b, same in (
+        ("x.py::step[baseline]", "x.py::step[tf32]", True),
+        ("x.py::step[64-baseline-cpu]", "x.py::step[64-tf32-cpu]", True),
+        ("x.py::step_baseline", "x.py::step_tf32", True),
+        ("x.py::TestBaseline::step", "x.py::TestBaseline::step", True),
+        ("baseline/x.py::step", "tf32/x.py::step", True),
+        ("baseline/x.py::step[baseline]", "baseline/x.py::step[tf32]", True),
+        ("x.py::step[64-baseline]", "x.py::step[32-tf32]", False),
+        ("x.py::training[baseline]", "x.py::sampling[tf32]", False),
+        ("x.py::step[baseline2]", "x.py::step[tf32]", False),
+    ):
+        sides = (
+            side(of(a, "baseline"), configuration="baseline"),
+            side(of(b, "tf32"), configuration="tf32"),
+        )
+        if same:
+            assert len(compare(*sides).pairs) == 1, (a, b)
+        else:
+            with pytest.raises(UsageFailure, match="nothing to compare"):
+                compare(*sides)
+
+
+def test_one_configuration_of_both_keeps_the_tests_apart() -> None:
+    chosen = side(of("x.py::step[tf32]", "tf32"), configuration="tf32")
+    assert paired(compare(chosen, chosen)) == [("step[tf32]", "step[tf32]")]
+
+
+def test_nothing_to_pair_lists_what_there_is() -> None:
+    many = [of(f"x.py::t{number}") for number in range(12)]
+    with pytest.raises(UsageFailure) as caught:
+        compare(side(*many), side(of("y.py::t", name="sampling")))
+    lines = str(caught.value).splitlines()
+    assert lines[1:3] == ["a, run.json, has", "  tests/perf/x.py::t0"]
+    assert lines[12:] == ["  and 2 more", "b, run.json, has", "  tests/perf/y.py::t, sampling"]
+
+
+# The command
+
+
+def test_two_configurations_of_a_run(gpuperf: Command) -> None:
+    lines = gpuperf.lines(H200, *BOTH)
+    assert "test_training_step[baseline] -> test_training_step[tf32] (1 process each)" in lines
+    assert "  cycles            2.4739 G   438.02 M  -82.29 %" in lines
+    assert not any(line.startswith("only in") for line in lines)
+
+
+def test_two_runs(gpuperf: Command) -> None:
+    lines = gpuperf.lines(H200, OTHER_GPU, columns=120)
+    assert sum(line.endswith("(1 process each)") for line in lines) == 4
+    assert any(line.startswith("measured on other GPUs of one name") for line in lines)
+
+
+def test_processes_have_intervals_and_what_has_no_partner_is_listed(gpuperf: Command) -> None:
+    lines = gpuperf.lines(FIVE, SEEDED)
+    assert "test_training_step[tf32] (5 and 3 processes)" in lines
+    (cycles,) = (line for line in lines if line.startswith("  cycles "))
+    assert " ".join(cycles.split()) == "cycles 433.81 M 438.16 M +1.00 % +0.75 to +1.24 %"
+    assert lines[lines.index("only in a:") + 1].startswith("  suites/meddpm/test_training.py::")
+
+
+def test_two_devices(gpuperf: Command) -> None:
+    said = " ".join(gpuperf.lines(CPU, H200, "--config", "tf32"))
+    assert "a is of portable (cpu), b of NVIDIA H200 (sm90): what changes is the device" in said
+    assert "workload differs: size 32 -> 128" in said
+
+
+def test_one_configuration_of_two_runs(gpuperf: Command) -> None:
+    lines = gpuperf.lines(H200, OTHER_GPU, "--config", "tf32")
+    assert [line for line in lines if line.endswith("each)")] == [
+        "test_training_step[tf32] (1 process each)"
+    ]
+    assert "baseline" not in " ".join(lines)
+    title = "test_training_step[baseline] -> test_training_step[tf32] (1 and 5 processes)"
+    assert title in gpuperf.lines(H200, FIVE, *BOTH)
+
+
+def test_only_the_tests_that_match(gpuperf: Command) -> None:
+    for patterns, tests in ((["*[tf32]"], 1), (["tf32"], 2), (["*[tf32]", "[baseline]"], 2)):
+        words = [word for pattern in patterns for word in ("--test", pattern)]
+        lines = gpuperf.lines(H200, OTHER_GPU, *words)
+        assert sum(line.endswith("each)") for line in lines) == tests, patterns
+
+
+def test_a_run_with_itself_has_not_changed(gpuperf: Command) -> None:
+    lines = gpuperf.lines(H200, H200, "--config", "tf32")
+    assert sum(line.endswith(" 0 %") for line in lines) == 22
+
+
+@pytest.mark.parametrize("columns", [120, 80, 50])
+def test_it_fits_the_terminal(columns: int, gpuperf: Command, tables: Path) -> None:
+    for words in ((H200, *BOTH), (FIVE, SEEDED), (CPU, H200), (tables, *BOTH)):
+        assert max(map(len, gpuperf.lines(*words, columns=columns))) <= columns, words
+
+
+def test_markdown(gpuperf: Command) -> None:
+    lines = gpuperf.lines(FIVE, SEEDED, "--format", "markdown")
+    assert lines[0] == "# gpuperf compare"
+    assert "| metric | a | b | change | 99.5 % interval |" in lines
+    assert "| cycles | 433.81 M | 438.16 M | +1.00 % | +0.75 to +1.24 % |" in lines
+
+
+def test_json_is_the_comparison(gpuperf: Command) -> None:
+    text = gpuperf.text(FIVE, SEEDED, "--format", "json")
+    comparison = files.adapter(Comparison).validate_json(text, strict=True)
+    assert (comparison.schema, comparison.a.run, comparison.b.run) == (1, FIVE, SEEDED)
+    (pair,) = comparison.pairs
+    assert pair.metrics[0].unit == "cycles"
+    assert pair.metrics[0].change == pytest.approx(0.01, rel=0.01)
+    assert len(comparison.only_a) == 3
+    assert set(json.loads(text)) == {"schema", "a", "b", "pairs", "only_a", "only_b"}
+
+
+def test_who_reads_only_the_beginning_gets_no_traceback() -> None:
+    """As `gpuperf compare ... | head -1` has it, in a process of its own."""
+    command = [sys.executable, "-m", "pytest_gpuperf", "compare", H200, OTHER_GPU]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*command, "--format", "json"], stdout=writing, stderr=subprocess.PIPE, cwd=ROOT
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# Kernels
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of an H200 with the kernel tables that one of its name made."""
+    recorded = run_files.load(ROOT / H200)
+    file = tmp_path_factory.mktemp("tables") / "run.json"
+    measured = (
+        replace(m, kernels=counted(f"{m.configuration}-core")) for m in recorded.measurements
+    )
+    run_files.save(replace(recorded, measurements=tuple(measured), verdicts=()), file)
+    return file
+
+
+def test_kernel_by_kernel(gpuperf: Command, tables: Path) -> None:
+    for kernels in (0, 3, 10):
+        lines = gpuperf.lines(tables, *BOTH, "--kernels", kernels, columns=150)
+        titles = [line for line in lines if line.startswith("kernels and gaps: ")]
+        assert len(titles) == (1 if kernels else 0)
+        rows = [line for line in lines if re.search(r"\d launch(es)?$", line) and line[0] == " "]
+        assert len(rows) == kernels
+        assert not any("no kernels to compare" in line for line in lines)
+
+
+def test_all_kernels_are_in_the_json(gpuperf: Command, tables: Path) -> None:
+    text = gpuperf.text(tables, *BOTH, "--format", "json", "--kernels", 1)
+    attribution = files.adapter(Comparison).validate_json(text, strict=True).pairs[0].blame
+    assert attribution is not None
+    assert len(attribution.entries) > 100
+    without = json.loads(gpuperf.text(tables, *BOTH, "--format", "json", "--kernels", 0))
+    assert without["pairs"][0]["blame"] is None
+
+
+def test_kernels_of_two_devices(gpuperf: Command, tables: Path, tmp_path: Path) -> None:
+    recorded = loaded(tables)
+    measured = (
+        replace(m, fingerprint=replace(m.fingerprint, device=A100)) for m in recorded.measurements
+    )
+    run_files.save(replace(recorded, measurements=tuple(measured)), tmp_path / "a100.json")
+    lines = gpuperf.lines(tmp_path / "a100.json", tables, "--test", "*[tf32]")
+    assert any(line.startswith("kernels and gaps: ") for line in lines)
+    assert any("what changes is" in line for line in lines)
+
+
+def test_one_side_without_kernels(gpuperf: Command, tables: Path) -> None:
+    lines = gpuperf.lines(tables, H200)
+    assert lines.count("no kernels to compare: b was measured without them") == 1
+
+
+# Bad input
+
+
+def test_one_run_alone(gpuperf: Command) -> None:
+    assert gpuperf.refused(H200) == (
+        f"{H200}: compare it with what? Name a second run, or two of its configurations "
+        "(--config A --config B); it has baseline, tf32, channels_last, tf32_channels_last"
+    )
+    assert "compare it with what?" in gpuperf.refused(H200, "--config", "tf32")
+
+
+def test_an_unknown_configuration_lists_those_there_are(gpuperf: Command) -> None:
+    for words, file in (
+        ((H200, "--config", "tf32"), H200),
+        ((H200, OTHER_GPU), H200),
+        ((H200, SEEDED, "--config", "tf32"), SEEDED),
+    ):
+        said = gpuperf.refused(*words, "--config", "tf64")
+        assert said.startswith(f'{file} has no configuration "tf64"; it has ')
+        assert said.endswith("tf32" if file == SEEDED else "tf32_channels_last")
+
+
+def test_three_configurations(gpuperf: Command) -> None:
+    assert gpuperf.refused(H200, *BOTH, "--config", "channels_last") == (
+        "--config is given 3 times: two configurations can be compared"
+    )
+
+
+def test_tests_that_are_unknown_or_of_one_side_only(gpuperf: Command) -> None:
+    said = gpuperf.refused(H200, OTHER_GPU, "--test", "tf64").splitlines()
+    assert said[0].startswith('no test of the run matches "tf64"')
+    assert "  suites/meddpm/test_training.py::test_training_step[tf32]" in said
+    said = gpuperf.refused(FIVE, SEEDED, "--test", "*[baseline]").splitlines()
+    assert said[0].startswith("nothing to compare")
+    assert said[-1] == f"b, {SEEDED}, has none"
+
+
+def test_files_that_are_missing_empty_or_damaged(gpuperf: Command, tmp_path: Path) -> None:
+    assert gpuperf.refused(H200, "other.json") == "other.json: no such run file"
+    file = tmp_path / "run.json"
+    text = (ROOT / H200).read_text(encoding="utf-8")
+    file.write_text(text.replace('"schema": 1', '"schema": 0', 1), encoding="utf-8")
+    assert gpuperf.refused(file, H200).startswith(f"{file}: schema: schema version 0 is not 1")
+    file.write_text(text[: len(text) // 2], encoding="utf-8")
+    assert gpuperf.refused(H200, file).startswith(f"{file}: line ")
+    run_files.save(run([]), file)
+    assert gpuperf.refused(file, H200).endswith("has no measurements to compare")
+
+
+def test_bad_words(gpuperf: Command) -> None:
+    assert gpuperf.refused(H200, *BOTH, "--kernels", -1).startswith("--kernels -1: a whole number")
+    for words in (
+        (),
+        ("--format", "html", H200, H200),
+        (H200, H200, H200),
+        (H200, *BOTH, "--kernels", "few"),
+    ):
+        code, said, complaint = gpuperf(*words)
+        assert (code, said) == (errors.BAD_CONFIGURATION, "")
+        assert "usage: gpuperf" in complaint
