@@ -31,26 +31,24 @@ def test_running_out_says_what_was_asked_for_in_use_and_free_and_what_to_try() -
     )
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_running_out_in_other_words_repeats_them() -> None:
+    for error in (
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
         torch.OutOfMemoryError("HIP out of memory, in words of its own"),
         MemoryError("Unable to allocate 5 TiB"),
-    ],
-)
-def test_running_out_in_other_words_repeats_them(error: Exception) -> None:
-    first = str(error).splitlines()[0]
-    with pytest.raises(UnsoundStep, match=f"the step ran out of memory: {first}. Measure"):
-        with suffices():
+        MemoryError(),
+    ):
+        first = (str(error) or "MemoryError").splitlines()[0]
+        with pytest.raises(UnsoundStep, match=f"the step ran out of memory: {first}. Measure"):
+            with suffices():
+                raise error
+
+
+def test_other_errors_come_out_as_they_are() -> None:
+    for error in (RuntimeError("expected scalar type Half"), KeyError("memory")):
+        with pytest.raises(type(error)) as caught, suffices():
             raise error
-
-
-@pytest.mark.parametrize("error", [RuntimeError("expected scalar type Half"), KeyError("memory")])
-def test_other_errors_come_out_as_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, suffices():
-        raise error
-    assert caught.value is error
+        assert caught.value is error
 
 
 def test_what_the_step_had_allocated_is_let_go() -> None:
@@ -101,24 +99,17 @@ class ScriptedCuda:
 
 
 def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay allocates nothing, and uses all that its capture did."""
-    cuda = ScriptedCuda()
-    monkeypatch.setattr(torch, "cuda", cuda)
-    memory = CudaMemory()
-    memory.begin()
-    cuda.most = 164
-    assert memory.peak() == 64 + 2**26
+    """A replay allocates nothing, and uses all that its capture did.
 
-
-def test_where_requests_are_not_counted_the_peak_is_of_blocks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cuda = ScriptedCuda(counts_requests=False)
-    monkeypatch.setattr(torch, "cuda", cuda)
-    memory = CudaMemory()
-    memory.begin()
-    cuda.most = 600
-    assert memory.peak() == 512 + 2**26
+    Where requests are not counted, the peak is of blocks.
+    """
+    for counts_requests, most, peak in ((True, 164, 64), (False, 600, 512)):
+        cuda = ScriptedCuda(counts_requests=counts_requests)
+        monkeypatch.setattr(torch, "cuda", cuda)
+        memory = CudaMemory()
+        memory.begin()
+        cuda.most = most
+        assert memory.peak() == peak + 2**26
 
 
 def test_without_a_gpu_nobody_knows_the_peak() -> None:

@@ -1,4 +1,4 @@
-"""Architectures, their order, and the detection of the GPU that torch would use."""
+"""The detection of the GPU that torch would use, through a scripted NVML."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.device.nvml import visible_entries
 from tests.scripted_nvml import Gpu, Instance, Library
@@ -33,81 +31,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     return put
 
 
-# Names and patterns
-
-
-def test_known_are_volta_to_blackwell_and_cpu() -> None:
-    assert list(architectures.ARCHITECTURES) == [
-        *("sm70", "sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120"),
-        "cpu",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "chip"),
-    [("sm70", "GV100"), ("sm80", "GA100"), ("sm90", "GH100"), ("sm100", "GB100")],
-)
-def test_the_first_chip_is_the_one_of_the_data_centre(name: str, chip: str) -> None:
-    assert architectures.ARCHITECTURES[name].chips[0] == chip
-
-
-@pytest.mark.parametrize(
-    ("pattern", "name", "expected"),
-    [
-        ("sm80", "sm80", True),
-        ("sm80", "sm86", False),
-        ("sm80+", "sm80", True),
-        ("sm80+", "sm90", True),
-        ("sm80+", "sm75", False),
-        ("sm90+", "sm100", True),  # by number, not by letter
-        ("sm100+", "sm90", False),
-        ("sm100+", "sm121", True),  # a GPU newer than this package
-        ("sm70+", "cpu", False),
-        ("cpu", "cpu", True),
-        ("cpu", "sm90", False),
-        ("cpu+", "sm90", False),
-        ("cpu+", "cpu", True),
-    ],
-)
-def test_matches(pattern: str, name: str, expected: bool) -> None:
-    assert architectures.matches(pattern, name) is expected
-
-
-def test_an_unknown_name_is_a_usage_failure_that_suggests_and_lists() -> None:
-    with pytest.raises(UsageFailure, match='Did you mean "sm90"') as failure:
-        architectures.validate("SM_90")
-    assert all(name in str(failure.value) for name in architectures.ARCHITECTURES)
-
-
-def test_a_pattern_that_names_nothing_is_a_usage_failure() -> None:
-    with pytest.raises(UsageFailure, match='unknown architecture "hopper"'):
-        architectures.matches("hopper+", "sm90")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NVIDIA H200", "nvidia-h200"),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "nvidia-a100-sxm4-40gb-mig-1g-5gb"),
-        (" Quadro  RTX (8000) ", "quadro-rtx-8000"),
-    ],
-)
-def test_slug(name: str, expected: str) -> None:
-    assert architectures.slug(name) == expected
-
-
 # Which devices CUDA_VISIBLE_DEVICES names
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, None),
+def test_visible_entries_are_read_as_cuda_reads_them() -> None:
+    assert visible_entries(None) is None
+    for value, entries in (
         ("", ()),
         ("-1", ()),
         ("NoDevFiles", ()),
-        ("1", ("1",)),
-        ("2,0", ("2", "0")),
         (" 2 , 0 ", ("2", "0")),
         ("0,-1,1", ("0",)),
         ("0,GPU-aaaa", ("0",)),
@@ -117,43 +49,32 @@ def test_slug(name: str, expected: str) -> None:
         ("GPU-aaaa,1", ("GPU-aaaa",)),
         ("GPU-aaaa,GPU-aaaa", ()),
         ("MIG-1234", ("MIG-1234",)),
-    ],
-)
-def test_visible_entries_are_read_as_cuda_reads_them(
-    value: str | None, expected: tuple[str, ...] | None
+    ):
+        assert visible_entries(value) == entries, value
+
+
+def test_detection_names_the_gpu_that_cuda_would_use(
+    install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert visible_entries(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("visible", "index", "name"),
-    [
-        (None, 0, "NVIDIA H200"),
-        (None, 1, "NVIDIA A100-SXM4-40GB"),
+    install(Library([H200, A100, RTX]))
+    for visible, index, gpu in (
+        (None, 0, H200),
+        (None, 1, A100),
         (None, 3, None),
-        ("1", 0, "NVIDIA A100-SXM4-40GB"),
-        ("2,0", 1, "NVIDIA H200"),
+        ("1", 0, A100),
+        ("2,0", 1, H200),
         ("1", 1, None),
         ("7", 0, None),
         ("", 0, None),
-        ("GPU-aabb2222", 0, "NVIDIA A100-SXM4-40GB"),
-        ("GPU-aab", 0, "NVIDIA A100-SXM4-40GB"),  # enough to tell it from the others
+        ("GPU-aabb2222", 0, A100),
+        ("GPU-aab", 0, A100),  # enough to tell it from the others
         ("GPU-aa", 0, None),
         ("GPU-9999", 0, None),
-    ],
-)
-def test_detection_names_the_gpu_that_cuda_would_use(
-    install: Install,
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    index: int,
-    name: str | None,
-) -> None:
-    install(Library([H200, A100, RTX]))
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    device = nvml.detect_device(index)
-    assert (device.name if device else None) == name
+    ):
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        device = nvml.detect_device(index)
+        assert (device.name if device else None) == (gpu.name if gpu else None), (visible, index)
 
 
 # What a device looks like
@@ -165,13 +86,10 @@ def test_a_gpu(install: Install) -> None:
     assert device is not None
     assert (device.arch, device.name, device.slug) == ("sm90", "NVIDIA H200", "nvidia-h200")
     assert library.open_sessions == 0
-
-
-def test_the_architecture_has_the_digits_of_the_compute_capability(install: Install) -> None:
     install(Library([RTX]))
-    device = nvml.detect_device()
-    assert device is not None
-    assert device.arch == "sm120"
+    newer = nvml.detect_device()
+    assert newer is not None
+    assert newer.arch == "sm120"
 
 
 def test_identity_tells_gpus_apart_without_naming_them(install: Install) -> None:
@@ -195,23 +113,18 @@ def test_an_older_pynvml_answers_in_bytes(
     assert (device.arch, device.slug) == ("sm70", "tesla-v100-sxm2-16gb")
 
 
-@pytest.mark.parametrize(
-    "library",
-    [
+def test_nothing_is_detected_without(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library in (
         Library([]),
         Library([H200], has_driver=False),
         Library([Gpu(capability=None)]),
         Library([Gpu(name=None)]),
-    ],
-    ids=["no GPU", "no driver", "no compute capability", "no name"],
-)
-def test_nothing_is_detected_without(install: Install, library: Library) -> None:
-    install(library)
-    assert nvml.detect_device() is None
-    assert library.open_sessions == 0
-
-
-def test_nothing_is_detected_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    ):
+        install(library)
+        assert nvml.detect_device() is None
+        assert library.open_sessions == 0
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert nvml.detect_device() is None
 

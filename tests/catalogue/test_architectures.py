@@ -1,0 +1,54 @@
+"""Architectures: their names, their order, and the patterns that name several."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.errors import UsageFailure
+
+
+def test_known_are_volta_to_blackwell_and_cpu() -> None:
+    assert list(architectures.ARCHITECTURES) == [
+        *("sm70", "sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120"),
+        "cpu",
+    ]
+
+
+def test_the_first_chip_is_the_one_of_the_data_centre() -> None:
+    chips = {"sm70": "GV100", "sm80": "GA100", "sm90": "GH100", "sm100": "GB100"}
+    assert {name: architectures.ARCHITECTURES[name].chips[0] for name in chips} == chips
+
+
+def test_a_pattern_matches_by_number_from_there_on() -> None:
+    for pattern, matching, others in (
+        ("sm80", ["sm80"], ["sm86"]),
+        ("sm80+", ["sm80", "sm90"], ["sm75"]),
+        ("sm90+", ["sm100"], []),  # by number, not by letter
+        ("sm100+", ["sm121"], ["sm90"]),  # also a GPU newer than this package
+        ("sm70+", [], ["cpu"]),
+        ("cpu", ["cpu"], ["sm90"]),
+        ("cpu+", ["cpu"], ["sm90"]),
+    ):
+        for name in (*matching, *others):
+            assert architectures.matches(pattern, name) is (name in matching), (pattern, name)
+
+
+def test_an_unknown_name_is_a_usage_failure_that_suggests_and_lists() -> None:
+    with pytest.raises(UsageFailure, match='Did you mean "sm90"') as failure:
+        architectures.validate("SM_90")
+    assert all(name in str(failure.value) for name in architectures.ARCHITECTURES)
+
+
+def test_a_pattern_that_names_nothing_is_a_usage_failure() -> None:
+    with pytest.raises(UsageFailure, match='unknown architecture "hopper"'):
+        architectures.matches("hopper+", "sm90")
+
+
+def test_slug() -> None:
+    for name, slug in (
+        ("NVIDIA H200", "nvidia-h200"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "nvidia-a100-sxm4-40gb-mig-1g-5gb"),
+        (" Quadro  RTX (8000) ", "quadro-rtx-8000"),
+    ):
+        assert architectures.slug(name) == slug

@@ -1,0 +1,1 @@
+"""Tests of the device that is measured."""
