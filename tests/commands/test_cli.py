@@ -1,4 +1,4 @@
-"""The `gpuperf` command itself, and the doctor. Other commands are in files of their names."""
+"""The `gpuperf` command itself. What may follow it is in files of their names."""
 
 from __future__ import annotations
 
@@ -9,33 +9,6 @@ import pytest
 
 import pytest_gpuperf
 from pytest_gpuperf import __main__, errors
-
-# doctor
-
-
-def test_the_doctor_has_a_remedy_for_every_no(capsys: pytest.CaptureFixture[str]) -> None:
-    code = __main__.main(["doctor"])
-    lines = capsys.readouterr().out.splitlines()
-    answers = [line for line in lines if not line.startswith("     -> ")]
-    assert answers
-    assert all(line.startswith(("yes  ", "no   ")) for line in answers)
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if line.startswith("no "):
-            assert following.startswith("     -> "), line
-    assert any(line.startswith("no ") for line in answers) or code == errors.OK
-
-
-def test_without_a_gpu_the_doctor_fails_and_says_where_it_looked(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert __main__.main(["doctor"]) == errors.FAILED
-    said = capsys.readouterr().out
-    assert "no   GPU: none is visible, so suites measure portable counts on the CPU" in said
-    assert "yes  torch: " in said
-
-
-# The command itself
 
 
 def gpuperf(*arguments: str) -> subprocess.CompletedProcess[str]:

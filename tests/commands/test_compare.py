@@ -262,7 +262,7 @@ def test_kernel_by_kernel(gpuperf: Command, tables: Path) -> None:
 
 def test_all_kernels_are_in_the_json(gpuperf: Command, tables: Path) -> None:
     text = gpuperf.text(tables, *BOTH, "--format", "json", "--kernels", 1)
-    attribution = files.adapter(Comparison).validate_json(text, strict=True).pairs[0].blame
+    attribution = files.adapter(Comparison).validate_json(text, strict=True).pairs[0].attribution
     assert attribution is not None
     assert len(attribution.entries) > 100
     without = json.loads(gpuperf.text(tables, *BOTH, "--format", "json", "--kernels", 0))

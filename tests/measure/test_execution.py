@@ -1,7 +1,8 @@
-"""The loss that a step returns: what counts as one, and which ones stop a measurement."""
+"""Executions of a step: its loss, its phases, its times, and the clocks that tell them."""
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_gpuperf.errors import UnsoundStep
-from pytest_gpuperf.measure.collector import REPRODUCIBLE, Phases, Work
-from pytest_gpuperf.measure.execution import Losses
+from pytest_gpuperf.errors import MeasurementError, UnsoundStep
+from pytest_gpuperf.measure.collector import REPRODUCIBLE, Phases, Plan, Work
+from pytest_gpuperf.measure.execution import (
+    CudaClock,
+    CudaTimer,
+    Losses,
+    Stopwatch,
+    garbage_kept,
+    times,
+    warm_up,
+)
+from tests.heard_progress import Heard
 
 nan, inf = math.nan, math.inf
 
@@ -27,9 +37,8 @@ def losses(*returned: object, reset: bool = True, reproducible: float | None = R
     return seen.settings()
 
 
-@pytest.mark.parametrize(
-    ("returned", "loss"),
-    [
+def test_a_loss_is_a_float_or_a_tensor_of_floats() -> None:
+    for returned, loss in (
         (0.25, 0.25),
         (np.float32(0.25), 0.25),
         (torch.tensor(0.25), 0.25),
@@ -37,27 +46,21 @@ def losses(*returned: object, reset: bool = True, reproducible: float | None = R
         (torch.tensor(0.25, requires_grad=True), 0.25),
         (torch.tensor([3.0, -4.0]), 3.53553),
         (0.123456789, 0.123457),
-    ],
-)
-def test_a_loss_is_a_float_or_a_tensor_of_floats(returned: object, loss: float) -> None:
-    assert losses(returned) == {"loss": pytest.approx(loss, rel=1e-6)}
+    ):
+        assert losses(returned) == {"loss": pytest.approx(loss, rel=1e-6)}, returned
 
 
-@pytest.mark.parametrize(
-    "returned",
-    [None, 3, True, "0.25", (0.25,), {"loss": nan}, torch.tensor(3), torch.empty(0), np.array(nan)],
-)
-def test_what_is_no_loss_is_not_looked_at(returned: object) -> None:
-    assert losses(returned, None, returned) == {}
+def test_what_is_no_loss_is_not_looked_at() -> None:
+    tensors = (torch.tensor(3), torch.empty(0), np.array(nan))
+    for returned in (None, 3, True, "0.25", (0.25,), {"loss": nan}, *tensors):
+        assert losses(returned, None, returned) == {}
 
 
-@pytest.mark.parametrize("value", [nan, inf, -inf])
-@pytest.mark.parametrize("made", [float, torch.tensor, lambda v: torch.tensor([1.0, v])])
-def test_a_loss_that_is_no_number_stops_the_measurement(
-    value: float, made: Callable[[float], object]
-) -> None:
-    with pytest.raises(UnsoundStep, match=r"^the loss is (nan|-?inf) after reset: .* Look at"):
-        losses(made(value))
+def test_a_loss_that_is_no_number_stops_the_measurement() -> None:
+    for value in (nan, inf, -inf):
+        for returned in (value, torch.tensor(value), torch.tensor([1.0, value])):
+            with pytest.raises(UnsoundStep, match=r"^the loss is (nan|-?inf) after reset: .* Look"):
+                losses(returned)
 
 
 def test_without_a_reset_the_loss_has_to_be_a_number_and_may_change() -> None:
@@ -66,27 +69,125 @@ def test_without_a_reset_the_loss_has_to_be_a_number_and_may_change() -> None:
         losses(0.5, nan, reset=False)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "allowed"),
-    [(0.1234, 0.1234, 0.0), (0.1234, 0.12345, 1e-3), (0.1, 0.2, None), (0.0, 0.0, 0.0)],
-)
-def test_two_losses_may_be_as_far_apart_as_is_allowed(
-    first: float, second: float, allowed: float | None
-) -> None:
-    found = losses(first, second, reproducible=allowed)
-    assert found["loss_apart"] == pytest.approx(abs(first - second) / (second or 1), rel=1e-5)
+def test_two_losses_may_be_as_far_apart_as_is_allowed() -> None:
+    for first, second, allowed in (
+        (0.1234, 0.1234, 0.0),
+        (0.1234, 0.12345, 1e-3),
+        (0.1, 0.2, None),
+        (0.0, 0.0, 0.0),
+    ):
+        settings = losses(first, second, reproducible=allowed)
+        apart = abs(first - second) / (second or 1)
+        assert settings["loss_apart"] == pytest.approx(apart, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "allowed", "says"),
-    [
-        (0.1234, 0.1236, 1e-3, "gave the losses 0.1234 and 0.1236, 0.16 % apart where 0.1 % are"),
-        (1.0, 1.0 + 2e-8, 0.0, "gave the losses 1 and 1.00000002, 2e-06 % apart where 0 %"),
-        (0.0, 1e-9, 1e-3, "gave the losses 0 and 1e-09, 1e\\+02 % apart"),
-    ],
-)
-def test_two_losses_further_apart_stop_the_measurement(
-    first: float, second: float, allowed: float, says: str
-) -> None:
-    with pytest.raises(UnsoundStep, match=says):
-        losses(first, first, second, reproducible=allowed)
+def test_two_losses_further_apart_stop_the_measurement() -> None:
+    for first, second, allowed, says in (
+        (0.1234, 0.1236, 1e-3, "the losses 0.1234 and 0.1236, 0.16 % apart where 0.1 % are"),
+        (1.0, 1.0 + 2e-8, 0.0, "the losses 1 and 1.00000002, 2e-06 % apart where 0 %"),
+        (0.0, 1e-9, 1e-3, "the losses 0 and 1e-09, 1e\\+02 % apart"),
+    ):
+        with pytest.raises(UnsoundStep, match=says):
+            losses(first, first, second, reproducible=allowed)
+
+
+# The rest of an execution
+
+
+class Device:
+    """A timer and a memory that need no device."""
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+        run()
+        return 5.0, 7.0
+
+    def clear(self) -> None:
+        """Nothing to let go."""
+
+    begin = clear
+
+    def peak(self) -> int | None:
+        return 100
+
+
+def test_a_warm_up_hears_the_phases_and_looks_at_the_loss() -> None:
+    phases, device, heard = Phases(), Device(), Heard()
+
+    def step() -> float:
+        for name in ("forward", "backward"):
+            with phases.mark(name):
+                pass
+        return 0.5
+
+    work = Work(step, phases, lambda: None, progress=heard)
+    warmed_up = warm_up(work, Plan(()), device, device)
+    assert warmed_up.phases == ("forward", "backward")
+    assert warmed_up.settings == {"loss": 0.5, "loss_apart": 0.0}
+    assert heard.said == ["warming up 1 of 2", "warming up 2 of 2"]
+    series = times(work, Plan((), repetitions=2), device, device)
+    assert series == {
+        ("step", "step_time"): [5.0, 5.0],
+        ("step", "wall_time"): [7.0, 7.0],
+        ("step", "peak_memory"): [100.0, 100.0],
+    }
+
+
+def test_phases_that_change_are_refused() -> None:
+    phases, device, names = Phases(), Device(), iter("ab")
+
+    def step() -> None:
+        with phases.mark(next(names)):
+            pass
+
+    with pytest.raises(MeasurementError, match=r"change from .* first \['a'\], then \['b'\]"):
+        warm_up(Work(step, phases), Plan(()), device, device)
+
+
+def test_garbage_is_not_collected_within_the_block() -> None:
+    assert gc.isenabled()
+    with garbage_kept():
+        assert not gc.isenabled()
+        with garbage_kept():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_stopwatch_counts_from_the_last_lap_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter((10.0, 11.5, 13.0))
+    monkeypatch.setattr("time.perf_counter", lambda: next(moments))
+    watch = Stopwatch()
+    assert (watch.lap(), watch.lap(), watch.total()) == (1.5, 1.5, 3.0)
+
+
+class Event:
+    """A CUDA event; the device does one millisecond of work between two."""
+
+    count = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        Event.count += 1
+        self.at = Event.count
+
+    def elapsed_time(self, other: Event) -> float:
+        return float(other.at - self.at)
+
+
+def test_cuda_events_tell_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    synchronized: list[str] = []
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: synchronized.append("."))
+    timer, clock = CudaTimer(), CudaClock()
+    timer.synchronize()
+    device_ms, wall_ms = timer.timed(lambda: None)
+    assert (device_ms, wall_ms > 0) == (1.0, True)
+    for _ in range(3):
+        clock.mark()
+    assert clock.moments() == [0.0, 1e6, 2e6]
+    assert len(synchronized) == 3

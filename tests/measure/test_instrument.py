@@ -1,4 +1,4 @@
-"""Measuring with a scripted collector: what is added to its samples, and what is refused."""
+"""An instrument with a scripted collector, or a recorded run: what it adds, and what it refuses."""
 
 from __future__ import annotations
 
@@ -6,26 +6,32 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import filelock
 import pytest
 
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.errors import BadFile, CountersUnavailable, MeasurementError, UsageFailure
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import PROCESS, Instrument, Subject
+from pytest_gpuperf.measure.instrument import PROCESS, Instrument, RecordedRun, Subject
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
+    PAPER_WINDOW,
     Conditions,
+    KernelTable,
     Measurement,
     Reading,
     Sample,
     Timeline,
     Unsupported,
+    Window,
 )
-from pytest_gpuperf.storage import files
-from tests.examples import H200, TEST
+from pytest_gpuperf.storage import files, run_files
+from tests.corruption import refusal
+from tests.examples import A100, H200, OTHER_H200, TEST, measurement, run
 from tests.heard_progress import Heard
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Library
@@ -35,44 +41,46 @@ PLAN = Plan(metrics=(), rounds=7)
 CYCLES = Sample("step", "cycles", (100.0, 101.0))
 
 
-def measured(collector: ScriptedCollector, root: Path, **work: Callable[[], object]) -> Measurement:
+def work(step: Callable[[], object] = lambda: None, **others: Any) -> Work:
+    return Work(step, Phases(), **others)
+
+
+def measured(collector: ScriptedCollector, root: Path, **of_work: Any) -> Measurement:
     """What one measurement of a step brings."""
-    step = work.get("step", lambda: None)
-    instrument = Instrument(collector, root)
-    (found,) = instrument.measure(
-        SUBJECT, Work(step, Phases(), work.get("reset", lambda: None)), PLAN
-    )
-    return found
+    (made,) = Instrument(collector, root).measure(SUBJECT, work(**of_work), PLAN)
+    return made
 
 
 def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> None:
-    collector = ScriptedCollector(CYCLES, settings={"passes": 1, "cost_s": 0.5})
-    found = measured(collector, tmp_path)
-    assert (found.test, found.name, found.suite) == (TEST, "step", "meddpm")
-    assert (found.configuration, found.workload) == ("tf32", {"size": 128})
-    assert found.samples == (CYCLES,)
-    assert found.process == PROCESS
-    assert found.fingerprint.device == H200
-    assert found.fingerprint.settings == {
-        "collector": "scripted",
-        "metrics": "core",
-        "passes": 1,
-        "cost_s": 0.5,
-    }
-    assert found.fingerprint.revision == ""
-    assert {"python", "gpuperf", "torch", "cupti"} <= set(found.fingerprint.software)
-    assert collector.plans == [PLAN]
-
-
-def test_the_step_and_its_reset_are_run_by_the_collector(tmp_path: Path) -> None:
     diary: list[str] = []
-    measured(
-        ScriptedCollector(CYCLES, during=lambda: diary.append("counted")),
+    collector = ScriptedCollector(
+        CYCLES,
+        settings={"passes": 1, "cost_s": 0.5},
+        unsupported=(Unsupported("ipc", "no counters"),),
+        during=lambda: diary.append("counted"),
+    )
+    made = measured(
+        collector,
         tmp_path,
         step=lambda: diary.append("step"),
         reset=lambda: diary.append("reset"),
     )
     assert diary == ["reset", "step", "counted"]
+    assert made.unsupported == (Unsupported("ipc", "no counters"),)
+    assert (made.test, made.name, made.suite) == (TEST, "step", "meddpm")
+    assert (made.configuration, made.workload) == ("tf32", {"size": 128})
+    assert made.samples == (CYCLES,)
+    assert made.process == PROCESS
+    assert made.fingerprint.device == H200
+    assert made.fingerprint.settings == {
+        "collector": "scripted",
+        "metrics": "core",
+        "passes": 1,
+        "cost_s": 0.5,
+    }
+    assert made.fingerprint.revision == ""
+    assert {"python", "gpuperf", "torch", "cupti"} <= set(made.fingerprint.software)
+    assert collector.plans == [PLAN]
 
 
 def test_the_instrument_says_where_tensors_belong(tmp_path: Path) -> None:
@@ -85,10 +93,10 @@ def test_the_instrument_says_where_tensors_belong(tmp_path: Path) -> None:
 def test_samples_are_ordered_by_phase_and_by_the_catalogue(tmp_path: Path) -> None:
     given = [("forward", "ipc"), ("step", "ipc"), ("backward", "cycles"), ("forward", "cycles")]
     given += [("step", "cycles"), ("step", "step_time")]
-    found = measured(
+    made = measured(
         ScriptedCollector(*(Sample(phase, metric, (1.0,)) for phase, metric in given)), tmp_path
     )
-    assert [(sample.phase, sample.metric) for sample in found.samples] == [
+    assert [(sample.phase, sample.metric) for sample in made.samples] == [
         ("step", "cycles"),
         ("step", "ipc"),
         ("step", "step_time"),
@@ -98,32 +106,19 @@ def test_samples_are_ordered_by_phase_and_by_the_catalogue(tmp_path: Path) -> No
     ]
 
 
-def test_what_is_unsupported_is_passed_on(tmp_path: Path) -> None:
-    unsupported = (Unsupported("ipc", "no counters"),)
-    assert measured(ScriptedCollector(unsupported=unsupported), tmp_path).unsupported == unsupported
-
-
 # What a collector may not bring
 
 
-@pytest.mark.parametrize(
-    ("samples", "message"),
-    [
+def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
+    for samples, message in (
         ([Sample("step", "cycels", (1.0,))], 'scripted brought "cycels": no such metric'),
         ([Sample("step", "cycles", ())], "brought no value for cycles of step"),
         ([Sample("step", "ipc", (1.0, float("nan")))], r"brought \[1.0, nan\] for ipc of step"),
         ([Sample("x", "ipc", (float("inf"),))], r"brought \[inf\] for ipc of x"),
         ([CYCLES, CYCLES], "brought a second sample of cycles of step"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused(
-    tmp_path: Path, samples: list[Sample], message: str
-) -> None:
-    with pytest.raises(MeasurementError, match=message):
-        measured(ScriptedCollector(*samples), tmp_path)
-
-
-def test_an_unknown_metric_cannot_be_unsupported_either(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(MeasurementError, match=message):
+            measured(ScriptedCollector(*samples), tmp_path)
     with pytest.raises(MeasurementError, match="no such metric"):
         measured(ScriptedCollector(unsupported=(Unsupported("x", "why"),)), tmp_path)
 
@@ -149,10 +144,10 @@ def test_on_a_gpu_the_device_is_read_before_and_after(
     def heat() -> None:
         gpu.celsius, gpu.reasons = 83, 0x04
 
-    found = measured(ScriptedCollector(CYCLES, during=heat), tmp_path).fingerprint.conditions
-    assert found is not None
-    assert (found.before.temperature_celsius, found.before.throttle_reasons) == (41, ())
-    assert (found.after.temperature_celsius, found.after.throttle_reasons) == (
+    made = measured(ScriptedCollector(CYCLES, during=heat), tmp_path).fingerprint.conditions
+    assert made is not None
+    assert (made.before.temperature_celsius, made.before.throttle_reasons) == (41, ())
+    assert (made.after.temperature_celsius, made.after.throttle_reasons) == (
         83,
         ("software power cap",),
     )
@@ -172,53 +167,38 @@ class Moments(Library):
 POWER_CAP, SYNC_BOOST, SLOWDOWN, THERMAL = 0x04, 0x10, 0x08, 0x40
 
 
-@pytest.mark.parametrize(
-    ("bits", "reasons"),
-    [
-        # Per attempt before and after: what came first is not kept.
-        ((0, 0), ((), ())),
-        ((0, SLOWDOWN, 0, 0), ((), ())),
-        ((SLOWDOWN, 0, 0, 0), ((), ())),
-        ((0, THERMAL, THERMAL, 0), (("hardware thermal slowdown",), ())),
-        ((SLOWDOWN, THERMAL, 0, THERMAL), ((), ("hardware thermal slowdown",))),
-        # This is how many devices always are.
-        ((POWER_CAP, POWER_CAP), (("software power cap",), ("software power cap",))),
-        ((0, SYNC_BOOST), ((), ("sync boost",))),
-        ((SLOWDOWN, POWER_CAP, POWER_CAP, 0), (("software power cap",), ())),
-    ],
-)
-def test_on_an_unfit_device_it_is_measured_once_more(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    bits: tuple[int, ...],
-    reasons: tuple[tuple[str, ...], tuple[str, ...]],
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", Moments(Gpu(), *bits))
-    steps: list[None] = []
-    collector = ScriptedCollector(CYCLES)
-    found = measured(collector, tmp_path, step=lambda: steps.append(None))
-    assert len(collector.plans) == len(steps) == len(bits) / 2
-    conditions = found.fingerprint.conditions
-    assert conditions is not None
-    assert (conditions.before.throttle_reasons, conditions.after.throttle_reasons) == reasons
-
-
 class Counting(ScriptedCollector):
     """Counts how often it has measured."""
 
     def collect(self, work: Work, plan: Plan) -> Collected:
         super().collect(work, plan)
-        return Collected((Sample("step", "cycles", (float(len(self.plans)),)),), (), None)
+        return Collected((Sample("step", "cycles", (float(len(self.plans)),)),))
 
 
-@pytest.mark.parametrize(("bits", "attempt"), [((0, 0), 1.0), ((0, SLOWDOWN, 0, 0), 2.0)])
-def test_the_values_are_those_of_the_last_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: tuple[int, ...], attempt: float
+def test_on_an_unfit_device_it_is_measured_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", Moments(Gpu(), *bits))
-    assert measured(Counting(), tmp_path).samples == (Sample("step", "cycles", (attempt,)),)
+    thermal, capped = ("hardware thermal slowdown",), ("software power cap",)
+    for bits, before, after in (
+        # Per attempt before and after: what came first is not kept.
+        ((0, 0), (), ()),
+        ((0, SLOWDOWN, 0, 0), (), ()),
+        ((SLOWDOWN, 0, 0, 0), (), ()),
+        ((0, THERMAL, THERMAL, 0), thermal, ()),
+        ((SLOWDOWN, THERMAL, 0, THERMAL), (), thermal),
+        # This is how many devices always are.
+        ((POWER_CAP, POWER_CAP), capped, capped),
+        ((0, SYNC_BOOST), (), ("sync boost",)),
+        ((SLOWDOWN, POWER_CAP, POWER_CAP, 0), capped, ()),
+    ):
+        monkeypatch.setitem(sys.modules, "pynvml", Moments(Gpu(), *bits))
+        made = measured(Counting(), tmp_path)
+        assert made.samples == (Sample("step", "cycles", (len(bits) / 2,)),), bits
+        conditions = made.fingerprint.conditions
+        assert conditions is not None
+        assert conditions.before.throttle_reasons == before, bits
+        assert conditions.after.throttle_reasons == after, bits
 
 
 @pytest.mark.parametrize(("told", "attempts"), [(True, 1), (False, 2)])
@@ -231,9 +211,9 @@ def test_who_waits_for_this_process_does_not_make_the_device_unfit(
     monkeypatch.setitem(sys.modules, "pynvml", library)
     collector = ScriptedCollector(CYCLES)
     instrument = Instrument(collector, tmp_path, parent=parent if told else None)
-    (found,) = instrument.measure(SUBJECT, Work(lambda: None, Phases()), PLAN)
-    assert found.fingerprint.conditions is not None
-    assert found.fingerprint.conditions.after.other_processes == (() if told else (parent,))
+    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    assert made.fingerprint.conditions is not None
+    assert made.fingerprint.conditions.after.other_processes == (() if told else (parent,))
     assert len(collector.plans) == attempts
 
 
@@ -241,28 +221,23 @@ def test_without_nvml_the_readings_are_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    found = measured(ScriptedCollector(CYCLES), tmp_path)
-    assert found.fingerprint.conditions == Conditions(Reading(), Reading())
-
-
-def test_on_a_cpu_there_is_no_device_to_read(tmp_path: Path) -> None:
-    found = measured(ScriptedCollector(device=nvml.portable_device()), tmp_path)
-    assert found.fingerprint.conditions is None
+    made = measured(ScriptedCollector(CYCLES), tmp_path)
+    assert made.fingerprint.conditions == Conditions(Reading(), Reading())
 
 
 def held(folder: Path) -> list[bool]:
     """Whether each lock below `folder` is held by somebody."""
-    found = []
+    states = []
     for file in folder.rglob("*.lock"):
         lock = filelock.FileLock(file)
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
-            found.append(True)
+            states.append(True)
         else:
             lock.release()
-            found.append(False)
-    return found
+            states.append(False)
+    return states
 
 
 @pytest.fixture
@@ -274,62 +249,25 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_gpu_is_locked_while_it_is_measured(tmp_path: Path, locks: Path) -> None:
+def test_a_gpu_is_locked_while_it_is_measured_and_free_after_an_error(
+    tmp_path: Path, locks: Path
+) -> None:
     during: list[list[bool]] = []
     measured(ScriptedCollector(CYCLES, during=lambda: during.append(held(locks))), tmp_path)
     assert during == [[True]]
     assert True not in held(locks)
-
-
-def test_a_gpu_is_free_again_after_an_error(tmp_path: Path, locks: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
     assert True not in held(locks)
 
 
-class Sampling(ScriptedCollector):
-    """Brings a timeline; notes whether the device is locked meanwhile."""
-
-    def __init__(self, locks: Path, brought: Timeline) -> None:
-        super().__init__(CYCLES)
-        self._locks = locks
-        self._brought = brought
-        self.seen: list[list[bool]] = []
-
-    def timeline(self, work: Work) -> Timeline:
-        work.step()
-        self.seen.append(held(self._locks))
-        return self._brought
-
-    def sampled(self, root: Path) -> Timeline | None:
-        """The timeline that a measurement gets."""
-        work = Work(lambda: None, Phases())
-        instrument = Instrument(self, root)
-        (found,) = instrument.measure(SUBJECT, work, PLAN)
-        return instrument.with_timeline(found, work).timeline
-
-
-def test_a_gpu_is_locked_while_it_is_sampled(tmp_path: Path, locks: Path) -> None:
-    collector = Sampling(locks, timelines.absent("no hardware"))
-    assert collector.sampled(tmp_path) == timelines.absent("no hardware")
-    assert collector.seen == [[True]]
-
-
-def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, locks: Path) -> None:
-    wrong = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"warp_speed": (9.0,)}, ())
-    found = Sampling(locks, wrong).sampled(tmp_path)
-    assert found is not None
-    assert found.series == {}
-    assert found.obstacle.startswith("the collector scripted brought series/warp_speed: no such")
-
-
-def test_a_cpu_is_not_locked(tmp_path: Path, locks: Path) -> None:
-    during: list[list[bool]] = []
-    collector = ScriptedCollector(
-        device=nvml.portable_device(), during=lambda: during.append(held(locks))
-    )
-    measured(collector, tmp_path)
-    assert during == [[]]
+def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_locked(tmp_path: Path, locks: Path) -> None:
+    for device, guarded in ((nvml.portable_device(), True), (H200, False)):
+        during: list[list[bool]] = []
+        collector = ScriptedCollector(device=device, during=lambda: during.append(held(locks)))  # noqa: B023
+        (made,) = Instrument(collector, tmp_path, guarded=guarded).measure(SUBJECT, work(), PLAN)
+        assert during == [[]]
+        assert made.fingerprint.conditions is None
 
 
 def test_who_waits_for_the_device_says_so(
@@ -337,11 +275,11 @@ def test_who_waits_for_the_device_says_so(
 ) -> None:
     """Until the other one lets go, which here is as soon as it hears of it."""
     monkeypatch.setattr(files, "_TICK", 0.01)
-    instrument = Instrument(ScriptedCollector(CYCLES), tmp_path)
-    instrument.measure(SUBJECT, Work(lambda: None, Phases()), PLAN)
+    heard = Heard()
+    measured(ScriptedCollector(CYCLES), tmp_path, progress=heard)
+    assert heard.said == []  # who need not wait says nothing
     (file,) = locks.rglob("*.lock")
     other = filelock.FileLock(file)
-    heard = Heard()
 
     class Leaving(Heard):
         def goes_on(self) -> None:
@@ -349,15 +287,128 @@ def test_who_waits_for_the_device_says_so(
             other.release()
 
     with other:
-        instrument.measure(
-            SUBJECT, Work(lambda: None, Phases(), progress=Leaving(heard.said)), PLAN
-        )
+        measured(ScriptedCollector(CYCLES), tmp_path, progress=Leaving(heard.said))
     assert heard.said == ["waiting for another measurement on this device", "goes on"]
 
 
-@pytest.mark.usefixtures("locks")
-def test_who_need_not_wait_says_nothing(tmp_path: Path) -> None:
-    heard = Heard()
+# What only some collectors can do
+
+WINDOW = Window(10, 100, "scripted", (Sample(PAPER_WINDOW, "cycles", (5.0,)),))
+KERNELS = KernelTable((), (), (), 0.0)
+
+
+class Able(ScriptedCollector):
+    """Can do all; notes whether the device is locked meanwhile."""
+
+    def __init__(self, locks: Path, timeline: Timeline) -> None:
+        super().__init__(CYCLES)
+        self._locks = locks
+        self._timeline = timeline
+        self.begun = 0
+
+    def _alone(self) -> None:
+        assert held(self._locks) == [True]
+
+    def timeline(self, *_: object) -> Timeline:
+        self._alone()
+        return self._timeline
+
+    def kernels(self, *_: object) -> KernelTable:
+        self._alone()
+        return KERNELS
+
+    def window(self, *_: object) -> Window:
+        self._alone()
+        return WINDOW
+
+    def begin(self) -> None:
+        self.begun += 1
+
+
+def test_kernels_a_timeline_and_the_window_are_added_and_what_they_took(
+    tmp_path: Path, locks: Path
+) -> None:
+    absent = timelines.absent("no hardware")
+    collector = Able(locks, absent)
+    instrument = Instrument(collector, tmp_path)
+    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    made = instrument.with_kernels(made, work(), PLAN)
+    made = instrument.with_timeline(made, work())
+    made = instrument.with_window(made, work())
+    assert (made.kernels, made.timeline, made.window) == (KERNELS, absent, WINDOW)
+    assert {"kernels_s", "timeline_s"} <= set(made.fingerprint.settings)
+    instrument.check_window()
+    instrument.begin()
+    assert collector.begun == 1
+
+
+def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, locks: Path) -> None:
+    wrong = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"warp_speed": (9.0,)}, ())
+    instrument = Instrument(Able(locks, wrong), tmp_path)
+    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    timeline = instrument.with_timeline(made, work()).timeline
+    assert timeline is not None
+    assert timeline.series == {}
+    assert timeline.obstacle.startswith("the collector scripted brought series/warp_speed: no such")
+
+
+def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
     instrument = Instrument(ScriptedCollector(CYCLES), tmp_path)
-    instrument.measure(SUBJECT, Work(lambda: None, Phases(), progress=heard), PLAN)
-    assert heard.said == []
+    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    assert instrument.with_kernels(made, work(), PLAN) is made
+    assert instrument.with_window(made, work()) is made
+    timeline = instrument.with_timeline(made, work()).timeline
+    assert timeline is not None
+    assert timeline.obstacle == "the collector scripted does not sample: the collector cupti does"
+    instrument.begin()
+    with pytest.raises(UsageFailure, match="the collector here is scripted: leave the flag out"):
+        instrument.check_window()
+
+
+def test_the_extremes_of_wall_times_are_reported_by_themselves(tmp_path: Path) -> None:
+    collector = ScriptedCollector(Sample("step", "wall_time", (3.0, 1.0, 2.0)), CYCLES)
+    (made,) = Instrument(collector, tmp_path).measure(SUBJECT, work(), Plan((), extremes=True))
+    extremes = {s.metric: s.values for s in made.samples if s.metric.startswith("wall_time_")}
+    assert extremes == {
+        "wall_time_best": (1.0,),
+        "wall_time_worst": (3.0,),
+        "wall_time_mean": (2.0,),
+    }
+
+
+# A recorded run
+
+ONE = measurement(process="p1", device=H200)
+OTHER = measurement(process="p2", device=OTHER_H200)
+SAMPLING = measurement(name="sampling")
+
+
+def recorded(folder: Path, *measurements: Measurement) -> RecordedRun:
+    """A run of these measurements, saved and opened."""
+    run_files.save(run(measurements), folder / "run.json")
+    return RecordedRun(folder / "run.json")
+
+
+def test_all_processes_of_a_test_are_replayed_without_running_the_step(tmp_path: Path) -> None:
+    source = recorded(tmp_path, ONE, SAMPLING, OTHER)
+    assert (source.device, source.torch_device) == (H200, "cpu")
+    never = work(lambda: 1 / 0)
+    assert source.measure(SUBJECT, never, PLAN) == (ONE, OTHER)
+    assert source.measure(replace(SUBJECT, name="sampling"), never, PLAN) == (SAMPLING,)
+    assert source.with_kernels(ONE, never, PLAN) is ONE
+    assert source.with_timeline(ONE, never) is ONE
+    assert source.with_window(ONE, never) is ONE
+    source.begin()
+    source.check_window()
+
+
+def test_what_was_not_recorded_or_not_on_one_device_is_a_usage_failure(tmp_path: Path) -> None:
+    source = recorded(tmp_path, ONE)
+    with pytest.raises(UsageFailure, match=r'run\.json has no measurement "step" of a\.py::test'):
+        source.measure(replace(SUBJECT, test="a.py::test"), work(), PLAN)
+    with pytest.raises(UsageFailure, match=r"run\.json: this run has no measurements"):
+        recorded(tmp_path)
+    with pytest.raises(UsageFailure, match=r"H200 \(sm90\) and on NVIDIA A100.* \(sm80\)"):
+        recorded(tmp_path, ONE, measurement(device=A100))
+    (tmp_path / "run.json").write_text("{")
+    refusal(RecordedRun, tmp_path / "run.json", BadFile)

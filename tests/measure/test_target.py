@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -12,10 +11,11 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure import target
 from pytest_gpuperf.measure.collector import SILENT, Collector
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowCounter
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import Source
-from pytest_gpuperf.measure.replica import Replicas
+from pytest_gpuperf.measure.instrument import Instrument, Source
+from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
+from pytest_gpuperf.measure.replica import FIRST, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.target import Wanted, check_architecture
 from pytest_gpuperf.storage import run_files
 from tests.examples import A100, H200, measurement, run
@@ -57,73 +57,69 @@ def recorded(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("h200")
-@pytest.mark.parametrize(
-    "wanted", [Wanted(), Wanted("sm90"), Wanted(collector="cupti"), Wanted("sm90", "cupti")]
-)
-def test_a_gpu_is_measured_through_cupti(wanted: Wanted) -> None:
-    collector = collector_for(wanted)
-    assert isinstance(collector, CuptiCollector)
-    assert (collector.device().arch, collector.device().name) == ("sm90", "NVIDIA H200")
+def test_a_gpu_is_measured_through_cupti_unless_something_else_is_asked_for() -> None:
+    for wanted in (Wanted(), Wanted("sm90"), Wanted(collector="cupti"), Wanted("sm90", "cupti")):
+        collector = collector_for(wanted)
+        assert isinstance(collector, CuptiCollector), wanted
+        assert (collector.device().arch, collector.device().name) == ("sm90", "NVIDIA H200")
+    assert isinstance(collector_for(Wanted(collector="ncu")), NcuCollector)
+    # A GPU keeps nobody from the portable counts.
+    for wanted in (Wanted("cpu"), Wanted(collector="cpu"), Wanted("cpu", "cpu")):
+        assert isinstance(collector_for(wanted), CpuCollector), wanted
 
 
 @pytest.mark.usefixtures("h200")
-@pytest.mark.parametrize("wanted", [Wanted("cpu"), Wanted(collector="cpu"), Wanted("cpu", "cpu")])
-def test_a_gpu_keeps_nobody_from_the_portable_counts(wanted: Wanted) -> None:
-    assert isinstance(collector_for(wanted), CpuCollector)
-
-
-@pytest.mark.usefixtures("h200")
-@pytest.mark.parametrize("collector", ["auto", "cupti"])
-def test_another_architecture_is_refused_and_both_are_named(collector: str) -> None:
+def test_another_architecture_is_refused_and_both_are_named() -> None:
     with pytest.raises(UsageFailure) as caught:
-        collector_for(Wanted("sm80", collector))
+        collector_for(Wanted("sm80", "cupti"))
     message = str(caught.value)
     assert "--gpu-arch sm80 asks for sm80 baselines" in message
     assert "this device is NVIDIA H200 (sm90)" in message
     assert "Use --gpu-arch sm90" in message
     assert "--gpuperf-replay RUN" in message
+    with pytest.raises(UsageFailure, match="sm90"):  # the cpu does not stand in for a GPU
+        collector_for(Wanted("sm90", "cpu"))
 
 
 @pytest.mark.usefixtures("h200")
-def test_the_cpu_collector_does_not_stand_in_for_a_gpu() -> None:
-    with pytest.raises(UsageFailure, match="sm90"):
-        collector_for(Wanted("sm90", "cpu"))
+def test_a_task_stands_in_the_collectors_place(tmp_path: Path) -> None:
+    for task, kind in (
+        (None, CuptiCollector),
+        (Task("a.py::test"), CuptiCollector),
+        (Task("a.py::test", FIRST, "step"), TaskRunner),
+        (Task("a.py::test", WINDOW, "step"), WindowCounter),
+    ):
+        source = target.instrument_for(Wanted(), tmp_path, REPLICAS, task=task)
+        assert isinstance(source, Instrument)
+        assert isinstance(source._collector, kind), task
+        assert source._guarded is (kind is CuptiCollector)
 
 
 # Without one
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize(
-    "wanted", [Wanted(), Wanted("cpu"), Wanted(collector="cpu"), Wanted("cpu", "cpu")]
-)
-def test_without_a_gpu_the_portable_counts_are_taken(wanted: Wanted) -> None:
-    collector = collector_for(wanted)
-    assert isinstance(collector, CpuCollector)
-    assert collector.device().arch == "cpu"
+def test_without_a_gpu_the_portable_counts_are_taken() -> None:
+    for wanted in (Wanted(), Wanted("cpu"), Wanted(collector="cpu"), Wanted("cpu", "cpu")):
+        collector = collector_for(wanted)
+        assert isinstance(collector, CpuCollector), wanted
+        assert collector.device().arch == "cpu"
 
 
 @pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize(
-    ("wanted", "asked"),
-    [
+def test_without_a_gpu_it_is_said_what_can_be_done_instead() -> None:
+    for wanted, asked in (
         (Wanted("sm90"), "--gpu-arch sm90 asks for an sm90 GPU"),
         (Wanted("sm90", "cupti"), "--gpu-arch sm90 asks for an sm90 GPU"),
         (Wanted("auto", "cupti"), "--gpuperf-collector cupti asks for a GPU"),
         (Wanted("sm80", "cpu"), "--gpu-arch sm80 asks for an sm80 GPU"),
-    ],
-)
-def test_without_a_gpu_it_is_said_what_can_be_done_instead(wanted: Wanted, asked: str) -> None:
-    with pytest.raises(UsageFailure) as caught:
-        collector_for(wanted)
-    message = str(caught.value)
-    assert message.startswith(f"{asked}, and no NVIDIA GPU was found here")
-    for instead in ("--gpu-arch cpu", "--gpuperf-replay RUN", "gpuperf doctor"):
-        assert instead in message
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_cupti_on_a_cpu_is_a_contradiction() -> None:
+    ):
+        with pytest.raises(UsageFailure) as caught:
+            collector_for(wanted)
+        message = str(caught.value)
+        assert message.startswith(f"{asked}, and no NVIDIA GPU was found here")
+        for instead in ("--gpu-arch cpu", "--gpuperf-replay RUN", "gpuperf doctor"):
+            assert instead in message
     with pytest.raises(UsageFailure, match=r"cupti reads a GPU's counters, and --gpu-arch cpu"):
         collector_for(Wanted("cpu", "cupti"))
 
@@ -168,12 +164,12 @@ def test_a_run_of_another_architecture_is_refused(tmp_path: Path, recorded: Path
 # Names
 
 
-@pytest.mark.parametrize("name", ["sm91", "SM90", "hopper", ""])
-def test_an_architecture_that_does_not_exist_is_refused_first(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageFailure, match=re.escape(f'unknown architecture "{name}"')):
-        instrument_for(Wanted(name, replay=tmp_path / "no such run"), tmp_path)
+def test_an_architecture_that_does_not_exist_is_refused_first(tmp_path: Path) -> None:
+    for name in ("sm91", "SM90", "hopper", ""):
+        with pytest.raises(UsageFailure, match=f'unknown architecture "{name}"'):
+            instrument_for(Wanted(name, replay=tmp_path / "no such run"), tmp_path)
 
 
-@pytest.mark.parametrize("wanted", ["auto", "sm90"])
-def test_the_right_architecture_passes(wanted: str) -> None:
-    check_architecture(wanted, H200)
+def test_the_right_architecture_passes() -> None:
+    for wanted in ("auto", "sm90"):
+        check_architecture(wanted, H200)

@@ -234,9 +234,7 @@ def test_every_reason_and_process_is_named_and_nothing_else(
 
 
 ENDURED = (CAPPED, BOOST)
-any_reasons = st.lists(
-    st.sampled_from([*ENDURED, SLOW, BRAKE]), unique=True
-).map(tuple)
+any_reasons = st.lists(st.sampled_from([*ENDURED, SLOW, BRAKE]), unique=True).map(tuple)
 
 
 @settings(max_examples=30)

@@ -113,9 +113,7 @@ def test_an_older_pynvml_answers_in_bytes(
     assert (device.arch, device.slug) == ("sm70", "tesla-v100-sxm2-16gb")
 
 
-def test_nothing_is_detected_without(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_detected_without(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in (
         Library([]),
         Library([H200], has_driver=False),
