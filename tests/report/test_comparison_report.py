@@ -1,16 +1,16 @@
-"""A comparison as text."""
+"""A comparison as text and as Markdown."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.comparison import Comparison
-from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
-from pytest_gpuperf.report.comparison_report import text_lines
+from pytest_gpuperf.model.measurement import KernelTable, Measurement
+from pytest_gpuperf.report.comparison_report import markdown, text_lines
 from tests.comparisons import ALONE, compared
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
 from tests.kernel_steps import counted, table, traced
@@ -100,28 +100,15 @@ def test_phases_stand_under_their_names() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "title"),
-    [
-        (
-            measurement(),
-            measurement(test="x.py::test_a[bf16]", configuration="bf16"),
-            "test_training_step[tf32] -> test_a[bf16]",
-        ),
-        (
-            measurement(configuration="other"),
-            measurement(),
-            "test_training_step[tf32], configuration other -> test_training_step[tf32]",
-        ),
-        (
-            measurement(name="sampling"),
-            measurement(name="sampling"),
-            "test_training_step[tf32], sampling",
-        ),
-    ],
-)
-def test_the_title_has_what_the_sides_differ_by(a: Measurement, b: Measurement, title: str) -> None:
-    assert f"{title} (1 process each)" in text(a, b, width=200)
+def test_the_title_has_what_the_sides_differ_by() -> None:
+    other, sampling = measurement(configuration="other"), measurement(name="sampling")
+    bf16 = measurement(test="x.py::test_a[bf16]", configuration="bf16")
+    for a, b, title in (
+        (measurement(), bf16, "test_training_step[tf32] -> test_a[bf16]"),
+        (other, A, "test_training_step[tf32], configuration other -> test_training_step[tf32]"),
+        (sampling, sampling, "test_training_step[tf32], sampling"),
+    ):
+        assert f"{title} (1 process each)" in text(a, b, width=200)
 
 
 def test_what_all_pairs_share_is_said_once_and_the_rest_with_its_pair() -> None:
@@ -136,23 +123,15 @@ def test_what_all_pairs_share_is_said_once_and_the_rest_with_its_pair() -> None:
     assert found.index("workload differs: size 128 -> 64") > found.index("")
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "note"),
-    [
+def test_devices_that_differ_are_said() -> None:
+    here, there = (replace(gpu, arch="cpu", name="portable") for gpu in (H200, OTHER_H200))
+    for a, b, note in (
         (H200, OTHER_H200, "measured on other GPUs of one name: cycles differ by some per cent"),
         (A100, H200, "a is of NVIDIA A100-SXM4-40GB (sm80), b of NVIDIA H200 (sm90): what changes"),
-        (
-            replace(H200, arch="cpu", name="portable"),
-            replace(OTHER_H200, arch="cpu", name="portable"),
-            "measured on two machines: times are their own, counts are the same everywhere",
-        ),
-    ],
-)
-def test_devices_that_differ_are_said(a: Device, b: Device, note: str) -> None:
-    one, other = (
-        replace(A, fingerprint=replace(A.fingerprint, device=device)) for device in (a, b)
-    )
-    assert note in " ".join(text(one, other, width=200))
+        (here, there, "measured on two machines: times are their own, counts are the same every"),
+    ):
+        sides = (replace(A, fingerprint=replace(A.fingerprint, device=gpu)) for gpu in (a, b))
+        assert note in " ".join(text(*sides, width=200))
 
 
 def test_measurements_without_a_partner_are_listed() -> None:
@@ -198,15 +177,10 @@ def test_only_so_many_kernels_and_the_rest_as_a_sum() -> None:
     assert found[-1] == "  and 4 more: +50 us"
 
 
-def test_no_kernels_where_none_are_wanted() -> None:
-    found = text(with_kernels(A, table(*STEP)), with_kernels(B, table(*STEP)), kernels=0)
-    assert "kernels" not in " ".join(found + text(A, B, kernels=0))
-
-
-def test_one_without_kernels() -> None:
-    assert "no kernels to compare: b was measured without them" in text(
-        with_kernels(A, table(*STEP)), B
-    )
+def test_where_kernels_are_not_known_or_not_wanted() -> None:
+    one = with_kernels(A, table(*STEP))
+    assert "kernels" not in " ".join(text(one, one, kernels=0) + text(A, B, kernels=0))
+    assert "no kernels to compare: b was measured without them" in text(one, B)
 
 
 def test_kernels_of_several_processes() -> None:
@@ -248,7 +222,7 @@ def test_what_most_kernels_did_is_said() -> None:
 REAL = ("baseline", "tf32", "tf32_channels_last")
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(24, 140))
 def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
     old = [with_kernels(measured, traced(one)) for measured in THREE]
@@ -257,11 +231,71 @@ def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
     assert max(map(len, found)) <= width
 
 
-def test_a_real_step_against_another() -> None:
-    found = text(
-        with_kernels(A, traced("tf32")),
-        with_kernels(B, traced("tf32_channels_last")),
-        kernels=3,
-        width=200,
-    )
-    assert sum("launches" in line and line.startswith("  ") for line in found) == 3
+# Markdown
+
+
+def unescaped(text: str) -> str:
+    """What a reader of the rendered text sees."""
+    return re.sub(r"\\([\\`*_\[\]<>|#&~$])", r"\1", text)
+
+
+PHASED = measurement({"cycles": [437e6]}, phases={"forward": {"cycles": [2e6]}})
+SLOWER = measurement({"cycles": [600e6]}, phases={"forward": {"cycles": [2e6]}})
+TWO = (("fprop", 900.0), ("add", 300.0))
+
+
+def test_tables_of_metrics_and_kernels() -> None:
+    old = replace(PHASED, kernels=table(*TWO))
+    new = replace(SLOWER, kernels=table(("fprop", 900.0), ("add", 500.0), ("silu", 50.0)))
+    text = markdown(compared(([old], [new]), only_a=[ALONE]), kernels=1)
+    assert unescaped(text).splitlines() == [
+        "# gpuperf compare",
+        "",
+        "- a: old.json, NVIDIA H200 (sm90), 0123456789ab",
+        "- b: new.json, NVIDIA H200 (sm90), 0123456789ab",
+        "",
+        "## test_training_step[tf32] (1 process each)",
+        "",
+        "| metric | a | b | change |",
+        "| --- | ---: | ---: | ---: |",
+        "| cycles | 437.00 M | 600.00 M | +37.30 % |",
+        "| cycles (forward) | 2.0000 M | 2.0000 M | 0 % |",
+        "",
+        "kernels and gaps: 1.2000 ms -> 1.4500 ms (+0.25 ms); launches: 1 added",
+        "",
+        "| kernel | a | b | change | share | what happened |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| add | 0.30000 ms | 0.50000 ms | +0.2 ms | 80 % | slower +66.67 %, 1 launch |",
+        "",
+        "- and 3 more: +50 us",
+        "",
+        "## Only in a",
+        "",
+        "- suites/meddpm/test_sampling.py::test_sampling_step (3 processes)",
+    ]
+
+
+def test_intervals_have_a_column_where_there_are_any() -> None:
+    lines = markdown(compared((THREE, THREE))).splitlines()
+    assert "| metric | a | b | change | 99.5 % interval |" in lines
+    assert "| cycles | 438.00 M | 438.00 M | 0 % | -0.27 to +0.27 % |" in lines
+
+
+def test_markdown_without_kernels() -> None:
+    one = with_kernels(A, table(*STEP))
+    assert "kernel" not in markdown(compared(([one], [one]), ([A], [B])), kernels=0)
+    lines = markdown(compared(([one], [B]))).splitlines()
+    assert "- no kernels to compare: b was measured without them" in lines
+
+
+@settings(max_examples=40)
+@given(st.text(st.characters(codec="utf-8")))
+def test_nothing_from_outside_changes_the_layout(outside: str) -> None:
+    kernel = replace(table(("k", 1.0)), names=(f"k{outside}",))
+    named = replace(PHASED, test=f"x.py::{outside}", kernels=kernel)
+    other = replace(SLOWER, test=f"x.py::{outside}", kernels=table(("add", 2.0)))
+    plain = markdown(compared(([replace(PHASED, kernels=named.kernels)], [other])))
+    lines = markdown(compared(([named], [other]))).splitlines()
+    assert len(lines) == len(plain.splitlines())
+    rows = [line for line in lines if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5, 7}

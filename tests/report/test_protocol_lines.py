@@ -1,19 +1,18 @@
-"""What is said of a timeline."""
+"""What is said of a timeline, and of the paper's window."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
 from pytest_gpuperf.measure.trace import timelines
-from pytest_gpuperf.model.measurement import Measurement, Timeline, Unsupported
+from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline, Unsupported, Window
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.protocol_lines import NAMES, sampling, timeline_line
+from pytest_gpuperf.report.text.protocol_lines import NAMES, sampling, timeline_line, window_line
 from pytest_gpuperf.report.text.summary import summary
 from tests.examples import measurement, run
+from tests.kernel_steps import table
 
 SAMPLED = Timeline(
     samples=2300,
@@ -60,16 +59,11 @@ def test_every_metric_of_a_timeline_has_a_name_to_speak_of() -> None:
     assert set(NAMES) == {metric.name for metric in timeline_metrics()}
 
 
-@pytest.mark.parametrize(
-    ("step_time", "said"),
-    [
-        (225.0, ""),
-        (200.0, "; the step took 230.00 ms while it was sampled (+15.00 %)"),
-        (0.0, ""),
-    ],
-)
-def test_a_step_that_took_another_time_is_said_to(step_time: float, said: str) -> None:
-    assert timeline_line(having(SAMPLED, step_time)).endswith("idle 25 % of the time" + said)
+def test_a_step_that_took_another_time_is_said_to() -> None:
+    slow = "; the step took 230.00 ms while it was sampled (+15.00 %)"
+    for step_time, said in ((225.0, ""), (200.0, slow), (0.0, "")):
+        line = timeline_line(having(SAMPLED, step_time))
+        assert line.endswith("idle 25 % of the time" + said)
 
 
 def test_what_could_not_be_sampled_is_named() -> None:
@@ -80,17 +74,34 @@ def test_what_could_not_be_sampled_is_named() -> None:
     assert found.endswith("; fma_active: it does not fit")
 
 
-def test_without_a_timeline_nothing_is_said() -> None:
+def test_the_window_is_said_with_its_share_of_the_step() -> None:
+    launched = table(("fprop", 1.0), ("add", 1.0), ("fprop", 1.0))
+    window = Window(
+        collector="ncu",
+        skipped=10,
+        counted=3,
+        samples=(Sample("step", "cycles", (1e6,)), Sample("step", "ipc", (2.0,))),
+        kernels=launched,
+    )
+    of_step = replace(measurement({"cycles": [4e6]}), window=window)
+    assert window_line(of_step) == (
+        "paper window, launches 11 to 13 of a process (ncu): cycles 1.0000 M, 25 % of the step's; "
+        "its launches: 2 convolution-forward, 1 other"
+    )
+    unknown = replace(window, kernels=replace(launched, mismatch="another order"))
+    assert window_line(replace(measurement({"ipc": [1.0]}), window=unknown)).endswith(
+        "(ncu): cycles 1.0000 M"
+    )
+    assert window_line(having(None)) == ""
     assert timeline_line(having(None)) == ""
 
 
-@pytest.mark.parametrize("width", [50, 80])
-def test_it_fits_the_terminal(width: int) -> None:
-    lines = [
-        found.text for found in summary([([having(SAMPLED)], ())], width, CommandContext(), "")
-    ]
-    assert max(map(len, lines)) <= width
-    assert timeline_line(having(SAMPLED)) in " ".join(" ".join(lines).split())
+def test_it_fits_the_terminal() -> None:
+    for width in (50, 80):
+        lines = summary([([having(SAMPLED)], ())], width, CommandContext(), "")
+        assert max(len(line.text) for line in lines) <= width
+        text = " ".join(" ".join(line.text for line in lines).split())
+        assert timeline_line(having(SAMPLED)) in text
 
 
 def test_an_obstacle_is_said_once_for_all_tests() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text import expectation_lines, failure
@@ -45,79 +43,38 @@ LIMIT = Expectation(
 UNVERIFIED = replace(RATIO, verified=False, detail="not yet verified on sm80")
 
 
-@pytest.mark.parametrize(
-    ("expectation", "text"),
-    [
-        (
-            RATIO,
-            "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds",
-        ),
-        (
-            UNVERIFIED,
-            "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds "
-            "(not yet verified on sm80)",
-        ),
-        (
-            replace(RATIO, above=0.97, below=1.03, outcome=Outcome.BROKEN),
-            "expected of cycles: tf32 / baseline above 0.97 and below 1.03: "
-            "0.1772 (0.1765 to 0.1779), broken",
-        ),
-        (
-            replace(RATIO, low=None, high=None),
-            "expected of cycles: tf32 / baseline below 0.35: 0.1772, holds",
-        ),
-        (
-            replace(RATIO, measured=None, low=None, high=None),
-            "expected of cycles: tf32 / baseline below 0.35: holds",
-        ),
-        (
-            LIMIT,
-            "expected of duration: test_training_step[tf32] below 225.00 ms: "
-            "231.00 ms (230.00 ms to 232.00 ms), broken",
-        ),
-        (
-            replace(LIMIT, subject="forward"),
-            "expected of duration: test_training_step[tf32], forward, below 225.00 ms: "
-            "231.00 ms (230.00 ms to 232.00 ms), broken",
-        ),
-        (
-            replace(
-                LIMIT,
-                outcome=Outcome.UNSUPPORTED,
-                measured=None,
-                low=None,
-                high=None,
-                detail="no such counter",
-            ),
-            "expected of duration: test_training_step[tf32] below 225.00 ms: "
-            "unsupported (no such counter)",
-        ),
-    ],
-)
-def test_an_expectation_on_one_line(expectation: Expectation, text: str) -> None:
-    assert expectation_lines.line(expectation) == text
+LINES = {
+    "tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds": RATIO,
+    "tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds "
+    "(not yet verified on sm80)": UNVERIFIED,
+    "tf32 / baseline above 0.97 and below 1.03: 0.1772 (0.1765 to 0.1779), broken": replace(
+        RATIO, above=0.97, below=1.03, outcome=Outcome.BROKEN
+    ),
+    "tf32 / baseline below 0.35: 0.1772, holds": replace(RATIO, low=None, high=None),
+    "tf32 / baseline below 0.35: holds": replace(RATIO, measured=None, low=None, high=None),
+    "test_training_step[tf32] below 225.00 ms: 231.00 ms (230.00 ms to 232.00 ms), broken": LIMIT,
+    "test_training_step[tf32], forward, below 225.00 ms: 231.00 ms (230.00 ms to 232.00 ms), "
+    "broken": replace(LIMIT, subject="forward"),
+    "test_training_step[tf32] below 225.00 ms: unsupported (no such counter)": replace(
+        LIMIT, outcome=Outcome.UNSUPPORTED, measured=None, detail="no such counter"
+    ),
+}
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80])
-def test_lines_fit_and_lose_nothing(width: int) -> None:
-    lines = list(expectation_lines.lines([UNVERIFIED, LIMIT], width))
-    assert all(len(line.text) <= width for line in lines)
-    joined = " ".join(line.text for line in lines)
-    assert "(not yet verified on sm80)" in joined
+def test_an_expectation_on_one_line() -> None:
+    for text, expectation in LINES.items():
+        said = expectation_lines.line(expectation)
+        assert said == f"expected of {expectation.metric}: {text}"
 
 
-@pytest.mark.parametrize(
-    ("outcome", "tone"),
-    [
-        (Outcome.HOLDS, ""),
-        (Outcome.BROKEN, "bad"),
-        (Outcome.INCONCLUSIVE, "doubtful"),
-        (Outcome.UNSUPPORTED, "doubtful"),
-    ],
-)
-def test_the_tone_of_each_outcome(outcome: Outcome, tone: str) -> None:
-    (line,) = expectation_lines.lines([replace(RATIO, outcome=outcome)], 200)
-    assert line.tone == tone
+def test_lines_fit_lose_nothing_and_have_the_tone_of_their_outcome() -> None:
+    for width in (20, 40, 60, 80):
+        lines = list(expectation_lines.lines([UNVERIFIED, LIMIT], width))
+        assert all(len(line.text) <= width for line in lines)
+        assert "(not yet verified on sm80)" in " ".join(line.text for line in lines)
+    undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE)
+    tones = [line.tone for line in expectation_lines.lines([RATIO, LIMIT, undecided], 200)]
+    assert tones == ["", "bad", "doubtful"]
 
 
 def test_the_summary_has_them_after_the_tables() -> None:
@@ -162,20 +119,20 @@ def test_a_broken_ratio_as_a_failure() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("reason", "says"),
-    [
-        ("unsure", "The noise hides whether it holds"),
-        ("too-few-processes", "one process in fifty is slow by itself"),
-    ],
-)
-def test_an_undecided_ratio_says_what_to_do(reason: str, says: str) -> None:
-    undecided = replace(RATIO, outcome=Outcome.INCONCLUSIVE, reason=reason, processes=1)
-    text = expectation_lines.failure(undecided, H200)
-    assert "is inconclusive on NVIDIA H200 (sm90)" in text
-    assert "99.5 % interval, 1 process\n" in text
-    assert says in text
-    assert "--gpuperf-inconclusive warn" in text
+def test_an_undecided_ratio_says_what_to_do() -> None:
+    says = {
+        "unsure": "The noise hides whether it holds",
+        "too-few-processes": "one process in fifty is slow by itself",
+    }
+    for reason, said in says.items():
+        undecided = replace(RATIO, outcome=Outcome.INCONCLUSIVE, reason=reason, processes=1)
+        text = expectation_lines.failure(undecided, H200)
+        assert "is inconclusive on NVIDIA H200 (sm90)" in text
+        assert "99.5 % interval, 1 process\n" in text
+        assert said in text
+        assert "--gpuperf-inconclusive warn" in text
+    lacking = replace(RATIO, outcome=Outcome.UNSUPPORTED, measured=None)
+    assert expectation_lines.failure(lacking, H200).splitlines()[2:] == ["  3 processes"]
 
 
 def test_a_broken_limit_alone_fails_a_test() -> None:
