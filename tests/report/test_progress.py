@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.collector import Progress, each
@@ -139,34 +139,29 @@ def test_an_execution_is_announced_before_it_begins(display: Display, kept: Kept
 COUNTING = "counting round 2 of 5, pass 3 of 14"
 
 
-@pytest.mark.parametrize(
-    ("status", "says"),
-    [
+def test_it_says_what_is_done_and_how_long_it_takes() -> None:
+    for status, says in (
         (Status(NAME, COUNTING, 9, 0, 40), f"{COUNTING}, about 40 s left"),
         (Status(NAME, "timing 1 of 3", 9, 0), "timing 1 of 3"),
         (Status(NAME, "ncu in a fresh process", 9, 7), "ncu in a fresh process, 7 s so far"),
         (Status(NAME, "process 2 of 2", 9, 7, 0.0), "process 2 of 2, 7 s so far"),
         (Status(NAME, "process 2 of 2", 9, 7, 300), "process 2 of 2, about 5 min left"),
-    ],
-)
-def test_it_says_what_is_done_and_how_long_it_takes(status: Status, says: str) -> None:
-    assert status.line(120) == f"{NAME}: {says}"
+    ):
+        assert status.line(120) == f"{NAME}: {says}"
 
 
-@pytest.mark.parametrize(
-    ("width", "says"),
-    [
+def test_what_does_not_fit_is_left_out() -> None:
+    for width, says in (
         (79, "test_training_step[tf32]: counting round 2 of 5, pass 3 of 14, about 40 s left"),
         (70, "test...tep[tf32]: counting round 2 of 5, pass 3 of 14, about 40 s left"),
         (49, "counting round 2 of 5, pass 3 of 14, 40 s left"),
         (39, "counting round 2 of 5, pass 3 of 14"),
         (29, "counting round 2 of 5, pass 3"),
-    ],
-)
-def test_what_does_not_fit_is_left_out(width: int, says: str) -> None:
-    assert Status(NAME, COUNTING, 9, 0, 40).line(width) == says
+    ):
+        assert Status(NAME, COUNTING, 9, 0, 40).line(width) == says
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 200), st.text(max_size=200), st.text(max_size=80), st.none() | st.floats(0))
 def test_a_status_is_never_too_wide(width: int, title: str, doing: str, left: float | None) -> None:
     assert len(Status(title, doing, 0, 5, left).line(width)) <= width
@@ -202,6 +197,7 @@ def test_the_line_stands_below_and_is_written_over() -> None:
     assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: timing"
 
 
+@settings(max_examples=40)
 @given(
     columns=st.integers(10, 90),
     before=st.integers(0, 200),

@@ -7,6 +7,7 @@ from functools import cache
 
 from pytest_gpuperf.model.measurement import Sample, Timeline, TimelinePhase
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.storage import run_files
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests import ROOT
@@ -40,6 +41,12 @@ _COMPONENTS = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0
 def committed(name: str) -> Run:
     """A run of docs/runs."""
     return run_files.load(DOCS / name)
+
+
+@cache
+def rendered(name: str) -> str:
+    """The page of a committed run."""
+    return page(committed(name), name)
 
 
 @cache

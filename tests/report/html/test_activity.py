@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.report.html.chart import drawing
@@ -54,25 +52,18 @@ def test_transfers_have_a_chart_for_each_kind_that_occurs() -> None:
     assert figure.missing == ""
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "This run has no trace of the step: --gpuperf-metrics activity takes one"),
+def test_without_a_trace_it_says_why_or_what_takes_one() -> None:
+    watched = measurement(unsupported={"kernel_time": "another profiler watches"})
+    for measured, said in (
+        (measurement(), "This run has no trace of the step: --gpuperf-metrics activity takes one"),
+        (watched, "Not available here: another profiler watches"),
         (
-            {"unsupported": {"kernel_time": "another profiler watches"}},
-            "Not available here: another profiler watches",
-        ),
-        (
-            {"device": portable_device()},
+            measurement(device=portable_device()),
             "Not available here: without a GPU there is nothing to trace",
         ),
-    ],
-)
-def test_without_a_trace_it_says_why_or_what_takes_one(
-    changes: dict[str, object], said: str
-) -> None:
-    figure = transfers(subjects(run([measurement(**changes)])))  # type: ignore[arg-type]
-    assert (figure.rows, drawing(figure), figure.missing) == ((), None, said)
+    ):
+        figure = transfers(subjects(run([measured])))
+        assert (figure.rows, drawing(figure), figure.missing) == ((), None, said)
 
 
 def test_components_are_stacked_by_configuration_the_longest_first() -> None:

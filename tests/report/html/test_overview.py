@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from pytest_gpuperf.model.measurement import Conditions, Reading
 from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.report.html.overview import Overview, overview
 from pytest_gpuperf.report.html.subject import subjects
@@ -42,21 +41,15 @@ def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "headline", "tone"),
-    [
+def test_the_headline_says_how_the_run_went() -> None:
+    for outcomes, headline, tone in (
         ([Outcome.UNCHANGED] * 3, "All 3 unchanged", "good"),
-        ([Outcome.REGRESSED], "tf32: regressed", "bad"),
+        ([Outcome.REGRESSED], "0: regressed", "bad"),
         ([Outcome.NO_BASELINE] * 2, "All 2 no-baseline", "doubtful"),
         ([], "The run has no measurements", "doubtful"),
-    ],
-)
-def test_the_headline_says_how_the_run_went(
-    outcomes: list[Outcome], headline: str, tone: str
-) -> None:
-    made = run_of(*outcomes)
-    found = of(made)
-    assert (found.headline.replace("0:", "tf32:"), found.tone) == (headline, tone)
+    ):
+        found = of(run_of(*outcomes))
+        assert (found.headline, found.tone) == (headline, tone)
 
 
 def test_a_run_that_was_compared_with_nothing_says_so() -> None:
@@ -87,30 +80,20 @@ def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
     assert found.expected[0].cells[-1] == "broken"
 
 
-@pytest.mark.parametrize(
-    ("outcome", "expected"),
-    [
-        (
-            Outcome.REGRESSED,
-            [
-                "pytest 'a.py::test_step[0]' --gpuperf-kernels always",
-                'gpuperf update-baseline run.json --reason "..."',
-            ],
-        ),
-        (Outcome.IMPROVED, ['gpuperf update-baseline run.json --reason "..."']),
-        (Outcome.INCONCLUSIVE, ["gpuperf record --processes 5 -- 'a.py::test_step[0]'"]),
-        (
-            Outcome.NO_BASELINE,
-            [
-                "gpuperf record --processes 5 -- 'a.py::test_step[0]'",
-                'gpuperf update-baseline --reason "first baseline"',
-            ],
-        ),
-        (Outcome.UNCHANGED, []),
-    ],
-)
-def test_what_to_do_next_follows_from_the_verdicts(outcome: Outcome, expected: list[str]) -> None:
-    assert commands(of(run_of(outcome))) == expected
+ACCEPT = 'gpuperf update-baseline run.json --reason "..."'
+RECORD = "gpuperf record --processes 5 -- 'a.py::test_step[0]'"
+COMMANDS = {
+    Outcome.REGRESSED: ["pytest 'a.py::test_step[0]' --gpuperf-kernels always", ACCEPT],
+    Outcome.IMPROVED: [ACCEPT],
+    Outcome.INCONCLUSIVE: [RECORD],
+    Outcome.NO_BASELINE: [RECORD, 'gpuperf update-baseline --reason "first baseline"'],
+    Outcome.UNCHANGED: [],
+}
+
+
+def test_what_to_do_next_follows_from_the_verdicts() -> None:
+    for outcome, expected in COMMANDS.items():
+        assert commands(of(run_of(outcome))) == expected
 
 
 def test_figures_that_lack_metrics_have_the_command_that_collects_them() -> None:
@@ -119,6 +102,13 @@ def test_figures_that_lack_metrics_have_the_command_that_collects_them() -> None
         "pytest 'a.py::test_step[0]' --gpuperf-metrics paper --gpuperf-kernels always "
         "--gpuperf-timeline always --gpuperf-report report.html"
     ]
+
+
+def test_a_throttled_device_is_complained_of() -> None:
+    hot = Conditions(Reading(), Reading(throttle_reasons=("software power cap",)))
+    (note,) = of(run([measurement(conditions=hot)])).notes
+    assert note.startswith("tf32 was measured ")
+    assert "software power cap" in note
 
 
 def test_metrics_that_do_not_exist_are_named_once_with_their_reason() -> None:
