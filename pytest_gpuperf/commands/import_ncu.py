@@ -129,16 +129,16 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
             "one"
         )
     _check_names(request)
-    found: dict[str, Measurement] = {}
+    by_process: dict[str, Measurement] = {}
     for file in reports:
         measurement = _measurement(file, request)
-        known = found.setdefault(measurement.process, measurement)
+        known = by_process.setdefault(measurement.process, measurement)
         if known is not measurement:
             raise UsageFailure(
                 f"{file}: the same report as {known.fingerprint.settings['imported']}, and a "
                 "process counts once. Name it once"
             )
-    measurements = tuple(found.values())
+    measurements = tuple(by_process.values())
     devices = dict.fromkeys(m.fingerprint.device for m in measurements)
     if len(devices) > 1:
         listed = " and ".join(f"{device.name} ({device.arch})" for device in devices)
@@ -171,14 +171,14 @@ def _measurement(file: Path, request: ImportRequest) -> Measurement:
 
 def _settings(report: Report, step: ProfiledStep, executions: int) -> dict[str, Scalar]:
     """How it was measured, as far as the report says."""
-    found: dict[str, Scalar] = {"collector": _COLLECTOR, "imported": report.file.name}
+    settings: dict[str, Scalar] = {"collector": _COLLECTOR, "imported": report.file.name}
     if report.rows[0].kind == "range":
-        found["replay"] = "range"
+        settings["replay"] = "range"
     else:
-        found |= {"replay": "kernel", "kernels": step.launches}
+        settings |= {"replay": "kernel", "kernels": step.launches}
     if executions > 1:
-        found["rounds"] = executions
-    return found
+        settings["rounds"] = executions
+    return settings
 
 
 def _check_names(request: ImportRequest) -> None:
@@ -232,7 +232,7 @@ def _summary(measurement: Measurement) -> list[str]:
         f"as {measurement.test}",
         f"  has {', '.join(sample.metric for sample in measurement.samples)}",
     ]
-    lines += [f"  left out: {found.metric}: {found.reason}" for found in measurement.unsupported]
+    lines += [f"  left out: {entry.metric}: {entry.reason}" for entry in measurement.unsupported]
     likely = profiled_step.repeats(measurement.kernels) if measurement.kernels else 1
     if likely > 1:
         lines.append(

@@ -1,4 +1,7 @@
-"""`gpuperf metrics`: prints the metric catalogue per architecture. Needs no GPU."""
+"""`gpuperf metrics`: the metric catalogue per architecture, with the passes that it takes.
+
+Passes are CUPTI's own answer, where a libcupti can be loaded. Needs no GPU.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,43 @@ from pytest_gpuperf.report.text.table import Line
 NAME = "metrics"
 HELP = "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU"
 USAGE: str | None = None
-
 SCHEMA = 1
 """Of what `--format json` prints."""
 TEXT, JSON = "text", "json"
+_OFFLINE = "nvidia-cuda-cupti==13.0.*"
+"""The newest wheel whose CUPTI answers without a driver."""
+_HEADINGS = ("metric", "unit", "better", "class", "")
+_ABSENT = "absent"
+_NONE = "no hardware counters"
+_INDENT = "  "
+_BELOW = "     "
+"""Deeper than a metric's own name; the longest name of NVIDIA's still fits into 80 columns."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What one CUPTI release says of the chosen architectures."""
+
+    release: str
+    """Of CUDA."""
+    library: str
+    """Its file."""
+    counts: Mapping[str, Mapping[str, int]]
+    """Passes of one round, per architecture and set; no entry for a chip that it does not know."""
+    refused: Mapping[str, tuple[Unsupported, ...]]
+    """Per architecture, what the catalogue has and the library has not, by NVIDIA's names."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The part of the catalogue that was asked for."""
+
+    architectures: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    sets: tuple[str, ...]
+    """Sets, or what was asked for in place of one: "l2_hit_rate,dram_bytes"."""
+    passes: Passes | str
+    """Or why they are not known."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,158 +98,13 @@ def act(options: argparse.Namespace) -> int:
     """
     from shutil import get_terminal_size
 
-    found = listing(options.architectures, options.wanted, options.library)
+    listed = listing(options.architectures, options.wanted, options.library)
     if options.format == JSON:
-        compare.show(json.dumps(as_json(found), indent=1))
+        compare.show(json.dumps(as_json(listed), indent=1))
     else:
         width = get_terminal_size().columns
-        compare.show("\n".join(line.text for line in lines(found, width)))
+        compare.show("\n".join(line.text for line in lines(listed, width)))
     return 0
-
-
-def as_json(found: Listing) -> dict[str, object]:
-    """The listing as `--format json` prints it."""
-    passes = found.passes
-    return {
-        "schema": SCHEMA,
-        "metrics": [
-            {
-                "name": metric.name,
-                "unit": metric.unit,
-                "better": metric.direction.value,
-                "class": metric.metric_class.value,
-                "gated": metric.gated,
-                "summary": metric.summary,
-                "sets": [name for name, of in catalogue().sets.items() if metric.name in of],
-                "hardware": {name: hardware(metric, name) for name in found.architectures}
-                if metric.hardware
-                else None,
-            }
-            for metric in found.metrics
-        ],
-        "cupti": None if isinstance(passes, str) else passes.release,
-        "passes": None
-        if isinstance(passes, str)
-        else {name: passes.counts.get(name) for name in found.architectures},
-    }
-
-
-# The metric catalogue as text: what each metric is called where, and what a set costs.
-
-_HEADINGS = ("metric", "unit", "better", "class", "")
-_ABSENT = "absent"
-_NONE = "no hardware counters"
-_INDENT = "  "
-_BELOW = "     "
-"""Deeper than a metric's own name; the longest name of NVIDIA's still fits into 80 columns."""
-
-
-def lines(found: Listing, width: int) -> list[Line]:
-    """A listing as lines of at most `width` characters.
-
-    A metric stands with the smallest set that has it, NVIDIA's name below where it does not fit.
-    """
-    groups: dict[str, list[tuple[str, ...]]] = {}
-    for metric in found.metrics:
-        groups.setdefault(_group(metric), []).append(_cells(metric, found.architectures))
-    rows = [row for name in _groups() if name in groups for row in ((name,), *groups[name])]
-    return [
-        *table.column_lines(_HEADINGS, rows, width, left=range(len(_HEADINGS)), below=_BELOW),
-        Line(""),
-        *_passes(found, width),
-    ]
-
-
-def _groups() -> list[str]:
-    """Titles in the order of the sets: one of counters has all of the one before it."""
-    counted = catalogue().counter_sets
-    larger = [f"{name}, besides {before}" for before, name in pairwise(counted)]
-    traced = [f"{name}, from a trace" for name in catalogue().sets if name not in counted]
-    return [counted[0], *larger, *traced, _NONE]
-
-
-def _group(metric: Metric) -> str:
-    having = (metric.name in members for members in catalogue().sets.values())
-    return next(title for title, has in zip(_groups(), (*having, True), strict=True) if has)
-
-
-def _cells(metric: Metric, architectures: tuple[str, ...]) -> tuple[str, ...]:
-    direction = metric.direction
-    return (
-        _INDENT + metric.name,
-        metric.unit,
-        "-" if direction is Direction.NEUTRAL else direction.value,
-        metric.metric_class.value,
-        names(metric, architectures),
-    )
-
-
-def names(metric: Metric, architectures: tuple[str, ...]) -> str:
-    """NVIDIA's name on these architectures, or each name with those that have it; "" for none."""
-    found = hardware_names(metric, architectures)
-    if len(found) == 1:
-        return next(iter(found)) or _ABSENT
-    return ", ".join(f"{name or _ABSENT} ({' '.join(where)})" for name, where in found.items())
-
-
-def _passes(found: Listing, width: int) -> Iterator[Line]:
-    if isinstance(found.passes, str):
-        yield from table.wrapped_lines(f"passes: {found.passes}", width, "doubtful")
-        return
-    known = found.passes
-    title = f"passes of the step per round, by CUPTI of CUDA {known.release}, {known.library}:"
-    yield from table.wrapped_lines(title, width, "heading")
-    counted = [
-        (name, *(str(known.counts[name][wanted]) for wanted in found.sets))
-        for name in found.architectures
-        if name in known.counts
-    ]
-    yield from table.column_lines(("", *found.sets), counted, width, left=(0,))
-    yield from _notes(known, found.architectures, width)
-
-
-def _notes(known: Passes, architectures: tuple[str, ...], width: int) -> Iterator[Line]:
-    others = [name for name in architectures if name not in known.counts and name != CPU]
-    if others:
-        text = f"note: this CUPTI knows no chip of {', '.join(others)}"
-        yield from table.wrapped_lines(text, width, "doubtful")
-    for name, refused in known.refused.items():
-        for entry in refused:
-            yield from table.wrapped_lines(f"note: {name}: {entry.reason}", width, "doubtful")
-
-
-# The metric catalogue per architecture, with the passes that it takes.
-#
-# Passes are CUPTI's own answer, where a libcupti can be loaded.
-
-_OFFLINE = "nvidia-cuda-cupti==13.0.*"
-"""The newest wheel whose CUPTI answers without a driver."""
-
-
-@dataclass(frozen=True)
-class Passes:
-    """What one CUPTI release says of the chosen architectures."""
-
-    release: str
-    """Of CUDA."""
-    library: str
-    """Its file."""
-    counts: Mapping[str, Mapping[str, int]]
-    """Passes of one round, per architecture and set; no entry for a chip that it does not know."""
-    refused: Mapping[str, tuple[Unsupported, ...]]
-    """Per architecture, what the catalogue has and the library has not, by NVIDIA's names."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The part of the catalogue that was asked for."""
-
-    architectures: tuple[str, ...]
-    metrics: tuple[Metric, ...]
-    sets: tuple[str, ...]
-    """Sets, or what was asked for in place of one: "l2_hit_rate,dram_bytes"."""
-    passes: Passes | str
-    """Or why they are not known."""
 
 
 def listing(
@@ -233,6 +124,57 @@ def listing(
     else:
         metrics, sets = everything.selected(wanted), (wanted,)
     return Listing(names, metrics, sets, _known_passes(names, sets, library))
+
+
+def as_json(listed: Listing) -> dict[str, object]:
+    """The listing as `--format json` prints it."""
+    passes = listed.passes
+    return {
+        "schema": SCHEMA,
+        "metrics": [
+            {
+                "name": metric.name,
+                "unit": metric.unit,
+                "better": metric.direction.value,
+                "class": metric.metric_class.value,
+                "gated": metric.gated,
+                "summary": metric.summary,
+                "sets": [name for name, of in catalogue().sets.items() if metric.name in of],
+                "hardware": {name: hardware(metric, name) for name in listed.architectures}
+                if metric.hardware
+                else None,
+            }
+            for metric in listed.metrics
+        ],
+        "cupti": None if isinstance(passes, str) else passes.release,
+        "passes": None
+        if isinstance(passes, str)
+        else {name: passes.counts.get(name) for name in listed.architectures},
+    }
+
+
+def lines(listed: Listing, width: int) -> list[Line]:
+    """A listing as lines of at most `width` characters.
+
+    A metric stands with the smallest set that has it, NVIDIA's name below where it does not fit.
+    """
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for metric in listed.metrics:
+        groups.setdefault(_group(metric), []).append(_cells(metric, listed.architectures))
+    rows = [row for name in _groups() if name in groups for row in ((name,), *groups[name])]
+    return [
+        *table.column_lines(_HEADINGS, rows, width, left=range(len(_HEADINGS)), below=_BELOW),
+        Line(""),
+        *_passes(listed, width),
+    ]
+
+
+def names(metric: Metric, architectures: tuple[str, ...]) -> str:
+    """NVIDIA's name on these architectures, or each name with those that have it; "" for none."""
+    named = hardware_names(metric, architectures)
+    if len(named) == 1:
+        return next(iter(named)) or _ABSENT
+    return ", ".join(f"{name or _ABSENT} ({' '.join(where)})" for name, where in named.items())
 
 
 def _known_passes(names: Sequence[str], sets: Sequence[str], library: Path | None) -> Passes | str:
@@ -268,3 +210,53 @@ def _known_passes(names: Sequence[str], sets: Sequence[str], library: Path | Non
             counts.setdefault(name, {})[wanted] = planned.passes
             refused[name] = tuple(dict.fromkeys((*refused.get(name, ()), *planned.refused)))
     return Passes(cupti.release, str(cupti.path), counts, refused)
+
+
+def _groups() -> list[str]:
+    """Titles in the order of the sets: one of counters has all of the one before it."""
+    counted = catalogue().counter_sets
+    larger = [f"{name}, besides {before}" for before, name in pairwise(counted)]
+    traced = [f"{name}, from a trace" for name in catalogue().sets if name not in counted]
+    return [counted[0], *larger, *traced, _NONE]
+
+
+def _group(metric: Metric) -> str:
+    having = (metric.name in members for members in catalogue().sets.values())
+    return next(title for title, has in zip(_groups(), (*having, True), strict=True) if has)
+
+
+def _cells(metric: Metric, architectures: tuple[str, ...]) -> tuple[str, ...]:
+    direction = metric.direction
+    return (
+        _INDENT + metric.name,
+        metric.unit,
+        "-" if direction is Direction.NEUTRAL else direction.value,
+        metric.metric_class.value,
+        names(metric, architectures),
+    )
+
+
+def _passes(listed: Listing, width: int) -> Iterator[Line]:
+    if isinstance(listed.passes, str):
+        yield from table.wrapped_lines(f"passes: {listed.passes}", width, "doubtful")
+        return
+    known = listed.passes
+    title = f"passes of the step per round, by CUPTI of CUDA {known.release}, {known.library}:"
+    yield from table.wrapped_lines(title, width, "heading")
+    counted = [
+        (name, *(str(known.counts[name][wanted]) for wanted in listed.sets))
+        for name in listed.architectures
+        if name in known.counts
+    ]
+    yield from table.column_lines(("", *listed.sets), counted, width, left=(0,))
+    yield from _notes(known, listed.architectures, width)
+
+
+def _notes(known: Passes, architectures: tuple[str, ...], width: int) -> Iterator[Line]:
+    others = [name for name in architectures if name not in known.counts and name != CPU]
+    if others:
+        text = f"note: this CUPTI knows no chip of {', '.join(others)}"
+        yield from table.wrapped_lines(text, width, "doubtful")
+    for name, refused in known.refused.items():
+        for entry in refused:
+            yield from table.wrapped_lines(f"note: {name}: {entry.reason}", width, "doubtful")

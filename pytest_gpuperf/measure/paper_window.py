@@ -2,6 +2,10 @@
 
 The paper profiles `ncu --set full --launch-skip 10 --launch-count 100` (section 4). What falls into
 that window depends on what a program does first: the conversion of its weights, say.
+
+Of several launches together, counts add up. A rate does not: it is recomputed where its counts are
+there, and left out where not. An average over launches would weigh a kernel of 3 us like one of
+3 ms.
 """
 
 from __future__ import annotations
@@ -17,6 +21,12 @@ from pytest_gpuperf.model.measurement import PAPER_WINDOW, KernelTable, Sample, 
 
 SKIPPED = 10
 COUNTED = 100
+WARPS_ACTIVE = "sm__warps_active.sum"
+"""Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
+_RATES = {"ipc": ("instructions", "active_cycles"), "active_warps": (WARPS_ACTIVE, "active_cycles")}
+"""Numerator and denominator: names of the catalogue, or NVIDIA's."""
+_WHILE_ACTIVE = ("tensor_utilization", "fma_utilization", "int_alu_utilization")
+"""Shares of a peak per active cycle: weighed by those cycles, they are the share of the whole."""
 
 
 def window(launches: Sequence[Mapping[str, float]], collector: str, kernels: KernelTable) -> Window:
@@ -25,22 +35,8 @@ def window(launches: Sequence[Mapping[str, float]], collector: str, kernels: Ker
     A launch is its values by the catalogue's names, and `kernels` the table of all of them. Raises
     MeasurementError where the process launched nothing after the first 10.
     """
-    found = launches[SKIPPED : SKIPPED + COUNTED]
-    return window_of(found, collector, _within(kernels))
-
-
-def _within(kernels: KernelTable) -> KernelTable:
-    """The launches of the window among those of the process; copies and fills are not counted."""
-    launches = [launch for launch in kernels.launches if launch.kind in COUNTED_KINDS]
-    found = launches[SKIPPED : SKIPPED + COUNTED]
-    names = tuple(dict.fromkeys(kernels.names[launch.name] for launch in found))
-    return replace(
-        kernels,
-        names=names,
-        launches=tuple(replace(x, name=names.index(kernels.names[x.name])) for x in found),
-        # What is idle before the first step is the host's set-up.
-        idle=0.0,
-    )
+    inside = launches[SKIPPED : SKIPPED + COUNTED]
+    return window_of(inside, collector, _within(kernels))
 
 
 def window_of(
@@ -52,27 +48,13 @@ def window_of(
             f"the process launched no more than the {SKIPPED} kernels before the paper's window"
         )
     known = {name for launch in launches for name in launch}
-    found = {name: total(name, launches) for name in catalogue().metrics if name in known}
+    totals = {name: total(name, launches) for name in catalogue().metrics if name in known}
     samples = tuple(
         Sample(PAPER_WINDOW, name, (value,))
-        for name, value in found.items()
+        for name, value in totals.items()
         if not isinstance(value, str)
     )
     return Window(SKIPPED, len(launches), collector, samples, kernels)
-
-
-# The numbers of several launches together, from those of each.
-#
-# Counts add up. A rate does not: it is recomputed where its counts are there, and left out where
-# not. An average over launches would weigh a kernel of 3 us like one of 3 ms.
-
-WARPS_ACTIVE = "sm__warps_active.sum"
-"""Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
-
-_RATES = {"ipc": ("instructions", "active_cycles"), "active_warps": (WARPS_ACTIVE, "active_cycles")}
-"""Numerator and denominator: names of the catalogue, or NVIDIA's."""
-_WHILE_ACTIVE = ("tensor_utilization", "fma_utilization", "int_alu_utilization")
-"""Shares of a peak per active cycle: weighed by those cycles, they are the share of the whole."""
 
 
 def total(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
@@ -96,6 +78,20 @@ def total(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
     if missing:
         return f"there is no value of it for {missing} of {len(launches)} kernels"
     return math.fsum(launch[metric] for launch in launches)
+
+
+def _within(kernels: KernelTable) -> KernelTable:
+    """The launches of the window among those of the process; copies and fills are not counted."""
+    launches = [launch for launch in kernels.launches if launch.kind in COUNTED_KINDS]
+    inside = launches[SKIPPED : SKIPPED + COUNTED]
+    names = tuple(dict.fromkeys(kernels.names[launch.name] for launch in inside))
+    return replace(
+        kernels,
+        names=names,
+        launches=tuple(replace(x, name=names.index(kernels.names[x.name])) for x in inside),
+        # What is idle before the first step is the host's set-up.
+        idle=0.0,
+    )
 
 
 def _weighed(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:

@@ -127,16 +127,16 @@ def _wall_time(work: Work) -> float:
 
 def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
     """Milliseconds of each component in so many executions; of one, where there are none."""
-    found: list[dict[str, float]] = []
+    times: list[dict[str, float]] = []
     for _ in each(work.progress, "timing components", repetitions, after=None):
         listener = HostTimes()
         work.reset()
         with work.components.heard_by(listener):
             work.step()
-        found.append(listener.times)
-        if not any(found):
+        times.append(listener.times)
+        if not any(times):
             break
-    return found
+    return times
 
 
 def _count(work: Work, rounds: int, series: _Series, after: int) -> None:
@@ -147,13 +147,13 @@ def _count(work: Work, rounds: int, series: _Series, after: int) -> None:
     phases: list[str] | None = None
     for _ in each(work.progress, "counting, round", rounds, after):
         counter = _counted(work)
-        found = list(counter.phases)
-        if phases is not None and found != phases:
+        names = list(counter.phases)
+        if phases is not None and names != phases:
             raise MeasurementError(
-                f"the step's phases changed from {phases} to {found} between two executions. "
+                f"the step's phases changed from {phases} to {names} between two executions. "
                 "Give `measure` a `reset` after which the step does the same work again"
             )
-        phases = found
+        phases = names
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
                 series.setdefault((phase, metric), []).append(float(value))

@@ -151,10 +151,10 @@ class Configuration:
 
     def _refused(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
         refusals = ((name, self._refusal(name)) for name in metrics)
-        found = tuple(Unsupported(name, reason) for name, reason in refusals if reason)
+        refused = tuple(Unsupported(name, reason) for name, reason in refusals if reason)
         self.close()
         self.metrics, self.passes = (), 0
-        return found
+        return refused
 
     def _refusal(self, metric: str) -> str:
         """Why `metric` alone cannot be collected, or ""."""
@@ -170,8 +170,8 @@ class Configuration:
 
 def known(cupti: library.Cupti) -> tuple[str, ...]:
     """The chips that this release knows. Raises CuptiError."""
-    found = cupti.call(abi.HostGetSupportedChips)
-    return tuple(found.ppChipNames[number].decode() for number in range(found.numChips))
+    chips = cupti.call(abi.HostGetSupportedChips)
+    return tuple(chips.ppChipNames[number].decode() for number in range(chips.numChips))
 
 
 def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedule:

@@ -182,10 +182,10 @@ def _assembled(
 
 
 def _values(
-    metrics: Sequence[Metric], arch: str, found: Mapping[str, float]
+    metrics: Sequence[Metric], arch: str, values: Mapping[str, float]
 ) -> tuple[float | None, ...]:
     """In the order of `metrics`; None where a launch has no value (a hit rate without accesses)."""
-    numbers = (found.get(metric.hardware_name(arch) or "") for metric in metrics)
+    numbers = (values.get(metric.hardware_name(arch) or "") for metric in metrics)
     return tuple(n if n is not None and math.isfinite(n) else None for n in numbers)
 
 
@@ -233,11 +233,11 @@ def _stretches(trace: Trace, graphs: Sequence[int]) -> list[list[int]]:
     if len(known) < len(launched):
         return []
     marks = [known[position] for position in graphs]
-    found: list[list[int]] = [[] for _ in range(len(graphs) + 1)]
+    stretches: list[list[int]] = [[] for _ in range(len(graphs) + 1)]
     for position, time in enumerate(known):
         if position not in graphs:
-            found[bisect_left(marks, time)].append(position)
-    return found
+            stretches[bisect_left(marks, time)].append(position)
+    return stretches
 
 
 def _graph(number: int) -> str:

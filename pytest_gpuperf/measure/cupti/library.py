@@ -211,12 +211,12 @@ def load() -> Cupti:
     """
     failures = []
     for path in candidates():
-        found = _attempt(path)
-        if isinstance(found, Cupti):
-            return found
+        attempt = _attempt(path)
+        if isinstance(attempt, Cupti):
+            return attempt
         # A bare name that the loader does not find says less than a library that cannot be used.
         if path.is_absolute():
-            failures.append(found)
+            failures.append(attempt)
     raise (
         failures[0] if failures else CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
     )
@@ -271,8 +271,8 @@ def _loaded(maps: Path) -> list[Path]:
         text = maps.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return []
-    found = re.findall(r"\s(/.*/libcupti\.so[.\d]*)$", text, flags=re.MULTILINE)
-    return [Path(path) for path in dict.fromkeys(found)]
+    paths = re.findall(r"\s(/.*/libcupti\.so[.\d]*)$", text, flags=re.MULTILINE)
+    return [Path(path) for path in dict.fromkeys(paths)]
 
 
 def _wheel_folders() -> Iterator[Path]:

@@ -60,11 +60,11 @@ class Profiling(ABC):
             self._initialize()
             self._open()
         except library.CuptiError as error:
-            found = obstacles(self._cupti, self._device, self._api)
+            against = obstacles(self._cupti, self._device, self._api)
             self.close()
             # A set-up that CUPTI has no name for is no reason to lose the times as well.
             raise CountersUnavailable(
-                f"{self._what} cannot be opened: {error}" + (f"; {found}" if found else ""),
+                f"{self._what} cannot be opened: {error}" + (f"; {against}" if against else ""),
                 self._remedy,
             ) from error
         except BaseException:
@@ -333,9 +333,9 @@ class RangeSession(Profiling):
             self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
 
     @staticmethod
-    def _by_number(found: list[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
+    def _by_number(ranges: list[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
         # CUPTI names automatic ranges by their number, and does not promise an order.
-        return [values for _, values in sorted(found, key=lambda entry: int(entry[0]))]
+        return [values for _, values in sorted(ranges, key=lambda entry: int(entry[0]))]
 
     def _decoded(self, what: str, *, dropping: bool = False) -> list[tuple[str, dict[str, float]]]:
         """The name and the values of every range of the round; `dropping` allows for more."""
@@ -352,14 +352,14 @@ class RangeSession(Profiling):
             "counterDataImageSize": len(image),
         }
         total = self._cupti.call(abi.RangeGetCounterDataInfo, **data).numTotalRanges
-        found = []
+        ranges = []
         for index in range(total):
             info = self._cupti.call(
                 abi.RangeCounterDataGetRangeInfo, **data, rangeIndex=index, rangeDelimiter=b"/"
             )
             name = (info.rangeName or b"").decode()
-            found.append((name, configuration.evaluate(data, index)))
-        return found
+            ranges.append((name, configuration.evaluate(data, index)))
+        return ranges
 
     def _parts(self) -> tuple[Configuration, ctypes.Array[ctypes.c_char]]:
         if self._configuration is None or self._image is None or self._profiler is None:

@@ -355,11 +355,11 @@ class _Execution:
         return self._marks - 1
 
     def _anchor(self) -> _Anchor:
-        found = []
+        anchors = []
         for _ in range(_TRIES):
             earlier = self._cupti.timestamp()
             mark = self._mark()
             self._timer.synchronize()
             later = self._cupti.timestamp()
-            found.append(_Anchor(mark, (earlier + later) // 2, later - earlier))
-        return min(found, key=lambda anchor: anchor.width)
+            anchors.append(_Anchor(mark, (earlier + later) // 2, later - earlier))
+        return min(anchors, key=lambda anchor: anchor.width)

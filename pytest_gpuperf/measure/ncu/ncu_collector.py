@@ -182,9 +182,9 @@ class NcuCollector:
                 refused[metric.name] = f"does not exist on {arch}"
             elif metric.name not in report.metrics:
                 refused[metric.name] = f"ncu has no {metric.hardware_name(arch)} on this GPU"
-        found = (*step.samples, *profiled_step.phases_of(report))
+        samples = (*step.samples, *profiled_step.phases_of(report))
         return _Profiled(
-            tuple(sample for sample in found if sample.metric in wanted),
+            tuple(sample for sample in samples if sample.metric in wanted),
             tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
             step.kernels,
             {key: value for key, value in child.items() if key == replica.PROFILED_S},
@@ -193,8 +193,8 @@ class NcuCollector:
     def _hardware(self, metrics: Sequence[Metric]) -> list[str]:
         """NVIDIA's names of the metrics, and of what rates over several kernels are made of."""
         wanted = [*metrics, *catalogue().hardware_set("core")]
-        found = [metric.hardware_name(self._device.arch) for metric in wanted]
-        return list(dict.fromkeys([*filter(None, found), WARPS_ACTIVE]))
+        names = [metric.hardware_name(self._device.arch) for metric in wanted]
+        return list(dict.fromkeys([*filter(None, names), WARPS_ACTIVE]))
 
     def _report(
         self, work: Work, task: Task, command: Sequence[str], file: Path

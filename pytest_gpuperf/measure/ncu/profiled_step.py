@@ -46,9 +46,9 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
     parts = [rows[at : at + share] for at in range(0, len(rows), share)]
     samples, unsupported = [], []
     for metric in report.metrics:
-        found = [total(metric, [row.values for row in part]) for part in parts]
-        values = [value for value in found if isinstance(value, float)]
-        reasons = [reason for reason in found if isinstance(reason, str)]
+        totals = [total(metric, [row.values for row in part]) for part in parts]
+        values = [value for value in totals if isinstance(value, float)]
+        reasons = [reason for reason in totals if isinstance(reason, str)]
         if reasons:
             unsupported.append(Unsupported(metric, reasons[0]))
         else:

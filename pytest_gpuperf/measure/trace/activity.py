@@ -1,6 +1,8 @@
-"""What ran on the GPU, one by one: kernels, copies and fills, with sizes, kinds and components.
+"""Activity of the GPU over a step: kernels, copies and fills one by one, and the metrics of them.
 
-Read from the events of a trace (`trace.py`). What a CUDA graph ran is here by itself, too.
+Read from the events of a trace (`profile.py`): of the whole step, and of each component, which
+annotates the trace. What a CUDA graph ran is here by itself, too. What ran on several streams at
+once is counted once: times are those of unions of intervals.
 """
 
 from __future__ import annotations
@@ -35,11 +37,18 @@ COMPONENT = "gpuperf component: "
 """What the names of a component's ranges in the trace begin with."""
 H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
-
+TRACES = 3
+"""Executions that are traced for the step, and as many again for its components."""
+NOTHING = (
+    "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
+    "profiler (nsys, ncu) watches the process, or the step uses no GPU"
+)
 _ANNOTATION = "user_annotation"
 """The category of ranges that a program opened by itself."""
 _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<target>.*)\))?")
 """Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
+Interval = tuple[float, float]
+"""Begin and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,153 @@ class Activity:
     """Of a copy, in bytes."""
 
 
+@dataclass(frozen=True)
+class Active:
+    """What the traces have shown."""
+
+    series: Series = field(default_factory=dict)
+    unsupported: tuple[Unsupported, ...] = ()
+    components: tuple[str, ...] = ()
+    settings: dict[str, Scalar] = field(default_factory=dict)
+
+
+class Tracing(Protocol):
+    """`trace.events`, or a script in its place."""
+
+    def __call__(
+        self, step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
+    ) -> list[Event]:
+        """The events of one execution; with `host`, those that the program annotated as well."""
+        ...
+
+
+class Annotations(PhaseNames):
+    """Opens a range in torch's trace around each component, and notes the names.
+
+    The range has a number in place of the name: a trace does not keep every character.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[str, str] = {}
+        """What stands in the trace for each component."""
+        self._open: list[Any] = []
+
+    def enter(self, phase: str) -> None:
+        """Opens the range."""
+        from torch.profiler import record_function
+
+        super().enter(phase)
+        number = self.numbers.setdefault(phase, str(len(self.numbers)))
+        opened: Any = record_function(COMPONENT + number)  # untyped in some releases
+        opened.__enter__()
+        self._open.append(opened)
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
+        """Closes it."""
+        self._open.pop().__exit__(None, None, None)
+
+
+def measured(
+    work: Work,
+    plan: Plan,
+    phases: Sequence[str],
+    timer: DeviceTimer,
+    traced: Tracing = profile.events,
+) -> Active:
+    """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
+
+    Components take executions of their own, since a trace that knows them slows the host down. The
+    first of these is made in any case: it tells whether there are components, and takes along what
+    a profiler does once. Raises MeasurementError for components that cannot be told apart, and what
+    the step raises.
+    """
+    if not plan.activity:
+        return Active()
+    names, parts = _in_components(work, phases, timer, traced)
+    wholes = []
+    for _ in each(work.progress, "tracing", TRACES, after=None):
+        prepare(work, timer)
+        wholes.append(activities(traced(work.step, timer.synchronize)))
+    if not all(wholes):
+        missing = tuple(Unsupported(metric.name, NOTHING) for metric in plan.activity)
+        return Active(unsupported=missing, settings={"traces": 0})
+    wanted = {metric.name for metric in plan.activity}
+    series: Series = {}
+    for ran in wholes:
+        _append(series, STEP, values_of_step(ran), wanted)
+    for name in names:
+        for launched in parts:
+            _append(series, name, values_of_part(launched[name]), wanted)
+    # A share of nothing is no number: some of the traces may have had nothing to copy.
+    series = {key: values for key, values in series.items() if len(values) == TRACES}
+    return Active(series, components=names, settings={"traces": TRACES})
+
+
+def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
+    """The components of several executions of a step, each once.
+
+    Raises MeasurementError where executions differ in them, and where one has a phase's name: what
+    was measured of the two could not be told apart.
+    """
+    names = tuple(dict.fromkeys(heard[0])) if heard else ()
+    for others in heard[1:]:
+        if set(others) != set(names):
+            raise MeasurementError(
+                "the components of the step change from one execution to the next: first "
+                f"{list(names)}, then {list(dict.fromkeys(others))}. Give `measure` a `reset` "
+                "after which the step does the same work again"
+            )
+    for name in names:
+        if name in phases:
+            raise MeasurementError(
+                f'"{name}" is both a phase and a component of the step: give one of them another '
+                "name"
+            )
+    return names
+
+
+def values_of_step(ran: Sequence[Activity]) -> dict[str, float]:
+    """The metrics of a step, by name. Shares and gaps only where there is something to divide."""
+    values = values_of_part(ran)
+    kernels = union(entry for entry in ran if entry.kind == KERNEL)
+    copies = union(entry for entry in ran if entry.direction)
+    span = max(e.end for e in ran) - min(e.begin for e in ran) if ran else 0.0
+    values["gpu_span"] = span
+    if span:
+        values["gpu_idle"] = 100 * max(0.0, 1 - length(union(ran)) / span)
+    gaps = _gaps(ran)
+    if gaps:
+        values["launch_gaps"] = math.fsum(gaps)
+        values["launch_gap_median"] = median(gaps)
+    if length(copies):
+        values["copy_overlap"] = 100 * length(common(copies, kernels)) / length(copies)
+    return values
+
+
+def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
+    """The metrics that a part of a step has too, by name."""
+    copies = [entry for entry in ran if entry.direction]
+    sizes = {
+        f"copy_bytes_{way}_{memory}": _size(copies, way, memory)
+        for way in (H2D, D2H)
+        for memory in (PINNED, PAGEABLE)
+    }
+    times = {
+        f"copy_time_{way}": length(union(e for e in copies if e.direction == way))
+        for way in DIRECTIONS
+    }
+    return {
+        "kernel_time": length(union(entry for entry in ran if entry.kind == KERNEL)),
+        "launches": float(launches(ran)),
+        "graph_launches": float(graphs(ran)),
+        "copies": float(len(copies)),
+        **sizes,
+        "copy_bytes_d2d": _size(copies, D2D, ""),
+        **times,
+    }
+
+
 def activities(traced: Sequence[Event]) -> tuple[Activity, ...]:
     """What a trace has of the device, in the order of the beginnings."""
     events, calls, components = on_device(traced), launch_calls(traced), _Ranges(traced)
@@ -70,12 +226,99 @@ def activities(traced: Sequence[Event]) -> tuple[Activity, ...]:
     return tuple(_activity(event, graphs, calls, components) for event in events)
 
 
+def launches(ran: Sequence[Activity]) -> int:
+    """How often the host launched a kernel or a graph."""
+    alone = sum(entry.kind == KERNEL and entry.graph is None for entry in ran)
+    return alone + graphs(ran)
+
+
+def graphs(ran: Sequence[Activity]) -> int:
+    """How many CUDA graphs were launched."""
+    return len({entry.graph for entry in ran if entry.graph is not None})
+
+
+def union(ran: Iterable[Activity]) -> list[Interval]:
+    """When any of them ran: intervals that neither overlap nor touch, in order."""
+    merged: list[Interval] = []
+    for begin, end in sorted((entry.begin, entry.end) for entry in ran):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
+    """When both were. Each of them is a union."""
+    shared: list[Interval] = []
+    left, right = 0, 0
+    while left < len(some) and right < len(others):
+        begin = max(some[left][0], others[right][0])
+        end = min(some[left][1], others[right][1])
+        if begin < end:
+            shared.append((begin, end))
+        if some[left][1] <= others[right][1]:
+            left += 1
+        else:
+            right += 1
+    return shared
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """How long they are together, of intervals that do not overlap."""
+    return math.fsum(end - begin for begin, end in intervals)
+
+
+def _in_components(
+    work: Work, phases: Sequence[str], timer: DeviceTimer, traced: Tracing
+) -> tuple[tuple[str, ...], list[dict[str, list[Activity]]]]:
+    """The step's components, and what each launched, in each execution that was traced for it."""
+    heard: list[list[str]] = []
+    parts: list[dict[str, list[Activity]]] = []
+    for _ in each(work.progress, "tracing components", TRACES, after=None):
+        prepare(work, timer)
+        listener = Annotations()
+        with work.components.heard_by(listener):
+            events = traced(work.step, timer.synchronize, host=True)
+        heard.append(listener.names)
+        if not any(heard):
+            break
+        ran = activities(events)
+        parts.append(
+            {
+                name: [entry for entry in ran if entry.component == number]
+                for name, number in listener.numbers.items()
+            }
+        )
+    return checked(heard, phases), parts
+
+
+def _append(series: Series, part: str, values: dict[str, float], wanted: set[str]) -> None:
+    for name, value in values.items():
+        if name in wanted:
+            series.setdefault((part, name), []).append(value)
+
+
+def _gaps(ran: Iterable[Activity]) -> list[float]:
+    """The time before each kernel but the first in which no kernel ran."""
+    kernels = sorted((e.begin, e.end) for e in ran if e.kind == KERNEL)
+    gaps, reached = [], -math.inf
+    for (_, end), (begin, _) in pairwise(kernels):
+        reached = max(reached, end)
+        gaps.append(max(0.0, begin - reached))
+    return gaps
+
+
+def _size(copies: Iterable[Activity], way: str, memory: str) -> float:
+    return math.fsum(e.size for e in copies if (e.direction, e.memory) == (way, memory))
+
+
 def _shared(events: Sequence[Event]) -> set[int]:
     """Correlation ids of several kernels: not every call that launches a graph is in a trace."""
-    found = Counter(
+    counts = Counter(
         event.get("args", {}).get("correlation") for event in events if event["cat"] == KERNEL
     )
-    return {correlation for correlation, count in found.items() if correlation and count > 1}
+    return {correlation for correlation, count in counts.items() if correlation and count > 1}
 
 
 def _activity(
@@ -146,258 +389,3 @@ class _Ranges:
     def _from(self, moment: float, name: str) -> None:
         self._moments.append(moment)
         self._names.append(name)
-
-
-def launches(found: Sequence[Activity]) -> int:
-    """How often the host launched a kernel or a graph."""
-    alone = sum(entry.kind == KERNEL and entry.graph is None for entry in found)
-    return alone + graphs(found)
-
-
-def graphs(found: Sequence[Activity]) -> int:
-    """How many CUDA graphs were launched."""
-    return len({entry.graph for entry in found if entry.graph is not None})
-
-
-# The metrics of the set `activity`: what the GPU did when, as numbers. Pure arithmetic.
-#
-# What ran on several streams at once is counted once: times are those of unions of intervals.
-
-Interval = tuple[float, float]
-"""Begin and end."""
-
-
-def values_of_step(found: Sequence[Activity]) -> dict[str, float]:
-    """The metrics of a step, by name. Shares and gaps only where there is something to divide."""
-    values = values_of_part(found)
-    kernels = union(entry for entry in found if entry.kind == KERNEL)
-    copies = union(entry for entry in found if entry.direction)
-    span = max(e.end for e in found) - min(e.begin for e in found) if found else 0.0
-    values["gpu_span"] = span
-    if span:
-        values["gpu_idle"] = 100 * max(0.0, 1 - length(union(found)) / span)
-    gaps = _gaps(found)
-    if gaps:
-        values["launch_gaps"] = math.fsum(gaps)
-        values["launch_gap_median"] = median(gaps)
-    if length(copies):
-        values["copy_overlap"] = 100 * length(common(copies, kernels)) / length(copies)
-    return values
-
-
-def values_of_part(found: Sequence[Activity]) -> dict[str, float]:
-    """The metrics that a part of a step has too, by name."""
-    copies = [entry for entry in found if entry.direction]
-    sizes = {
-        f"copy_bytes_{way}_{memory}": _size(copies, way, memory)
-        for way in (H2D, D2H)
-        for memory in (PINNED, PAGEABLE)
-    }
-    times = {
-        f"copy_time_{way}": length(union(e for e in copies if e.direction == way))
-        for way in DIRECTIONS
-    }
-    return {
-        "kernel_time": length(union(entry for entry in found if entry.kind == KERNEL)),
-        "launches": float(launches(found)),
-        "graph_launches": float(graphs(found)),
-        "copies": float(len(copies)),
-        **sizes,
-        "copy_bytes_d2d": _size(copies, D2D, ""),
-        **times,
-    }
-
-
-def union(found: Iterable[Activity]) -> list[Interval]:
-    """When any of them ran: intervals that neither overlap nor touch, in order."""
-    merged: list[Interval] = []
-    for begin, end in sorted((entry.begin, entry.end) for entry in found):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """When both were. Each of them is a union."""
-    found: list[Interval] = []
-    left, right = 0, 0
-    while left < len(some) and right < len(others):
-        begin = max(some[left][0], others[right][0])
-        end = min(some[left][1], others[right][1])
-        if begin < end:
-            found.append((begin, end))
-        if some[left][1] <= others[right][1]:
-            left += 1
-        else:
-            right += 1
-    return found
-
-
-def length(intervals: Iterable[Interval]) -> float:
-    """How long they are together, of intervals that do not overlap."""
-    return math.fsum(end - begin for begin, end in intervals)
-
-
-def _gaps(found: Iterable[Activity]) -> list[float]:
-    """The time before each kernel but the first in which no kernel ran."""
-    kernels = sorted((e.begin, e.end) for e in found if e.kind == KERNEL)
-    gaps, reached = [], -math.inf
-    for (_, end), (begin, _) in pairwise(kernels):
-        reached = max(reached, end)
-        gaps.append(max(0.0, begin - reached))
-    return gaps
-
-
-def _size(copies: Iterable[Activity], way: str, memory: str) -> float:
-    return math.fsum(e.size for e in copies if (e.direction, e.memory) == (way, memory))
-
-
-# Who listens to the step's components: the trace of a GPU, and a clock of the host.
-
-
-class Annotations(PhaseNames):
-    """Opens a range in torch's trace around each component, and notes the names.
-
-    The range has a number in place of the name: a trace does not keep every character.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: dict[str, str] = {}
-        """What stands in the trace for each component."""
-        self._open: list[Any] = []
-
-    def enter(self, phase: str) -> None:
-        """Opens the range."""
-        from torch.profiler import record_function
-
-        super().enter(phase)
-        number = self.numbers.setdefault(phase, str(len(self.numbers)))
-        opened: Any = record_function(COMPONENT + number)  # untyped in some releases
-        opened.__enter__()
-        self._open.append(opened)
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """Closes it."""
-        self._open.pop().__exit__(None, None, None)
-
-
-def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
-    """The components of several executions of a step, each once.
-
-    Raises MeasurementError where executions differ in them, and where one has a phase's name: what
-    was measured of the two could not be told apart.
-    """
-    names = tuple(dict.fromkeys(heard[0])) if heard else ()
-    for others in heard[1:]:
-        if set(others) != set(names):
-            raise MeasurementError(
-                "the components of the step change from one execution to the next: first "
-                f"{list(names)}, then {list(dict.fromkeys(others))}. Give `measure` a `reset` "
-                "after which the step does the same work again"
-            )
-    for name in names:
-        if name in phases:
-            raise MeasurementError(
-                f'"{name}" is both a phase and a component of the step: give one of them another '
-                "name"
-            )
-    return names
-
-
-# Traces of a step, and the metrics that they give: of the whole, and of each component.
-
-TRACES = 3
-"""Executions that are traced for the step, and as many again for its components."""
-NOTHING = (
-    "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
-    "profiler (nsys, ncu) watches the process, or the step uses no GPU"
-)
-
-
-class Tracing(Protocol):
-    """`trace.events`, or a script in its place."""
-
-    def __call__(
-        self, step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
-    ) -> list[Event]:
-        """The events of one execution; with `host`, those that the program annotated as well."""
-        ...
-
-
-@dataclass(frozen=True)
-class Active:
-    """What the traces have shown."""
-
-    series: Series = field(default_factory=dict)
-    unsupported: tuple[Unsupported, ...] = ()
-    components: tuple[str, ...] = ()
-    settings: dict[str, Scalar] = field(default_factory=dict)
-
-
-def measured(
-    work: Work,
-    plan: Plan,
-    phases: Sequence[str],
-    timer: DeviceTimer,
-    traced: Tracing = profile.events,
-) -> Active:
-    """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
-
-    Components take executions of their own, since a trace that knows them slows the host down. The
-    first of these is made in any case: it tells whether there are components, and takes along what
-    a profiler does once. Raises MeasurementError for components that cannot be told apart, and what
-    the step raises.
-    """
-    if not plan.activity:
-        return Active()
-    names, parts = _in_components(work, phases, timer, traced)
-    wholes = []
-    for _ in each(work.progress, "tracing", TRACES, after=None):
-        prepare(work, timer)
-        wholes.append(activities(traced(work.step, timer.synchronize)))
-    if not all(wholes):
-        missing = tuple(Unsupported(metric.name, NOTHING) for metric in plan.activity)
-        return Active(unsupported=missing, settings={"traces": 0})
-    wanted = {metric.name for metric in plan.activity}
-    series: Series = {}
-    for found in wholes:
-        _append(series, STEP, values_of_step(found), wanted)
-    for name in names:
-        for launched in parts:
-            _append(series, name, values_of_part(launched[name]), wanted)
-    # A share of nothing is no number: some of the traces may have had nothing to copy.
-    series = {key: values for key, values in series.items() if len(values) == TRACES}
-    return Active(series, components=names, settings={"traces": TRACES})
-
-
-def _in_components(
-    work: Work, phases: Sequence[str], timer: DeviceTimer, traced: Tracing
-) -> tuple[tuple[str, ...], list[dict[str, list[Activity]]]]:
-    """The step's components, and what each launched, in each execution that was traced for it."""
-    heard: list[list[str]] = []
-    found: list[dict[str, list[Activity]]] = []
-    for _ in each(work.progress, "tracing components", TRACES, after=None):
-        prepare(work, timer)
-        listener = Annotations()
-        with work.components.heard_by(listener):
-            events = traced(work.step, timer.synchronize, host=True)
-        heard.append(listener.names)
-        if not any(heard):
-            break
-        ran = activities(events)
-        found.append(
-            {
-                name: [entry for entry in ran if entry.component == number]
-                for name, number in listener.numbers.items()
-            }
-        )
-    return checked(heard, phases), found
-
-
-def _append(series: Series, part: str, values: dict[str, float], wanted: set[str]) -> None:
-    for name, value in values.items():
-        if name in wanted:
-            series.setdefault((part, name), []).append(value)

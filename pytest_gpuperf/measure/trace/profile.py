@@ -1,7 +1,7 @@
 """What a step launches, in order: names, grids, durations and copies, from torch.profiler.
 
 The trace is of one execution without counters. Kernels that a CUDA graph launches are one entry of
-kind `graph`, as counters count them; `activities.py` has them one by one.
+kind `graph`, as counters count them; `activity.py` has them one by one.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Trace:
     @property
     def graphs(self) -> tuple[int, ...]:
         """Positions of the graphs in the order in which the host launched them."""
-        found = [
+        launched = [
             (entry.launched or 0.0, position)
             for position, entry in enumerate(self.entries)
             if entry.kind == GRAPH
         ]
-        return tuple(position for _, position in sorted(found))
+        return tuple(position for _, position in sorted(launched))
 
     @property
     def idle(self) -> float:
@@ -145,10 +145,10 @@ def _exported(made: Any) -> list[Event]:
         # The exported form is the only one that has grids and blocks.
         file = Path(folder) / "trace.json"
         made.export_chrome_trace(str(file))
-        found: list[Event] = json.loads(file.read_text(encoding="utf-8", errors="replace"))[
+        exported: list[Event] = json.loads(file.read_text(encoding="utf-8", errors="replace"))[
             "traceEvents"
         ]
-    return found
+    return exported
 
 
 def graph_launches(traced: Iterable[Event]) -> set[int]:

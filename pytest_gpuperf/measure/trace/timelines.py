@@ -56,26 +56,27 @@ def of_readings(
     time. They become at most MOST_POINTS points at equal intervals, each the mean of the samples in
     it, weighted by time. Raises MeasurementError where no sample belongs to the step.
     """
-    found = sorted(
+    inside = sorted(
         (r for r in readings if r.begin < r.end and 0 <= (r.begin + r.end) / 2 <= duration),
         key=lambda reading: reading.begin,
     )
-    if not found:
+    if not inside:
         raise MeasurementError(_none_found(readings, duration))
-    begin, span = found[0].begin, found[-1].end - found[0].begin
+    begin, span = inside[0].begin, inside[-1].end - inside[0].begin
     # As many as there would be without gaps: a single sample's width is only known roughly.
-    regular = round(span / median(reading.end - reading.begin for reading in found))
+    regular = round(span / median(reading.end - reading.begin for reading in inside))
     factor = math.ceil(regular / MOST_POINTS)
     width = span / regular
     interval, count = factor * width, math.ceil(regular / factor)
     return Timeline(
-        samples=len(found),
+        samples=len(inside),
         sampling_interval=round(width, 1),
         interval=round(interval, 1),
         begin=round(begin, 1),
         duration=round(duration, 1),
         series={
-            name: _means(found, place, begin, interval, count) for place, name in enumerate(metrics)
+            name: _means(inside, place, begin, interval, count)
+            for place, name in enumerate(metrics)
         },
         phases=phases,
         unsupported=unsupported,

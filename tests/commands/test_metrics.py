@@ -1,0 +1,206 @@
+"""`gpuperf metrics`: the catalogue as text and JSON, with the scripted CUPTI and without any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.commands.metrics import Listing, Passes, lines, names
+from pytest_gpuperf.model.measurement import Unsupported
+from tests.measure.cupti.fake import Fake
+
+METRICS = catalogue().metrics
+GPUS = tuple(name for name in ARCHITECTURES if name != CPU)
+COUNTS = {name: dict.fromkeys(catalogue().counter_sets, 10) for name in GPUS}
+EVERYTHING = Listing(
+    GPUS,
+    tuple(METRICS.values()),
+    catalogue().counter_sets,
+    Passes("13.0.1", "/opt/libcupti.so.13", COUNTS, {}),
+)
+Ask = Callable[..., str]
+
+
+def shown(listed: Listing, width: int = 80) -> list[str]:
+    return [line.text for line in lines(listed, width)]
+
+
+@pytest.fixture
+def ask(fake: Fake, fake_library: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Runs the command with the scripted CUPTI, and returns what it printed."""
+    assert fake.alive == 0
+
+    def run(*arguments: str) -> str:
+        assert __main__.main(["metrics", "--library", str(fake_library), *arguments]) == errors.OK
+        return capsys.readouterr().out
+
+    return run
+
+
+# A listing as text
+
+
+def test_a_part_of_the_catalogue_on_one_architecture() -> None:
+    wanted = "cycles,pipe_fp16,ipc"
+    refused = {"sm90": (Unsupported("x.sum", "x.sum does not exist on GH100"),)}
+    passes = Passes("13.0.1", "/opt/libcupti.so.13", {"sm90": {wanted: 2}}, refused)
+    metrics = tuple(METRICS[name] for name in ("cycles", "ipc", "pipe_fp16"))
+    assert shown(Listing(("sm90", "sm120", CPU), metrics, (wanted,), passes)) == [
+        "  metric                    unit                better  class",
+        "  core",
+        "    cycles                  cycles              lower   cycle",
+        "     sm__cycles_elapsed.max (sm90 sm120), absent (cpu)",
+        "    ipc                     instructions/cycle  -       ratio",
+        "     sm__inst_executed.avg.per_cycle_active (sm90 sm120), absent (cpu)",
+        "  paper, besides reference",
+        "    pipe_fp16               instructions        -       deterministic",
+        "     absent",
+        "",
+        "passes of the step per round, by CUPTI of CUDA 13.0.1, /opt/libcupti.so.13:",
+        "        cycles,pipe_fp16,ipc",
+        "  sm90                     2",
+        "note: this CUPTI knows no chip of sm120",
+        "note: sm90: x.sum does not exist on GH100",
+    ]
+
+
+def test_where_columns_do_not_fit_the_rows_are_stacked() -> None:
+    listed = Listing(("sm90",), (METRICS["instructions"],), ("core",), "not known here: no CUPTI")
+    assert shown(listed, 50) == [
+        "  core:",
+        "    instructions:",
+        "      unit instructions, better lower, class",
+        "      deterministic, smsp__inst_executed.sum",
+        "",
+        "passes: not known here: no CUPTI",
+    ]
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    for width in (40, 80, 400):
+        assert max(map(len, shown(EVERYTHING, width))) <= width
+
+
+def test_at_80_columns_a_name_of_nvidia_s_can_be_copied() -> None:
+    text = shown(Listing(("sm90",), tuple(METRICS.values()), ("core",), ""))
+    for metric in METRICS.values():
+        hardware = metric.hardware_name("sm90")
+        assert hardware is None or any(hardware in line for line in text), metric.name
+
+
+def test_every_metric_is_listed_once_with_the_smallest_set_that_has_it() -> None:
+    text = shown(EVERYTHING)
+    starts = [line.split()[0] for line in text[1:] if line.startswith("    ") and line[4] != " "]
+    assert sorted(starts) == sorted(METRICS)
+    titles = ["core", "reference, besides core", "paper, besides reference", "full, besides paper"]
+    listed = [line.strip() for line in text if line[:2] == "  " and line[2:3].strip()]
+    assert [line for line in listed if line in titles] == titles
+
+
+def test_architectures_with_one_name_stand_together() -> None:
+    for metric, architectures, text in (
+        ("cycles", ("sm80", "sm90"), "sm__cycles_elapsed.max"),
+        ("step_time", ("sm80", "sm90"), ""),
+        ("cycles", (CPU,), "absent"),
+        ("pipe_fp16", ("sm89", "sm90"), "absent"),
+        (
+            *("pipe_uniform", ("sm70", "sm80", "sm90")),
+            "absent (sm70), sm__inst_executed_pipe_uniform.sum (sm80 sm90)",
+        ),
+    ):
+        assert names(METRICS[metric], architectures) == text
+
+
+# The command
+
+
+def test_the_whole_catalogue_and_the_passes_of_all_sets(ask: Ask, fake: Fake) -> None:
+    fake.set("passes", 7)
+    printed = ask()
+    for name in catalogue().metrics:
+        assert f"  {name} " in printed or f"  {name}:" in printed
+    text = printed.splitlines()
+    assert "        core  reference  paper  full" in text
+    assert "  sm80     7          7      7     7" in text
+    assert "  sm90     7          7      7     7" in text
+    others = ", ".join(name for name in GPUS if name not in ("sm80", "sm90"))
+    assert text[-1] == f"note: this CUPTI knows no chip of {others}"
+
+
+def test_a_part_of_it_in_the_order_of_its_mention(ask: Ask) -> None:
+    printed = ask("--gpu-arch", "sm90", "--set", "core,l2_hit_rate")
+    assert "lts__t_sector_hit_rate.pct" in printed
+    assert "dram" not in printed
+    assert printed.splitlines()[-2:] == ["        core,l2_hit_rate", "  sm90                 1"]
+    for words in (["--gpu-arch", "sm90", "sm80"], ["--gpu-arch", "sm90", "--gpu-arch", "sm80"]):
+        rows = ask(*words, "--set", "core").splitlines()
+        assert rows[-2:] == ["  sm90     1", "  sm80     1"]
+
+
+def test_nothing_is_counted_in_passes_on_a_cpu(ask: Ask) -> None:
+    printed = ask("--gpu-arch", "cpu")
+    assert printed.splitlines()[-1] == "passes: none, counts on a CPU are taken while the step runs"
+    assert "sm__" not in printed
+
+
+def test_what_the_library_denies_is_noted(ask: Ask, fake: Fake) -> None:
+    fake.set("unknown", "sm__cycles_elapsed.max")
+    notes = [line for line in ask("--set", "core").splitlines() if line.startswith("note: sm")]
+    assert notes == [
+        "note: sm80: sm__cycles_elapsed.max does not exist on GA100",
+        "note: sm90: sm__cycles_elapsed.max does not exist on GH100",
+    ]
+
+
+def test_as_json(ask: Ask) -> None:
+    printed: dict[str, Any] = json.loads(ask("--format", "json", "--gpu-arch", "sm90", "sm75"))
+    assert (printed["schema"], printed["cupti"]) == (1, "13.0.1")
+    assert printed["passes"] == {"sm90": dict.fromkeys(catalogue().counter_sets, 1), "sm75": None}
+    entries = {entry["name"]: entry for entry in printed["metrics"]}
+    assert list(entries) == list(catalogue().metrics)
+    assert entries["pipe_tma"]["hardware"] == {
+        "sm90": "sm__inst_executed_pipe_tma.sum",
+        "sm75": None,
+    }
+    assert entries["pipe_tma"]["sets"] == ["paper", "full"]
+    assert entries["step_time"]["hardware"] is None
+
+
+def test_without_cupti_the_catalogue_is_printed_all_the_same(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not bare.exists()
+    assert __main__.main(["metrics", "--gpu-arch", "sm90", "--set", "core"]) == errors.OK
+    printed = capsys.readouterr().out
+    assert "sm__cycles_elapsed.max" in printed
+    assert "passes: not known here: CUPTI (libcupti) was not found." in printed
+
+    assert __main__.main(["metrics", "--format", "json"]) == errors.OK
+    data = json.loads(capsys.readouterr().out)
+    assert (data["cupti"], data["passes"]) == (None, None)
+
+
+def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "libcupti.so.13"
+    file.write_text("not a library")
+    for arguments, says in (
+        (["--gpu-arch", "sm91"], 'unknown architecture "sm91". Did you mean "sm90"?'),
+        (["--gpu-arch", "sm90", "SM80"], 'unknown architecture "SM80". Did you mean "sm80"?'),
+        (["--gpu-arch"], "expected at least one argument"),
+        (["--set", "papers"], 'named "papers". Did you mean "paper"? Sets are core, reference'),
+        (["--set", "core,step_time"], '"step_time" is no hardware counter'),
+        (["--library", "nowhere/libcupti.so.13"], "nowhere/libcupti.so.13: no such file"),
+        (["--library", str(file)], "gpuperf: --library: CUPTI cannot be loaded"),
+        (["--library", str(file)], "CUPTI of CUDA 13.0 tells the passes without a driver"),
+    ):
+        assert __main__.main(["metrics", *arguments]) == errors.BAD_CONFIGURATION
+        printed = capsys.readouterr()
+        assert says in printed.err
+        assert printed.out == ""
