@@ -94,14 +94,14 @@ def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("file", RANGES, ids=lambda file: str(file.stem))
-def test_real_ranges(file: Path) -> None:
-    measurement = imported(file)
-    found = values(measurement)
-    assert list(found) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
-    assert found["instructions"] == values(imported(KERNELS))["instructions"]
-    assert measurement.kernels is None
-    assert measurement.unsupported == ()
+def test_real_ranges() -> None:
+    for file in RANGES:
+        measurement = imported(file)
+        found = values(measurement)
+        assert list(found) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
+        assert found["instructions"] == values(imported(KERNELS))["instructions"]
+        assert measurement.kernels is None
+        assert measurement.unsupported == ()
 
 
 def test_executions_of_a_step_are_rounds() -> None:
@@ -167,13 +167,13 @@ def test_importing_twice_gives_the_same_process(tmp_path: Path) -> None:
     assert imported(KERNELS).process != imported(NVTX).process
 
 
-@pytest.mark.parametrize(
-    ("test", "suite"),
-    [("tests/perf/test_a.py::test_b[c]", "perf"), ("test_a.py::test_b", "test_a")],
-)
-def test_the_suite_is_that_of_the_test(test: str, suite: str) -> None:
-    assert imported(KERNELS, test=test).suite == suite
-    assert imported(KERNELS, test=test, suite="other").suite == "other"
+def test_the_suite_is_that_of_the_test() -> None:
+    for test, suite in (
+        ("tests/perf/test_a.py::test_b[c]", "perf"),
+        ("test_a.py::test_b", "test_a"),
+    ):
+        assert imported(KERNELS, test=test).suite == suite
+        assert imported(KERNELS, test=test, suite="other").suite == "other"
 
 
 def test_several_reports_are_several_processes(tmp_path: Path) -> None:
@@ -210,9 +210,14 @@ def test_several_reports_need_a_test(tmp_path: Path) -> None:
     assert "--test" in refused(KERNELS, written(tmp_path, page(KERNEL)))
 
 
-@pytest.mark.parametrize("test", ["test_b", "test_a.py::", "::test_b", "tests/"])
-def test_a_test_has_an_id(test: str) -> None:
-    assert f"--test {test}: not the id" in refused(KERNELS, test=test)
+def test_a_test_has_an_id() -> None:
+    for test in (
+        "test_b",
+        "test_a.py::",
+        "::test_b",
+        "tests/",
+    ):
+        assert f"--test {test}: not the id" in refused(KERNELS, test=test)
 
 
 def test_a_suite_is_no_path() -> None:
@@ -228,9 +233,8 @@ def test_reports_of_several_devices(tmp_path: Path) -> None:
     assert "NVIDIA H200 (sm90) and NVIDIA A100 (sm80)" in refused(KERNELS, other, test="a.py::b")
 
 
-@pytest.mark.parametrize(
-    ("kernels", "executions", "said"),
-    [
+def test_what_is_not_one_step(tmp_path: Path) -> None:
+    for kernels, executions, said in (
         ([KERNEL, {**KERNEL, "Process ID": "8"}], 1, "processes 7, 8"),
         ([KERNEL, LONGER, KERNEL], 2, "3 kernels or ranges are not 2 executions"),
         ([KERNEL], 0, "are not 0 executions"),
@@ -238,12 +242,8 @@ def test_reports_of_several_devices(tmp_path: Path) -> None:
         ([KERNEL, LONGER, LONGER, KERNEL], 2, "number 1 is add(int, float) in the first and mul"),
         ([RANGE, RANGE], 1, "--steps 2"),
         ([RANGE, KERNEL], 2, "1 ranges and 1 kernels"),
-    ],
-)
-def test_what_is_not_one_step(
-    kernels: list[dict[str, str]], executions: int, said: str, tmp_path: Path
-) -> None:
-    assert said in refused(written(tmp_path, page(*kernels)), executions=executions)
+    ):
+        assert said in refused(written(tmp_path, page(*kernels)), executions=executions)
 
 
 def test_a_report_without_any_of_our_metrics(tmp_path: Path) -> None:

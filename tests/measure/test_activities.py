@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import pytest
-
 from pytest_gpuperf.measure.trace.activity import (
     Activity,
     Annotations,
@@ -22,9 +20,8 @@ def in_components(traced: Sequence[Event]) -> list[str]:
     return [entry.component for entry in activities(traced)]
 
 
-@pytest.mark.parametrize(
-    ("name", "direction", "memory"),
-    [
+def test_the_name_of_a_copy_has_its_direction_and_the_memory_of_the_host() -> None:
+    for name, direction, memory in (
         ("HtoD (Pinned -> Device)", "h2d", "pinned"),
         ("HtoD (Pageable -> Device)", "h2d", "pageable"),
         ("DtoH (Device -> Pinned)", "d2h", "pinned"),
@@ -41,13 +38,9 @@ def in_components(traced: Sequence[Event]) -> list[str]:
         # No device takes part, or nobody knows.
         ("HtoH (Pinned -> Pinned)", "", ""),
         ("<unknown>", "", ""),
-    ],
-)
-def test_the_name_of_a_copy_has_its_direction_and_the_memory_of_the_host(
-    name: str, direction: str, memory: str
-) -> None:
-    (found,) = activities([copy(0, 1, name, 4096)])
-    assert (found.direction, found.memory, found.size) == (direction, memory, 4096)
+    ):
+        (found,) = activities([copy(0, 1, name, 4096)])
+        assert (found.direction, found.memory, found.size) == (direction, memory, 4096)
 
 
 def test_times_are_in_nanoseconds_and_the_order_is_that_of_the_beginnings() -> None:
@@ -110,13 +103,17 @@ def test_other_ranges_of_the_program_are_no_components() -> None:
     assert in_components([other, *launched(20, 5, 1, at=10)]) == [""]
 
 
-@pytest.mark.parametrize("name", ["cudaGraphLaunch", "cudaGraphLaunch_v10000", "cuGraphLaunch"])
-def test_a_graph_is_one_launch_and_its_kernels_are_there_by_themselves(name: str) -> None:
-    graph = [call(0, 1, name), kernel(10, 2, 1), copy(13, 1, "DtoD", 8, 1), kernel(15, 2, 1)]
-    again = [call(50, 2, name), kernel(60, 2, 2), kernel(65, 2, 2)]
-    found = activities([*graph, *launched(30, 2, 3), *again])
-    assert [entry.graph for entry in found] == [1, 1, 1, None, 2, 2]
-    assert (launches(found), graphs(found)) == (3, 2)
+def test_a_graph_is_one_launch_and_its_kernels_are_there_by_themselves() -> None:
+    for name in (
+        "cudaGraphLaunch",
+        "cudaGraphLaunch_v10000",
+        "cuGraphLaunch",
+    ):
+        graph = [call(0, 1, name), kernel(10, 2, 1), copy(13, 1, "DtoD", 8, 1), kernel(15, 2, 1)]
+        again = [call(50, 2, name), kernel(60, 2, 2), kernel(65, 2, 2)]
+        found = activities([*graph, *launched(30, 2, 3), *again])
+        assert [entry.graph for entry in found] == [1, 1, 1, None, 2, 2]
+        assert (launches(found), graphs(found)) == (3, 2)
 
 
 def test_kernels_of_one_launch_are_a_graph_also_where_the_call_was_not_traced() -> None:

@@ -84,28 +84,23 @@ def test_the_host_s_time_belongs_to_the_innermost(monkeypatch: pytest.MonkeyPatc
     assert times.times == {"block": 10 + 20 + 3, "conv2d": 5}
 
 
-@pytest.mark.parametrize(
-    ("heard", "phases", "message"),
-    [
+def test_components_that_cannot_be_told_apart_are_refused() -> None:
+    for heard, phases, message in (
         ([["a", "b"], ["b", "a", "c"]], [], r"first \['a', 'b'\], then \['b', 'a', 'c'\]"),
         ([["a"], []], [], r"first \['a'\], then \[\]"),
         ([["a", "forward"]], ["forward"], '"forward" is both a phase and a component'),
-    ],
-)
-def test_components_that_cannot_be_told_apart_are_refused(
-    heard: list[list[str]], phases: list[str], message: str
-) -> None:
-    with pytest.raises(MeasurementError, match=message):
-        checked(heard, phases)
+    ):
+        with pytest.raises(MeasurementError, match=message):
+            checked(heard, phases)
 
 
-@pytest.mark.parametrize(
-    ("heard", "names"), [([], ()), ([[]], ()), ([["b", "a", "b"], ["a", "b"]], ("b", "a"))]
-)
-def test_components_are_named_once_in_the_order_of_their_appearance(
-    heard: list[list[str]], names: tuple[str, ...]
-) -> None:
-    assert checked(heard, ()) == names
+def test_components_are_named_once_in_the_order_of_their_appearance() -> None:
+    for heard, names in (
+        ([], ()),
+        ([[]], ()),
+        ([["b", "a", "b"], ["a", "b"]], ("b", "a")),
+    ):
+        assert checked(heard, ()) == names
 
 
 # On the CPU

@@ -45,14 +45,19 @@ def test_samples_belong_to_the_step_that_has_their_middle() -> None:
     assert found.begin == -40
 
 
-@pytest.mark.parametrize(("samples", "factor"), [(4000, 1), (4001, 2), (12_000, 3), (12_001, 4)])
-def test_long_series_are_means_over_equal_intervals(samples: int, factor: int) -> None:
-    found = made(readings(*(number % 10 for number in range(samples))), samples * WIDTH)
-    points = found.series["sm_active"]
-    assert found.interval == factor * WIDTH
-    assert len(points) == math.ceil(samples / factor) <= MOST_POINTS
-    assert points[0] == pytest.approx(sum(range(factor)) / factor, abs=0.01)
-    assert (found.samples, found.sampling_interval) == (samples, WIDTH)
+def test_long_series_are_means_over_equal_intervals() -> None:
+    for samples, factor in (
+        (4000, 1),
+        (4001, 2),
+        (12_000, 3),
+        (12_001, 4),
+    ):
+        found = made(readings(*(number % 10 for number in range(samples))), samples * WIDTH)
+        points = found.series["sm_active"]
+        assert found.interval == factor * WIDTH
+        assert len(points) == math.ceil(samples / factor) <= MOST_POINTS
+        assert points[0] == pytest.approx(sum(range(factor)) / factor, abs=0.01)
+        assert (found.samples, found.sampling_interval) == (samples, WIDTH)
 
 
 def test_a_mean_is_weighted_by_time() -> None:
@@ -73,11 +78,16 @@ def test_a_gap_has_no_value() -> None:
     assert found.series["sm_active"] == (10, 20, None, None, 30)
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, -5.0, 1e9])
-def test_what_is_no_percentage_is_left_out(wrong: float) -> None:
-    found = made(readings(10, wrong, 30), 300)
-    assert found.series["sm_active"] == (10, None, 30)
-    assert list(run_files.timeline_problems(found)) == []
+def test_what_is_no_percentage_is_left_out() -> None:
+    for wrong in (
+        math.nan,
+        math.inf,
+        -5.0,
+        1e9,
+    ):
+        found = made(readings(10, wrong, 30), 300)
+        assert found.series["sm_active"] == (10, None, 30)
+        assert list(run_files.timeline_problems(found)) == []
 
 
 def test_samples_without_a_time_are_left_out() -> None:
@@ -94,13 +104,15 @@ def test_no_sample_in_the_step_is_said_with_the_times() -> None:
         made([], 5e5)
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "microseconds"), [(0.1, 20), (20, 20), (50, 50), (100, 100), (1250, 100)]
-)
-def test_the_interval_is_a_thousandth_of_the_step_within_limits(
-    milliseconds: float, microseconds: float
-) -> None:
-    assert timelines.interval_for(milliseconds * 1e6) == microseconds * 1000
+def test_the_interval_is_a_thousandth_of_the_step_within_limits() -> None:
+    for milliseconds, microseconds in (
+        (0.1, 20),
+        (20, 20),
+        (50, 50),
+        (100, 100),
+        (1250, 100),
+    ):
+        assert timelines.interval_for(milliseconds * 1e6) == microseconds * 1000
 
 
 def test_means_and_idle_time() -> None:
@@ -121,9 +133,8 @@ def test_a_sound_timeline_has_no_problems() -> None:
     assert list(run_files.timeline_problems(timelines.absent("no permission"))) == []
 
 
-@pytest.mark.parametrize(
-    ("broken", "entry"),
-    [
+def test_what_cannot_be_is_named() -> None:
+    for broken, entry in (
         (replace(SOUND, series={"warp_speed": (1.0,)}), "series/warp_speed"),
         (
             replace(SOUND, series={"sm_active": (1.0,), "tensor_active": ()}),
@@ -134,7 +145,5 @@ def test_a_sound_timeline_has_no_problems() -> None:
         (replace(SOUND, interval=0.0), "interval"),
         (replace(SOUND, duration=-1.0), "duration"),
         (replace(SOUND, phases=(TimelinePhase("forward", 5, 4),)), "phases/0"),
-    ],
-)
-def test_what_cannot_be_is_named(broken: Timeline, entry: str) -> None:
-    assert [where for where, _ in run_files.timeline_problems(broken)] == [entry]
+    ):
+        assert [where for where, _ in run_files.timeline_problems(broken)] == [entry]

@@ -278,39 +278,44 @@ def changing(later: list[tuple[str, float]], since: int) -> Iterator[list[tuple[
     return (([("a", 1.0)] if number < since else later) for number in count())
 
 
-@pytest.mark.parametrize("later", [[("b", 1.0)], [], [("a", 1.0), ("b", 1.0)]])
 def test_phases_that_change_during_a_pass_are_an_error(
-    collector: CuptiCollector, fake: Fake, later: list[tuple[str, float]]
+    collector: CuptiCollector, fake: Fake
 ) -> None:
-    step = Step(fake)
-    # Executions: one warm-up, one pass of the whole step, then one in phases.
-    parts = changing(later, since=2)
-    work = replace(step.work, reset=lambda: setattr(step, "parts", next(parts)))
-    with pytest.raises(MeasurementError, match="phases of the step change"):
-        collector.collect(work, plan(rounds=1, repetitions=0))
-    assert fake.alive == 0
+    def parts_of(step: Step, later: list[tuple[str, float]]) -> Work:
+        # Executions: one warm-up, one pass of the whole step, then one in phases.
+        parts = changing(later, since=2)
+        return replace(step.work, reset=lambda: setattr(step, "parts", next(parts)))
+
+    changed: tuple[list[tuple[str, float]], ...] = ([("b", 1)], [], [("a", 1), ("b", 1)])
+    for later in changed:
+        with pytest.raises(MeasurementError, match="phases of the step change"):
+            collector.collect(parts_of(Step(fake), later), plan(rounds=1, repetitions=0))
+        assert fake.alive == 0
 
 
-@pytest.mark.parametrize("execution", range(8))
-def test_what_the_step_raises_comes_out_unchanged(
-    collector: CuptiCollector, fake: Fake, execution: int
-) -> None:
+def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fake: Fake) -> None:
     error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    numbers = count()
-    step = Step(fake)
 
-    def run() -> None:
-        with step.marks.mark("forward"):
-            fake.work(1)
-            if next(numbers) == execution:
-                fake.fail("cuptiRangeProfilerPopRange", Result.ERROR_UNKNOWN)
-                raise error
+    def failing(execution: int) -> Work:
+        numbers = count()
+        marks = Phases()
+
+        def run() -> None:
+            with marks.mark("forward"):
+                fake.work(1)
+                if next(numbers) == execution:
+                    fake.fail("cuptiRangeProfilerPopRange", Result.ERROR_UNKNOWN)
+                    raise error
+
+        return Work(run, marks)
 
     assert gc.isenabled()
-    with pytest.raises(RuntimeError) as caught:
-        collector.collect(Work(run, step.marks), plan(rounds=2, repetitions=2, warmup=2))
-    assert caught.value is error
-    assert gc.isenabled()
+    for execution in range(8):
+        fake.reset()
+        with pytest.raises(RuntimeError) as caught:
+            collector.collect(failing(execution), plan(rounds=2, repetitions=2, warmup=2))
+        assert caught.value is error
+        assert gc.isenabled()
 
 
 def test_garbage_is_not_collected_while_measuring(collector: CuptiCollector, fake: Fake) -> None:
@@ -320,16 +325,18 @@ def test_garbage_is_not_collected_while_measuring(collector: CuptiCollector, fak
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("call", ["cuptiRangeProfilerEnable", "cuptiRangeProfilerStart"])
-def test_without_permission_the_times_remain(
-    collector: CuptiCollector, fake: Fake, call: str
-) -> None:
-    fake.fail(call, Result.ERROR_INSUFFICIENT_PRIVILEGES)
-    collected = collector.collect(Step(fake, ("a", 1)).work, plan())
-    assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
-    assert [entry.metric for entry in collected.unsupported] == ["cycles", "ipc"]
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in collected.unsupported[0].reason
-    assert fake.alive == 0
+def test_without_permission_the_times_remain(collector: CuptiCollector, fake: Fake) -> None:
+    for call in (
+        "cuptiRangeProfilerEnable",
+        "cuptiRangeProfilerStart",
+    ):
+        fake.reset()
+        fake.fail(call, Result.ERROR_INSUFFICIENT_PRIVILEGES)
+        collected = collector.collect(Step(fake, ("a", 1)).work, plan())
+        assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
+        assert [entry.metric for entry in collected.unsupported] == ["cycles", "ipc"]
+        assert "NVreg_RestrictProfilingToAdminUsers=0" in collected.unsupported[0].reason
+        assert fake.alive == 0
 
 
 def test_without_cupti_the_times_remain(fake: Fake, timer: FakeTimer) -> None:

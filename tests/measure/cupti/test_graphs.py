@@ -99,16 +99,18 @@ def test_every_pass_has_all_ranges(fake: Fake, timer: FakeTimer) -> None:
     assert fake.log.count("push graph 1") == 3
 
 
-@pytest.mark.parametrize("number", [1, 3])
-def test_another_number_of_graphs_than_the_trace_has(
-    number: int, fake: Fake, timer: FakeTimer
-) -> None:
-    with pytest.raises(
-        MeasurementError,
-        match=rf"the trace has {number} launches .* have 2 of torch\.cuda\.CUDAGraph\.replay",
+def test_another_number_of_graphs_than_the_trace_has(fake: Fake, timer: FakeTimer) -> None:
+    for number in (
+        1,
+        3,
     ):
-        counted(fake, timer, between_kernels(fake), number)
-    assert fake.alive == 0
+        fake.reset()
+        with pytest.raises(
+            MeasurementError,
+            match=rf"the trace has {number} launches .* have 2 of torch\.cuda\.CUDAGraph\.replay",
+        ):
+            counted(fake, timer, between_kernels(fake), number)
+        assert fake.alive == 0
 
 
 # Torch's replay
@@ -145,22 +147,23 @@ def test_what_the_replay_raises_comes_out(
     assert fake.alive == 0
 
 
-@pytest.mark.parametrize("call", ["cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange"])
-@pytest.mark.parametrize("after", [1, 2])
 def test_a_mark_that_fails_is_raised_after_the_step(
-    call: str, after: int, replay: object, fake: Fake, timer: FakeTimer
+    replay: object, fake: Fake, timer: FakeTimer
 ) -> None:
-    fake.fail(call, 999, after)
     ended = []
 
     def step() -> None:
         between_kernels(fake)()
         ended.append("ended")
 
-    with pytest.raises(MeasurementError, match=call):
-        counted(fake, timer, step, 2)
-    assert ended == ["ended"]
-    assert torch.cuda.CUDAGraph.replay is replay
+    for call in ("cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange"):
+        for after in (1, 2):
+            fake.reset()
+            fake.fail(call, 999, after)
+            with pytest.raises(MeasurementError, match=call):
+                counted(fake, timer, step, 2)
+            assert ended.pop() == "ended"
+            assert torch.cuda.CUDAGraph.replay is replay
 
 
 # Tables
@@ -193,21 +196,16 @@ def cycles(trace: Trace, number: int) -> list[float | None]:
     return [launch.values[0] if launch.values else None for launch in found.launches]
 
 
-@pytest.mark.parametrize(
-    ("kinds", "expected"),
-    [
+def test_graphs_and_kernels_that_are_alone_have_values() -> None:
+    for kinds, expected in (
         ("G", [100]),
         ("GG", [100, 101]),
         ("kGk", [0, 100, 1]),
         ("kkGk", [None, None, 100, 1]),
         ("GkkGk", [100, None, None, 101, 2]),
         ("cGckGk", [None, 100, None, None, 101, 2]),
-    ],
-)
-def test_graphs_and_kernels_that_are_alone_have_values(
-    kinds: str, expected: list[float | None]
-) -> None:
-    assert cycles(traced(kinds), kinds.count("G")) == expected
+    ):
+        assert cycles(traced(kinds), kinds.count("G")) == expected
 
 
 def test_what_is_not_counted_has_no_values_and_copies_have_none_to_have() -> None:
@@ -336,16 +334,20 @@ def test_metrics_that_cannot_be_counted_are_a_mismatch(
     assert found.mismatch == "none of the metrics can be counted here"
 
 
-@pytest.mark.parametrize("kinds", ["kGkkG", "kk"])
 def test_the_trace_and_every_pass_are_announced(
-    kinds: str, fake: Fake, timer: FakeTimer, tracing: Callable[[str], None]
+    fake: Fake, timer: FakeTimer, tracing: Callable[[str], None]
 ) -> None:
-    tracing(kinds)
-    fake.set("passes", 2)
-    heard = Heard()
-    kernels(fake, timer, between_kernels(fake), heard)
-    assert heard.said == [
-        "tracing kernels",
-        "counting kernels, pass 1 of 2 (2)",
-        "counting kernels, pass 2 of 2 (1)",
-    ]
+    for kinds in (
+        "kGkkG",
+        "kk",
+    ):
+        fake.reset()
+        tracing(kinds)
+        fake.set("passes", 2)
+        heard = Heard()
+        kernels(fake, timer, between_kernels(fake), heard)
+        assert heard.said == [
+            "tracing kernels",
+            "counting kernels, pass 1 of 2 (2)",
+            "counting kernels, pass 2 of 2 (1)",
+        ]

@@ -7,6 +7,7 @@ import lzma
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from statistics import correlation
 
 import pytest
@@ -107,13 +108,16 @@ def test_copies_have_no_counters_and_shift_nothing() -> None:
     ]
 
 
-@pytest.mark.parametrize("number", [2, 4])
-def test_another_number_of_launches_is_reported_and_not_shifted(number: int) -> None:
-    found = kernel_table(traced(1000, 5000, 3000), CORE, "sm90", counted(*[1000.0] * number))
-    assert found.mismatch.startswith(f"the trace has 3 kernels and the counters {number}: ")
-    assert found.metrics == ()
-    assert not any(launch.values for launch in found.launches)
-    assert [launch.duration for launch in found.launches] == [1000, 5000, 3000]
+def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
+    for number in (
+        2,
+        4,
+    ):
+        found = kernel_table(traced(1000, 5000, 3000), CORE, "sm90", counted(*[1000.0] * number))
+        assert found.mismatch.startswith(f"the trace has 3 kernels and the counters {number}: ")
+        assert found.metrics == ()
+        assert not any(launch.values for launch in found.launches)
+        assert [launch.duration for launch in found.launches] == [1000, 5000, 3000]
 
 
 def test_what_is_no_number_is_none() -> None:
@@ -132,6 +136,7 @@ def test_a_name_is_kept_once() -> None:
 # Recorded on an H200
 
 
+@cache
 def recorded(name: str) -> KernelTable:
     """A kernel table as the collector made it there."""
     text = lzma.decompress((TABLES / f"{name}.json.xz").read_bytes()).decode()
@@ -157,31 +162,30 @@ def again(found: KernelTable, shift: int) -> KernelTable:
     return kernel_table(Trace(tuple(entries)), metrics, "sm90", values[shift:] + values[:shift])
 
 
-@pytest.mark.parametrize(
-    ("name", "launches"),
-    [
+def test_trace_and_counters_of_real_steps_go_together() -> None:
+    for name, launches in (
         ("tf32-core", 1548),
         ("baseline-core", 1298),
         ("channels_last-core", 1721),
         ("tf32_channels_last-core", 1421),
         ("compiled", 26),
-    ],
-)
-def test_trace_and_counters_of_real_steps_go_together(name: str, launches: int) -> None:
-    found = recorded(name)
-    assert found.mismatch == ""
-    assert sum(bool(launch.values) for launch in found.launches) == launches
-    assert again(found, 0).mismatch == ""
-    at = found.metrics.index("duration")
-    counted = [(launch.duration, launch.values[at]) for launch in found.launches if launch.values]
-    logs = [(math.log(ours), math.log(theirs)) for ours, theirs in counted if theirs]
-    assert correlation(*map(list, zip(*logs, strict=True))) > (1 + LEAST_CORRELATION) / 2
+    ):
+        found = recorded(name)
+        assert found.mismatch == ""
+        assert sum(bool(launch.values) for launch in found.launches) == launches
+        assert again(found, 0).mismatch == ""
+        at = found.metrics.index("duration")
+        counted = [
+            (launch.duration, launch.values[at]) for launch in found.launches if launch.values
+        ]
+        logs = [(math.log(ours), math.log(theirs)) for ours, theirs in counted if theirs]
+        assert correlation(*map(list, zip(*logs, strict=True))) > (1 + LEAST_CORRELATION) / 2
 
 
-@pytest.mark.parametrize("name", ["tf32-core", "baseline-core", "channels_last-core", "compiled"])
-@pytest.mark.parametrize("shift", [1, -1, 7])
-def test_a_shift_of_the_names_is_noticed(name: str, shift: int) -> None:
-    assert "do not go together" in again(recorded(name), shift).mismatch
+def test_a_shift_of_the_names_is_noticed() -> None:
+    for name in ("tf32-core", "baseline-core", "channels_last-core", "compiled"):
+        for shift in (1, -1, 7):
+            assert "do not go together" in again(recorded(name), shift).mismatch, (name, shift)
 
 
 def test_the_same_step_launches_the_same_kernels() -> None:

@@ -121,9 +121,8 @@ def test_a_broken_library_is_named(bare: Path) -> None:
         library.load()
 
 
-@pytest.mark.parametrize(
-    ("result", "remedy"),
-    [
+def test_what_forbids_counters_has_a_remedy() -> None:
+    for result, remedy in (
         (Result.ERROR_INSUFFICIENT_PRIVILEGES, "NVreg_RestrictProfilingToAdminUsers=0"),
         (Result.ERROR_HARDWARE_BUSY, "dcgmi profile --pause"),
         (Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, "torch.profiler"),
@@ -131,20 +130,22 @@ def test_a_broken_library_is_named(bare: Path) -> None:
         (Result.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES, "administrator of the host"),
         (Result.ERROR_NOT_INITIALIZED, "libcupti"),
         (Result.ERROR_INVALID_CHIP_NAME, "newer CUPTI"),
-    ],
-)
-def test_what_forbids_counters_has_a_remedy(result: Result, remedy: str) -> None:
-    with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{result.name}") as caught:
-        library.check(result, "someCall")
-    assert remedy in caught.value.remedy
+    ):
+        with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{result.name}") as caught:
+            library.check(result, "someCall")
+        assert remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize("result", [Result.ERROR_INVALID_METRIC_NAME, Result.ERROR_UNKNOWN, 4711])
-def test_other_failures_keep_call_and_code(result: int) -> None:
-    with pytest.raises(library.CuptiError) as caught:
-        library.check(result, "someCall")
-    assert (caught.value.function, caught.value.result) == ("someCall", result)
-    assert codes.result_name(result) in str(caught.value)
+def test_other_failures_keep_call_and_code() -> None:
+    for result in (
+        Result.ERROR_INVALID_METRIC_NAME,
+        Result.ERROR_UNKNOWN,
+        4711,
+    ):
+        with pytest.raises(library.CuptiError) as caught:
+            library.check(result, "someCall")
+        assert (caught.value.function, caught.value.result) == ("someCall", result)
+        assert codes.result_name(result) in str(caught.value)
 
 
 def test_a_driver_that_is_missing_is_said_to_be(tmp_path: Path) -> None:

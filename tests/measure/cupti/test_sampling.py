@@ -71,13 +71,17 @@ def test_the_order_of_calls(fake: Fake) -> None:
     ]
 
 
-@pytest.mark.parametrize("reason", [0, 2])  # other, end of records
-def test_as_many_samples_as_there_is_room_for_are_decoded(reason: int, fake: Fake) -> None:
-    fake.set("reason", reason)
-    with opened(fake, most=2500) as sampler:
-        samples = sampler.sample(lambda: fake.elapse(2500 * INTERVAL / 1e6, 10))
-    assert len(samples) == 2500
-    assert len({sample.begin for sample in samples}) == 2500
+def test_as_many_samples_as_there_is_room_for_are_decoded(fake: Fake) -> None:
+    for reason in (
+        0,
+        2,
+    ):
+        fake.reset()
+        fake.set("reason", reason)
+        with opened(fake, most=2500) as sampler:
+            samples = sampler.sample(lambda: fake.elapse(2500 * INTERVAL / 1e6, 10))
+        assert len(samples) == 2500
+        assert len({sample.begin for sample in samples}) == 2500
 
 
 def test_one_more_sample_than_there_is_room_for_is_said(fake: Fake) -> None:
@@ -94,12 +98,16 @@ def test_room_that_needs_too_much_memory_is_not_asked_for(fake: Fake) -> None:
     assert fake.alive == 0
 
 
-@pytest.mark.parametrize("chip", ["TU102", "GA100"])
-def test_chips_that_cannot_wait_for_a_time_wait_for_cycles(chip: str, fake: Fake) -> None:
-    fake.set("chip", chip)
-    with opened(fake) as sampler:
-        samples = sampler.sample(lambda: fake.elapse(0.08, 60))
-    assert {sample.end - sample.begin for sample in samples} == {16_000}  # at 1.25 GHz
+def test_chips_that_cannot_wait_for_a_time_wait_for_cycles(fake: Fake) -> None:
+    for chip in (
+        "TU102",
+        "GA100",
+    ):
+        fake.reset()
+        fake.set("chip", chip)
+        with opened(fake) as sampler:
+            samples = sampler.sample(lambda: fake.elapse(0.08, 60))
+        assert {sample.end - sample.begin for sample in samples} == {16_000}  # at 1.25 GHz
 
 
 def test_a_full_buffer_is_said(fake: Fake) -> None:
@@ -140,15 +148,19 @@ def test_a_metric_that_the_chip_lacks_costs_only_itself(fake: Fake) -> None:
     assert [entry.metric for entry in sampler.unsupported] == [TENSOR]
 
 
-@pytest.mark.parametrize(("what", "value"), [("room", 0), ("unknown", SMS)])
-def test_with_no_metric_left_nothing_is_enabled(what: str, value: int | str, fake: Fake) -> None:
-    fake.set(what, value)
-    with opened(fake) as sampler:
-        assert sampler.metrics == ()
-        with pytest.raises(MeasurementError, match="no metric"):
-            sampler.sample(lambda: None)
-    assert "PmSamplingEnable" not in fake.log
-    assert fake.alive == 0
+def test_with_no_metric_left_nothing_is_enabled(fake: Fake) -> None:
+    for what, value in (
+        ("room", 0),
+        ("unknown", SMS),
+    ):
+        fake.reset()
+        fake.set(what, value)
+        with opened(fake) as sampler:
+            assert sampler.metrics == ()
+            with pytest.raises(MeasurementError, match="no metric"):
+                sampler.sample(lambda: None)
+        assert "PmSamplingEnable" not in fake.log
+        assert fake.alive == 0
 
 
 def test_an_exception_of_the_step_comes_out_after_everything_is_closed(fake: Fake) -> None:
@@ -165,33 +177,22 @@ def test_an_exception_of_the_step_comes_out_after_everything_is_closed(fake: Fak
     assert fake.alive == 0
 
 
-@pytest.mark.parametrize(
-    ("call", "result"),
-    [
+def test_a_sampler_that_cannot_open_says_so_and_leaves_nothing(fake: Fake) -> None:
+    for call, result in (
         ("cuptiPmSamplingGetCounterAvailability", Result.ERROR_INSUFFICIENT_PRIVILEGES),
         ("cuptiPmSamplingEnable", Result.ERROR_INSUFFICIENT_PRIVILEGES),
         ("cuptiPmSamplingEnable", Result.ERROR_HARDWARE_BUSY),
         ("cuptiPmSamplingEnable", Result.ERROR_INVALID_OPERATION),
         ("cuptiPmSamplingSetConfig", Result.ERROR_NOT_SUPPORTED),
         ("cuptiPmSamplingGetCounterDataSize", Result.ERROR_UNKNOWN),
-    ],
-)
-def test_a_sampler_that_cannot_open_says_so_and_leaves_nothing(
-    fake: Fake, call: str, result: Result
-) -> None:
-    fake.fail(call, result)
-    with pytest.raises(CountersUnavailable, match=rf"{call}.*CUPTI_{result.name}") as caught:
-        with opened(fake):
-            pytest.fail("opened")
-    assert caught.value.remedy
-    assert fake.alive == 0
-
-
-def test_without_a_context_there_is_no_sampler(fake: Fake) -> None:
-    fake.set("context", 0)
-    with pytest.raises(CountersUnavailable, match="no CUDA context"):
-        with opened(fake):
-            pytest.fail("opened")
+    ):
+        fake.reset()
+        fake.fail(call, result)
+        with pytest.raises(CountersUnavailable, match=rf"{call}.*CUPTI_{result.name}") as caught:
+            with opened(fake):
+                pytest.fail("opened")
+        assert caught.value.remedy
+        assert fake.alive == 0
 
 
 def test_a_cupti_without_pm_sampling_is_used_for_all_else(tmp_path: Path) -> None:

@@ -82,10 +82,10 @@ def test_all_of_them_together_take_one_pass(release: Release) -> None:
     }
 
 
-@pytest.mark.parametrize("name", SAMPLED)
-def test_every_architecture_has_all_of_them(name: str) -> None:
-    assert len(names(name)) == len(METRICS) == 4
-    assert all(hardware.endswith("_elapsed") for hardware in names(name))
+def test_every_architecture_has_all_of_them() -> None:
+    for name in SAMPLED:
+        assert len(names(name)) == len(METRICS) == 4
+        assert all(hardware.endswith("_elapsed") for hardware in names(name))
 
 
 def test_volta_cannot_be_sampled() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,26 +54,30 @@ def test_the_collector_can_make_one(fake: Fake) -> None:
     assert isinstance(collector(fake), TimelineCollector)
 
 
-@pytest.mark.parametrize("ticks", [1000, 2800])  # ns, and a CPU's cycle counter
-def test_phases_and_samples_are_on_one_clock(ticks: int, fake: Fake) -> None:
-    fake.set("ticks", ticks)
-    step = Step(fake)
-    found = collector(fake).timeline(step.work)
-    assert found.obstacle == ""
-    assert found.unsupported == ()
-    assert found.duration == pytest.approx(4.1e6)
-    assert [phase.name for phase in found.phases] == ["forward", "backward", "optimizer"]
-    assert [phase.begin for phase in found.phases] == pytest.approx([0.2e6, 1.4e6, 3.6e6])
-    assert [phase.end for phase in found.phases] == pytest.approx([1.2e6, 3.4e6, 4.1e6])
-    # A thousandth of a step of 5 ms (FakeTimer) is shorter than the shortest interval.
-    assert found.sampling_interval == pytest.approx(20_000, rel=2e-3)
-    assert found.samples == pytest.approx(4.1e6 / 20_000, abs=1)
-    assert within(found, "forward", "sm_active") == pytest.approx(80, abs=0.5)
-    assert within(found, "backward", "sm_active") == pytest.approx(40, abs=0.5)
-    assert within(found, "backward", "tensor_active") == pytest.approx(20, abs=0.5)
-    assert within(found, "optimizer", "sm_active") == 0
-    assert step.executed == 2  # once by itself, once sampled
-    assert fake.alive == 0
+def test_phases_and_samples_are_on_one_clock(fake: Fake) -> None:
+    for ticks in (
+        1000,
+        2800,
+    ):
+        fake.reset()
+        fake.set("ticks", ticks)
+        step = Step(fake)
+        found = collector(fake).timeline(step.work)
+        assert found.obstacle == ""
+        assert found.unsupported == ()
+        assert found.duration == pytest.approx(4.1e6)
+        assert [phase.name for phase in found.phases] == ["forward", "backward", "optimizer"]
+        assert [phase.begin for phase in found.phases] == pytest.approx([0.2e6, 1.4e6, 3.6e6])
+        assert [phase.end for phase in found.phases] == pytest.approx([1.2e6, 3.4e6, 4.1e6])
+        # A thousandth of a step of 5 ms (FakeTimer) is shorter than the shortest interval.
+        assert found.sampling_interval == pytest.approx(20_000, rel=2e-3)
+        assert found.samples == pytest.approx(4.1e6 / 20_000, abs=1)
+        assert within(found, "forward", "sm_active") == pytest.approx(80, abs=0.5)
+        assert within(found, "backward", "sm_active") == pytest.approx(40, abs=0.5)
+        assert within(found, "backward", "tensor_active") == pytest.approx(20, abs=0.5)
+        assert within(found, "optimizer", "sm_active") == 0
+        assert step.executed == 2  # once by itself, once sampled
+        assert fake.alive == 0
 
 
 def within(found: Timeline, phase: str, metric: str) -> float:
@@ -152,21 +155,17 @@ def _misplaced(fake: Fake) -> None:
     fake.set("ticks", 0)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
+def test_what_stands_in_the_way_is_said_and_nothing_raised(fake: Fake) -> None:
+    for spoil, said in (
         (_lacking, "may not read the GPU's performance counters"),
         (_misplaced, "samples cannot be placed in it"),
-    ],
-)
-def test_what_stands_in_the_way_is_said_and_nothing_raised(
-    spoil: Callable[[Fake], None], said: str, fake: Fake
-) -> None:
-    spoil(fake)
-    found = collector(fake).timeline(Step(fake).work)
-    assert said in found.obstacle
-    assert (found.series, found.samples) == ({}, 0)
-    assert fake.alive == 0
+    ):
+        fake.reset()
+        spoil(fake)
+        found = collector(fake).timeline(Step(fake).work)
+        assert said in found.obstacle
+        assert (found.series, found.samples) == ({}, 0)
+        assert fake.alive == 0
 
 
 def test_an_architecture_that_cannot_be_sampled_is_named(fake: Fake) -> None:
