@@ -1,4 +1,4 @@
-"""Calibrating the judge by runs of identical code: what `gpuperf calibrate` finds and writes.
+"""The calibration of the judge by runs of identical code: what `gpuperf calibrate` says and writes.
 
 Works from saved runs; needs no GPU and runs nothing.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from pytest_gpuperf.baselines.reference import differences
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge import spread as estimated
@@ -47,58 +48,50 @@ def findings(runs: Sequence[Run], date: str) -> list[Finding]:
     what an A/A calibration needs: one device, one workload per test, one version of torch, CUDA
     and cuDNN, and two processes.
     """
+    # A process that runs past midnight is of one day. Runs of version 0.1 say only when they were
+    # saved.
+    days: dict[str, str] = {}
+    for run in runs:
+        for measured in run.measurements:
+            day = measured.fingerprint.measured[:10] or run.created[:10]
+            days[measured.process] = min(day, days.get(measured.process, day))
     suites: dict[str, dict[tuple[str, str, str], Measurement]] = {}
-    days = _days(runs)
     for run in runs:
         for measured in run.measurements:
             key = (measured.test, measured.name, measured.process)
-            kept = _whole_step(measured, days[measured.process])
-            suites.setdefault(measured.suite, {}).setdefault(key, kept)
+            step = _whole_step(measured, days[measured.process])
+            suites.setdefault(measured.suite, {}).setdefault(key, step)
     if not suites:
         raise UsageFailure("these runs have no measurements: there is nothing to calibrate by")
-    _one_device(measured for found in suites.values() for measured in found.values())
-    return [_finding(suite, list(found.values()), date) for suite, found in suites.items()]
+    _one_device(step for steps in suites.values() for step in steps.values())
+    return [_finding(suite, list(steps.values()), date) for suite, steps in suites.items()]
 
 
-def write(found: Sequence[Finding], folder: Path) -> list[Path]:
+def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
     """Stores the calibrations in the suites' baseline files and returns those.
 
     Raises UsageFailure, before anything is written, where a suite has no baseline file on this
     device, and BadFile where it cannot be trusted.
     """
-    written = [baseline_files.path_for(folder, one.device, one.suite) for one in found]
-    for one in found:
-        _existing(folder, one)
-    for one, file in zip(found, written, strict=True):
+    by_file = {baseline_files.path_for(folder, f.device, f.suite): f for f in findings}
+    for file, finding in by_file.items():
+        _existing(folder, finding, file)
+    for file, finding in by_file.items():
         with files.locked(str(file.resolve())):
-            known = _existing(folder, one)
-            kept = replace(known, calibration=_rounded(one.calibration))
-            baseline_files.save(kept, file)
-    return written
+            known = _existing(folder, finding, file)
+            rounded = replace(known, calibration=_rounded(finding.calibration))
+            baseline_files.save(rounded, file)
+    return list(by_file)
 
 
-def _existing(folder: Path, found: Finding) -> BaselineFile:
-    known = baseline_files.load_for(folder, found.device, found.suite)
+def _existing(folder: Path, finding: Finding, file: Path) -> BaselineFile:
+    known = baseline_files.load_for(folder, finding.device, finding.suite)
     if known is None:
         raise UsageFailure(
-            f"{baseline_files.path_for(folder, found.device, found.suite)}: no such baseline file, "
-            "so there is nowhere to write the calibration. Accept a baseline first: "
-            'gpuperf update-baseline RUN --reason "first baseline"'
+            f"{file}: no such baseline file, so there is nowhere to write the calibration. Accept "
+            'a baseline first: gpuperf update-baseline RUN --reason "first baseline"'
         )
     return known
-
-
-def _days(runs: Sequence[Run]) -> dict[str, str]:
-    """The day on which each process began, UTC: one that runs past midnight is of one allocation.
-
-    Runs of version 0.1 say only when they were saved.
-    """
-    found: dict[str, str] = {}
-    for run in runs:
-        for measured in run.measurements:
-            day = measured.fingerprint.measured[:10] or run.created[:10]
-            found[measured.process] = min(day, found.get(measured.process, day))
-    return found
 
 
 def _whole_step(measured: Measurement, day: str) -> Measurement:
@@ -133,7 +126,7 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
             "values above zero: nothing tells the spread between processes from that between "
             "days. Record several per day: gpuperf record --processes 5 -- ..."
         )
-    # The trials are judged as later ones will be: with the scales that were found here.
+    # The trials are judged as later ones will be: with the scales of these runs.
     unproven = Calibration(
         date=date,
         processes=len(names),
@@ -141,7 +134,7 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
         gpus=len({measured.fingerprint.device.identity for measured in measurements}),
         trials=0,
         false_alarms=0,
-        classes={kind.value: found.spread for kind, found in estimates.items()},
+        classes={kind.value: estimate.spread for kind, estimate in estimates.items()},
     )
     seen = trials(tests, partial(_alarmed, unproven))
     return Finding(
@@ -181,13 +174,9 @@ def _one_workload(test: str, name: str, measurements: Sequence[Measurement]) -> 
     for other in measurements:
         if dict(other.workload) != dict(first):
             raise UsageFailure(
-                f'the measurements "{name}" of {test} are of different workloads: '
-                f"{_listed(first)} and {_listed(other.workload)}. Calibrate by runs of one workload"
+                f'the measurements "{name}" of {test} are of different workloads '
+                f"({differences(first, other.workload)}). Calibrate by runs of one workload"
             )
-
-
-def _listed(workload: Mapping[str, object]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in workload.items()) or "none named"
 
 
 def _one_software(suite: str, measurements: Sequence[Measurement]) -> None:
@@ -221,14 +210,13 @@ def _rounded(calibration: Calibration) -> Calibration:
     def digits(number: float) -> float:
         return float(f"{number:.4g}")
 
-    def short(spread: Spread) -> Spread:
-        return Spread(
+    classes = {
+        name: Spread(
             rounds=digits(spread.rounds),
             processes=digits(spread.processes),
             allocations=None if spread.allocations is None else digits(spread.allocations),
             gpus=None if spread.gpus is None else digits(spread.gpus),
         )
-
-    return replace(
-        calibration, classes={name: short(found) for name, found in calibration.classes.items()}
-    )
+        for name, spread in calibration.classes.items()
+    }
+    return replace(calibration, classes=classes)

@@ -1,4 +1,4 @@
-"""What speaks against accepting measurements as a baseline, and what is worth knowing about them.
+"""Objections to accepting measurements as a baseline, and notes on what is worth knowing of them.
 
 An objection refuses them unless --force overrules it; a note does not.
 """
@@ -33,20 +33,41 @@ class Objection:
 
 def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, ...]:
     """What is wrong with how they were measured: too few processes, an unfit device, dirty code."""
-    return tuple(
-        objection
-        for objection in (_few(measurements), _unfit(measurements), _dirty(measurements))
-        if objection
-    )
+    objections = []
+    count = len(_processes(measurements))
+    if count < PROCESSES_NEEDED:
+        short = f"{count} process{'es' if count > 1 else ''} of {PROCESSES_NEEDED}"
+        text = (
+            f"{short}: record more with gpuperf record --processes {PROCESSES_NEEDED} or gpuperf "
+            "record --continue RUN"
+        )
+        objections.append(Objection(short, text))
+    unfit = _complaints(measurements, guard.unfit)
+    if unfit:
+        share = f"{len(dict(unfit))} of {count}"
+        text = (
+            f"the device was unfit in {share} processes: {_quoted(unfit)}. Record them anew when "
+            "it is cool and free"
+        )
+        objections.append(Objection(f"unfit device in {share}", text))
+    revisions = dict.fromkeys(m.fingerprint.revision for m in measurements)
+    dirty = [revision for revision in revisions if revision.endswith("+dirty")]
+    if dirty:
+        text = (
+            f"measured at {', '.join(dirty)}: code that is in no commit, so nobody can measure it "
+            "again. Commit it and record anew"
+        )
+        objections.append(Objection("dirty tree", text))
+    return tuple(objections)
 
 
 def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str, ...]:
     """What the new entry is limited by: one allocation, a power cap, several revisions."""
-    found = []
+    notes = []
     count = len(_processes(measurements))
     gpus, days = set(entry.gpus), set(entry.days)
     if count > 1 and len(gpus) == len(days) == 1 and all(gpus):
-        found.append(
+        notes.append(
             f"all {count} processes are of one GPU on one day ({entry.days[0]}), and other GPUs "
             "and days differ: runs of several are accepted together by naming them all"
         )
@@ -54,12 +75,12 @@ def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str,
     endured = _complaints(measurements, guard.complaints)
     if endured and not _complaints(measurements, guard.unfit):
         share = f"{len(dict(endured))} of {count}"
-        found.append(f"the device in {share} processes: {_quoted(endured)}")
+        notes.append(f"the device in {share} processes: {_quoted(endured)}")
     revisions = dict.fromkeys(m.fingerprint.revision for m in measurements)
     if len(revisions) > 1:
         listed = ", ".join(revision or "unknown" for revision in revisions)
-        found.append(f"the processes are of {len(revisions)} revisions of the code: {listed}")
-    return tuple(found)
+        notes.append(f"the processes are of {len(revisions)} revisions of the code: {listed}")
+    return tuple(notes)
 
 
 def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:
@@ -106,16 +127,16 @@ def creep_since(
     visible = [d for d in lost if d.metric in latest and latest[d.metric].drifted]
     hidden = [drift for drift in lost if drift not in visible]
     day = anchor.recorded
-    found = []
+    notes = []
     if visible:
-        found.append(
+        notes.append(
             f"lost since the anchor of {day}: {_listed(visible)}; it is visible: "
             f"{_moved(latest[d.metric] for d in visible)} in this very change. Later ones are "
             "held against the anchor all the same: --new-anchor starts over with these samples"
         )
     missing = [name for name in step.samples if metrics[name].gated and name not in anchor.samples]
     if missing:
-        found.append(
+        notes.append(
             f"the anchor of {day} has no {', '.join(missing)}, so creep of it is not seen: "
             "--new-anchor starts over with these samples"
         )
@@ -128,7 +149,7 @@ def creep_since(
             f"{shown}. Find where it was lost, the log `accepted` has the steps; when the loss is "
             "intended or was accepted before, --new-anchor starts over with these samples",
         )
-    return Creep(since, objection, tuple(found))
+    return Creep(since, objection, tuple(notes))
 
 
 def recorded(entry: Entry | Anchor) -> Recorded:
@@ -142,30 +163,6 @@ def recorded(entry: Entry | Anchor) -> Recorded:
 def change(drift: Drift) -> str:
     """The change of a drift as people read it: "+0.34 %", or "from 0"."""
     return "from 0" if drift.change is None else moved(drift.change, points=drift.points)
-
-
-def _few(measurements: Sequence[Measurement]) -> Objection | None:
-    count = len(_processes(measurements))
-    if count >= PROCESSES_NEEDED:
-        return None
-    short = f"{count} process{'es' if count > 1 else ''} of {PROCESSES_NEEDED}"
-    return Objection(
-        short,
-        f"{short}: record more with gpuperf record --processes {PROCESSES_NEEDED} or gpuperf "
-        "record --continue RUN",
-    )
-
-
-def _unfit(measurements: Sequence[Measurement]) -> Objection | None:
-    found = _complaints(measurements, guard.unfit)
-    if not found:
-        return None
-    share = f"{len(dict(found))} of {len(_processes(measurements))}"
-    return Objection(
-        f"unfit device in {share}",
-        f"the device was unfit in {share} processes: {_quoted(found)}. Record them anew when it is "
-        "cool and free",
-    )
 
 
 def _complaints(
@@ -186,31 +183,16 @@ def _quoted(complaints: Sequence[tuple[str, str]]) -> str:
     return "; ".join(texts[:_QUOTED]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _dirty(measurements: Sequence[Measurement]) -> Objection | None:
-    dirty = [
-        revision
-        for revision in dict.fromkeys(m.fingerprint.revision for m in measurements)
-        if revision.endswith("+dirty")
-    ]
-    if not dirty:
-        return None
-    return Objection(
-        "dirty tree",
-        f"measured at {', '.join(dirty)}: code that is in no commit, so nobody can measure it "
-        "again. Commit it and record anew",
-    )
-
-
 def _processes(measurements: Sequence[Measurement]) -> set[str]:
     return {measurement.process for measurement in measurements}
 
 
-def _listed(found: Sequence[Drift]) -> str:
-    return ", ".join(f"{d.metric} {change(d)} (tolerance {_tolerance(d)})" for d in found)
+def _listed(lost: Iterable[Drift]) -> str:
+    return ", ".join(f"{d.metric} {change(d)} (tolerance {_tolerance(d)})" for d in lost)
 
 
-def _moved(found: Iterable[Drift]) -> str:
-    return ", ".join(f"{drift.metric} {change(drift)}" for drift in found)
+def _moved(drifted: Iterable[Drift]) -> str:
+    return ", ".join(f"{drift.metric} {change(drift)}" for drift in drifted)
 
 
 def _tolerance(drift: Drift) -> str:

@@ -1,0 +1,196 @@
+"""Calibration: which runs may teach the judge, what they teach, and where it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pytest_gpuperf.baselines import calibration
+from pytest_gpuperf.baselines.calibration import Finding
+from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.model.measurement import Device, Measurement, Scalar
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import baseline_files
+from tests.examples import A100, H200, OTHER_H200, TEST, measurement, run
+
+
+def process(
+    name: str,
+    cycles: float = 4e8,
+    *,
+    test: str = TEST,
+    suite: str = "meddpm",
+    device: Device = H200,
+    measured: str = "2026-03-01T06:00:00Z",
+    revision: str = "0123456789ab",
+    software: Mapping[str, str] | None = None,
+    workload: Mapping[str, Scalar] | None = None,
+) -> Measurement:
+    """What one process measured."""
+    made = measurement(
+        {"cycles": [cycles] * 3, "instructions": [6e10] * 3},
+        test=test,
+        suite=suite,
+        process=name,
+        device=device,
+        software=software,
+        workload=workload,
+    )
+    return replace(
+        made, fingerprint=replace(made.fingerprint, measured=measured, revision=revision)
+    )
+
+
+def quiet(count: int, suite: str = "meddpm") -> list[Measurement]:
+    """Processes that differ by 0.01 % of their cycles."""
+    rng = Random(5)
+    return [process(f"p{n}", 4e8 * (1 + rng.gauss(0, 1e-4)), suite=suite) for n in range(count)]
+
+
+def saved(measurements: Sequence[Measurement], created: str = "2026-03-01T12:00:00Z") -> Run:
+    return replace(run(measurements), created=created)
+
+
+def finding(*runs: Run) -> Finding:
+    """What runs of one suite say."""
+    (one,) = calibration.findings(runs, "2026-03-09")
+    return one
+
+
+def test_a_suite_s_spreads_are_found_and_trials_made() -> None:
+    found = finding(saved(quiet(8)))
+    assert (found.suite, found.device, found.warnings) == ("meddpm", H200, ())
+    learned = found.calibration
+    assert (learned.date, learned.processes, learned.allocations, learned.gpus) == (
+        *("2026-03-09", 8, 1, 1),
+    )
+    assert (learned.trials, learned.false_alarms) == (8, 0)
+    assert list(learned.classes) == ["deterministic", "cycle"]
+    cycle = learned.classes["cycle"]
+    assert 4e-5 < cycle.processes < 2e-4
+    assert (cycle.rounds, cycle.allocations, cycle.gpus) == (0, None, None)
+    # A process in two runs counts once.
+    assert finding(saved(quiet(8)), saved(quiet(8)), saved(quiet(5))) == found
+
+
+def test_each_suite_is_calibrated_by_itself() -> None:
+    both = calibration.findings([saved([*quiet(2), *quiet(3, suite="other")])], "")
+    assert [(one.suite, one.calibration.processes) for one in both] == [("meddpm", 2), ("other", 3)]
+
+
+def test_allocations_are_gpus_and_days() -> None:
+    """Of three runs: two days of one GPU, and a run of version 0.1 that has only its own day."""
+    first = [process("a"), process("b", measured="2026-03-01T23:59:59Z")]
+    second = [process("c", measured="2026-03-02T00:00:01Z"), process("d", device=OTHER_H200)]
+    third = [process(name, measured="") for name in "ef"]
+    found = finding(saved(first), saved(second), saved(third, "2026-03-07T01:00:00Z"))
+    learned = found.calibration
+    assert (learned.processes, learned.allocations, learned.gpus) == (6, 4, 2)
+    # A process past midnight is of one day.
+    midnight = [
+        process(name, test=test, measured=f"2026-03-0{day}T00:00:00Z")
+        for name in "ab"
+        for day, test in ((1, "a.py::test_a"), (2, "a.py::test_b"))
+    ]
+    assert finding(saved(midnight)).calibration.allocations == 1
+
+
+def test_what_is_slow_on_one_day_dominates_but_does_not_alarm() -> None:
+    """Three days apart by 0.2 %, eight processes each."""
+    rng = Random(11)
+    three = [
+        process(
+            f"{day}-{n}",
+            4e8 * (1 + 0.002 * day + rng.gauss(0, 1e-4)),
+            measured=f"2026-03-0{day}T06:00:00Z",
+        )
+        for day in (1, 2, 3)
+        for n in range(8)
+    ]
+    found = finding(saved(three))
+    assert [kind.value for kind, e in found.estimates.items() if e.days_dominate] == ["cycle"]
+    assert (found.trials.count, found.trials.false_alarms) == (24, 0)
+
+
+def test_other_revisions_are_warned_of_and_other_drivers_are_not() -> None:
+    three = [process("a"), process("b", revision="ffff00001111"), process("c", revision="")]
+    (warning,) = finding(saved(three)).warnings
+    assert warning.startswith("2 revisions of the code: 0123456789ab, ffff00001111. ")
+    two = [
+        process("a", software={"driver": "1", "torch": "2.12.0"}, workload={"x": 1, "y": 2}),
+        process("b", software={"driver": "2"}, workload={"y": 2, "x": 1}),
+    ]
+    assert finding(saved(two)).warnings == ()
+
+
+REFUSED: list[tuple[list[Measurement], str]] = [
+    ([process("a"), process("b", device=A100)],
+     "different devices: NVIDIA A100-SXM4-40GB (sm80) and NVIDIA H200 (sm90)"),
+    ([process("a"), process("b", device=replace(H200, arch="sm89"))],
+     "NVIDIA H200 (sm89) and NVIDIA H200 (sm90)"),
+    ([process("a"), process("b", workload={"size": 64})],
+     f'the measurements "step" of {TEST} are of different workloads (size 128, here 64)'),
+    ([process("a", software={"torch": "2.11.0"}), process("b", software={"torch": "2.12.0"})],
+     "meddpm: these runs were measured with torch 2.11.0 and 2.12.0"),
+    ([process("a", software={"cuda": "12.8"}), process("b", software={"cuda": "13.0"})],
+     "with cuda 12.8 and 13.0"),
+    ([process("a", software={"cudnn": "9.1.0"}), process("b", software={"cudnn": "9.2.0"})],
+     "with cudnn 9.1.0 and 9.2.0"),
+    ([process("a")], "meddpm: 1 process in these runs"),
+    ([process("a"), process("b", device=OTHER_H200)],
+     "2 processes, and no two of one test on one GPU on one day"),
+    ([], "no measurements"),
+]  # fmt: skip
+
+
+def test_what_is_no_campaign_of_a_a_runs_is_refused() -> None:
+    for measurements, text in REFUSED:
+        with pytest.raises(UsageFailure) as refused:
+            finding(saved(measurements))
+        assert text in str(refused.value)
+
+
+# Where it is stored
+
+
+def accepted(folder: Path, suite: str = "meddpm") -> Path:
+    """A baseline file of this suite."""
+    file = baseline_files.path_for(folder, H200, suite)
+    baseline_files.save(baseline_files.empty(H200, suite), file)
+    return file
+
+
+def test_it_is_stored_with_four_digits_in_place_of_the_one_before(tmp_path: Path) -> None:
+    file = accepted(tmp_path)
+    before = baseline_files.load(file)
+    assert before is not None
+    file.write_text(file.read_text(encoding="utf-8") + "# ours\n", encoding="utf-8")
+    for count in (8, 9):
+        found = finding(saved(quiet(count)))
+        assert calibration.write([found], tmp_path) == [file]
+        after = baseline_files.load(file)
+        assert after is not None
+        assert after.calibration is not None
+        assert replace(after, calibration=None) == before
+        assert after.calibration.processes == count
+        spread = after.calibration.classes["cycle"].processes
+        assert spread == float(f"{found.calibration.classes['cycle'].processes:.4g}")
+    assert file.read_text(encoding="utf-8").endswith("# ours\n")
+
+
+def test_nothing_is_written_unless_every_suite_has_a_sound_file(tmp_path: Path) -> None:
+    file = accepted(tmp_path)
+    before = file.read_bytes()
+    both = calibration.findings([saved([*quiet(2), *quiet(2, suite="other")])], "")
+    with pytest.raises(UsageFailure, match=r"other\.yaml: no such baseline file.*Accept a base"):
+        calibration.write(both, tmp_path)
+    other = accepted(tmp_path, "other")
+    other.write_text("schema: 1\n", encoding="utf-8")
+    with pytest.raises(BadFile, match=r"other\.yaml"):
+        calibration.write(both, tmp_path)
+    assert file.read_bytes() == before
+    assert other.read_text(encoding="utf-8") == "schema: 1\n"

@@ -1,0 +1,182 @@
+"""`gpuperf calibrate`: a table that fits, false alarms, notes on what is lacking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.baselines.calibration import Finding
+from pytest_gpuperf.commands import calibrate
+from pytest_gpuperf.judge.spread import Estimate
+from pytest_gpuperf.judge.trials import Trials
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.storage import baseline_files, run_files
+from tests.examples import H200, processes, run
+
+CYCLE, DETERMINISTIC, RATIO = MetricClass.CYCLE, MetricClass.DETERMINISTIC, MetricClass.RATIO
+ESTIMATES = {
+    DETERMINISTIC: Estimate(Spread(0.0, 1.234e-6, 4.01e-7, 0.0), 2e-5),
+    CYCLE: Estimate(Spread(2.98e-4, 9.48e-4, 6.62e-4, 0.00614), 1e-3),
+    RATIO: Estimate(Spread(7.19e-4, 0.0023, None, None), 1.5e-3),
+}
+QUIET = Trials(76, 0, 0)
+
+
+def finding(
+    estimates: Mapping[MetricClass, Estimate] = ESTIMATES,
+    *,
+    trials: Trials = QUIET,
+    processes: int = 36,
+    allocations: int = 6,
+    apart: frozenset[str] = frozenset(),
+    warnings: tuple[str, ...] = (),
+) -> Finding:
+    """A sound finding of 36 processes unless told otherwise."""
+    return Finding(
+        suite="meddpm",
+        device=H200,
+        estimates=estimates,
+        trials=trials,
+        apart=apart,
+        calibration=Calibration(
+            date="2026-03-01",
+            processes=processes,
+            allocations=allocations,
+            gpus=3,
+            trials=trials.count,
+            false_alarms=trials.false_alarms,
+            classes={kind.value: estimate.spread for kind, estimate in estimates.items()},
+        ),
+        warnings=warnings,
+    )
+
+
+def shown(one: Finding, width: int = 100) -> list[str]:
+    return [line.text for line in calibrate.lines(one, width)]
+
+
+def test_a_sound_finding() -> None:
+    for width in (80, 100):
+        assert shown(finding(), width)[-5:] == [
+            "  class           rounds  processes  allocations     GPUs  default    scale",
+            "  deterministic      0 %   1.23 ppm    0.401 ppm      0 %   20 ppm    2 ppm",
+            "  cycle          298 ppm    948 ppm      662 ppm  0.614 %    0.1 %  948 ppm",
+            "  ratio          719 ppm     0.23 %            -        -   0.15 %   0.23 %",
+            "false alarms: 0 of 76 A/A trials (at most 3.9 % with 95 % confidence)",
+        ]
+        assert " ".join(shown(finding(), width)[:-5]) == (
+            "meddpm on NVIDIA H200 (sm90): 36 processes, 6 allocations (a GPU on a day), 3 GPUs"
+        )
+
+
+def test_stacked_lines_where_the_columns_do_not_fit() -> None:
+    assert shown(finding({CYCLE: ESTIMATES[CYCLE]}), 50)[2:5] == [
+        "  cycle:",
+        "    rounds 298 ppm, processes 948 ppm, allocations",
+        "    662 ppm, GPUs 0.614 %, default 0.1 %, scale",
+    ]
+
+
+@settings(max_examples=30)
+@given(st.integers(20, 120))
+def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
+    noisy = finding(processes=4, allocations=2, apart=frozenset({"a"}), warnings=("what " * 30,))
+    lines = shown(noisy, width)
+    assert all(len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    for number in ("1.23 ppm", "0.614 %", "0.23 %", "3.9 %", "4 processes", "2 allocations"):
+        assert number in text
+
+
+def test_shares_are_short_and_never_rounded_to_nothing() -> None:
+    for number, text in (
+        (None, "-"),
+        (0.0, "0 %"),
+        (1e-17, "0 %"),
+        (1.234e-6, "1.23 ppm"),
+        (4.99e-5, "49.9 ppm"),
+        (5e-5, "50 ppm"),
+        (9.994e-4, "999 ppm"),
+        (9.996e-4, "0.1 %"),
+        (1.5e-3, "0.15 %"),
+        (0.5, "50 %"),
+    ):
+        assert calibrate.share(number) == text
+
+
+def test_false_alarms() -> None:
+    for trials, text, tone in (
+        (Trials(1, 0, 0), "0 of 1 A/A trial (at most 95.0 % with 95 % confidence)", "good"),
+        (
+            Trials(76, 0, 2),
+            "0 of 76 A/A trials (at most 3.9 % with 95 % confidence); 2 stayed inconclusive",
+            "doubtful",
+        ),
+        (Trials(76, 3, 0), "3 of 76 A/A trials (at most 9.9 % with 95 % confidence)", "bad"),
+        (Trials(0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
+    ):
+        lines = calibrate.lines(finding(trials=trials), 100)
+        (line,) = [line for line in lines if line.text.startswith("false alarms")]
+        assert (line.text, line.tone) == (f"false alarms: {text}", tone)
+
+
+def test_what_is_lacking_or_odd_is_noted() -> None:
+    enough = ": a sound estimate needs 20 processes or more, of 3 allocations or more"
+    days = {CYCLE: Estimate(Spread(1e-4, 1e-3, 2e-3, None), 1e-3), RATIO: ESTIMATES[RATIO]}
+    for one, expected in (
+        (finding(processes=20, allocations=3), []),
+        (finding(processes=19), ["note: 19 processes of 6 allocations" + enough]),
+        (finding(allocations=1), ["note: 36 processes of 1 allocation" + enough]),
+        (finding(days), ["note: cycle: days differ more than processes"]),
+        (
+            finding(apart=frozenset({"a", "b"}), warnings=("2 revisions of the code",)),
+            ["warning: 2 revisions", "note: 2 processes more than 5 SD from the others"],
+        ),
+    ):
+        notes = [line for line in shown(one, 300) if line.startswith(("note:", "warning:"))]
+        assert len(notes) == len(expected)
+        assert all(note.startswith(start) for note, start in zip(notes, expected, strict=True))
+
+
+# The command
+
+
+def test_it_prints_and_writes_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    kept = Path("kept")
+    file = baseline_files.path_for(kept, H200, "meddpm")
+    baseline_files.save(baseline_files.empty(H200, "meddpm"), file)
+    measured = processes("cycles", [[4e8 + 1e4 * (n % 3)] * 2 for n in range(8)])
+    run_files.save(replace(run(measured), created="2026-03-01T12:00:00Z"), Path("run.json"))
+
+    assert __main__.main(["calibrate", "run.json"]) == errors.OK
+    said = capsys.readouterr().out
+    assert said.startswith("meddpm on NVIDIA H200 (sm90): 8 processes, 1 allocation (a GPU on a")
+    assert max(map(len, said.splitlines())) <= 80
+    loaded = baseline_files.load(file)
+    assert loaded is not None
+    assert loaded.calibration is None
+
+    assert __main__.main(["calibrate", "run.json", "--write", "--baselines", "kept"]) == errors.OK
+    assert capsys.readouterr().out == f"{said}written: {file}\n"
+    loaded = baseline_files.load(file)
+    assert loaded is not None
+    assert loaded.calibration is not None
+
+
+def test_bad_words_and_missing_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--write"], ["run.json", "--reason", "x"]):
+        assert __main__.main(["calibrate", *words]) == errors.BAD_CONFIGURATION
+        assert "usage: gpuperf" in capsys.readouterr().err
+    assert __main__.main(["calibrate", "other.json"]) == errors.BAD_CONFIGURATION
+    assert "other.json: no such run file" in capsys.readouterr().err
