@@ -1,4 +1,12 @@
-"""The launches of a kernel table, by kernel and by family, and their counts added up."""
+"""Totals of a kernel table's launches, by kernel and by family, and their instructions per cycle.
+
+The paper (section 3) divides each profiled kernel's instructions by its cycles, and calls the
+geometric mean of these its overall IPC. That weighs a kernel of 2 us like one of 20 ms; the step's
+own IPC, all instructions over all cycles, weighs each by its cycles. Both are here, never mixed.
+
+Cycles are those in which an SM had a warp, summed over the SMs, so that an IPC is one of an SM (at
+most 4 from Volta on): what Nsight Compute calls Executed IPC Active.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,10 @@ from dataclasses import dataclass
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace.profile import COUNTED, GRAPH
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch
+
+INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
+COUNTS = (INSTRUCTIONS, CYCLES)
+UNIT = "instructions/cycle"
 
 Family = Callable[[str], str]
 """What a kernel belongs to, by its name: `kernel_families.family`, or any other grouping."""
@@ -49,13 +61,13 @@ class Counters:
 
     def values(self, launch: Launch, metrics: Iterable[str]) -> dict[str, float]:
         """The launch's values of those of `metrics` that it has."""
-        found = {}
+        by_metric = {}
         for metric in metrics:
             position = self._index.get(metric)
             value = None if position is None else _at(launch, position)
             if value is not None:
-                found[metric] = value
-        return found
+                by_metric[metric] = value
+        return by_metric
 
     def totals(self, launches: Sequence[Launch], metrics: Iterable[str]) -> Totals:
         """The sums of those of `metrics` that were collected, over the launches that have all."""
@@ -79,18 +91,18 @@ class Counters:
 
     def by_kernel(self, family: Family) -> list[Group]:
         """A group per kernel name, of kernels and graphs, in order of their first launches."""
-        found: dict[int, list[Launch]] = {}
+        by_name: dict[int, list[Launch]] = {}
         for launch in self._launches:
-            found.setdefault(launch.name, []).append(launch)
+            by_name.setdefault(launch.name, []).append(launch)
         names = self._table.names
-        return [Group(names[key], family(names[key]), tuple(own)) for key, own in found.items()]
+        return [Group(names[key], family(names[key]), tuple(own)) for key, own in by_name.items()]
 
     def by_family(self, family: Family) -> list[Group]:
         """A group per family, of kernels and graphs, in order of their first launches."""
-        found: dict[str, list[Launch]] = {}
+        own: dict[str, list[Launch]] = {}
         for group in self.by_kernel(family):
-            found.setdefault(group.family, []).extend(group.launches)
-        return [Group(name, name, tuple(own)) for name, own in found.items()]
+            own.setdefault(group.family, []).extend(group.launches)
+        return [Group(name, name, tuple(own)) for name, own in own.items()]
 
     def absent(self, *metrics: str) -> Iterator[str]:
         """A sentence that names those of `metrics` that no launch has; none where there are all.
@@ -147,8 +159,8 @@ def ratio(over: float, under: float) -> float | None:
     """`over` / `under`; None where that is no finite number."""
     if not under:
         return None
-    found = over / under
-    return found if math.isfinite(found) else None
+    quotient = over / under
+    return quotient if math.isfinite(quotient) else None
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
@@ -156,21 +168,6 @@ def geometric_mean(values: Sequence[float]) -> float | None:
     if not values:
         return None
     return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-# Instructions per cycle: of each kernel, their geometric mean, and of the step as a whole.
-#
-# The paper (section 3) divides each profiled kernel's instructions by its cycles, and calls the
-# geometric mean of these its overall IPC. That weighs a kernel of 2 us like one of 20 ms; the
-# step's own IPC, all instructions over all cycles, weighs each by its cycles. Both are here,
-# never mixed.
-#
-# Cycles are those in which an SM had a warp, summed over the SMs, so that an IPC is one of an SM
-# (at most 4 from Volta on): what Nsight Compute calls Executed IPC Active.
-
-INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
-COUNTS = (INSTRUCTIONS, CYCLES)
-UNIT = "instructions/cycle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +225,7 @@ def of_kernels(table: KernelTable, family: Family) -> Ipc:
         whole=step.ipc,
         launches=step.launches,
         kernels=tuple(
-            sorted((found for found in kernels if found.launches), key=lambda k: -k.nanoseconds)
+            sorted((kernel for kernel in kernels if kernel.launches), key=lambda k: -k.nanoseconds)
         ),
         missing=tuple(missing),
     )

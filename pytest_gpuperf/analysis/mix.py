@@ -1,8 +1,11 @@
-"""The classes of instructions of the paper's figures 4, 7 and 9, and what counters know of them.
+"""Mixes: what a step consists of, kernels by their time and instructions by their kind.
 
-They are the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper
-counted opcodes; counters know pipes and SASS classes, which are not the same thing. `PAPER_CLASSES`
-says what each class is made of here, and which have no counter.
+Kernels: the share of kernel time per family (figures 6 and 8 of the paper). Instructions, twice: by
+the pipe that executed them (warp instructions) and by SASS class (thread instructions whose
+predicates were true), as counted, and in the classes of the paper's figures 4, 7 and 9. Those are
+the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper counted
+opcodes; counters know pipes and SASS classes, which are not the same thing. `PAPER_CLASSES` says
+what each class is made of here, and which have no counter.
 """
 
 from __future__ import annotations
@@ -35,6 +38,11 @@ SASS = (
     "sass_misc",
 )  # fmt: skip
 """Metrics of thread instructions by SASS class, in the same order."""
+THREADS = "thread_instructions"
+"""The metric of all thread instructions, whatever their class."""
+_ROUNDING = 1e-3
+"""Counters of several passes differ by some parts in 100,000 of identical work."""
+_NANOSECONDS, _WARPS, _THREADS = "ns", "instructions", "thread instructions"
 REST = "rest"
 """Instructions of no pipe, or of no SASS class, that is counted."""
 
@@ -103,36 +111,6 @@ PAPER_CLASSES = (
         "special functions (by pipe), conversions, and what is in no other class",
     ),
 )
-
-
-# What a step consists of: kernels by their time, and instructions by their kind.
-#
-# Kernels: the share of kernel time per family (figures 6 and 8 of the paper). Instructions,
-# twice: by the pipe that executed them (warp instructions) and by SASS class (thread instructions
-# whose predicates were true), as counted, and in the classes of the paper's figures
-# (`classes.py`).
-
-__all__ = [
-    "PAPER_CLASSES",
-    "PIPES",
-    "REST",
-    "SASS",
-    "InstructionMix",
-    "InstructionMixes",
-    "KernelMix",
-    "KernelShare",
-    "Mix",
-    "Part",
-    "instruction_mix",
-    "instruction_mixes",
-    "kernel_mix",
-]
-
-THREADS = "thread_instructions"
-"""The metric of all thread instructions, whatever their class."""
-_ROUNDING = 1e-3
-"""Counters of several passes differ by some parts in 100,000 of identical work."""
-_NANOSECONDS, _WARPS, _THREADS = "ns", "instructions", "thread instructions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,21 +201,22 @@ def kernel_mix(table: KernelTable, family: Family, *, copies: bool = False) -> K
 
     share = the family's time / the time of all, over the launches' durations without counters.
     Kernels and graphs, as the paper's profiler saw them; with `copies` also the driver's copies and
-    fills. `family` may group by anything: `kernels.paper_name` gives the paper's KN1 to KN8.
+    fills. `family` may group by anything: `kernel_families.paper_name` gives the paper's KN1 to
+    KN8.
     """
     counters = Counters(table)
-    found: dict[str, list[float]] = {}
+    by_family: dict[str, list[float]] = {}
     launches = table.launches if copies else counters.whole().launches
     for launch in launches:
-        found.setdefault(family(table.names[launch.name]), []).append(launch.duration)
-    times = {name: total(durations) for name, durations in found.items()}
+        by_family.setdefault(family(table.names[launch.name]), []).append(launch.duration)
+    times = {name: total(durations) for name, durations in by_family.items()}
     whole = total(times.values())
     return KernelMix(
         unit=_NANOSECONDS,
         total=whole,
         copies=copies,
         parts=tuple(
-            KernelShare(name, len(found[name]), time, ratio(time, whole))
+            KernelShare(name, len(by_family[name]), time, ratio(time, whole))
             for name, time in sorted(times.items(), key=lambda item: -item[1])
         ),
         missing=tuple(of_graphs(launches)),
@@ -303,15 +282,15 @@ def _counted(
     values: Mapping[str, float], parts: Sequence[str], whole: str, arch: str
 ) -> tuple[dict[str, float], list[str]]:
     """Instructions by part, and what is to be said of them. `whole` is the metric of all."""
-    found = {name: values[name] for name in parts if name in values}
+    counts = {name: values[name] for name in parts if name in values}
     notes = [*absent(existing((*parts, whole), arch), values)]
-    if found and whole in values:
-        every, several = values[whole], total(found.values())
+    if counts and whole in values:
+        every, several = values[whole], total(counts.values())
         if several > every:
             notes += _too_many(several, every)
         else:
-            found[REST] = every - several
-    return found, notes
+            counts[REST] = every - several
+    return counts, notes
 
 
 def _too_many(several: float, every: float) -> Iterator[str]:
@@ -323,27 +302,28 @@ def _too_many(several: float, every: float) -> Iterator[str]:
 
 def _classes(
     unit: str,
-    found: Mapping[str, float],
+    counts: Mapping[str, float],
     notes: Sequence[str],
     rate: float | None,
     members: Mapping[str, Sequence[str]],
 ) -> Mix:
     """What was found, in the paper's classes; only those of which something was collected."""
     there = {
-        name: [found[member] for member in own if member in found] for name, own in members.items()
+        name: [counts[member] for member in own if member in counts]
+        for name, own in members.items()
     }
     classes = {name: total(values) for name, values in there.items() if values}
     uncounted = [name for name, own in members.items() if not own]
     said = [*notes]
-    if found:
+    if counts:
         said.append(f"no counter tells {', '.join(uncounted)} from the other classes")
     return _mix(unit, classes, said, rate)
 
 
-def _mix(unit: str, found: Mapping[str, float], notes: Sequence[str], rate: float | None) -> Mix:
-    whole = total(found.values())
+def _mix(unit: str, counts: Mapping[str, float], notes: Sequence[str], rate: float | None) -> Mix:
+    whole = total(counts.values())
     parts = []
-    for name, value in found.items():
+    for name, value in counts.items():
         share = ratio(value, whole)
         stacked = None if share is None or rate is None else share * rate
         parts.append(Part(name, value, share, stacked))

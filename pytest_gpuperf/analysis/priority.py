@@ -146,8 +146,8 @@ def _narrowed(table: KernelTable) -> Iterator[str]:
         )
 
 
-def _ranked(found: Iterable[Priority | None]) -> tuple[Priority, ...]:
-    known = (priority for priority in found if priority is not None)
+def _ranked(every: Iterable[Priority | None]) -> tuple[Priority, ...]:
+    known = (priority for priority in every if priority is not None)
     return tuple(sorted(known, key=lambda priority: -priority.score))
 
 
@@ -159,8 +159,12 @@ def _priority(counters: Counters, group: Group, whole: float | None) -> Priority
     times: dict[str, list[float]] = {}
     scores, weighed = [], []
     for launch in group.launches:
-        found = counters.values(launch, THROUGHPUTS)
-        highest, speedup, limit = observed(found), estimated_speedup(found), bottleneck(found)
+        throughputs = counters.values(launch, THROUGHPUTS)
+        highest, speedup, limit = (
+            observed(throughputs),
+            estimated_speedup(throughputs),
+            bottleneck(throughputs),
+        )
         if highest is None or speedup is None or limit is None:
             continue
         times.setdefault(limit, []).append(launch.duration)

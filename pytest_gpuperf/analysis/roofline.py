@@ -1,13 +1,25 @@
-"""Published peaks of GPUs, for the roofline: dense, per second, at the clocks that NVIDIA states.
+"""The roofline: floating-point work and DRAM traffic against what the GPU could do.
 
-Where a GPU runs faster than that (the tensor figures of an H100 are at 1.83 GHz, and it boosts to
-1.98 GHz), a share of peak can exceed 1. Figures with sparsity are halved. A MIG instance has a name
-of its own, so the peaks of the whole GPU are not taken for it.
+The roofline model (Williams, Waterman, Patterson, CACM 2009): at an arithmetic intensity of I FLOP
+per byte of DRAM traffic, no more than min(peak FLOP/s, I x peak bytes/s) can be reached. The paper
+refers to Yang et al. (SC 2020) for it.
 
-Every figure is one of NVIDIA's own documents, which `Peaks.source` names; what none of them states
-has no place here, and its share of peak is not known. Half precision without tensor cores is stated
-for some products only: it follows from single precision by the results per clock and SM that the
-CUDA C++ Programming Guide has for both ("Throughput of Native Arithmetic Instructions").
+FLOP come from SASS opcodes, thread by thread: additions and multiplications are one, fused
+multiply-adds two. Half precision has only packed opcodes (HADD2, HMUL2, HFMA2), so each is twice
+that, as in Nsight Compute; what code does with one half of a pair is counted as if it did both, and
+so may be constants that compilers load by HFMA2. So are Blackwell's packed FP32 opcodes. bfloat16
+without tensor cores uses the opcodes of half precision and is in "fp16". Not counted: special
+functions (MUFU), comparisons, minima, conversions, and all integer work. Tensor cores are counted
+in operations by the chip, by the type of their inputs; other types (fp64, int8) are not collected,
+and a kernel whose tensor cores worked on those only has no total.
+
+Peaks are those that NVIDIA publishes: dense, per second, at the clocks that it states. Where a GPU
+runs faster (the tensor figures of an H100 are at 1.83 GHz, and it boosts to 1.98 GHz), a share can
+exceed 1. Figures with sparsity are halved. A MIG instance has a name of its own, so the peaks of
+the whole GPU are not taken for it. `Peaks.source` names NVIDIA's document; what none states has no
+place here, and its share is not known. Half precision without tensor cores, where it is not stated,
+follows from single precision by the results per clock and SM that the CUDA C++ Programming Guide
+has for both ("Throughput of Native Arithmetic Instructions").
 """
 
 from __future__ import annotations
@@ -104,23 +116,6 @@ PEAKS: Mapping[str, Peaks] = {
 }
 """By device slug."""
 
-
-# Floating-point work and DRAM traffic of kernels and steps, against what the GPU could do.
-#
-# The roofline model (Williams, Waterman, Patterson, CACM 2009): at an arithmetic intensity of I
-# FLOP per byte of DRAM traffic, no more than min(peak FLOP/s, I x peak bytes/s) can be reached.
-# The paper refers to Yang et al. (SC 2020) for it.
-#
-# FLOP come from SASS opcodes, thread by thread: additions and multiplications are one, fused
-# multiply-adds two. Half precision has only packed opcodes (HADD2, HMUL2, HFMA2), so each is
-# twice that, as in Nsight Compute; what code does with one half of a pair is counted as if it did
-# both, and so may be constants that compilers load by HFMA2. So are Blackwell's packed FP32
-# opcodes. bfloat16 without tensor cores uses the opcodes of half precision and is in "fp16". Not
-# counted: special functions (MUFU), comparisons, minima, conversions, and all integer work.
-#
-# Tensor cores are counted in operations by the chip, by the type of their inputs; other types
-# (fp64, int8) are not collected, and a kernel whose tensor cores worked on those only has no
-# total.
 
 OPCODES: Mapping[str, Mapping[str, int]] = {
     FP32: {
@@ -241,8 +236,8 @@ def of_step(values: Mapping[str, float], peaks: Peaks | None, arch: str = "") ->
     missing = [*absent((*opcodes, *_tensor(arch), DRAM_BYTES), values), *_unknown(peaks)]
     if nanoseconds is None:
         missing.append(f"not collected: {_STEP_TIME} or {_DURATION}, so that there are no rates")
-    found = {metric: values[metric] for metric in _WANTED if metric in values}
-    return _point(Group(STEP, "", ()), [found], nanoseconds or 0.0, peaks, opcodes, missing)
+    counts = {metric: values[metric] for metric in _WANTED if metric in values}
+    return _point(Group(STEP, "", ()), [counts], nanoseconds or 0.0, peaks, opcodes, missing)
 
 
 def _opcodes(arch: str) -> tuple[str, ...]:
@@ -266,14 +261,14 @@ def _longest(points: Iterable[Point]) -> tuple[Point, ...]:
 def _of_group(
     counters: Counters, group: Group, peaks: Peaks | None, opcodes: Sequence[str]
 ) -> Point:
-    found = [counters.values(launch, _WANTED) for launch in group.launches]
+    counts = [counters.values(launch, _WANTED) for launch in group.launches]
     time = total(launch.duration for launch in group.launches)
-    return _point(group, found, time, peaks, opcodes, ())
+    return _point(group, counts, time, peaks, opcodes, ())
 
 
 def _point(
     group: Group,
-    found: Sequence[Mapping[str, float]],
+    counts: Sequence[Mapping[str, float]],
     nanoseconds: float,
     peaks: Peaks | None,
     opcodes: Sequence[str],
@@ -283,16 +278,16 @@ def _point(
 
     FLOP are complete where there are values of all `opcodes`.
     """
-    flop = _flop(found, opcodes)
-    uncounted = [*_uncounted(found, opcodes)]
+    flop = _flop(counts, opcodes)
+    uncounted = [*_uncounted(counts, opcodes)]
     said = [*missing, *uncounted]
-    whole = total(flop.values()) if found and not uncounted else None
-    without = sum(DRAM_BYTES not in values for values in found)
+    whole = total(flop.values()) if counts and not uncounted else None
+    without = sum(DRAM_BYTES not in values for values in counts)
     moved = None
     if without:
-        said.append(f"no bytes: {_some(without, found)}DRAM traffic was not counted")
-    elif found:
-        moved = total(values[DRAM_BYTES] for values in found)
+        said.append(f"no bytes: {_some(without, counts)}DRAM traffic was not counted")
+    elif counts:
+        moved = total(values[DRAM_BYTES] for values in counts)
     rates = {kind: ratio(work, nanoseconds / _SECOND) for kind, work in flop.items()}
     bandwidth = None if moved is None else ratio(moved, nanoseconds / _SECOND)
     shares: dict[str, float] = {}
@@ -307,7 +302,7 @@ def _point(
     return Point(
         name=group.name,
         family=group.family,
-        launches=len(found),
+        launches=len(counts),
         nanoseconds=nanoseconds,
         flop=flop,
         total_flop=whole,
@@ -322,35 +317,35 @@ def _point(
     )
 
 
-def _flop(found: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict[str, float]:
+def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict[str, float]:
     """By kind; a kind is there if all these launches have its counts."""
     flop = {}
     for kind, weights in {**OPCODES, **{kind: {name: 1} for kind, name in TENSOR.items()}}.items():
         needed = [metric for metric in weights if metric in opcodes or metric not in _SASS]
-        if found and all(metric in values for values in found for metric in needed):
+        if counts and all(metric in values for values in counts for metric in needed):
             flop[kind] = total(
                 weight * values.get(metric, 0.0)
-                for values in found
+                for values in counts
                 for metric, weight in weights.items()
             )
     return flop
 
 
-def _uncounted(found: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> Iterator[str]:
+def _uncounted(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> Iterator[str]:
     """Why the FLOP of these launches are not all counted; nothing where they are."""
-    without = sum(not all(metric in values for metric in opcodes) for values in found)
+    without = sum(not all(metric in values for metric in opcodes) for values in counts)
     if without:
-        yield f"no total of FLOP: {_some(without, found)}SASS opcodes were not counted"
-    without = sum(_lacks_tensor(values) for values in found)
+        yield f"no total of FLOP: {_some(without, counts)}SASS opcodes were not counted"
+    without = sum(_lacks_tensor(values) for values in counts)
     if without:
         yield (
-            f"no total of FLOP: {_some(without, found)}tensor cores worked, or may have, and their "
-            "operations were not counted"
+            f"no total of FLOP: {_some(without, counts)}tensor cores worked, or may have, and "
+            "their operations were not counted"
         )
 
 
-def _some(count: int, found: Sequence[Mapping[str, float]]) -> str:
-    return f"in {count:,} of {len(found):,} launches " if len(found) > 1 else ""
+def _some(count: int, counts: Sequence[Mapping[str, float]]) -> str:
+    return f"in {count:,} of {len(counts):,} launches " if len(counts) > 1 else ""
 
 
 def _lacks_tensor(values: Mapping[str, float]) -> bool:
@@ -365,9 +360,9 @@ def _lacks_tensor(values: Mapping[str, float]) -> bool:
 def _shares(rates: Mapping[str, float | None], peaks: Peaks) -> dict[str, float]:
     """Of the peaks, by kind of arithmetic and DRAM: those with a rate and a peak."""
     known = {**peaks.flop_per_second, DRAM: peaks.bytes_per_second}
-    found = {}
+    by_kind = {}
     for kind, rate in rates.items():
         share = None if rate is None or kind not in known else ratio(rate, known[kind])
         if share is not None:
-            found[kind] = share
-    return found
+            by_kind[kind] = share
+    return by_kind

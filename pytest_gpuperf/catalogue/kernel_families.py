@@ -161,7 +161,7 @@ _PAPER = (
 def family(name: str) -> Family:
     """The family of the kernel of that name; "other" where no rule knows it."""
     head = name[:_HEAD]
-    return next((found for pattern, found in _RULES if pattern.search(head)), "other")
+    return next((known for pattern, known in _RULES if pattern.search(head)), "other")
 
 
 def paper_name(name: str) -> str | None:
@@ -243,10 +243,10 @@ _XMMA_FLAGS = (
 
 def _xmma(head: str) -> str:
     """sm90_xmma_wgrad tf32 128x128x32, of cuDNN's and cuBLAS's kernels; "" for others."""
-    found = _XMMA.match(head)
-    if not found:
+    match = _XMMA.match(head)
+    if not match:
         return ""
-    arch, depthwise, kind, rest = found.groups()
+    arch, depthwise, kind, rest = match.groups()
     rest = f"_{rest}"
     # f32f32_tf32f32_f32 computes in tf32: the narrower type, wherever it stands
     types = _XMMA_TYPE.findall(rest.replace("f32f32_tf32", "f32_tf32", 1))
@@ -267,9 +267,9 @@ def _mangled(head: str) -> str:
         return ""
     names: list[str] = []
     position = 2
-    while len(names) < 2 and (found := _LENGTH.search(head, position)):
-        position = found.end() + int(found[1])
-        word = head[found.end() : position]
+    while len(names) < 2 and (length := _LENGTH.search(head, position)):
+        position = length.end() + int(length[1])
+        word = head[length.end() : position]
         if word not in _NAMESPACES and not word.startswith("_GLOBAL_"):
             names.append(word)
     return " ".join(names)
@@ -340,14 +340,14 @@ def _functions(arguments: str) -> list[str]:
     functions: list[str] = []
     own_type: list[str] = []
     last = 0
-    for found in _FUNCTION.finditer(arguments):
-        word = found[1] or found[2]
+    for match in _FUNCTION.finditer(arguments):
+        word = match[1] or match[2]
         if word in _CARRIERS or word[:6] in ("Tensor", "Opaque") or word.endswith("Cast"):
             continue
-        if functions and "(" in arguments[last : found.start()].replace("operator()", ""):
+        if functions and "(" in arguments[last : match.start()].replace("operator()", ""):
             break  # past the function, at its parameters
         word = _WEAR.sub("", word).strip("_")
-        last = found.end()
+        last = match.end()
         types = re.match(r"<([\w:, ]+)", arguments[last : last + 80])
         own_type = own_type or (_values(types[1])[:1] if types else [])
         functions += [word] if word else []

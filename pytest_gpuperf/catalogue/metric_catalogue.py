@@ -46,8 +46,8 @@ class Catalogue:
         names = [ALWAYS, *(name.strip() for name in wanted.split(","))]
         for name in names:
             self._check(name)
-        found = {metric for name in names for metric in self.sets.get(name, (name,))}
-        return tuple(metric for name, metric in self.metrics.items() if name in found)
+        members = {metric for name in names for metric in self.sets.get(name, (name,))}
+        return tuple(metric for name, metric in self.metrics.items() if name in members)
 
     def order(self, name: str) -> int:
         """The position of a metric in the catalogue, for sorting."""
@@ -89,8 +89,8 @@ def read(data: Mapping[str, Any]) -> Catalogue:
 def _members(
     names: Sequence[str], sets: Mapping[str, tuple[str, ...]], metrics: Mapping[str, Metric]
 ) -> tuple[str, ...]:
-    found = {metric for name in names for metric in sets.get(name, (name,))}
-    return tuple(sorted(found, key=list(metrics).index))
+    members = {metric for name in names for metric in sets.get(name, (name,))}
+    return tuple(sorted(members, key=list(metrics).index))
 
 
 @lru_cache(maxsize=1)
@@ -131,7 +131,7 @@ def hardware(metric: Metric, architecture: str) -> str | None:
 
 def hardware_names(metric: Metric, architectures: Sequence[str]) -> dict[str | None, list[str]]:
     """NVIDIA's names of a counter, None for "absent", each with the architectures that have it."""
-    found: dict[str | None, list[str]] = {}
+    by_name: dict[str | None, list[str]] = {}
     for architecture in architectures if metric.hardware else ():
-        found.setdefault(hardware(metric, architecture), []).append(architecture)
-    return found
+        by_name.setdefault(hardware(metric, architecture), []).append(architecture)
+    return by_name

@@ -1,4 +1,4 @@
-"""Which launches of two steps are the same ones: an order-preserving alignment, and what is left.
+"""The alignment of two steps: which launches are the same ones, and what became of the others.
 
 The alignment is a longest common subsequence, found exactly and bit-parallel: one row of the usual
 table is one integer, so that aligning n with m launches costs n additions of m bits, whatever the
@@ -28,6 +28,9 @@ NEAR = 1
 """Gaps with no more matched launches between them are one place: algorithms differ in the helpers
 they launch before and after, and one of these may match. Without it, a quarter of what replaces
 convolutions between two recorded steps of an H200 would stand as removed here and added there."""
+
+CYCLES, INSTRUCTIONS = "cycles", "instructions"
+"""The catalogue's metrics that say why a kernel's time changed."""
 
 T = TypeVar("T")
 
@@ -139,7 +142,7 @@ def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
     kept = [full]
     for start in range(0, len(one), stride):
         kept.append(_rows(one[start : start + stride], kept[-1], places, full)[-1])
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     i, j = len(one), len(other)
     for start in reversed(range(0, len(one), stride)):
         rows = _rows(one[start : start + stride], kept[start // stride], places, full)
@@ -151,10 +154,10 @@ def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
             elif rows[i - start - 1] >> (j - 1) & 1:
                 i -= 1
                 j -= 1
-                found.append((i, j))
+                pairs.append((i, j))
             else:
                 i -= 1
-    return found[::-1]
+    return pairs[::-1]
 
 
 def _rows(
@@ -215,12 +218,6 @@ def _longest(places: Sequence[int], durations: Sequence[float], count: int) -> l
     return sorted(sorted(places, key=lambda place: (-durations[place], place))[:count])
 
 
-# One side of a comparison of kernels: one step, from one or several tables of it.
-
-CYCLES, INSTRUCTIONS = "cycles", "instructions"
-"""The catalogue's metrics that say why a kernel's time changed."""
-
-
 @dataclass(frozen=True)
 class LaunchSequence:
     """The launches that the tables of one side agree on, each with its mean over the tables."""
@@ -248,8 +245,8 @@ def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
     usual, count = Counter(sequences).most_common(1)[0]
     places = [_places(usual, sequence) for sequence in sequences]
     rows = [
-        [None if place is None else table.launches[place].duration for place in found]
-        for table, found in zip(tables, places, strict=True)
+        [None if place is None else table.launches[place].duration for place in own]
+        for table, own in zip(tables, places, strict=True)
     ]
     durations = [_mean(column) or 0.0 for column in zip(*rows, strict=True)]
     return LaunchSequence(
@@ -286,8 +283,8 @@ def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
     """Where in `sequence` each launch of `usual` is."""
     if sequence == usual:
         return list(range(len(usual)))
-    found = dict(common(usual, sequence))
-    return [found.get(position) for position in range(len(usual))]
+    aligned = dict(common(usual, sequence))
+    return [aligned.get(position) for position in range(len(usual))]
 
 
 def _values(table: KernelTable, places: Sequence[int | None], metric: str) -> list[float | None]:

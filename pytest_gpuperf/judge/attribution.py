@@ -1,8 +1,11 @@
-"""Which kernels a change of a step's time comes from, and what speaks for the reason.
+"""The attribution of a change in a step's time to kernels, and what speaks for the reason.
 
 Pure, and by design not a verdict: whether a test fails is decided on the whole step; this says
 where to look. Times are of traces without counters; a step's time is the sum over its launches and
 the time in which nothing ran. Where kernels overlap, the sum is longer than the step took.
+
+A kernel by itself is noisier than a step: 0.8 % between executions for one of a millisecond and
+more, and several per cent for one of microseconds, whose start-up and place in the caches matter.
 """
 
 from __future__ import annotations
@@ -50,6 +53,18 @@ INSTRUCTIONS_MOVED = 5e-3
 where they depend on data."""
 _MANY = 8
 """Of fewer kernels nobody can say what most of them did."""
+FALSE_DISCOVERIES = 0.05
+"""The share of the kernels found to differ that may be wrong (Benjamini and Hochberg)."""
+KERNEL_SPREAD = 8e-3
+"""s0 of a kernel by itself: the spread of its time between executions that is assumed."""
+SHORT_SPREAD = 6.0
+"""What comes on top for short ones: a variance of so many nanoseconds over the kernel's total. Two
+tables of one step on an H200 differ as 4 to 5 would have it, from 2 us to 100 us; but with heavier
+tails than Student's."""
+GAP_SPREAD = 0.05
+"""The same for the time between kernels, which the host's work decides."""
+_LEAST = 1.0
+"""Nanoseconds below which a time has no logarithm worth taking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +82,11 @@ def attribute(
     baseline: KernelTable | Sequence[KernelTable],
     naming: Naming,
 ) -> Attribution:
-    """Blames kernels for the difference in time between `baseline` and `measured`.
+    """Attributes the difference in time between `baseline` and `measured` to kernels.
 
     Several tables of a side are executions of the same code, such as one per process: times are
     their means, and their spread counts in the tests. With one on each side, what is known of small
-    kernels is the noise (`significance.py`).
+    kernels is the noise (`assumed`).
     """
     new = sequence_of([measured] if isinstance(measured, KernelTable) else measured)
     old = sequence_of([baseline] if isinstance(baseline, KernelTable) else baseline)
@@ -96,7 +111,7 @@ class _Comparison:
         families = [self._family(name) for name in dict.fromkeys(map(self.family, self.names))]
         entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
         families.sort(key=lambda f: (-abs(f.change), -f.change, f.family))
-        found = self.pairing
+        pairing = self.pairing
         return Attribution(
             before=self.before,
             after=self.after,
@@ -106,10 +121,10 @@ class _Comparison:
             shift=_shift(entries),
             launched=LaunchCounts(
                 changed=self.new.keys != self.old.keys,
-                added=len(found.added),
-                removed=len(found.removed),
-                replaced=len(found.replaced),
-                moved=len(found.moved),
+                added=len(pairing.added),
+                removed=len(pairing.removed),
+                replaced=len(pairing.replaced),
+                moved=len(pairing.moved),
             ),
             entries=tuple(entries),
             families=tuple(families),
@@ -136,7 +151,7 @@ class _Comparison:
                 spread = assumed(size)
                 distances[key] = distance_of(after, before, spread)
         p_values = {key: distance.p_value for key, distance in distances.items()}
-        found = dict(zip(p_values, discoveries([*p_values.values()]), strict=True))
+        discovered = dict(zip(p_values, discoveries([*p_values.values()]), strict=True))
         for key, (new, old) in kernels.items():
             test, kind, cause = None, ChangeKind.SAME, Cause.UNKNOWN
             if key in distances:
@@ -144,7 +159,7 @@ class _Comparison:
             change = math.fsum(self.new.durations[i] for i in new) - math.fsum(
                 self.old.durations[j] for j in old
             )
-            if test is not None and found[key] and abs(change) >= least:
+            if test is not None and discovered[key] and abs(change) >= least:
                 kind = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
                 cause = _cause(self._counted(INSTRUCTIONS, new, old))
             significant = kind is not ChangeKind.SAME
@@ -289,10 +304,10 @@ def _relative(before: float, after: float) -> float | None:
 
 
 def _by_key(keys: Sequence[Key], places: Sequence[int]) -> dict[Key, list[int]]:
-    found: dict[Key, list[int]] = {}
+    grouped: dict[Key, list[int]] = {}
     for place in places:
-        found.setdefault(keys[place], []).append(place)
-    return found
+        grouped.setdefault(keys[place], []).append(place)
+    return grouped
 
 
 def _shift(entries: Sequence[KernelChange]) -> float | None:
@@ -316,25 +331,6 @@ def _shift(entries: Sequence[KernelChange]) -> float | None:
         matched[bisect_left(reached, share * reached[-1])][0] for share in (0.25, 0.5, 0.75)
     )
     return middle if third - first <= abs(middle) else None
-
-
-# Which kernels' times differ by more than noise, when all kernels of a step are asked at once.
-#
-# A kernel by itself is noisier than a step: 0.8 % between executions for one of a millisecond and
-# more, and several per cent for one of microseconds, whose start-up and place in the caches matter.
-
-FALSE_DISCOVERIES = 0.05
-"""The share of the kernels found to differ that may be wrong (Benjamini and Hochberg)."""
-KERNEL_SPREAD = 8e-3
-"""s0 of a kernel by itself: the spread of its time between executions that is assumed."""
-SHORT_SPREAD = 6.0
-"""What comes on top for short ones: a variance of so many nanoseconds over the kernel's total. Two
-tables of one step on an H200 differ as 4 to 5 would have it, from 2 us to 100 us; but with heavier
-tails than Student's."""
-GAP_SPREAD = 0.05
-"""The same for the time between kernels, which the host's work decides."""
-_LEAST = 1.0
-"""Nanoseconds below which a time has no logarithm worth taking."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +360,7 @@ def assumed(total: float) -> float:
 def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: float) -> Distance:
     """How far one kernel has moved; both sides hold its total nanoseconds, once per table.
 
-    s^2 = max((w s0^2 + SS) / (w + n), SS / n) as for whole steps (`scale.py`): SS is the sum of
+    s^2 = max((w s0^2 + SS) / (w + n), SS / n) as for whole steps (`noise.py`): SS is the sum of
     squares within the sides, n = tables - 2, s0 the assumed `spread`, and w is 20, or 2 where the
     kernel is more than twice as noisy as that. With one table per side s is s0.
     """

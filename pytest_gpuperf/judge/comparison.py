@@ -1,6 +1,8 @@
-"""What a comparison of two runs finds, as `gpuperf compare --format json` writes it.
+"""Two runs side by side: by how much each metric changed, and which kernels.
 
-Computes nothing (`comparison.py` does). The sides are called a and b, and changes are from a to b.
+The sides are called a and b, and changes are from a to b. By design not a verdict: nothing is gated
+here, and the interval is the judge's without what a calibration or a test's marker would add. The
+dataclasses are what `gpuperf compare --format json` writes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,11 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar, checked
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution
+
+LEAST_FOR_INTERVAL = 3
+"""Processes of each side: of two that differ, nobody can say what is usual."""
+_SECONDS = "_s"
+"""The end of the settings that say what measuring cost: those never repeat."""
 
 
 class Devices(str, Enum):
@@ -137,17 +144,6 @@ class Comparison:
     only_b: tuple[Unpaired, ...]
 
 
-# One measurement of two runs side by side: by how much each metric changed, and which kernels.
-#
-# By design not a verdict: nothing is gated here, and the interval is the judge's without what a
-# calibration or a test's marker would add.
-
-LEAST_FOR_INTERVAL = 3
-"""Processes of each side: of two that differ, nobody can say what is usual."""
-_SECONDS = "_s"
-"""The end of the settings that say what measuring cost: those never repeat."""
-
-
 def pair(
     a: Sequence[Measurement],
     b: Sequence[Measurement],
@@ -186,24 +182,24 @@ class _Processes:
         for measurement in measurements:
             by_process.setdefault(measurement.process, []).append(measurement)
         return cls(
-            gpus={p: found[0].fingerprint.device.identity for p, found in by_process.items()},
+            gpus={p: own[0].fingerprint.device.identity for p, own in by_process.items()},
             values={
                 process: {
                     (phase, metric): rounds
-                    for phase, series in samples_by_phase(found).items()
+                    for phase, series in samples_by_phase(own).items()
                     for metric, (rounds,) in series.items()
                     if rounds
                 }
-                for process, found in by_process.items()
+                for process, own in by_process.items()
             },
         )
 
     def keys(self) -> dict[tuple[str, str], None]:
         """Every phase and metric that some process has, in order."""
-        return dict.fromkeys(key for found in self.values.values() for key in found)
+        return dict.fromkeys(key for own in self.values.values() for key in own)
 
     def having(self, key: tuple[str, str]) -> list[str]:
-        return [process for process, found in self.values.items() if key in found]
+        return [process for process, own in self.values.items() if key in own]
 
     def rounds(self, key: tuple[str, str]) -> list[Sequence[float]]:
         return [self.values[process][key] for process in self.having(key)]
@@ -242,7 +238,7 @@ def _differing(a: Sequence[Measurement], b: Sequence[Measurement]) -> Iterator[D
         ("software", [m.fingerprint.software for m in a], [m.fingerprint.software for m in b]),
         ("settings", [m.fingerprint.settings for m in a], [m.fingerprint.settings for m in b]),
     ):
-        for key in dict.fromkeys(key for found in (*one, *other) for key in found):
+        for key in dict.fromkeys(key for mapping in (*one, *other) for key in mapping):
             if what == "settings" and key.endswith(_SECONDS):
                 continue
             old, new = _values(one, key), _values(other, key)
@@ -251,7 +247,7 @@ def _differing(a: Sequence[Measurement], b: Sequence[Measurement]) -> Iterator[D
 
 
 def _values(side: Sequence[Mapping[str, Scalar]], key: str) -> list[str]:
-    return list(dict.fromkeys(str(found[key]) for found in side if key in found))
+    return list(dict.fromkeys(str(mapping[key]) for mapping in side if key in mapping))
 
 
 def _changes(

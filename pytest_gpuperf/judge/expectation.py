@@ -1,8 +1,8 @@
-"""What a test's author expects of the numbers, apart from baselines: limits and ratios.
+"""Expectations of a test's author, apart from baselines: limits and ratios.
 
 Each is judged by the interval of what was measured. It holds when the whole interval lies within
 the bound, and is broken when the whole of it lies beyond and there are enough processes to say so.
-Anything between is inconclusive, and asks for another look (`looks.py`).
+Anything between is inconclusive, and asks for another look (`stopping.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def limits(
     metric. What is compared with the limit is the median m over the processes' medians, of the
     whole step, with the half-width h = t(0.25 %, df) s c_k / sqrt(k): m exp(-h) to m exp(h), or
     m - h to m + h in points of a percentage and where something is zero. s and df are those of
-    `scale.py`, of these processes and the class's scale (the `calibration`'s, where there is one).
+    `noise.py`, of these processes and the class's scale (the `calibration`'s, where there is one).
     Of counts that do not vary, only the whole numbers in the interval count. A metric that was not
     measured is `unsupported`.
 

@@ -1,4 +1,4 @@
-"""Which GPU each process ran on, and when: two GPUs of one name are not alike, nor are two days.
+"""The GPU and the day of each process: two GPUs of one name are not alike, nor are two days.
 
 Between H200s, cycles of one training step differ by up to 3 %, in either direction depending on
 the kernels, while processes on one of them agree to 0.1 % (docs/verdict.md). So a process is
@@ -37,11 +37,11 @@ class BaselineGpus:
 
     def positions(self, *, comparable: bool = False) -> list[list[int]]:
         """The same for the positions of the baseline's processes."""
-        found: dict[str, list[int]] = {}
+        by_gpu: dict[str, list[int]] = {}
         for position, gpu in enumerate(self.baseline):
             if not comparable or gpu in self.measured:
-                found.setdefault(gpu, []).append(position)
-        return list(found.values())
+                by_gpu.setdefault(gpu, []).append(position)
+        return list(by_gpu.values())
 
     @property
     def allocations(self) -> int:

@@ -1,4 +1,4 @@
-"""How far the new processes are from the baseline's, and how sure that is.
+"""The difference between new processes and the baseline's, with its interval.
 
 The unit of replication is the process: rounds within one are not independent, so each process
 counts once, with its median. Pooling rounds is what makes other tools alarm on identical code
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.gpus import PRIOR_WEIGHT as UNITS_PRIOR_WEIGHT
+from pytest_gpuperf.judge.gpus import PRIOR_WEIGHT as GPUS_PRIOR_WEIGHT
 from pytest_gpuperf.judge.gpus import BaselineGpus, error_between
 from pytest_gpuperf.judge.noise import Rounds, Scale, on_judged_scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance
@@ -125,9 +125,9 @@ def difference(
     """Compares the medians of `measured`'s processes with those of `baseline`'s.
 
     d = median(new) - mean(baseline); se = sqrt(s^2 (1/K + c_k^2/k) + a^2 (1 + 1/A)). `scale` has s
-    and the processes to set aside; without it the metric is the only one of its class (`scale.py`).
-    `units` says which GPU each process ran on, and on which day; without it, all on the same. On a
-    GPU that the baseline lacks, the error between GPUs comes on top (`units.py`). a is the spread
+    and the processes to set aside; without it the metric is the only one of its class (`noise.py`).
+    `gpus` says which GPU each process ran on, and on which day; without it, all on the same. On a
+    GPU that the baseline lacks, the error between GPUs comes on top (`gpus.py`). a is the spread
     between days that a calibration has found, over the A that the baseline has: once it dominates,
     more processes of one day no longer help.
 
@@ -174,7 +174,7 @@ def difference(
         between = error_between(means, tolerance.between_gpus)
         variance += between**2
         variance += scale.spread**2 * fmean(1 / len(group) for group in groups) / len(groups)
-        degrees = UNITS_PRIOR_WEIGHT + len(groups) - 1
+        degrees = GPUS_PRIOR_WEIGHT + len(groups) - 1
         # A GPU that is no worse than others of its name has to be found unchanged, not undecided.
         widening = quantile(UNCHANGED_RATE, degrees) * between
     return Difference(

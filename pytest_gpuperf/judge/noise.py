@@ -1,4 +1,4 @@
-"""How much a metric varies between processes of identical code: the s of the judge's rule.
+"""The noise of a metric between processes of identical code: the s of the judge's rule.
 
 A baseline of five processes says little about its own spread. The metrics of one noise class share
 what they know: each metric's spread is pooled with the class's, which counts for 20 degrees of
@@ -94,7 +94,7 @@ def scales(
     own = {name: squares[name] / seen[name] if seen[name] else 0.0 for name in values}
     # The lower of two in the middle: one of a pair must not vouch for itself.
     typical = median_low([own[name] for name in values if seen[name]] or [0.0])
-    found = {}
+    by_metric = {}
     for name in values:
         # A count with two modes says nothing about the others of its class.
         limit = WILD_SPREADS**2 * max(tolerances[name].scale ** 2, typical)
@@ -103,8 +103,8 @@ def scales(
         weight = WEAK_PRIOR_WEIGHT if own[name] > 4 * shared else PRIOR_WEIGHT
         pooled = (weight * shared + squares[name]) / (weight + seen[name])
         spread = math.sqrt(max(pooled, own[name]))
-        found[name] = Scale(spread, weight + seen[name], aside[name])
-    return found
+        by_metric[name] = Scale(spread, weight + seen[name], aside[name])
+    return by_metric
 
 
 def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> float:
@@ -122,7 +122,7 @@ def _outliers(
     values: Sequence[float], groups: Sequence[Sequence[int]], scale: float
 ) -> frozenset[int]:
     reach = OUTLIER_SPREADS * scale
-    found: list[tuple[float, int]] = []
+    outliers: list[tuple[float, int]] = []
     for group in groups:
         centre = median(values[p] for p in group)
         far = sorted(((abs(values[p] - centre), p) for p in group), reverse=True)
@@ -134,8 +134,8 @@ def _outliers(
             if one != other
         )
         if alone and len(far) <= min(MOST_OUTLIERS, len(group) - _LEAST_GROUP):
-            found += far
-    return frozenset(p for _, p in found) if len(found) <= MOST_OUTLIERS else frozenset()
+            outliers += far
+    return frozenset(p for _, p in outliers) if len(outliers) <= MOST_OUTLIERS else frozenset()
 
 
 def _squares(groups: Sequence[Sequence[float]]) -> float:

@@ -1,4 +1,4 @@
-"""How much identical code varies: spreads estimated from A/A runs, class by class.
+"""The spread of identical code: estimated from A/A runs, class by class and level by level.
 
 Rounds lie within processes, processes within allocations (one GPU on one day), allocations within
 GPUs. The spread of each level is estimated by the method of moments, per test and metric, and
@@ -63,7 +63,7 @@ class Estimate:
 def recommended(measured: float, default: float) -> float:
     """The scale that the judge takes of a measured spread: never below a tenth of the default.
 
-    A campaign that was quiet by luck would otherwise make alarms of the next louder night.
+    A campaign that was quiet by luck would otherwise make alarms of the next louder day.
     """
     return max(measured, LEAST_SHARE * default)
 
@@ -88,12 +88,12 @@ def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     - gpus: variance of the GPUs' means over their allocations, less what the levels below
       contribute to it; not below 0. On GPUs with one day, the days are part of it.
     """
-    found = {}
+    by_class = {}
     for metric_class, series in _by_class(tests, metrics).items():
         spread = _spread(series)
         if spread is not None:
-            found[metric_class] = Estimate(spread, default_scale(metric_class))
-    return found
+            by_class[metric_class] = Estimate(spread, default_scale(metric_class))
+    return by_class
 
 
 def apart(tests: Tests, metrics: Mapping[str, Metric]) -> frozenset[str]:
@@ -103,11 +103,11 @@ def apart(tests: Tests, metrics: Mapping[str, Metric]) -> frozenset[str]:
     processes. SD is robust: 1.4826 x the median absolute deviation within the allocations of that
     test and metric, and at least a tenth of the class's default. Returns the processes' ids.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for metric_class, series in _by_class(tests, metrics).items():
         for nested in series:
-            found |= _apart(nested, LEAST_SHARE * default_scale(metric_class))
-    return frozenset(found)
+            names |= _apart(nested, LEAST_SHARE * default_scale(metric_class))
+    return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def _by_class(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
             metric = metrics[name]
             nested = _nested(values, metric)
             if nested is not None:
-                found = gated if metric.gated else others
-                found.setdefault(metric.metric_class, []).append(nested)
+                series = gated if metric.gated else others
+                series.setdefault(metric.metric_class, []).append(nested)
     both = others | gated
     return {
         metric_class: both[metric_class] for metric_class in MetricClass if metric_class in both
@@ -160,12 +160,12 @@ def _nested(values: Sequence[_Measured], metric: Metric) -> _Nested | None:
             return (value - origin) / 100
         return math.log(value) - math.log(origin)
 
-    found: _Nested = {}
+    by_gpu: _Nested = {}
     for process, rounds in values:
         gpu, day = allocation(process)
         inside = _Inside(process.process, judged(median(rounds)), tuple(map(judged, rounds)))
-        found.setdefault(gpu, {}).setdefault(day, []).append(inside)
-    return found
+        by_gpu.setdefault(gpu, {}).setdefault(day, []).append(inside)
+    return by_gpu
 
 
 @dataclass(frozen=True)
@@ -259,10 +259,10 @@ def _apart(nested: _Nested, least: float) -> set[str]:
             if len(processes) < _LEAST_GROUP:
                 continue
             middle = median(process.median for process in processes)
-            found = sorted((abs(p.median - middle), p.process) for p in processes)
-            away += found
+            distances = sorted((abs(p.median - middle), p.process) for p in processes)
+            away += distances
             # In an odd group one process is the median itself, and says nothing of the spread.
-            deviations += [distance for distance, _ in found[len(found) % 2 :]]
+            deviations += [distance for distance, _ in distances[len(distances) % 2 :]]
     if not away:
         return set()
     robust = max(_NORMAL * median(deviations), least)

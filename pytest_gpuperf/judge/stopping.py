@@ -1,4 +1,4 @@
-"""When to look again: 1 process first, then 3, 5 and 9 in all, until the test is settled."""
+"""The stopping rule: 1 process first, then 3, 5 and 9 in all, until the test is settled."""
 
 from __future__ import annotations
 

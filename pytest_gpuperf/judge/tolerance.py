@@ -1,4 +1,8 @@
-"""How much change matters: per noise class by default, per metric by a test's marker."""
+"""Tolerances and limits: how much change matters, and the bounds that people write.
+
+A tolerance is its noise class's, or a test's marker has one ("1%"). A limit is a value with a unit:
+"250ms" of a duration, "6GiB" of memory, "30%" of a hit rate.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +49,13 @@ LEAST_SHARE = 0.1
 """A measured scale counts for no less than this share of its class's: luck is no precision."""
 
 _WRITTEN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|pt)\s*$")
+_NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\W\d]*|%)\s*$")
+
+_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
+_COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_OPERATIONS = {**_COUNTS, **{f"{prefix}FLOP": size for prefix, size in _COUNTS.items()}}
 
 
 def tolerance_for(
@@ -109,17 +120,6 @@ def parse(written: str, metric: Metric) -> float:
             f'in {metric.unit}: "{match[1]}%"'
         )
     return float(match[1]) if metric.percentage else float(match[1]) / 100
-
-
-# Limits as people write them: "250ms" of a duration, "6GiB" of memory, "30%" of a hit rate.
-
-_NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\W\d]*|%)\s*$")
-
-_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-_DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-_BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
-_COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_OPERATIONS = {**_COUNTS, **{f"{prefix}FLOP": size for prefix, size in _COUNTS.items()}}
 
 
 @dataclass(frozen=True)

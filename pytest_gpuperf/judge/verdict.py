@@ -2,7 +2,7 @@
 
 regressed: worse than the floor, in every process where there are only three, and further from zero
 than chance explains. improved: the mirror image. unchanged: the whole interval lies within the
-equivalence bound. Anything else is inconclusive, and asks for another look (`looks.py`).
+equivalence bound. Anything else is inconclusive, and asks for another look (`stopping.py`).
 docs/verdict.md has the formulas and how often they are right.
 """
 
@@ -214,7 +214,7 @@ def _scales(
     Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the time
     of a step that waits for its host, for which somebody wrote a tolerance.
     """
-    found: dict[str, Scale] = {}
+    by_metric: dict[str, Scale] = {}
     for metric_class in MetricClass:
         members = [name for name in compared if metrics[name].metric_class is metric_class]
         # Points and shares are different numbers, so they do not share.
@@ -226,11 +226,11 @@ def _scales(
                 and metrics[name].percentage is percentage
                 and not allowed[name].written
             ]
-            found |= scales({name: compared[name] for name in sharing}, allowed, gpus)
+            by_metric |= scales({name: compared[name] for name in sharing}, allowed, gpus)
     for name in compared:
-        if name not in found:
-            found |= scales({name: compared[name]}, allowed, gpus)
-    return found
+        if name not in by_metric:
+            by_metric |= scales({name: compared[name]}, allowed, gpus)
+    return by_metric
 
 
 def _gpus(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:

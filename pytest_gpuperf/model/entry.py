@@ -1,4 +1,4 @@
-"""What a baseline file holds: entries with their samples, what they are held against, and a log."""
+"""Baseline files: entries with their samples, what they are held against, and a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frozen data that travels: metrics, samples, measurements, runs and verdicts.
+"""Measurements: samples, kernel tables, windows, timelines, and the fingerprint they depend on.
 
 Nothing here computes anything, reads a file or knows pytest. The classes are plain dataclasses;
 `files.py` validates and writes them.

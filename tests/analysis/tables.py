@@ -46,38 +46,38 @@ def table(*rows: tuple[str, float, Mapping[str, float]] | tuple[str, float]) -> 
     return KernelTable(names, metrics, tuple(launches), 0.0)
 
 
-def scaled(found: KernelTable, factor: float) -> KernelTable:
+def scaled(made: KernelTable, factor: float) -> KernelTable:
     """The same table with every launch taking `factor` times as long."""
-    every = (replace(launch, duration=factor * launch.duration) for launch in found.launches)
-    return replace(found, launches=tuple(every))
+    every = (replace(launch, duration=factor * launch.duration) for launch in made.launches)
+    return replace(made, launches=tuple(every))
 
 
 @cache
 def recorded() -> Measurement:
     """One TF32 step of Med-DDPM on an H200: 1548 kernels, each with the paper's 17 metrics."""
-    (found,) = run_files.load(_ROOT / "docs/runs/collectors/cupti.json.xz").measurements
-    return found
+    (taken,) = run_files.load(_ROOT / "docs/runs/collectors/cupti.json.xz").measurements
+    return taken
 
 
 def kernels() -> KernelTable:
     """The kernels of `recorded`."""
-    found = recorded().kernels
-    assert found is not None
-    return found
+    made = recorded().kernels
+    assert made is not None
+    return made
 
 
 @cache
 def paper_set() -> dict[str, dict[str, float]]:
     """Steps of Med-DDPM on an H200 by configuration: the medians of the paper's metrics."""
-    found = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
-    return {measurement.configuration: step(measurement) for measurement in found}
+    taken = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
+    return {measurement.configuration: step(measurement) for measurement in taken}
 
 
 @cache
 def paper_kernels(configuration: str) -> KernelTable:
     """The kernels of such a step, each with the paper's metrics."""
-    found = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
-    (table,) = (m.kernels for m in found if m.configuration == configuration)
+    taken = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
+    (table,) = (m.kernels for m in taken if m.configuration == configuration)
     assert table is not None
     return table
 
@@ -108,22 +108,22 @@ def hostile(metrics: Sequence[str]) -> st.SearchStrategy[KernelTable]:
             st.floats(0, 1e12) | st.sampled_from([0.0, 1.7e308]),
             st.just(()) | st.tuples(*[_HOSTILE] * len(counted)),
         )
-        found = draw(st.lists(launches, max_size=6))
-        return KernelTable(names, counted, tuple(found), 0.0)
+        made = draw(st.lists(launches, max_size=6))
+        return KernelTable(names, counted, tuple(made), 0.0)
 
     return tables()
 
 
-def numbers(found: object) -> Iterator[float]:
+def numbers(made: object) -> Iterator[float]:
     """All numbers in a result, however deep."""
-    if isinstance(found, bool):
+    if isinstance(made, bool):
         return
-    if isinstance(found, int | float):
-        yield found
-    elif isinstance(found, tuple):
-        for item in found:
+    if isinstance(made, int | float):
+        yield made
+    elif isinstance(made, tuple):
+        for item in made:
             yield from numbers(item)
-    elif isinstance(found, Mapping):
-        yield from numbers(tuple(found.values()))
-    elif is_dataclass(found):
-        yield from numbers(tuple(getattr(found, f.name) for f in fields(found)))
+    elif isinstance(made, Mapping):
+        yield from numbers(tuple(made.values()))
+    elif is_dataclass(made):
+        yield from numbers(tuple(getattr(made, f.name) for f in fields(made)))

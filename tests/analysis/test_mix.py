@@ -19,14 +19,14 @@ from tests.analysis.tables import family, hostile, kernels, paper_set, recorded,
 
 
 def test_the_kernel_mix_is_the_share_of_kernel_time() -> None:
-    found = mix.kernel_mix(
+    mixed = mix.kernel_mix(
         table(
             ("conv a", 60.0), ("norm", 15.0), ("conv b", 20.0), ("copy HtoD", 100.0), ("add", 5.0)
         ),
         family,
     )
-    assert (found.unit, found.total, found.copies, found.missing) == ("ns", 100_000, False, ())
-    assert [(p.family, p.launches, p.nanoseconds, p.share) for p in found.parts] == [
+    assert (mixed.unit, mixed.total, mixed.copies, mixed.missing) == ("ns", 100_000, False, ())
+    assert [(p.family, p.launches, p.nanoseconds, p.share) for p in mixed.parts] == [
         ("conv", 2, 80_000, 0.80),
         ("norm", 1, 15_000, 0.15),
         ("add", 1, 5_000, 0.05),
@@ -34,19 +34,19 @@ def test_the_kernel_mix_is_the_share_of_kernel_time() -> None:
 
 
 def test_copies_are_in_the_mix_when_asked_for() -> None:
-    found = mix.kernel_mix(table(("conv", 60.0), ("copy HtoD", 20.0)), family, copies=True)
-    assert found.copies
-    assert [(p.family, p.share) for p in found.parts] == [("conv", 0.75), ("copy", 0.25)]
+    mixed = mix.kernel_mix(table(("conv", 60.0), ("copy HtoD", 20.0)), family, copies=True)
+    assert mixed.copies
+    assert [(p.family, p.share) for p in mixed.parts] == [("conv", 0.75), ("copy", 0.25)]
 
 
 def test_the_grouping_is_the_callers() -> None:
-    found = mix.kernel_mix(kernels(), lambda name: naming.paper_name(name) or "others")
-    assert {"KN1", "KN3", "KN5", "others"} <= {part.family for part in found.parts}
+    mixed = mix.kernel_mix(kernels(), lambda name: naming.paper_name(name) or "others")
+    assert {"KN1", "KN3", "KN5", "others"} <= {part.family for part in mixed.parts}
 
 
 def test_graphs_are_said_to_hide_their_kernels() -> None:
-    found = mix.kernel_mix(table(("graph of 9", 5.0), ("graph of 9", 5.0), ("conv", 5.0)), family)
-    assert found.missing == ("CUDA graphs count as one kernel each: 2 of 3 launches",)
+    mixed = mix.kernel_mix(table(("graph of 9", 5.0), ("graph of 9", 5.0), ("conv", 5.0)), family)
+    assert mixed.missing == ("CUDA graphs count as one kernel each: 2 of 3 launches",)
 
 
 def test_a_mix_of_nothing() -> None:
@@ -94,24 +94,24 @@ SASS_COUNTS = {
 UNCOUNTED = "no counter tells MV, PRED from the other classes"
 
 
-def shares(found: mix.Mix) -> dict[str, float | None]:
-    return {part.name: part.share for part in found.parts}
+def shares(mixed: mix.Mix) -> dict[str, float | None]:
+    return {part.name: part.share for part in mixed.parts}
 
 
 def test_pipes_and_what_is_left() -> None:
-    found = mix.instruction_mix(COUNTS, "sm100").pipes
+    mixed = mix.instruction_mix(COUNTS, "sm100").pipes
     # The pipes have 960 of the 1000 instructions.
-    assert (found.unit, found.total, found.missing) == ("instructions", 1000, ())
-    assert [part.name for part in found.parts] == [*PIPES, REST]
-    assert shares(found)["pipe_fma"] == pytest.approx(0.4)
-    assert shares(found)["pipe_alu"] == pytest.approx(0.15)
-    assert shares(found)[REST] == pytest.approx(0.04)
+    assert (mixed.unit, mixed.total, mixed.missing) == ("instructions", 1000, ())
+    assert [part.name for part in mixed.parts] == [*PIPES, REST]
+    assert shares(mixed)["pipe_fma"] == pytest.approx(0.4)
+    assert shares(mixed)["pipe_alu"] == pytest.approx(0.15)
+    assert shares(mixed)[REST] == pytest.approx(0.04)
 
 
 def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
-    found = mix.instruction_mix(COUNTS, "sm100")
-    assert found.ipc == 2
-    parts = found.pipe_classes.parts
+    mixed = mix.instruction_mix(COUNTS, "sm100")
+    assert mixed.ipc == 2
+    parts = mixed.pipe_classes.parts
     assert {part.name: part.value for part in parts} == {
         "FP": 500,  # 400 + 100 + 0
         "INT": 150,
@@ -125,14 +125,14 @@ def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
         # The share of 1000 times 2
         {"FP": 1, "INT": 0.3, "LS": 0.3, "CTRL": 0.1, "UD": 0.12, "TENSOR": 0.06, "MISC": 0.12}
     )
-    assert found.pipe_classes.missing == (UNCOUNTED,)
+    assert mixed.pipe_classes.missing == (UNCOUNTED,)
 
 
 def test_the_papers_classes_by_sass_class() -> None:
-    found = mix.instruction_mix(SASS_COUNTS, "sm100")
-    assert (found.sass.unit, found.sass.total) == ("thread instructions", 10_000)
-    assert shares(found.sass)["sass_fp32"] == pytest.approx(0.4)
-    assert shares(found.sass_classes) == pytest.approx(
+    mixed = mix.instruction_mix(SASS_COUNTS, "sm100")
+    assert (mixed.sass.unit, mixed.sass.total) == ("thread instructions", 10_000)
+    assert shares(mixed.sass)["sass_fp32"] == pytest.approx(0.4)
+    assert shares(mixed.sass_classes) == pytest.approx(
         {
             "FP": 0.5,  # 4000 + 500 + 300 + 150 + 50 of 10,000
             "INT": 0.25,  # 2000 + 500
@@ -142,36 +142,36 @@ def test_the_papers_classes_by_sass_class() -> None:
             "MISC": 0.075,  # 100 + 150 + 300, and 200 of no class
         }
     )
-    assert found.sass_classes.missing == (
+    assert mixed.sass_classes.missing == (
         "no counter tells MV, PRED, TENSOR from the other classes",
     )
-    assert {part.ipc for part in found.sass_classes.parts} == {None}  # nothing to compute it from
+    assert {part.ipc for part in mixed.sass_classes.parts} == {None}  # nothing to compute it from
 
 
 def test_pipes_that_were_not_collected_are_named() -> None:
     some = {"pipe_fma": 30.0, "pipe_alu": 10.0}
-    found = mix.instruction_mix(some, "sm80")
-    assert shares(found.pipes) == {"pipe_fma": 0.75, "pipe_alu": 0.25}
-    (missing,) = found.pipes.missing
+    mixed = mix.instruction_mix(some, "sm80")
+    assert shares(mixed.pipes) == {"pipe_fma": 0.75, "pipe_alu": 0.25}
+    (missing,) = mixed.pipes.missing
     assert missing.startswith("not collected: pipe_fp16, pipe_fp64, pipe_lsu, pipe_tex")
     assert missing.endswith("pipe_xu, instructions")
-    assert found.pipe_classes.missing == (missing, UNCOUNTED)
+    assert mixed.pipe_classes.missing == (missing, UNCOUNTED)
 
 
 def test_instructions_that_pass_through_two_pipes() -> None:
-    found = mix.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipes
+    mixed = mix.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipes
     # 960 in pipes, a fifth more than the 800 executed
-    assert found.total == 960
-    assert shares(found)["pipe_fma"] == pytest.approx(400 / 960)
-    assert REST not in shares(found)
-    assert found.missing == (
+    assert mixed.total == 960
+    assert shares(mixed)["pipe_fma"] == pytest.approx(400 / 960)
+    assert REST not in shares(mixed)
+    assert mixed.missing == (
         "the parts have more instructions than the whole by 20.0%: shares are of their sum",
     )
 
 
 def test_nothing_counted_is_no_mix_and_says_so() -> None:
-    found = mix.instruction_mix({"instructions": 1000.0}, "sm90")
-    for one, some in ((found.pipes, "pipe_fma"), (found.sass, "sass_fp32")):
+    mixed = mix.instruction_mix({"instructions": 1000.0}, "sm90")
+    for one, some in ((mixed.pipes, "pipe_fma"), (mixed.sass, "sass_fp32")):
         assert (one.parts, one.total) == ((), 0)
         assert one.missing[0].startswith(f"not collected: {some}, ")
 
@@ -195,7 +195,7 @@ def counted(alu: float, fma: float, cycles: float) -> dict[str, float]:
 
 
 def test_mixes_of_step_families_and_dominant_kernel() -> None:
-    found = mix.instruction_mixes(
+    mixed = mix.instruction_mixes(
         table(
             ("norm", 20.0, counted(30, 10, 80)),
             ("conv a", 50.0, counted(20, 80, 50)),
@@ -206,32 +206,32 @@ def test_mixes_of_step_families_and_dominant_kernel() -> None:
         "sm90",
     )
     # By name, conv a takes 50 us, norm 45 and conv b 40.
-    assert found.dominant is not None
-    assert (found.dominant.of, found.dominant.ipc) == ("conv a", 2)
-    stack = {part.name: part.ipc for part in found.dominant.pipe_classes.parts}
+    assert mixed.dominant is not None
+    assert (mixed.dominant.of, mixed.dominant.ipc) == ("conv a", 2)
+    stack = {part.name: part.ipc for part in mixed.dominant.pipe_classes.parts}
     assert stack == pytest.approx({"FP": 1.6, "INT": 0.4, "MISC": 0})
-    assert [(one.of, one.ipc) for one in found.families] == [
+    assert [(one.of, one.ipc) for one in mixed.families] == [
         ("conv", pytest.approx(120 / 70)),
         ("norm", 0.5),
     ]
-    assert found.step.of == "step"
-    assert shares(found.step.pipes) == pytest.approx(
+    assert mixed.step.of == "step"
+    assert shares(mixed.step.pipes) == pytest.approx(
         {"pipe_fma": 0.6, "pipe_alu": 0.4, REST: 0}  # 120 and 80 of 200
     )
-    assert found.missing == ()
+    assert mixed.missing == ()
 
 
 def test_launches_without_counters_are_left_out_of_mixes() -> None:
-    found = mix.instruction_mixes(
+    mixed = mix.instruction_mixes(
         table(("a", 1.0, counted(10, 30, 20)), ("a", 9.0)), family, "sm90"
     )
-    assert shares(found.step.pipes) == pytest.approx({"pipe_fma": 0.75, "pipe_alu": 0.25, REST: 0})
-    assert found.missing == ("1 of 2 launches left out: they lack counters",)
+    assert shares(mixed.step.pipes) == pytest.approx({"pipe_fma": 0.75, "pipe_alu": 0.25, REST: 0})
+    assert mixed.missing == ("1 of 2 launches left out: they lack counters",)
 
 
 def test_an_empty_table_has_no_dominant_kernel() -> None:
-    found = mix.instruction_mixes(table(), family, "sm90")
-    assert (found.dominant, found.families, found.step.pipes.parts) == (None, (), ())
+    mixed = mix.instruction_mixes(table(), family, "sm90")
+    assert (mixed.dominant, mixed.families, mixed.step.pipes.parts) == (None, (), ())
 
 
 # Whatever the numbers
@@ -241,29 +241,29 @@ amounts = st.floats(0, 1e15)
 
 @given(st.fixed_dictionaries(dict.fromkeys((*PIPES, *SASS, "instructions"), amounts)))
 def test_shares_add_up_to_one(values: dict[str, float]) -> None:
-    found = mix.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
-    for one in (found.pipes, found.sass, found.pipe_classes, found.sass_classes):
+    mixed = mix.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
+    for one in (mixed.pipes, mixed.sass, mixed.pipe_classes, mixed.sass_classes):
         known = [part.share for part in one.parts if part.share is not None]
         assert math.fsum(known) == pytest.approx(1) or one.total == 0
-        if known and found.ipc is not None:
+        if known and mixed.ipc is not None:
             stacked = math.fsum(part.ipc for part in one.parts if part.ipc is not None)
-            assert stacked == pytest.approx(found.ipc)
+            assert stacked == pytest.approx(mixed.ipc)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-3, 1e6)), min_size=1), st.booleans())
 def test_kernel_shares_add_up_to_one(rows: list[tuple[str, float]], copies: bool) -> None:
-    found = mix.kernel_mix(table(*rows), family, copies=copies)
-    assert math.fsum(part.share or 0 for part in found.parts) == pytest.approx(1)
-    assert sum(part.launches for part in found.parts) == len(rows)
+    mixed = mix.kernel_mix(table(*rows), family, copies=copies)
+    assert math.fsum(part.share or 0 for part in mixed.parts) == pytest.approx(1)
+    assert sum(part.launches for part in mixed.parts) == len(rows)
 
 
 @given(hostile((*PIPES[:4], *SASS[:3], "instructions", "active_cycles")))
-def test_no_table_is_too_odd(found: KernelTable) -> None:
-    mixes = mix.instruction_mixes(found, family, "sm90")
+def test_no_table_is_too_odd(mixed: KernelTable) -> None:
+    mixes = mix.instruction_mixes(mixed, family, "sm90")
     for one in (mixes.step, *mixes.families, *([mixes.dominant] if mixes.dominant else [])):
         for parts in (one.pipes.parts, one.sass.parts, one.pipe_classes.parts):
             assert all(part.share is None or math.isfinite(part.share) for part in parts)
-    for share in mix.kernel_mix(found, family, copies=True).parts:
+    for share in mix.kernel_mix(mixed, family, copies=True).parts:
         assert share.share is None or 0 <= share.share <= 1
 
 
@@ -271,14 +271,14 @@ def test_no_table_is_too_odd(found: KernelTable) -> None:
 
 
 def test_a_recorded_kernel_mix() -> None:
-    found = mix.kernel_mix(kernels(), naming.family)
-    assert [part.family for part in found.parts[:2]] == [
+    mixed = mix.kernel_mix(kernels(), naming.family)
+    assert [part.family for part in mixed.parts[:2]] == [
         "convolution-weight-gradient",
         "normalization",
     ]
     # What the trace of the step says: 226 of 229 ms are kernels.
-    assert found.total / 1e6 == pytest.approx(226.2, abs=0.1)
-    convolutions = [p.share or 0 for p in found.parts if p.family.startswith("convolution")]
+    assert mixed.total / 1e6 == pytest.approx(226.2, abs=0.1)
+    convolutions = [p.share or 0 for p in mixed.parts if p.family.startswith("convolution")]
     assert math.fsum(convolutions) == pytest.approx(0.524, abs=0.001)
 
 
@@ -289,13 +289,13 @@ def test_longer_launches_leave_the_mix_as_it_is() -> None:
 
 
 def test_a_recorded_step_without_pipes_says_so() -> None:
-    found = mix.instruction_mix(step(recorded()), "sm90")
-    assert found.ipc is not None
-    assert found.pipes.missing[0].startswith("not collected: pipe_fma, ")
+    mixed = mix.instruction_mix(step(recorded()), "sm90")
+    assert mixed.ipc is not None
+    assert mixed.pipes.missing[0].startswith("not collected: pipe_fma, ")
 
 
 @pytest.mark.parametrize("configuration", ["baseline", "tf32"])
 def test_the_classes_of_a_recorded_step_are_all_of_its_instructions(configuration: str) -> None:
-    found = mix.instruction_mix(paper_set()[configuration], "sm90")
-    for kind in (found.pipes, found.sass):
+    mixed = mix.instruction_mix(paper_set()[configuration], "sm90")
+    for kind in (mixed.pipes, mixed.sass):
         assert math.fsum(part.share or 0 for part in kind.parts) == pytest.approx(1)

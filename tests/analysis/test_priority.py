@@ -82,15 +82,15 @@ STEP = table(
 
 
 def test_kernels_are_ranked_by_their_scores() -> None:
-    found = priority.priorities(STEP, family)
-    assert (found.unit, found.missing) == ("ns", ())
-    assert [(p.name, p.launches, p.score) for p in found.kernels] == [
+    ranked = priority.priorities(STEP, family)
+    assert (ranked.unit, ranked.missing) == ("ns", ())
+    assert [(p.name, p.launches, p.score) for p in ranked.kernels] == [
         ("norm", 2, pytest.approx(31_500)),
         ("conv a", 1, pytest.approx(25_000)),
         ("conv b", 1, pytest.approx(10_000)),
         ("add", 1, 0),
     ]
-    first = found.kernels[0]
+    first = ranked.kernels[0]
     assert (first.family, first.bottleneck, first.nanoseconds) == (
         "norm",
         "dram_throughput",
@@ -102,24 +102,24 @@ def test_kernels_are_ranked_by_their_scores() -> None:
 
 
 def test_scores_of_a_family_add_up() -> None:
-    found = priority.priorities(STEP, family)
-    assert [(p.name, p.score) for p in found.families] == [
+    ranked = priority.priorities(STEP, family)
+    assert [(p.name, p.score) for p in ranked.families] == [
         ("conv", pytest.approx(35_000)),
         ("norm", pytest.approx(31_500)),
         ("add", 0),
     ]
-    assert found.step is not None
-    assert found.step.score == pytest.approx(66_500)
-    assert found.step.share == 1
-    assert found.step.speedup == pytest.approx(66.5 / 230)
+    assert ranked.step is not None
+    assert ranked.step.score == pytest.approx(66_500)
+    assert ranked.step.share == 1
+    assert ranked.step.speedup == pytest.approx(66.5 / 230)
     # conv: 110 us by the SM, norm and add: 120 us by DRAM
-    assert found.step.bottleneck == "dram_throughput"
+    assert ranked.step.bottleneck == "dram_throughput"
 
 
 def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
-    found = priority.priorities(table(("a", 1.0, {"sm_throughput": 80.0})), family)
-    assert found.kernels[0].speedup == pytest.approx(0.25)
-    assert found.missing == (
+    ranked = priority.priorities(table(("a", 1.0, {"sm_throughput": 80.0})), family)
+    assert ranked.kernels[0].speedup == pytest.approx(0.25)
+    assert ranked.missing == (
         "not collected: l1_throughput, l2_throughput, dram_throughput, memory_throughput",
         "without memory_throughput, another unit may limit a kernel, which then can gain less than "
         "is said here",
@@ -128,27 +128,27 @@ def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
 
 def test_the_memory_systems_throughput_has_those_of_its_units() -> None:
     values = {"sm_throughput": 10.0, "memory_throughput": 80.0}
-    found = priority.priorities(table(("a", 1.0, values)), family)
-    assert found.kernels[0].bottleneck == "memory_throughput"
-    assert found.missing == ("not collected: l1_throughput, l2_throughput, dram_throughput",)
+    ranked = priority.priorities(table(("a", 1.0, values)), family)
+    assert ranked.kernels[0].bottleneck == "memory_throughput"
+    assert ranked.missing == ("not collected: l1_throughput, l2_throughput, dram_throughput",)
 
 
 def test_launches_without_throughputs_are_left_out() -> None:
-    found = priority.priorities(table(("a", 1.0, rates(80, 10)), ("a", 7.0), ("b", 5.0)), family)
-    assert [(p.name, p.launches, p.nanoseconds) for p in found.kernels] == [("a", 1, 1_000)]
-    assert found.missing == ("2 of 3 launches left out: they have no throughput",)
+    ranked = priority.priorities(table(("a", 1.0, rates(80, 10)), ("a", 7.0), ("b", 5.0)), family)
+    assert [(p.name, p.launches, p.nanoseconds) for p in ranked.kernels] == [("a", 1, 1_000)]
+    assert ranked.missing == ("2 of 3 launches left out: they have no throughput",)
 
 
 @pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),), (("a", 5.0),)])
 def test_without_throughputs_nothing_is_ranked(rows: tuple[tuple[str, float], ...]) -> None:
-    found = priority.priorities(table(*rows), family)
-    assert (found.step, found.families, found.kernels) == (None, (), ())
-    assert found.missing[0].startswith("not collected: sm_throughput")
+    ranked = priority.priorities(table(*rows), family)
+    assert (ranked.step, ranked.families, ranked.kernels) == (None, (), ())
+    assert ranked.missing[0].startswith("not collected: sm_throughput")
 
 
 def test_launches_of_no_time_have_no_speedup() -> None:
-    (found,) = priority.priorities(table(("a", 0.0, rates(40, 10))), family).kernels
-    assert (found.score, found.speedup, found.share, found.throughput) == (0, None, None, None)
+    (ranked,) = priority.priorities(table(("a", 0.0, rates(40, 10))), family).kernels
+    assert (ranked.score, ranked.speedup, ranked.share, ranked.throughput) == (0, None, None, None)
 
 
 percentages = st.floats(0, 110)
@@ -163,8 +163,8 @@ rows = st.lists(
 def test_longer_launches_have_higher_scores(
     given_rows: list[tuple[str, float, dict[str, float]]], factor: float
 ) -> None:
-    found = table(*given_rows)
-    before, after = (priority.priorities(t, family) for t in (found, scaled(found, factor)))
+    ranked = table(*given_rows)
+    before, after = (priority.priorities(t, family) for t in (ranked, scaled(ranked, factor)))
     assert {p.name: p.score for p in after.kernels} == pytest.approx(
         {p.name: factor * p.score for p in before.kernels}
     )
@@ -172,12 +172,12 @@ def test_longer_launches_have_higher_scores(
 
 @given(rows)
 def test_shares_of_scores_add_up(given_rows: list[tuple[str, float, dict[str, float]]]) -> None:
-    found = priority.priorities(table(*given_rows), family)
-    assert found.step is not None
-    for parts in (found.families, found.kernels):
-        assert math.fsum(p.score for p in parts) == pytest.approx(found.step.score)
+    ranked = priority.priorities(table(*given_rows), family)
+    assert ranked.step is not None
+    for parts in (ranked.families, ranked.kernels):
+        assert math.fsum(p.score for p in parts) == pytest.approx(ranked.step.score)
         assert all(0 <= (p.speedup or 0) <= 1 for p in parts)
-        if found.step.score:
+        if ranked.step.score:
             assert math.fsum(p.share or 0 for p in parts) == pytest.approx(1)
 
 
@@ -189,8 +189,8 @@ def test_the_bottleneck_is_near_the_highest(throughputs: dict[str, float]) -> No
 
 
 @given(hostile(THROUGHPUTS))
-def test_no_table_is_too_odd(found: KernelTable) -> None:
-    result = priority.priorities(found, family)
+def test_no_table_is_too_odd(ranked: KernelTable) -> None:
+    result = priority.priorities(ranked, family)
     for one in (*result.families, *result.kernels):
         for number in (one.speedup, one.share, one.throughput):
             assert number is None or math.isfinite(number)
@@ -200,15 +200,15 @@ def test_no_table_is_too_odd(found: KernelTable) -> None:
 
 
 def test_normalization_is_where_a_recorded_step_could_gain() -> None:
-    found = priority.priorities(kernels(), naming.family)
-    assert found.step is not None
-    assert found.step.launches == 1548
-    assert found.step.nanoseconds / 1e6 == pytest.approx(226.2, abs=0.1)
-    assert naming.paper_name(found.kernels[0].name) == "KN3"
+    ranked = priority.priorities(kernels(), naming.family)
+    assert ranked.step is not None
+    assert ranked.step.launches == 1548
+    assert ranked.step.nanoseconds / 1e6 == pytest.approx(226.2, abs=0.1)
+    assert naming.paper_name(ranked.kernels[0].name) == "KN3"
     # GroupNorm's moments leave all units idle: 3.6 % of DRAM's peak is their most.
-    assert found.kernels[0].speedup == 1
-    assert found.kernels[0].throughput == pytest.approx(3.6, abs=0.1)
-    by_family = {p.name: p for p in found.families}
+    assert ranked.kernels[0].speedup == 1
+    assert ranked.kernels[0].throughput == pytest.approx(3.6, abs=0.1)
+    by_family = {p.name: p for p in ranked.families}
     assert by_family["elementwise"].bottleneck == "dram_throughput"
     assert by_family["convolution-forward"].bottleneck == "sm_throughput"
-    assert found.missing[0] == "not collected: l1_throughput, l2_throughput, memory_throughput"
+    assert ranked.missing[0] == "not collected: l1_throughput, l2_throughput, memory_throughput"

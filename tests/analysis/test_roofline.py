@@ -41,8 +41,8 @@ def counts(dram_bytes: float, **values: float) -> dict[str, float]:
     return {**NOTHING, **NO_TENSOR, "dram_bytes": dram_bytes, **values}
 
 
-def only(found: roofline.Roofline) -> roofline.Point:
-    (point,) = found.kernels
+def only(change: roofline.Roofline) -> roofline.Point:
+    (point,) = change.kernels
     return point
 
 
@@ -67,8 +67,8 @@ def test_flop_by_kind(values: dict[str, float], kind: str, flop: float) -> None:
 
 def test_a_kernel_under_the_slope() -> None:
     # 2 x 1e6 FLOP of 1e6 bytes: 2 FLOP per byte, left of the ridge of 10
-    found = table(("add", 4.0, counts(1e6, sass_ffma=1e6)))
-    point = only(roofline.roofline(found, family, PLAIN))
+    points = table(("add", 4.0, counts(1e6, sass_ffma=1e6)))
+    point = only(roofline.roofline(points, family, PLAIN))
     assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (2e6, 1e6, 2)
     assert point.flop_per_second == pytest.approx(0.5e12)  # 2e6 in 4 us
     assert point.bytes_per_second == pytest.approx(0.25e12)  # 1e6 in 4 us
@@ -82,8 +82,8 @@ def test_a_kernel_under_the_slope() -> None:
 
 def test_a_kernel_under_the_flat_roof() -> None:
     # 60e6 FLOP of 0.1e6 bytes: 600 FLOP per byte, right of tensor tf32's ridge of 100
-    found = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=6e7)))
-    point = only(roofline.roofline(found, family, PLAIN))
+    points = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=6e7)))
+    point = only(roofline.roofline(points, family, PLAIN))
     assert point.flop_per_byte == pytest.approx(600)
     assert point.shares["tensor tf32"] == pytest.approx(0.6)  # 60e12 of 100e12
     assert point.shares[DRAM] == pytest.approx(0.1)
@@ -93,15 +93,15 @@ def test_a_kernel_under_the_flat_roof() -> None:
 
 def test_two_kinds_of_arithmetic_have_a_roof_each() -> None:
     # 20e12 of 100e12 on the tensor cores, 4e12 of 10e12 beside them
-    found = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=2e7, sass_fadd=4e6)))
-    point = only(roofline.roofline(found, family, PLAIN))
+    points = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=2e7, sass_fadd=4e6)))
+    point = only(roofline.roofline(points, family, PLAIN))
     assert point.total_flop == 2.4e7
     assert point.roof == "fp32"
     assert point.share_of_roof == pytest.approx(0.4)
 
 
 def test_the_step_and_its_families_are_sums() -> None:
-    found = roofline.roofline(
+    points = roofline.roofline(
         table(
             ("conv a", 10.0, counts(1e6, tensor_ops_tf32=3e8)),
             ("copy HtoD", 90.0),
@@ -111,21 +111,21 @@ def test_the_step_and_its_families_are_sums() -> None:
         family,
         PLAIN,
     )
-    assert [(p.name, p.nanoseconds, p.total_flop, p.dram_bytes) for p in found.families] == [
+    assert [(p.name, p.nanoseconds, p.total_flop, p.dram_bytes) for p in points.families] == [
         ("norm", 30_000, 6e6, 6e6),
         ("conv", 20_000, 4e8, 2e6),
     ]
-    assert (found.step.name, found.step.launches, found.step.nanoseconds) == ("step", 3, 50_000)
-    assert (found.step.total_flop, found.step.dram_bytes) == (4.06e8, 8e6)
-    assert found.step.flop_per_byte == pytest.approx(50.75)
-    assert found.missing == ()
+    assert (points.step.name, points.step.launches, points.step.nanoseconds) == ("step", 3, 50_000)
+    assert (points.step.total_flop, points.step.dram_bytes) == (4.06e8, 8e6)
+    assert points.step.flop_per_byte == pytest.approx(50.75)
+    assert points.missing == ()
 
 
 # What cannot be counted
 
 
 def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
-    found = roofline.roofline(
+    points = roofline.roofline(
         table(
             ("gemm", 1.0, {**NOTHING, "dram_bytes": 100.0, "tensor_utilization": 40.0}),
             ("norm", 1.0, {**NOTHING, "dram_bytes": 100.0, "tensor_utilization": 0.0}),
@@ -133,7 +133,7 @@ def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
         family,
         PLAIN,
     )
-    gemm, norm = found.kernels
+    gemm, norm = points.kernels
     assert (gemm.total_flop, gemm.flop_per_second, gemm.flop_per_byte, gemm.roof) == (None,) * 4
     assert gemm.flop["fp32"] == 0
     assert gemm.shares[DRAM] == pytest.approx(1e-4)  # 100 bytes in 1 us
@@ -141,11 +141,11 @@ def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
         "no total of FLOP: tensor cores worked, or may have, and their operations were not counted",
     )
     assert (norm.total_flop, norm.missing) == (0, ())
-    assert found.step.missing == (
+    assert points.step.missing == (
         "no total of FLOP: in 1 of 2 launches tensor cores worked, or may have, and their "
         "operations were not counted",
     )
-    assert found.missing == (f"not collected: {', '.join(TENSOR.values())}",)
+    assert points.missing == (f"not collected: {', '.join(TENSOR.values())}",)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
     ],
 )
 def test_whether_all_tensor_work_was_counted(values: dict[str, float], counted: bool) -> None:
-    found = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
-    point = only(roofline.roofline(found, family, None))
+    points = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
+    point = only(roofline.roofline(points, family, None))
     assert (point.total_flop is not None) is counted
     assert bool(point.missing) is not counted
 
@@ -169,46 +169,46 @@ def test_whether_all_tensor_work_was_counted(values: dict[str, float], counted: 
 def test_opcodes_that_were_not_collected_leave_no_total() -> None:
     opcodes = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}
     values = {**opcodes, **NO_TENSOR, "dram_bytes": 1.0}
-    found = roofline.roofline(table(("a", 1.0, values)), family, PLAIN)
-    assert only(found).flop["fp32"] == 32
-    assert "fp16" not in only(found).flop
-    assert only(found).total_flop is None
-    assert only(found).missing == ("no total of FLOP: SASS opcodes were not counted",)
-    assert found.missing[0].startswith("not collected: sass_hadd, sass_hmul")
+    points = roofline.roofline(table(("a", 1.0, values)), family, PLAIN)
+    assert only(points).flop["fp32"] == 32
+    assert "fp16" not in only(points).flop
+    assert only(points).total_flop is None
+    assert only(points).missing == ("no total of FLOP: SASS opcodes were not counted",)
+    assert points.missing[0].startswith("not collected: sass_hadd, sass_hmul")
 
 
 def test_a_launch_without_bytes_leaves_no_intensity() -> None:
-    found = table(("a", 1.0, counts(10, sass_fadd=10)), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
-    point = only(roofline.roofline(found, family, PLAIN))
+    points = table(("a", 1.0, counts(10, sass_fadd=10)), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
+    point = only(roofline.roofline(points, family, PLAIN))
     assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (10, None, None)
     assert point.roof is None
     assert point.missing == ("no bytes: in 1 of 2 launches DRAM traffic was not counted",)
 
 
 def test_an_unknown_device_has_no_shares() -> None:
-    found = roofline.roofline(table(("a", 1.0, counts(10, sass_fadd=10))), family, None)
-    assert (only(found).shares, only(found).roof, only(found).flop_per_byte) == ({}, None, 1)
-    assert found.missing == (
+    points = roofline.roofline(table(("a", 1.0, counts(10, sass_fadd=10))), family, None)
+    assert (only(points).shares, only(points).roof, only(points).flop_per_byte) == ({}, None, 1)
+    assert points.missing == (
         "the peaks of this device are not known, so that there are no shares of them",
     )
 
 
 def test_work_without_a_known_peak_has_no_roof() -> None:
-    found = table(("a", 1.0, counts(10, tensor_ops_fp8=1e6)))
-    point = only(roofline.roofline(found, family, PLAIN))
+    points = table(("a", 1.0, counts(10, tensor_ops_fp8=1e6)))
+    point = only(roofline.roofline(points, family, PLAIN))
     assert (point.roof, point.share_of_roof) == (None, None)
     assert point.missing == ("a GPU has no known peak of tensor fp8",)
 
 
 @pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),)])
 def test_a_table_without_kernels(rows: tuple[tuple[str, float], ...]) -> None:
-    found = roofline.roofline(table(*rows), family, PLAIN)
-    assert (found.kernels, found.step.launches, found.step.total_flop) == ((), 0, None)
+    points = roofline.roofline(table(*rows), family, PLAIN)
+    assert (points.kernels, points.step.launches, points.step.total_flop) == ((), 0, None)
 
 
 def test_work_in_no_time_has_no_rate() -> None:
-    found = roofline.roofline(table(("a", 0.0, counts(10, sass_fadd=10))), family, PLAIN)
-    point = only(found)
+    points = roofline.roofline(table(("a", 0.0, counts(10, sass_fadd=10))), family, PLAIN)
+    point = only(points)
     assert (point.flop_per_byte, point.flop_per_second, point.shares, point.roof) == (
         1,
         None,
@@ -246,8 +246,8 @@ amounts = st.floats(1, 1e15)
 
 @given(amounts, amounts, st.floats(1e-3, 1e6))
 def test_the_roof_is_that_of_the_model(flop: float, moved: float, microseconds: float) -> None:
-    found = table(("a", microseconds, counts(moved, sass_fadd=flop)))
-    point = only(roofline.roofline(found, family, PLAIN))
+    points = table(("a", microseconds, counts(moved, sass_fadd=flop)))
+    point = only(roofline.roofline(points, family, PLAIN))
     assert point.flop_per_second is not None
     attainable = min(10e12, flop / moved * 1e12)
     assert point.share_of_roof == pytest.approx(point.flop_per_second / attainable)
@@ -255,9 +255,9 @@ def test_the_roof_is_that_of_the_model(flop: float, moved: float, microseconds: 
 
 @given(amounts, amounts, st.floats(1e-3, 1e3))
 def test_time_moves_a_point_up_and_down_only(flop: float, moved: float, factor: float) -> None:
-    found = table(("a", 5.0, counts(moved, sass_fadd=flop)))
+    points = table(("a", 5.0, counts(moved, sass_fadd=flop)))
     before, after = (
-        only(roofline.roofline(t, family, PLAIN)) for t in (found, scaled(found, factor))
+        only(roofline.roofline(t, family, PLAIN)) for t in (points, scaled(points, factor))
     )
     assert after.flop_per_byte == before.flop_per_byte
     assert (after.share_of_roof or 0) * factor == pytest.approx(before.share_of_roof)
@@ -265,8 +265,8 @@ def test_time_moves_a_point_up_and_down_only(flop: float, moved: float, factor: 
 
 
 @given(hostile((*list(NOTHING)[:3], "tensor_ops_tf32", "dram_bytes", "tensor_utilization")))
-def test_no_table_is_too_odd(found: KernelTable) -> None:
-    result = roofline.roofline(found, family, PLAIN)
+def test_no_table_is_too_odd(points: KernelTable) -> None:
+    result = roofline.roofline(points, family, PLAIN)
     for point in (result.step, *result.families, *result.kernels):
         rates = (point.flop_per_byte, point.flop_per_second, point.bytes_per_second)
         for number in (*rates, *point.shares.values()):
@@ -278,11 +278,11 @@ def test_no_table_is_too_odd(found: KernelTable) -> None:
 
 def test_the_published_bandwidth_is_the_counters_peak() -> None:
     """dram_bytes of the launches, over what dram_throughput says is the share of the peak."""
-    found = kernels()
+    recorded = kernels()
     moved, share, time = (
-        found.metrics.index(m) for m in ("dram_bytes", "dram_throughput", "duration")
+        recorded.metrics.index(m) for m in ("dram_bytes", "dram_throughput", "duration")
     )
-    counted = [launch.values for launch in found.launches if launch.values]
+    counted = [launch.values for launch in recorded.launches if launch.values]
     used = math.fsum((v[share] or 0) / 100 * (v[time] or 0) / 1e9 for v in counted)
     implied = math.fsum(v[moved] or 0 for v in counted) / used
     peaks = of_device("nvidia-h200")
@@ -291,13 +291,13 @@ def test_the_published_bandwidth_is_the_counters_peak() -> None:
 
 
 def test_a_recorded_step_under_the_bandwidth_roof() -> None:
-    found = roofline.roofline(kernels(), naming.family, of_device("nvidia-h200"))
-    by_family = {point.name: point.shares[DRAM] for point in found.families}
+    points = roofline.roofline(kernels(), naming.family, of_device("nvidia-h200"))
+    by_family = {point.name: point.shares[DRAM] for point in points.families}
     assert by_family["elementwise"] == pytest.approx(0.74, abs=0.01)
     assert by_family["normalization"] == pytest.approx(0.16, abs=0.01)
-    assert found.step.total_flop is None  # opcodes were not in the paper's set
+    assert points.step.total_flop is None  # opcodes were not in the paper's set
     of_step = roofline.of_step(step(recorded()), of_device("nvidia-h200"))
-    assert of_step.shares[DRAM] == pytest.approx(found.step.shares[DRAM], rel=0.02)
+    assert of_step.shares[DRAM] == pytest.approx(points.step.shares[DRAM], rel=0.02)
 
 
 @pytest.mark.parametrize("configuration", ["baseline", "tf32", "tf32_channels_last"])
@@ -305,8 +305,8 @@ def test_the_three_directions_of_the_convolutions_take_the_same_arithmetic(
     configuration: str,
 ) -> None:
     """5.7 TFLOP each: 2 x weights x voxels of every convolution, but for the first's data."""
-    found = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
-    convolutions = {p.name: p.total_flop for p in found.families if "convolution" in p.name}
+    points = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
+    convolutions = {p.name: p.total_flop for p in points.families if "convolution" in p.name}
     assert set(convolutions) == {
         f"convolution-{direction}" for direction in ("forward", "data-gradient", "weight-gradient")
     }

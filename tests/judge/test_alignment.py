@@ -41,22 +41,22 @@ def longest(one: str, other: str) -> int:
 
 @given(sequences, sequences)
 def test_it_is_a_longest_common_subsequence(one: str, other: str) -> None:
-    found = common(one, other)
-    assert len(found) == longest(one, other)
-    assert all(one[i] == other[j] for i, j in found)
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
+    pairing = common(one, other)
+    assert len(pairing) == longest(one, other)
+    assert all(one[i] == other[j] for i, j in pairing)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairing))
 
 
 @given(kernels, kernels)
 def test_every_launch_is_in_exactly_one_place(new: list[str], old: list[str]) -> None:
-    found = paired(new, old)
-    pairs = [*found.matched, *found.moved, *found.replaced]
-    assert sorted([*(i for i, _ in pairs), *found.added]) == [*range(len(new))]
-    assert sorted([*(j for _, j in pairs), *found.removed]) == [*range(len(old))]
-    assert all(new[i] == old[j] for i, j in (*found.matched, *found.moved))
-    assert all(new[i].split()[0] == old[j].split()[0] for i, j in found.replaced)
-    assert all(new[i] != old[j] for i, j in found.replaced)
-    assert not set(map(new.__getitem__, found.added)) & set(map(old.__getitem__, found.removed))
+    pairing = paired(new, old)
+    pairs = [*pairing.matched, *pairing.moved, *pairing.replaced]
+    assert sorted([*(i for i, _ in pairs), *pairing.added]) == [*range(len(new))]
+    assert sorted([*(j for _, j in pairs), *pairing.removed]) == [*range(len(old))]
+    assert all(new[i] == old[j] for i, j in (*pairing.matched, *pairing.moved))
+    assert all(new[i].split()[0] == old[j].split()[0] for i, j in pairing.replaced)
+    assert all(new[i] != old[j] for i, j in pairing.replaced)
+    assert not set(map(new.__getitem__, pairing.added)) & set(map(old.__getitem__, pairing.removed))
 
 
 @given(kernels, kernels)
@@ -77,21 +77,21 @@ def test_runs_of_equal_kernels_match_in_order() -> None:
 
 
 def test_another_kernel_between_the_same_neighbours_replaces() -> None:
-    found = paired(["copy", "conv b", "add a"], ["copy", "conv a", "add a"])
-    assert found.replaced == ((1, 1),)
+    pairing = paired(["copy", "conv b", "add a"], ["copy", "conv a", "add a"])
+    assert pairing.replaced == ((1, 1),)
 
 
 def test_another_family_between_the_same_neighbours_does_not() -> None:
-    found = paired(["copy", "gemm a", "add a"], ["copy", "conv a", "add a"])
-    assert (found.added, found.removed) == ((1,), (1,))
+    pairing = paired(["copy", "gemm a", "add a"], ["copy", "conv a", "add a"])
+    assert (pairing.added, pairing.removed) == ((1,), (1,))
 
 
 def test_of_several_the_longest_replaces_and_its_helper_is_added() -> None:
-    found = paired(
+    pairing = paired(
         ["copy", "conv helper", "conv b", "add a"], ["copy", "conv a", "add a"], long="conv b"
     )
-    assert found.replaced == ((2, 1),)
-    assert found.added == (1,)
+    assert pairing.replaced == ((2, 1),)
+    assert pairing.added == (1,)
 
 
 def test_a_helper_that_happens_to_match_does_not_part_what_was_replaced() -> None:
@@ -100,18 +100,18 @@ def test_a_helper_that_happens_to_match_does_not_part_what_was_replaced() -> Non
 
 
 def test_far_apart_nothing_is_replaced() -> None:
-    found = paired(["conv b", "copy", "add a"], ["copy", "add a", "conv a"])
-    assert (found.added, found.removed, found.replaced) == ((0,), (2,), ())
+    pairing = paired(["conv b", "copy", "add a"], ["copy", "add a", "conv a"])
+    assert (pairing.added, pairing.removed, pairing.replaced) == ((0,), (2,), ())
 
 
 def test_an_equal_kernel_elsewhere_has_moved() -> None:
-    found = paired(["gemm", "copy", "add a"], ["copy", "add a", "gemm"])
-    assert found.moved == ((0, 2),)
+    pairing = paired(["gemm", "copy", "add a"], ["copy", "add a", "gemm"])
+    assert pairing.moved == ((0, 2),)
 
 
 def test_neighbours_that_changed_places_have_moved_and_replace_nothing() -> None:
-    found = paired(["copy", "conv a", "conv b"], ["copy", "conv b", "conv a"])
-    assert (len(found.moved), found.replaced) == (1, ())
+    pairing = paired(["copy", "conv a", "conv b"], ["copy", "conv b", "conv a"])
+    assert (len(pairing.moved), pairing.replaced) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_steps_of_an_h200_are_aligned_well_under_a_second(new: str, old: str) ->
     durations = tuple([launch.duration for launch in t.launches] for t in (one, other))
     a, b = keys(one), keys(other)
     begin = process_time()
-    found = pair(a, b, (durations[0], durations[1]), NAMING.family)
+    change = pair(a, b, (durations[0], durations[1]), NAMING.family)
     assert process_time() - begin < 0.5
     # At least what a multiset has in common cannot be more than what is matched or has moved.
     shared = sum((Counter(a) & Counter(b)).values())
-    assert len(found.matched) + len(found.moved) <= shared
-    assert len(found.matched) > 0.6 * shared
+    assert len(change.matched) + len(change.moved) <= shared
+    assert len(change.matched) > 0.6 * shared
 
 
 def test_the_worst_cases_take_no_longer() -> None:

@@ -40,8 +40,8 @@ def measured(configuration: str) -> tuple[Measurement, ...]:
 @cache
 def calibration() -> Calibration:
     """What the campaign says of the noise."""
-    (found,) = findings([run_files.load(file) for file in FILES], "2026-11-21")
-    return found.calibration
+    (seen,) = findings([run_files.load(file) for file in FILES], "2026-11-21")
+    return seen.calibration
 
 
 def verdicts_on(
@@ -81,10 +81,10 @@ def outcome(verdicts: Sequence[Verdict], metric: str) -> Outcome:
 
 @each_configuration
 def test_the_campaign_is_as_large_as_was_asked_for(configuration: str) -> None:
-    found = measured(configuration)
-    assert len({m.process for m in found}) == 21
-    assert len({m.fingerprint.device.identity for m in found}) == 9
-    assert {m.fingerprint.device.name for m in found} == {"NVIDIA H200"}
+    seen = measured(configuration)
+    assert len({m.process for m in seen}) == 21
+    assert len({m.fingerprint.device.identity for m in seen}) == 9
+    assert {m.fingerprint.device.name for m in seen} == {"NVIDIA H200"}
 
 
 @each_configuration
@@ -104,8 +104,8 @@ def test_identical_code_is_unchanged_in_every_night(configuration: str, calibrat
 
 
 def test_no_night_of_the_campaign_alarms() -> None:
-    found = calibration()
-    assert (found.trials, found.false_alarms) == (84, 0)
+    seen = calibration()
+    assert (seen.trials, seen.false_alarms) == (84, 0)
 
 
 @each_configuration
@@ -116,9 +116,9 @@ def test_a_fiftieth_of_a_percent_of_instructions_is_detectable(
     baseline, held_out = next(folds(measured(configuration)))
     for process in held_out:
         verdicts = verdicts_on([process], baseline, calibrated=calibrated)
-        (found,) = (v for v in verdicts if (v.phase, v.metric) == (STEP, "instructions"))
-        assert found.minimum_detectable_effect is not None
-        assert found.minimum_detectable_effect <= 2e-4
+        (seen,) = (v for v in verdicts if (v.phase, v.metric) == (STEP, "instructions"))
+        assert seen.minimum_detectable_effect is not None
+        assert seen.minimum_detectable_effect <= 2e-4
 
 
 @each_configuration
@@ -129,8 +129,8 @@ def test_a_twentieth_of_a_percent_of_instructions_is_found_in_every_set_of_three
     for baseline, held_out in folds(measured(configuration)):
         for first in range(len(held_out) - 2):
             three = more_of("instructions", share, held_out[first : first + 3])
-            found = outcome(verdicts_on(three, baseline), "instructions")
-            assert found is (Outcome.REGRESSED if share > 0 else Outcome.IMPROVED)
+            seen = outcome(verdicts_on(three, baseline), "instructions")
+            assert seen is (Outcome.REGRESSED if share > 0 else Outcome.IMPROVED)
             alone = outcome(verdicts_on(three[:1], baseline), "instructions")
             assert alone is Outcome.INCONCLUSIVE
 
@@ -148,5 +148,5 @@ def test_a_percent_of_cycles_is_found_on_a_gpu_that_the_baseline_has(
     for left_out in range(5):
         order = five[left_out:] + five[:left_out]
         three = more_of("cycles", share, order[:3])
-        found = outcome(verdicts_on(three, order[3:]), "cycles")
-        assert found is (Outcome.REGRESSED if share > 0 else Outcome.IMPROVED)
+        seen = outcome(verdicts_on(three, order[3:]), "cycles")
+        assert seen is (Outcome.REGRESSED if share > 0 else Outcome.IMPROVED)

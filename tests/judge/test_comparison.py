@@ -39,16 +39,16 @@ def on(device: Device, measurements: Sequence[Measurement]) -> list[Measurement]
 
 def test_the_centre_over_processes_of_the_centres_over_rounds() -> None:
     a = processes("cycles", [[1.0, 90.0, 100.0], [100.0], [500.0, 500.0]])
-    found = only(a, processes("cycles", [[110.0]]))
-    assert (found.a, found.b) == (100.0, 110.0)
-    assert found.change == pytest.approx(0.1)
+    change = only(a, processes("cycles", [[110.0]]))
+    assert (change.a, change.b) == (100.0, 110.0)
+    assert change.change == pytest.approx(0.1)
 
 
 def test_what_one_process_measured_twice_are_more_rounds_of_it() -> None:
     twice = [measurement({"cycles": [1.0]}), measurement({"cycles": [3.0, 5.0]})]
-    found = compared(twice, twice)
-    assert found.a.processes == 1
-    assert found.metrics[0].a == 3.0
+    change = compared(twice, twice)
+    assert change.a.processes == 1
+    assert change.metrics[0].a == 3.0
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_what_one_process_measured_twice_are_more_rounds_of_it() -> None:
 def test_a_change_is_a_share_or_points(
     metric: str, a: float, b: float, change: float | None, points: bool
 ) -> None:
-    found = only([measurement({metric: [a]})], [measurement({metric: [b]})])
-    assert (found.change, found.points) == (change, points)
-    assert found.unit == catalogue().metrics[metric].unit
+    said = only([measurement({metric: [a]})], [measurement({metric: [b]})])
+    assert (said.change, said.points) == (change, points)
+    assert said.unit == catalogue().metrics[metric].unit
 
 
 def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
     a = [measurement({"ipc": [1.0]}, phases={"forward": {"cycles": [2.0]}})]
-    found = compared(a, [measurement({"cycles": [5.0]})]).metrics
-    assert [(c.phase, c.metric, c.a, c.b, c.change) for c in found] == [
+    change = compared(a, [measurement({"cycles": [5.0]})]).metrics
+    assert [(c.phase, c.metric, c.a, c.b, c.change) for c in change] == [
         ("step", "ipc", 1.0, None, None),
         ("step", "cycles", None, 5.0, None),
         ("forward", "cycles", 2.0, None, None),
@@ -82,23 +82,25 @@ def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
 
 
 def test_three_processes_of_each_side_make_an_interval() -> None:
-    found = only(processes("cycles", SURE), processes("cycles", [[2 * v for v in r] for r in SURE]))
-    assert found.low is not None
-    assert found.high is not None
-    assert 0.99 < found.low < 1.0 < found.high < 1.01
+    change = only(
+        processes("cycles", SURE), processes("cycles", [[2 * v for v in r] for r in SURE])
+    )
+    assert change.low is not None
+    assert change.high is not None
+    assert 0.99 < change.low < 1.0 < change.high < 1.01
 
 
 @pytest.mark.parametrize(("a", "b"), [(2, 3), (3, 2), (1, 1)])
 def test_fewer_make_none(a: int, b: int) -> None:
-    found = only(processes("cycles", SURE[:a]), processes("cycles", SURE[:b]))
-    assert found.change == pytest.approx(0, abs=0.01)
-    assert (found.low, found.high) == (None, None)
+    change = only(processes("cycles", SURE[:a]), processes("cycles", SURE[:b]))
+    assert change.change == pytest.approx(0, abs=0.01)
+    assert (change.low, change.high) == (None, None)
 
 
-def width(found: MetricChange) -> float:
-    assert found.low is not None
-    assert found.high is not None
-    return found.high - found.low
+def width(change: MetricChange) -> float:
+    assert change.low is not None
+    assert change.high is not None
+    return change.high - change.low
 
 
 def test_the_noisier_side_decides_how_wide_it_is() -> None:
@@ -114,21 +116,21 @@ def test_between_gpus_of_one_name_it_is_wider() -> None:
 
 
 def test_between_devices_of_two_names_there_is_none() -> None:
-    found = only(on(A100, processes("cycles", SURE)), processes("cycles", SURE))
-    assert (found.change, found.low, found.high) == (0.0, None, None)
+    change = only(on(A100, processes("cycles", SURE)), processes("cycles", SURE))
+    assert (change.change, change.low, change.high) == (0.0, None, None)
 
 
 def test_where_everything_is_zero_there_is_none() -> None:
     zeros = processes("layout_copies", [[0.0]] * 3)
-    found = only(zeros, zeros)
-    assert (found.change, found.low, found.high) == (0.0, None, None)
+    change = only(zeros, zeros)
+    assert (change.change, change.low, change.high) == (0.0, None, None)
 
 
 def test_processes_that_lack_a_metric_do_not_count_for_it() -> None:
     a = [*processes("cycles", SURE[:2]), measurement({"ipc": [1.0]}, process="p3")]
-    found = compared(a, processes("cycles", SURE))
-    assert found.a.processes == 3
-    assert found.metrics[0].low is None
+    change = compared(a, processes("cycles", SURE))
+    assert change.a.processes == 3
+    assert change.metrics[0].low is None
 
 
 values = st.lists(st.floats(1e-3, 1e12), min_size=3, max_size=6)
@@ -138,14 +140,14 @@ values = st.lists(st.floats(1e-3, 1e12), min_size=3, max_size=6)
 def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> None:
     """Where no process is set aside, and the centre is what the judge's is."""
     centred = sorted(a)[len(a) // 2]
-    found = only(
+    change = only(
         processes("cycles", [[centred]] * 3), processes("cycles", [[value] for value in b])
     )
-    assert found.low is not None
-    assert found.high is not None
-    assert found.change is not None
-    slack = 1e-9 * (1 + abs(found.change))
-    assert found.low - slack <= found.change <= found.high + slack
+    assert change.low is not None
+    assert change.high is not None
+    assert change.change is not None
+    slack = 1e-9 * (1 + abs(change.change))
+    assert change.low - slack <= change.change <= change.high + slack
 
 
 # What else differs
@@ -161,9 +163,9 @@ def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> Non
     ],
 )
 def test_devices(a: Device, b: Device, devices: Devices) -> None:
-    found = compared(on(a, [measurement()]), on(b, [measurement()]))
-    assert found.devices is devices
-    assert (found.a.device, found.a.arch, found.a.gpus) == (a.name, a.arch, (a.identity,))
+    change = compared(on(a, [measurement()]), on(b, [measurement()]))
+    assert change.devices is devices
+    assert (change.a.device, change.a.arch, change.a.gpus) == (a.name, a.arch, (a.identity,))
 
 
 def test_a_side_on_two_gpus_is_not_the_same_as_one_of_them() -> None:
@@ -204,11 +206,11 @@ def test_all_processes_of_a_side_have_a_say() -> None:
 def test_kernels_of_all_processes_that_have_them() -> None:
     a = [replace(m, kernels=table(("add", 100.0))) for m in processes("cycles", SURE)]
     b = [replace(m, kernels=table(("add", 200.0))) for m in processes("cycles", SURE)]
-    found = compared(a, [*b[:2], replace(b[2], kernels=None)])
-    assert (found.a.tables, found.b.tables) == (3, 2)
-    assert found.attribution is not None
-    assert (found.attribution.baseline_tables, found.attribution.measured_tables) == (3, 2)
-    assert (found.attribution.before, found.attribution.after) == (100e3, 200e3)
+    change = compared(a, [*b[:2], replace(b[2], kernels=None)])
+    assert (change.a.tables, change.b.tables) == (3, 2)
+    assert change.attribution is not None
+    assert (change.attribution.baseline_tables, change.attribution.measured_tables) == (3, 2)
+    assert (change.attribution.before, change.attribution.after) == (100e3, 200e3)
 
 
 def test_no_blame_without_kernels_or_where_nobody_asks() -> None:

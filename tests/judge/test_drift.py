@@ -42,8 +42,8 @@ def recorded(
 
 def of(new: Recorded, anchor: Recorded, tolerances: dict[str, str] | None = None) -> Drift:
     """The drift of the only metric."""
-    (found,) = drifts(new, anchor, METRICS, tolerances or {})
-    return found
+    (drifted,) = drifts(new, anchor, METRICS, tolerances or {})
+    return drifted
 
 
 # The limit
@@ -61,17 +61,17 @@ def of(new: Recorded, anchor: Recorded, tolerances: dict[str, str] | None = None
     ],
 )
 def test_worse_than_the_tolerance_is_drift(factor: float, drifted: bool) -> None:
-    found = of(recorded([CYCLES * factor] * 5), recorded([CYCLES] * 5))
-    assert found.drifted is drifted
-    assert found.change == pytest.approx(factor - 1, abs=1e-12)
-    assert found.tolerance == pytest.approx(FLOOR)
+    drift = of(recorded([CYCLES * factor] * 5), recorded([CYCLES] * 5))
+    assert drift.drifted is drifted
+    assert drift.change == pytest.approx(factor - 1, abs=1e-12)
+    assert drift.tolerance == pytest.approx(FLOOR)
 
 
 @pytest.mark.parametrize(("asked", "drifted"), [("0.3%", True), ("0.5%", False)])
 def test_the_tolerance_that_was_written_counts(asked: str, drifted: bool) -> None:
-    found = of(recorded([CYCLES * 1.004] * 5), recorded([CYCLES] * 5), {"cycles": asked})
-    assert found.drifted is drifted
-    assert found.tolerance == pytest.approx(float(asked[:-1]) / 100)
+    drift = of(recorded([CYCLES * 1.004] * 5), recorded([CYCLES] * 5), {"cycles": asked})
+    assert drift.drifted is drifted
+    assert drift.tolerance == pytest.approx(float(asked[:-1]) / 100)
 
 
 def test_a_tolerance_that_cannot_be_read_is_refused() -> None:
@@ -88,11 +88,11 @@ def test_beyond_the_tolerance_it_has_to_be_surer_than_chance() -> None:
 def test_the_new_side_is_a_median_and_the_anchor_a_mean() -> None:
     # Two of five processes need 2 % more: no drift of the new, and part of the anchor's centre.
     some = [CYCLES] * 3 + [CYCLES * 1.02] * 2
-    found = of(recorded(some), recorded([CYCLES] * 5))
-    assert found.change == pytest.approx(0.0, abs=1e-12)
-    assert not found.drifted
-    found = of(recorded([CYCLES] * 5), recorded(some))
-    assert found.change == pytest.approx(math.expm1(-0.4 * math.log(1.02)))
+    drift = of(recorded(some), recorded([CYCLES] * 5))
+    assert drift.change == pytest.approx(0.0, abs=1e-12)
+    assert not drift.drifted
+    drift = of(recorded([CYCLES] * 5), recorded(some))
+    assert drift.change == pytest.approx(math.expm1(-0.4 * math.log(1.02)))
 
 
 @pytest.mark.parametrize(("processes", "cost"), [(1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)])
@@ -110,8 +110,8 @@ def test_around_what_chance_explains(
     anchor = Recorded({name: [[CYCLES]] * 5 for name in names})
     gated = {name: replace(METRICS[name], metric_class=MetricClass.CYCLE) for name in names}
     gated = {name: replace(known, gated=True) for name, known in gated.items()}
-    found = drifts(new, anchor, gated, dict.fromkeys(names, "0.1%"))
-    assert [drift.drifted for drift in found] == [drifted] * family
+    said = drifts(new, anchor, gated, dict.fromkeys(names, "0.1%"))
+    assert [drift.drifted for drift in said] == [drifted] * family
 
 
 def test_a_calibration_sets_the_noise() -> None:
@@ -138,32 +138,32 @@ def test_a_calibration_sets_the_noise() -> None:
 def test_gated_metrics_count_each_in_its_direction(
     direction: Direction, gated: bool, factor: float, drifted: list[bool]
 ) -> None:
-    found = drifts(
+    said = drifts(
         recorded([factor] * 5, name="x"),
         recorded([1.0] * 5, name="x"),
         {"x": metric(direction, gated=gated)},
         {},
     )
-    assert [drift.drifted for drift in found] == drifted
+    assert [drift.drifted for drift in said] == drifted
 
 
 def test_percentages_drift_by_points() -> None:
-    (found,) = drifts(
+    (drifted,) = drifts(
         recorded([38.0] * 5, name="x"),
         recorded([40.0] * 5, name="x"),
         {"x": metric(Direction.HIGHER, percentage=True)},
         {},
     )
-    assert (found.points, found.drifted) == (True, True)
-    assert found.change == pytest.approx(-2.0)
-    assert found.tolerance == pytest.approx(0.5)
+    assert (drifted.points, drifted.drifted) == (True, True)
+    assert drifted.change == pytest.approx(-2.0)
+    assert drifted.tolerance == pytest.approx(0.5)
 
 
 def test_only_what_both_have_is_compared_in_the_order_of_the_new() -> None:
     new = Recorded({"instructions": [[1.0]], "cycles": [[1.0]], "step_time": [[1.0]]})
     anchor = Recorded({"cycles": [[1.0]], "flops": [[1.0]], "instructions": [[1.0]]})
-    found = drifts(new, anchor, METRICS, {})
-    assert [drift.metric for drift in found] == ["instructions", "cycles"]
+    drifted = drifts(new, anchor, METRICS, {})
+    assert [drift.metric for drift in drifted] == ["instructions", "cycles"]
     assert drifts(new, Recorded({}), METRICS, {}) == ()
 
 
@@ -171,8 +171,8 @@ def test_only_what_both_have_is_compared_in_the_order_of_the_new() -> None:
 def test_from_zero_there_is_no_ratio_and_any_is_worse(
     new: float, change: float | None, drifted: bool
 ) -> None:
-    found = of(recorded([new] * 5, name="layout_copies"), recorded([0.0] * 5, name="layout_copies"))
-    assert (found.change, found.drifted) == (change, drifted)
+    drift = of(recorded([new] * 5, name="layout_copies"), recorded([0.0] * 5, name="layout_copies"))
+    assert (drift.change, drift.drifted) == (change, drifted)
 
 
 # GPUs of one name are not alike
@@ -182,17 +182,17 @@ def test_each_gpu_is_compared_with_itself() -> None:
     # The second GPU needs 3 % more; neither has changed, but their shares have.
     anchor = recorded([CYCLES] * 4 + [CYCLES * 1.03], [ONE] * 4 + [OTHER])
     new = recorded([CYCLES] + [CYCLES * 1.03] * 4, [ONE] + [OTHER] * 4)
-    found = of(new, anchor)
-    assert found.change == pytest.approx(0.0, abs=1e-12)
-    assert not found.drifted
+    drift = of(new, anchor)
+    assert drift.change == pytest.approx(0.0, abs=1e-12)
+    assert not drift.drifted
 
 
 def test_a_loss_on_each_gpu_is_found_whatever_their_shares() -> None:
     anchor = recorded([CYCLES * 1.03, *[CYCLES] * 4], [OTHER, *[ONE] * 4])
     new = recorded([CYCLES * 1.01, *[CYCLES * 1.03 * 1.01] * 4], [ONE, *[OTHER] * 4])
-    found = of(new, anchor)
-    assert found.change == pytest.approx(0.01)
-    assert found.drifted
+    drift = of(new, anchor)
+    assert drift.change == pytest.approx(0.01)
+    assert drift.drifted
 
 
 def test_gpus_that_the_anchor_lacks_do_not_count_beside_those_it_has() -> None:
@@ -211,9 +211,9 @@ def test_on_gpus_that_the_anchor_lacks_the_tolerance_is_wider() -> None:
 
 @pytest.mark.parametrize(("ours", "theirs"), [([], [ONE] * 5), ([ONE] * 5, [])])
 def test_gpus_that_are_not_known_are_taken_for_one(ours: list[str], theirs: list[str]) -> None:
-    found = of(recorded([CYCLES * 1.01] * 5, ours), recorded([CYCLES] * 5, theirs))
-    assert found.drifted
-    assert found.tolerance == pytest.approx(FLOOR)
+    drift = of(recorded([CYCLES * 1.01] * 5, ours), recorded([CYCLES] * 5, theirs))
+    assert drift.drifted
+    assert drift.tolerance == pytest.approx(FLOOR)
 
 
 def test_counts_do_not_depend_on_the_gpu() -> None:
@@ -236,19 +236,19 @@ def test_any_values_on_any_gpus_have_an_answer_that_order_does_not_change(
         return recorded([v for v, _ in processes], [u for _, u in processes], days="2026-03-01")
 
     new, anchor = side(), side()
-    found = of(made(new), made(anchor))
-    assert found.change is None or math.isfinite(found.change)
+    drift = of(made(new), made(anchor))
+    assert drift.change is None or math.isfinite(drift.change)
     again = of(made(new[::-1]), made(anchor))
-    if found.change is None:
-        assert again == found
+    if drift.change is None:
+        assert again == drift
     else:
-        assert again.change == pytest.approx(found.change, rel=1e-6, abs=1e-9)
+        assert again.change == pytest.approx(drift.change, rel=1e-6, abs=1e-9)
 
 
 @given(st.lists(st.floats(0.99e9, 1.01e9), min_size=1, max_size=9))
 def test_an_entry_has_not_drifted_from_itself(same: list[float]) -> None:
-    found = of(recorded(same), recorded(same))
-    assert not found.drifted
+    drift = of(recorded(same), recorded(same))
+    assert not drift.drifted
 
 
 # Chains of acceptances

@@ -140,10 +140,10 @@ def test_a_limit_that_makes_no_sense_is_refused_with_an_example(
     ],
 )
 def test_around_an_upper_limit(share: float, medians: int, outcome: Outcome, reason: str) -> None:
-    found = limit("cycles", "450M", *[share * 450e6] * medians)
-    assert (found.outcome, found.reason) == (outcome, reason)
-    assert (found.below, found.above, found.processes) == (450e6, None, medians)
-    assert found.unit == "cycles"
+    expectation = limit("cycles", "450M", *[share * 450e6] * medians)
+    assert (expectation.outcome, expectation.reason) == (outcome, reason)
+    assert (expectation.below, expectation.above, expectation.processes) == (450e6, None, medians)
+    assert expectation.unit == "cycles"
 
 
 # s0 of a percentage is 0.15 points: a single process is sure to 0.47 points.
@@ -158,22 +158,22 @@ def test_around_an_upper_limit(share: float, medians: int, outcome: Outcome, rea
     ],
 )
 def test_around_a_lower_limit(value: float, medians: int, outcome: Outcome) -> None:
-    found = limit("l2_hit_rate", "30%", *[value] * medians)
-    assert found.outcome is outcome
-    assert (found.above, found.below) == (30.0, None)
+    expectation = limit("l2_hit_rate", "30%", *[value] * medians)
+    assert expectation.outcome is outcome
+    assert (expectation.above, expectation.below) == (30.0, None)
 
 
 def test_the_interval_of_three_processes_by_hand() -> None:
-    found = limit("cycles", "450M", 400.5e6, 401.5e6, 401e6)
+    expectation = limit("cycles", "450M", 400.5e6, 401.5e6, 401e6)
     logs = [math.log(value) for value in (400.5e6, 401e6, 401.5e6)]
     mean = sum(logs) / 3
     squares = sum((value - mean) ** 2 for value in logs)
     # 20 degrees of freedom at 0.1 %, beside 2 that were seen; never less than what was seen
     spread = math.sqrt(max((20 * 1e-6 + squares) / 22, squares / 2))
     margin = stats.t.isf(0.0025, 22) * spread * 1.16 / math.sqrt(3)
-    assert found.measured == 401e6
-    assert found.low == pytest.approx(401e6 * math.exp(-margin))
-    assert found.high == pytest.approx(401e6 * math.exp(margin))
+    assert expectation.measured == 401e6
+    assert expectation.low == pytest.approx(401e6 * math.exp(-margin))
+    assert expectation.high == pytest.approx(401e6 * math.exp(margin))
 
 
 def test_what_the_processes_differ_by_widens_the_interval() -> None:
@@ -184,9 +184,9 @@ def test_what_the_processes_differ_by_widens_the_interval() -> None:
 def test_a_calibration_replaces_the_scale_of_the_class() -> None:
     spread = Spread(rounds=0.01, processes=0.01, allocations=None, gpus=None)
     noisy = Calibration("2026-01-01", 20, 1, 1, 1, 0, {"cycle": spread})
-    (found,) = limits(of("cycles", 440e6), {"cycles": "450M"}, METRICS, noisy)
-    assert found.outcome is INCONCLUSIVE
-    assert found.high == pytest.approx(440e6 * math.exp(T_20 * 0.01))
+    (expectation,) = limits(of("cycles", 440e6), {"cycles": "450M"}, METRICS, noisy)
+    assert expectation.outcome is INCONCLUSIVE
+    assert expectation.high == pytest.approx(440e6 * math.exp(T_20 * 0.01))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_a_calibration_replaces_the_scale_of_the_class() -> None:
 def test_a_count_that_never_varies_is_a_whole_number(
     written: str, value: float, outcome: Outcome
 ) -> None:
-    found = limit("operators", written, value)
-    assert (found.low, found.measured, found.high) == (value, value, value)
-    assert found.outcome is outcome
+    expectation = limit("operators", written, value)
+    assert (expectation.low, expectation.measured, expectation.high) == (value, value, value)
+    assert expectation.outcome is outcome
 
 
 def test_one_copy_where_none_is_allowed_is_broken() -> None:
@@ -208,17 +208,17 @@ def test_one_copy_where_none_is_allowed_is_broken() -> None:
 
 def test_a_metric_that_was_not_measured_is_unsupported() -> None:
     measured = measurement({"cycles": [1.0]}, unsupported={"duration": "no such counter"})
-    found = limits([measured], {"duration": "1s", "l2_hit_rate": "3%"}, METRICS)
-    assert [entry.outcome for entry in found] == [Outcome.UNSUPPORTED] * 2
-    assert {entry.reason for entry in found} == {"not-collected"}
-    assert found[0].detail == "no such counter"
-    assert found[1].detail == "it was not among the metrics measured"
+    expectation = limits([measured], {"duration": "1s", "l2_hit_rate": "3%"}, METRICS)
+    assert [entry.outcome for entry in expectation] == [Outcome.UNSUPPORTED] * 2
+    assert {entry.reason for entry in expectation} == {"not-collected"}
+    assert expectation[0].detail == "no such counter"
+    assert expectation[1].detail == "it was not among the metrics measured"
 
 
 def test_only_the_whole_step_has_limits() -> None:
     measured = measurement({"cycles": [1e6]}, phases={"backward": {"cycles": [9e9]}})
-    (found,) = limits([measured], {"cycles": "2M"}, METRICS)
-    assert found.measured == 1e6
+    (expectation,) = limits([measured], {"cycles": "2M"}, METRICS)
+    assert expectation.measured == 1e6
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_around_both_bounds_of_a_ratio(
 ) -> None:
     under = [400e6] * count
     over = [0.25 * share * 400e6] * count
-    found = quotient("cycles", over, under, below=0.25)
-    assert (found.outcome, found.reason) == (outcome, reason)
+    expectation = quotient("cycles", over, under, below=0.25)
+    assert (expectation.outcome, expectation.reason) == (outcome, reason)
     mirrored = quotient("cycles", under, over, above=4.0)
     assert (mirrored.outcome, mirrored.reason) == (outcome, reason)
 
@@ -277,60 +277,60 @@ def test_between_two_bounds(value: float, outcome: Outcome) -> None:
 
 
 def test_it_takes_three_processes_on_both_sides() -> None:
-    found = quotient("cycles", [2e6] * 5, [1e6] * 2, below=1.5)
-    assert (found.outcome, found.reason) == (INCONCLUSIVE, "too-few-processes")
-    assert found.processes == 2
+    expectation = quotient("cycles", [2e6] * 5, [1e6] * 2, below=1.5)
+    assert (expectation.outcome, expectation.reason) == (INCONCLUSIVE, "too-few-processes")
+    assert expectation.processes == 2
 
 
 def test_the_interval_of_a_ratio_by_hand() -> None:
-    found = quotient("cycles", [100e6], [400e6], below=0.35)
+    expectation = quotient("cycles", [100e6], [400e6], below=0.35)
     margin = T_20 * math.hypot(1e-3, 1e-3)
-    assert found.measured == pytest.approx(0.25)
-    assert found.low == pytest.approx(0.25 * math.exp(-margin))
-    assert found.high == pytest.approx(0.25 * math.exp(margin))
-    assert found.unit == ""
+    assert expectation.measured == pytest.approx(0.25)
+    assert expectation.low == pytest.approx(0.25 * math.exp(-margin))
+    assert expectation.high == pytest.approx(0.25 * math.exp(margin))
+    assert expectation.unit == ""
 
 
 def test_a_ratio_of_percentages_by_hand() -> None:
     # 23.08 - 1.5 * 0.86 = 21.79 points, sure to T_20 * 0.15 * sqrt(1 + 1.5^2) = 0.85
-    found = quotient("tensor_utilization", [23.08], [0.86], above=1.5)
-    assert found.outcome is HOLDS
-    assert found.measured == pytest.approx(23.08 / 0.86)
+    expectation = quotient("tensor_utilization", [23.08], [0.86], above=1.5)
+    assert expectation.outcome is HOLDS
+    assert expectation.measured == pytest.approx(23.08 / 0.86)
     # At the ends of the interval, the distance is what the error explains.
-    assert found.low is not None
-    assert found.high is not None
-    for end in (found.low, found.high):
+    assert expectation.low is not None
+    assert expectation.high is not None
+    for end in (expectation.low, expectation.high):
         margin = T_20 * 0.15 * math.hypot(1, end)
         assert abs(23.08 - end * 0.86) == pytest.approx(margin)
 
 
 def test_a_denominator_of_zero_needs_no_division() -> None:
-    found = quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, above=1.5)
-    assert found.outcome is HOLDS
-    assert (found.measured, found.low, found.high) == (None, None, None)
+    expectation = quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, above=1.5)
+    assert expectation.outcome is HOLDS
+    assert (expectation.measured, expectation.low, expectation.high) == (None, None, None)
     assert quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, below=1.5).outcome is BROKEN
     assert quotient("tensor_utilization", [9.98], [0.0], below=1.5).outcome is INCONCLUSIVE
 
 
 def test_copies_where_there_were_none() -> None:
     assert quotient("layout_copies", [39] * 3, [0] * 3, above=2.0).outcome is HOLDS
-    found = quotient("layout_copies", [0], [39], below=0.5)
-    assert found.outcome is HOLDS
-    assert (found.low, found.measured, found.high) == (0.0, 0.0, 0.0)
+    expectation = quotient("layout_copies", [0], [39], below=0.5)
+    assert expectation.outcome is HOLDS
+    assert (expectation.low, expectation.measured, expectation.high) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("metric", ["layout_copies", "tensor_utilization"])
 def test_zeros_have_no_ratio(metric: str) -> None:
-    found = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
-    assert (found.outcome, found.reason) == (Outcome.UNSUPPORTED, "both-zero")
+    expectation = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
+    assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "both-zero")
 
 
 def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:
     lacking = [measurement({"ipc": [1.0]}, unsupported={"cycles": "not permitted"})]
     for sides in ((lacking, of("cycles", 1.0)), (of("cycles", 1.0), lacking)):
-        found = ratio(METRICS["cycles"], *sides, below=0.5)
-        assert (found.outcome, found.reason) == (Outcome.UNSUPPORTED, "not-collected")
-        assert found.detail == "not permitted"
+        expectation = ratio(METRICS["cycles"], *sides, below=0.5)
+        assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "not-collected")
+        assert expectation.detail == "not permitted"
 
 
 counts = st.floats(1e-3, 1e15)
@@ -344,46 +344,50 @@ zero_or_more = st.lists(st.just(0.0) | counts, min_size=1, max_size=5)
 @given(relative, zero_or_more)
 def test_an_interval_contains_what_was_measured(metric: str, medians: list[float]) -> None:
     example = {"ns": "1s", "bytes": "1GiB"}.get(METRICS[metric].unit, "1")
-    found = limit(metric, example, *medians)
-    assert found.low is not None
-    assert found.measured is not None
-    assert found.high is not None
-    assert 0 <= found.low <= found.measured <= found.high < math.inf
+    expectation = limit(metric, example, *medians)
+    assert expectation.low is not None
+    assert expectation.measured is not None
+    assert expectation.high is not None
+    assert 0 <= expectation.low <= expectation.measured <= expectation.high < math.inf
 
 
 @given(st.lists(percentages, min_size=1, max_size=9))
 def test_an_interval_of_a_percentage_is_one_too(medians: list[float]) -> None:
-    found = limit("l2_hit_rate", "30%", *medians)
-    assert found.low is not None
-    assert found.measured is not None
-    assert found.high is not None
-    assert 0 <= found.low <= found.measured <= found.high <= 100
+    expectation = limit("l2_hit_rate", "30%", *medians)
+    assert expectation.low is not None
+    assert expectation.measured is not None
+    assert expectation.high is not None
+    assert 0 <= expectation.low <= expectation.measured <= expectation.high <= 100
 
 
 @given(relative, zero_or_more, zero_or_more, bounds)
 def test_a_ratios_interval_contains_what_was_measured(
     metric: str, over: list[float], under: list[float], bound: float
 ) -> None:
-    found = quotient(metric, over, under, below=bound)
-    if found.measured is not None and found.low is not None and found.high is not None:
-        nearly = 1e-9 * found.measured
-        assert found.low <= found.measured + nearly
-        assert found.measured - nearly <= found.high
+    expectation = quotient(metric, over, under, below=bound)
+    if (
+        expectation.measured is not None
+        and expectation.low is not None
+        and expectation.high is not None
+    ):
+        nearly = 1e-9 * expectation.measured
+        assert expectation.low <= expectation.measured + nearly
+        assert expectation.measured - nearly <= expectation.high
 
 
 @given(relative, several, several, bounds, st.floats(1e-6, 1e6))
 def test_the_unit_of_both_sides_does_not_matter(
     metric: str, over: list[float], under: list[float], bound: float, unit: float
 ) -> None:
-    found = quotient(metric, over, under, below=bound)
+    expectation = quotient(metric, over, under, below=bound)
     scaled = quotient(
         metric, [unit * value for value in over], [unit * value for value in under], below=bound
     )
-    assert scaled.measured == pytest.approx(found.measured, rel=1e-6)
-    assert found.low is not None
-    assert found.high is not None
-    assume(not near(bound, found.low) and not near(bound, found.high))
-    assert (scaled.outcome, scaled.reason) == (found.outcome, found.reason)
+    assert scaled.measured == pytest.approx(expectation.measured, rel=1e-6)
+    assert expectation.low is not None
+    assert expectation.high is not None
+    assume(not near(bound, expectation.low) and not near(bound, expectation.high))
+    assert (scaled.outcome, scaled.reason) == (expectation.outcome, expectation.reason)
 
 
 @given(relative | st.just("tensor_utilization"), st.data(), bounds)
@@ -394,11 +398,11 @@ def test_swapped_sides_mirror_the_bounds(metric: str, data: st.DataObject, bound
         max_size=5,
     )
     over, under = data.draw(values), data.draw(values)
-    found = quotient(metric, over, under, below=bound)
-    for end in (found.low, found.high):
+    expectation = quotient(metric, over, under, below=bound)
+    for end in (expectation.low, expectation.high):
         assume(end is None or not near(bound, end))
     mirrored = quotient(metric, under, over, above=1 / bound)
-    assert (mirrored.outcome, mirrored.reason) == (found.outcome, found.reason)
+    assert (mirrored.outcome, mirrored.reason) == (expectation.outcome, expectation.reason)
 
 
 @given(relative | st.just("tensor_utilization"), st.data(), bounds, bounds)
@@ -424,7 +428,7 @@ def near(one: float, other: float) -> bool:
 
 
 def test_test_and_subject_are_handed_on() -> None:
-    found = ratio(
+    expectation = ratio(
         METRICS["cycles"],
         of("cycles", 1e6),
         of("cycles", 2e6),
@@ -432,5 +436,5 @@ def test_test_and_subject_are_handed_on() -> None:
         test="a.py::test",
         subject="tf32 / baseline",
     )
-    assert (found.test, found.subject) == ("a.py::test", "tf32 / baseline")
-    assert found.verified
+    assert (expectation.test, expectation.subject) == ("a.py::test", "tf32 / baseline")
+    assert expectation.verified

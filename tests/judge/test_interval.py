@@ -22,7 +22,7 @@ from pytest_gpuperf.judge.interval import (
 )
 from pytest_gpuperf.judge.noise import Scale
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from tests.judge.test_scale import set_aside_by_hand, spread_by_hand
+from tests.judge.test_noise import set_aside_by_hand, spread_by_hand
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
 HIT_RATE = tolerance_for(catalogue().metrics["l2_hit_rate"])

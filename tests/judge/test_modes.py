@@ -22,13 +22,13 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import measurement
 
-METRICS = benchmark.catalogue(deterministic=6, cycle=0, ratio=0)
+METRICS = benchmark.catalogue(deterministic=4, cycle=0, ratio=0)
 MODAL, *OTHERS = METRICS
 APART = 1e-3
 """Between the modes: ten times the tolerance of counts."""
 NOISE = 5e-6
 BASELINE = 5
-NIGHTS = 2000
+TRIALS = 700
 
 Process = Mapping[str, float]
 Verdicts = Mapping[str, Verdict]
@@ -41,14 +41,14 @@ def processes(random: np.random.Generator, count: int) -> list[Process]:
     return [dict(zip(METRICS, map(float, 1e9 * np.exp(row)), strict=True)) for row in noise]
 
 
-def night(seed: int) -> Iterator[Verdicts]:
+def trial(seed: int) -> Iterator[Verdicts]:
     """The verdicts of each look at fresh processes, until the test is settled."""
     random = np.random.default_rng((20260301, seed))
     old, new = processes(random, BASELINE), processes(random, LOOKS[-1])
     known = Reference({STEP: {name: [[process[name]] for process in old] for name in METRICS}})
     wanted: int | None = LOOKS[0]
     while wanted is not None:
-        found = judge(
+        verdicts = judge(
             [
                 measurement({name: [value] for name, value in process.items()}, process=f"p{n}")
                 for n, process in enumerate(new[:wanted])
@@ -57,16 +57,16 @@ def night(seed: int) -> Iterator[Verdicts]:
             METRICS,
             {},
         )
-        yield {verdict.metric: verdict for verdict in found}
-        wanted = next_look(found, wanted)
+        yield {verdict.metric: verdict for verdict in verdicts}
+        wanted = next_look(verdicts, wanted)
 
 
 @cache
-def nights() -> Counter[str]:
+def trials() -> Counter[str]:
     """How often what happened."""
     counts: Counter[str] = Counter()
-    for seed in range(NIGHTS):
-        looks = list(night(seed))
+    for seed in range(TRIALS):
+        looks = list(trial(seed))
         last = looks[-1]
         counts["called slower"] += last[MODAL].outcome is Outcome.REGRESSED
         counts["called faster"] += last[MODAL].outcome is Outcome.IMPROVED
@@ -77,7 +77,7 @@ def nights() -> Counter[str]:
     return counts
 
 
-# By hand. A night alarms when the first process has the other mode than the baseline (1/2) and
+# By hand. A trial alarms when the first process has the other mode than the baseline (1/2) and
 # then the next two as well (1/4), or one of them (1/2) and at least one of two more (3/4).
 ALARMED = 1 / 2 * (1 / 4 + 1 / 2 * 3 / 4)
 ALL_FIVE = 2**-BASELINE
@@ -89,23 +89,23 @@ ALL_BUT_ONE = BASELINE * 2**-BASELINE
 @pytest.mark.parametrize("called", ["called slower", "called faster"])
 def test_identical_code_is_called_slower_only_by_a_baseline_that_saw_one_mode(called: str) -> None:
     expected = ALL_FIVE * ALARMED
-    found = stats.binomtest(nights()[called], NIGHTS, expected)
-    assert found.pvalue > 0.01
+    test = stats.binomtest(trials()[called], TRIALS, expected)
+    assert test.pvalue > 0.01
     # It was more than 5 % while a mode that the baseline has seen once was forgotten.
     forgotten = (ALL_FIVE + ALL_BUT_ONE) * ALARMED
     assert forgotten > 0.05
-    assert benchmark.at_most(nights()[called], NIGHTS) < forgotten / 2
+    assert benchmark.at_most(trials()[called], TRIALS) < forgotten / 2
 
 
-def test_a_mode_that_the_baseline_saw_once_leaves_the_night_undecided() -> None:
+def test_a_mode_that_the_baseline_saw_once_leaves_the_trial_inconclusive() -> None:
     # Nobody alarms, so there are more looks: most of the processes have the other mode at each.
     stays = sum(
         all(sum(other[:look]) > look / 2 for look in LOOKS)
         for other in product((0, 1), repeat=LOOKS[-1])
     )
     expected = 2 * ALL_BUT_ONE * stays / 2 ** LOOKS[-1]  # in either direction
-    assert stats.binomtest(nights()["seen before"], NIGHTS, expected).pvalue > 0.01
+    assert stats.binomtest(trials()["seen before"], TRIALS, expected).pvalue > 0.01
 
 
 def test_the_other_counts_are_decided_at_every_look() -> None:
-    assert benchmark.at_least(nights()["others decided"], NIGHTS) > 0.99
+    assert benchmark.at_least(trials()["others decided"], TRIALS) > 0.99

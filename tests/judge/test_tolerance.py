@@ -44,17 +44,17 @@ def calibrated(
 def test_each_class_has_the_scales_of_the_statistics(
     metric: Metric, floor: float, equivalence: float, scale: float, points: bool
 ) -> None:
-    found = tolerance_for(metric)
-    assert (found.floor, found.equivalence, found.scale) == pytest.approx(
+    tolerance = tolerance_for(metric)
+    assert (tolerance.floor, tolerance.equivalence, tolerance.scale) == pytest.approx(
         (floor, equivalence, scale), rel=1e-12
     )
-    assert found.points is points
+    assert tolerance.points is points
 
 
 @pytest.mark.parametrize("metric_class", MetricClass)
 def test_every_class_claims_unchanged_only_beyond_its_floor(metric_class: MetricClass) -> None:
-    found = tolerance_for(replace(CYCLES, metric_class=metric_class))
-    assert 0 < found.scale < found.floor < found.equivalence
+    tolerance = tolerance_for(replace(CYCLES, metric_class=metric_class))
+    assert 0 < tolerance.scale < tolerance.floor < tolerance.equivalence
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_share_is_a_fraction_and_points_are_points(
 
 
 def test_a_written_tolerance_moves_floor_and_equivalence_together() -> None:
-    found = tolerance_for(CYCLES, "2%")
-    assert (found.floor, found.equivalence) == pytest.approx((0.02, 0.04))
-    assert found.scale == tolerance_for(CYCLES).scale
+    tolerance = tolerance_for(CYCLES, "2%")
+    assert (tolerance.floor, tolerance.equivalence) == pytest.approx((0.02, 0.04))
+    assert tolerance.scale == tolerance_for(CYCLES).scale
 
 
 @given(st.integers(1, 10_000))
@@ -132,10 +132,10 @@ def test_points_of_a_count_are_refused_with_the_share_to_write() -> None:
     ],
 )
 def test_a_calibration_replaces_the_scale(measured: float, scale: float) -> None:
-    found = tolerance_for(CYCLES, None, calibrated(MetricClass.CYCLE, measured))
-    assert found.scale == pytest.approx(scale, rel=1e-12)
+    tolerance = tolerance_for(CYCLES, None, calibrated(MetricClass.CYCLE, measured))
+    assert tolerance.scale == pytest.approx(scale, rel=1e-12)
     default = tolerance_for(CYCLES)
-    assert replace(found, scale=default.scale) == default
+    assert replace(tolerance, scale=default.scale) == default
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,12 @@ def test_a_calibration_knows_the_spread_between_days(
 
 def test_spreads_of_percentages_become_points() -> None:
     calibration = calibrated(MetricClass.RATIO, 2e-3, 4e-3, 3e-2)
-    found = tolerance_for(HIT_RATE, None, calibration)
-    assert (found.scale, found.between_days, found.between_gpus) == pytest.approx((0.2, 0.4, 3))
-    found = tolerance_for(IPC, None, calibration)
-    assert (found.scale, found.between_days, found.between_gpus) == pytest.approx(
+    tolerance = tolerance_for(HIT_RATE, None, calibration)
+    assert (tolerance.scale, tolerance.between_days, tolerance.between_gpus) == pytest.approx(
+        (0.2, 0.4, 3)
+    )
+    tolerance = tolerance_for(IPC, None, calibration)
+    assert (tolerance.scale, tolerance.between_days, tolerance.between_gpus) == pytest.approx(
         (2e-3, 4e-3, 3e-2)
     )
 

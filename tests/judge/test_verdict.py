@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 from random import Random
 from statistics import median
 
@@ -43,8 +44,7 @@ UNCHANGED, INCONCLUSIVE = Outcome.UNCHANGED, Outcome.INCONCLUSIVE
 UTILIZATION = replace(METRICS["tensor_utilization"], gated=True)
 """A percentage that is better when higher. The catalogue gates none so far."""
 
-per_class = pytest.mark.parametrize("metric_class", MetricClass)
-per_direction = pytest.mark.parametrize("direction", [LOWER, HIGHER])
+CLASSES_AND_DIRECTIONS = tuple(product(MetricClass, (LOWER, HIGHER)))
 
 positive = st.floats(1e-2, 1e13)
 
@@ -97,14 +97,14 @@ def verdict_of(
     written: str | None = None,
 ) -> Verdict:
     """The verdict on one metric of the whole step."""
-    found = judge(
+    verdicts = judge(
         processes(metric.name, new),
         Reference({STEP: {metric.name: old}}),
         {metric.name: metric},
         {metric.name: written} if written else {},
     )
-    assert len(found) == 1
-    return found[0]
+    assert len(verdicts) == 1
+    return verdicts[0]
 
 
 def outcome_of(
@@ -140,36 +140,21 @@ def test_the_oracle_for_t_agrees_with_scipy(tail: float, degrees: int) -> None:
 # The floor (delta0): below it nothing is reported, beyond it not by one process alone
 
 
-@per_class
-@per_direction
-@pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize("processes", [1, 2, 3, 4, 5, 9])
-@pytest.mark.parametrize(
-    ("share", "beyond"),
-    [
-        *((0.0, False), (0.5, False), (1 - 1e-9, False), (1.0, False)),
-        *((1 + 1e-9, True), (2.0, True), (100.0, True)),
-    ],
-)
-def test_around_the_floor(
-    metric_class: MetricClass,
-    direction: Direction,
-    points: bool,
-    processes: int,
-    share: float,
-    beyond: bool,
-) -> None:
-    tolerance = toleration(metric_class, points=points)
-    change = share * (tolerance.floor if points else math.log1p(tolerance.floor))
-    for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
-        look = look_at(*[worse(direction, sign * change)] * processes, points=points)
-        found = decide(direction, look, tolerance, 1)
-        if not beyond:
-            assert found == (UNCHANGED, "within-tolerance")
-        elif processes < 3:
-            assert found == (INCONCLUSIVE, "too-few-processes")
-        else:
-            assert found == (outcome, "beyond-floor")
+def test_around_the_floor(processes: int) -> None:
+    for case in product(CLASSES_AND_DIRECTIONS, (False, True), (0.0, 1 - 1e-9, 1.0, 1 + 1e-9, 9)):
+        (metric_class, direction), points, share = case
+        tolerance = toleration(metric_class, points=points)
+        change = share * (tolerance.floor if points else math.log1p(tolerance.floor))
+        for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
+            look = look_at(*[worse(direction, sign * change)] * processes, points=points)
+            if share <= 1:
+                expected = (UNCHANGED, "within-tolerance")
+            elif processes < 3:
+                expected = (INCONCLUSIVE, "too-few-processes")
+            else:
+                expected = (outcome, "beyond-floor")
+            assert decide(direction, look, tolerance, 1) == expected, (case, sign)
 
 
 @given(st.floats(-2, 2), st.floats(0, 2), st.integers(1, 2), st.integers(1, 20))
@@ -178,17 +163,15 @@ def test_up_to_two_processes_never_alarm_and_never_improve(
 ) -> None:
     look = look_at(*[change] * processes, error=error)
     for direction in (LOWER, HIGHER):
-        found = decide(direction, look, toleration(MetricClass.CYCLE), family)
-        assert found[0] in (UNCHANGED, INCONCLUSIVE)
-        assert (found[1] == "too-few-processes") is (abs(change) > math.log1p(0.005))
+        decision = decide(direction, look, toleration(MetricClass.CYCLE), family)
+        assert decision[0] in (UNCHANGED, INCONCLUSIVE)
+        assert (decision[1] == "too-few-processes") is (abs(change) > math.log1p(0.005))
 
 
 FLOOR = math.log1p(0.005)
 JUST, NOT_QUITE = FLOOR * (1 + 1e-9), FLOOR * (1 - 1e-9)
 
 
-@per_direction
-@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
     ("changes", "beyond", "otherwise"),
     [
@@ -211,49 +194,28 @@ JUST, NOT_QUITE = FLOOR * (1 + 1e-9), FLOOR * (1 - 1e-9)
     ],
 )
 def test_three_and_four_have_to_agree_and_of_five_and_more_the_median(
-    direction: Direction,
-    sign: int,
-    changes: tuple[float, ...],
-    beyond: bool,
-    otherwise: tuple[Outcome, str] | None,
+    changes: tuple[float, ...], beyond: bool, otherwise: tuple[Outcome, str] | None
 ) -> None:
-    look = look_at(*(worse(direction, sign * change) for change in changes))
-    found = decide(direction, look, toleration(MetricClass.CYCLE), 1)
-    assert found == ((REGRESSED if sign > 0 else IMPROVED, "beyond-floor") if beyond else otherwise)
+    for direction, sign in product((LOWER, HIGHER), (1, -1)):
+        look = look_at(*(worse(direction, sign * change) for change in changes))
+        called = (REGRESSED if sign > 0 else IMPROVED, "beyond-floor") if beyond else otherwise
+        assert decide(direction, look, toleration(MetricClass.CYCLE), 1) == called, direction
 
 
 # Chance: a change beyond the floor needs to be further from zero than noise explains
 
 
-@per_class
-@per_direction
-@pytest.mark.parametrize("processes", [3, 5, 9])
-@pytest.mark.parametrize("family", [1, 3, 16])
-@pytest.mark.parametrize(
-    ("share", "expected", "reason"),
-    [
-        (1 - 1e-6, INCONCLUSIVE, "beyond-floor-unsure"),
-        (1 + 1e-6, REGRESSED, "beyond-floor"),
-    ],
-)
-def test_around_the_alarm_quantile(
-    metric_class: MetricClass,
-    direction: Direction,
-    processes: int,
-    family: int,
-    share: float,
-    expected: Outcome,
-    reason: str,
-) -> None:
-    tolerance = toleration(metric_class)
-    change = 6 * math.log1p(tolerance.floor)
-    quantile = t_upper_quantile(ALARM_RATE / (3 * family), 24)
-    error = change / quantile / share
-    look = look_at(*[worse(direction, change)] * processes, error=error)
-    assert decide(direction, look, tolerance, family) == (expected, reason)
-    better = look_at(*[worse(direction, -change)] * processes, error=error)
-    mirrored = IMPROVED if expected is REGRESSED else INCONCLUSIVE
-    assert decide(direction, better, tolerance, family) == (mirrored, reason)
+def test_around_the_alarm_quantile() -> None:
+    for case in product(CLASSES_AND_DIRECTIONS, (3, 5, 9), (1, 16), (1 - 1e-6, 1 + 1e-6)):
+        (metric_class, direction), processes, family, share = case
+        tolerance = toleration(metric_class)
+        change = 6 * math.log1p(tolerance.floor)
+        error = change / t_upper_quantile(ALARM_RATE / (3 * family), 24) / share
+        for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
+            look = look_at(*[worse(direction, sign * change)] * processes, error=error)
+            sure, unsure = (outcome, "beyond-floor"), (INCONCLUSIVE, "beyond-floor-unsure")
+            expected = sure if share > 1 else unsure
+            assert decide(direction, look, tolerance, family) == expected, (case, sign)
 
 
 def test_the_error_rates_are_those_of_the_statistics() -> None:
@@ -272,20 +234,19 @@ COUNTED = tolerance_for(INSTRUCTIONS)
 SEEN = (INCONCLUSIVE, "seen-in-baseline")
 
 
-@per_direction
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize(
     ("spreads", "seen"),
-    [(0.0, True), (1.0, True), (5 - 1e-6, True), (5 + 1e-6, False), (50.0, False)],
+    [(0.0, True), (5 - 1e-6, True), (5 + 1e-6, False), (50.0, False)],
 )
 def test_a_count_within_five_spreads_of_one_that_was_set_aside_is_no_news(
-    direction: Direction, sign: int, side: int, spreads: float, seen: bool
+    spreads: float, seen: bool
 ) -> None:
-    change = sign * 1e-3
-    look = beside_seen(worse(direction, change), worse(direction, change) + side * spreads * 1e-5)
-    news = (REGRESSED if sign > 0 else IMPROVED, "beyond-floor")
-    assert decide(direction, look, COUNTED, 1) == (SEEN if seen else news)
+    for direction, sign, side in product((LOWER, HIGHER), (1, -1), (1, -1)):
+        change = worse(direction, sign * 1e-3)
+        look = beside_seen(change, change + side * spreads * 1e-5)
+        news = (REGRESSED if sign > 0 else IMPROVED, "beyond-floor")
+        expected = SEEN if seen else news
+        assert decide(direction, look, COUNTED, 1) == expected, (direction, sign, side)
 
 
 @pytest.mark.parametrize("processes", [3, 5, 9])
@@ -341,9 +302,9 @@ def test_identical_code_that_has_two_counts(
 ) -> None:
     """Of which four processes of the baseline had one, and one the other."""
     odd = 1_020_000 if metric is CYCLES else 1_001_000
-    found = verdict_of(again(measured), one_each(*[1_000_000] * 4, odd), metric)
-    assert (found.outcome, found.reason) == (expected, reason)
-    assert found.baseline == pytest.approx(1_000_000)
+    verdict = verdict_of(again(measured), one_each(*[1_000_000] * 4, odd), metric)
+    assert (verdict.outcome, verdict.reason) == (expected, reason)
+    assert verdict.baseline == pytest.approx(1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -355,40 +316,24 @@ def test_identical_code_that_has_two_counts(
     ],
 )
 def test_a_second_count_beside_zero(measured: float, expected: Outcome, reason: str) -> None:
-    found = verdict_of(again(measured), one_each(0, 0, 0, 0, 39), INSTRUCTIONS)
-    assert (found.outcome, found.reason) == (expected, reason)
+    verdict = verdict_of(again(measured), one_each(0, 0, 0, 0, 39), INSTRUCTIONS)
+    assert (verdict.outcome, verdict.reason) == (expected, reason)
 
 
 # The equivalence bound (delta1): unchanged has to be shown
 
 
-@per_class
-@per_direction
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("processes", [1, 3, 5, 9])
-@pytest.mark.parametrize(
-    ("room", "expected", "reason"),
-    [
-        (1 - 1e-6, UNCHANGED, "within-tolerance"),
-        (1 + 1e-6, INCONCLUSIVE, "too-noisy"),
-        (10.0, INCONCLUSIVE, "too-noisy"),
-    ],
-)
-def test_around_the_equivalence_bound(
-    metric_class: MetricClass,
-    direction: Direction,
-    sign: int,
-    processes: int,
-    room: float,
-    expected: Outcome,
-    reason: str,
-) -> None:
-    tolerance = toleration(metric_class)
-    change = 0.5 * math.log1p(tolerance.floor)
-    left = math.log1p(tolerance.equivalence) - change
-    error = room * left / t_upper_quantile(0.0025, 24)
-    look = look_at(*[sign * change] * processes, error=error)
-    assert decide(direction, look, tolerance, 1) == (expected, reason)
+def test_around_the_equivalence_bound() -> None:
+    for case in product(CLASSES_AND_DIRECTIONS, (1, -1), (1, 3, 9), (1 - 1e-6, 1 + 1e-6, 10.0)):
+        (metric_class, direction), sign, processes, room = case
+        tolerance = toleration(metric_class)
+        change = 0.5 * math.log1p(tolerance.floor)
+        left = math.log1p(tolerance.equivalence) - change
+        look = look_at(
+            *[sign * change] * processes, error=room * left / t_upper_quantile(0.0025, 24)
+        )
+        expected = (UNCHANGED, "within-tolerance") if room < 1 else (INCONCLUSIVE, "too-noisy")
+        assert decide(direction, look, tolerance, 1) == expected, case
 
 
 @pytest.mark.parametrize(
@@ -411,35 +356,31 @@ def test_beyond_the_floor_by_chance_can_be_unchanged_from_three_processes_on(
 # The smallest loss that is found
 
 
-@per_class
-@pytest.mark.parametrize("family", [1, 16, 40])
-@pytest.mark.parametrize("spread", [0.0, 1e-5, 1e-3, 1e-2])
-@pytest.mark.parametrize("reference", [0.0, 5e-4])
-def test_what_is_detectable_is_beyond_both_the_floor_and_chance(
-    metric_class: MetricClass, family: int, spread: float, reference: float
-) -> None:
-    tolerance = toleration(metric_class)
-    look = replace(look_at(0.0, error=reference), spread=spread)
+def test_the_minimum_detectable_effect_is_beyond_both_the_floor_and_chance() -> None:
     miss = t_upper_quantile(0.01 / 3, 24)  # one of three processes may be the one that fails it
-    alarm = t_upper_quantile(1e-3 / (3 * family), 24)
-    one = math.sqrt(reference**2 + spread**2)
-    three = math.sqrt(reference**2 + 1.16**2 * spread**2 / 3)
-    expected = max(math.log1p(tolerance.floor) + miss * one, (alarm + miss) * three)
-    assert minimum_detectable_effect(look, tolerance, family) == pytest.approx(expected)
-    # It does not depend on the look, nor on what was measured.
-    later = replace(look, changes=(0.1,) * 9)
-    assert minimum_detectable_effect(later, tolerance, family) == pytest.approx(expected)
+    for case in product(MetricClass, (1, 16, 40), (0.0, 1e-5, 1e-3, 1e-2), (0.0, 5e-4)):
+        metric_class, family, spread, reference = case
+        tolerance = toleration(metric_class)
+        look = replace(look_at(0.0, error=reference), spread=spread)
+        alarm = t_upper_quantile(1e-3 / (3 * family), 24)
+        one = math.sqrt(reference**2 + spread**2)
+        three = math.sqrt(reference**2 + 1.16**2 * spread**2 / 3)
+        expected = max(math.log1p(tolerance.floor) + miss * one, (alarm + miss) * three)
+        # It does not depend on the look, nor on what was measured.
+        for asked in (look, replace(look, changes=(0.1,) * 9)):
+            effect = minimum_detectable_effect(asked, tolerance, family)
+            assert effect == pytest.approx(expected), case
 
 
-def test_a_verdict_prints_what_is_detectable_as_people_read_it() -> None:
-    found = verdict_of([[1_000_000.0]], one_each(*[1_000_000.0] * 5))
+def test_a_verdict_prints_the_minimum_detectable_effect_as_people_read_it() -> None:
+    verdict = verdict_of([[1_000_000.0]], one_each(*[1_000_000.0] * 5))
     spread = 1e-3 * math.sqrt(20 / 24)
     miss, alarm = t_upper_quantile(0.01 / 3, 24), t_upper_quantile(1e-3 / 3, 24)
     expected = max(
         math.log(1.005) + miss * spread * math.sqrt(1 / 5 + 1),
         (alarm + miss) * spread * math.sqrt(1 / 5 + 1.16**2 / 3),
     )
-    assert found.minimum_detectable_effect == pytest.approx(math.exp(expected) - 1)
+    assert verdict.minimum_detectable_effect == pytest.approx(math.exp(expected) - 1)
     points = verdict_of([[50.0]], one_each(*[50.0] * 5), UTILIZATION)
     spread = 0.15 * math.sqrt(20 / 24)
     expected = max(
@@ -449,7 +390,7 @@ def test_a_verdict_prints_what_is_detectable_as_people_read_it() -> None:
     assert points.minimum_detectable_effect == pytest.approx(expected)
 
 
-def test_from_zero_nothing_is_called_detectable() -> None:
+def test_from_zero_there_is_no_minimum_detectable_effect() -> None:
     assert verdict_of([[0.0]], one_each(0, 0)).minimum_detectable_effect is None
 
 
@@ -474,17 +415,14 @@ def again(value: float, processes: int = 3) -> list[list[float]]:
         (200_000, IMPROVED),
     ],
 )
-@pytest.mark.parametrize("baseline", [3, 5, 10])
-def test_cycles_against_a_baseline_without_spread(
-    measured: float, expected: Outcome, baseline: int
-) -> None:
-    old = again(1_000_000, baseline)
-    assert outcome_of(again(measured), old) is expected
-    one = verdict_of(again(measured, 1), old)
-    if expected is UNCHANGED:
-        assert one.outcome is UNCHANGED
-    else:
-        assert (one.outcome, one.reason) == (INCONCLUSIVE, "too-few-processes")
+def test_cycles_against_a_baseline_without_spread(measured: float, expected: Outcome) -> None:
+    for old in (again(1_000_000, baseline) for baseline in (3, 5, 10)):
+        assert outcome_of(again(measured), old) is expected
+        one = verdict_of(again(measured, 1), old)
+        if expected is UNCHANGED:
+            assert one.outcome is UNCHANGED
+        else:
+            assert (one.outcome, one.reason) == (INCONCLUSIVE, "too-few-processes")
 
 
 @pytest.mark.parametrize(
@@ -518,11 +456,11 @@ def test_deterministic_counts_have_a_hundredth_of_a_percent(
 def test_a_percentage_moves_in_points_and_higher_is_better(
     measured: float, expected: Outcome
 ) -> None:
-    found = verdict_of(again(measured), again(50.0, 5), UTILIZATION)
-    assert found.outcome is expected
-    assert found.points
-    assert found.change == pytest.approx(measured - 50.0)
-    assert found.tolerance == pytest.approx(0.75)
+    verdict = verdict_of(again(measured), again(50.0, 5), UTILIZATION)
+    assert verdict.outcome is expected
+    assert verdict.points
+    assert verdict.change == pytest.approx(measured - 50.0)
+    assert verdict.tolerance == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(
@@ -541,9 +479,9 @@ def test_a_percentage_moves_in_points_and_higher_is_better(
 def test_a_written_tolerance_takes_the_place_of_the_class_s(
     written: str, measured: float, expected: Outcome
 ) -> None:
-    found = verdict_of(again(measured), again(1_000_000, 5), written=written)
-    assert found.outcome is expected
-    assert found.tolerance == pytest.approx(float(written.rstrip("%")) / 100)
+    verdict = verdict_of(again(measured), again(1_000_000, 5), written=written)
+    assert verdict.outcome is expected
+    assert verdict.tolerance == pytest.approx(float(written.rstrip("%")) / 100)
 
 
 @pytest.mark.parametrize(
@@ -564,9 +502,9 @@ def test_a_baseline_of_one_process_has_the_spread_of_its_class(
 
 def test_one_odd_process_of_the_baseline_is_left_out() -> None:
     odd = one_each(*[1_000_000] * 4, 1_020_000)
-    found = verdict_of(again(1_012_000), odd)
-    assert found.outcome is REGRESSED
-    assert found.baseline == pytest.approx(1_000_000)
+    verdict = verdict_of(again(1_012_000), odd)
+    assert verdict.outcome is REGRESSED
+    assert verdict.baseline == pytest.approx(1_000_000)
 
 
 def test_two_modes_of_the_baseline_make_a_small_change_unsure() -> None:
@@ -611,9 +549,9 @@ def test_a_slow_process_among_several_does_not_make_a_regression() -> None:
 def test_zeros_and_negative_values(
     new: float, old: float, metric: Metric, expected: Outcome, reason: str
 ) -> None:
-    found = verdict_of(again(new), again(old, 5), metric)
-    assert (found.outcome, found.reason) == (expected, reason)
-    assert (found.baseline, found.measured) == (old, new)
+    verdict = verdict_of(again(new), again(old, 5), metric)
+    assert (verdict.outcome, verdict.reason) == (expected, reason)
+    assert (verdict.baseline, verdict.measured) == (old, new)
     one = verdict_of(again(new, 1), again(old, 5), metric)
     if expected is UNCHANGED:
         assert (one.outcome, one.reason) == (expected, reason)
@@ -637,15 +575,15 @@ def test_zeros_and_negative_values(
 def test_from_zero_the_processes_have_to_agree_as_well(
     new: list[float], expected: Outcome, reason: str
 ) -> None:
-    found = verdict_of(one_each(*new), again(0, 5))
-    assert (found.outcome, found.reason) == (expected, reason)
+    verdict = verdict_of(one_each(*new), again(0, 5))
+    assert (verdict.outcome, verdict.reason) == (expected, reason)
 
 
 @pytest.mark.parametrize("measured", [0, 7])
 def test_from_zero_no_change_is_given(measured: float) -> None:
-    found = verdict_of([[measured]], one_each(0, 0), CYCLES)
-    assert (found.change, found.low, found.high) == (None, None, None)
-    assert found.tolerance == 0.005
+    verdict = verdict_of([[measured]], one_each(0, 0), CYCLES)
+    assert (verdict.change, verdict.low, verdict.high) == (None, None, None)
+    assert verdict.tolerance == 0.005
 
 
 # Properties
@@ -721,18 +659,18 @@ def test_without_any_spread_swapping_both_sides_swaps_the_verdict(
 def test_unchanged_is_only_said_within_the_equivalence_bound(
     new: list[float], old: list[float]
 ) -> None:
-    found = verdict_of(
+    verdict = verdict_of(
         [[1e6 * math.exp(value)] for value in new], [[1e6 * math.exp(value)] for value in old]
     )
-    assert found.low is not None
-    assert found.high is not None
-    assert found.change is not None
-    assert found.low <= found.change <= found.high
-    if found.outcome is UNCHANGED:
-        assert found.low > -0.01
-        assert found.high < 0.01
+    assert verdict.low is not None
+    assert verdict.high is not None
+    assert verdict.change is not None
+    assert verdict.low <= verdict.change <= verdict.high
+    if verdict.outcome is UNCHANGED:
+        assert verdict.low > -0.01
+        assert verdict.high < 0.01
         if len(new) == 1:
-            assert abs(math.log1p(found.change)) <= math.log1p(0.005) * (1 + 1e-9)
+            assert abs(math.log1p(verdict.change)) <= math.log1p(0.005) * (1 + 1e-9)
 
 
 @given(
@@ -744,14 +682,14 @@ def test_unchanged_is_only_said_within_the_equivalence_bound(
 def test_unchanged_points_lie_within_the_equivalence_bound(
     new: list[float], old: list[float]
 ) -> None:
-    found = verdict_of(one_each(*new), one_each(*old), UTILIZATION)
-    assert found.low is not None
-    assert found.high is not None
-    if found.outcome is UNCHANGED:
-        assert found.low > -1.5
-        assert found.high < 1.5
+    verdict = verdict_of(one_each(*new), one_each(*old), UTILIZATION)
+    assert verdict.low is not None
+    assert verdict.high is not None
+    if verdict.outcome is UNCHANGED:
+        assert verdict.low > -1.5
+        assert verdict.high < 1.5
         if len(new) == 1:
-            assert abs(found.change or 0.0) <= 0.75
+            assert abs(verdict.change or 0.0) <= 0.75
 
 
 RANKS = {IMPROVED: 0, UNCHANGED: 1, INCONCLUSIVE: 1, REGRESSED: 2}
@@ -817,8 +755,8 @@ any_counts = st.lists(
 def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
     new: list[list[float]], old: list[list[float]]
 ) -> None:
-    found = verdict_of(new, old)
-    numbers = (found.baseline, found.measured, found.change, found.low, found.high)
+    verdict = verdict_of(new, old)
+    numbers = (verdict.baseline, verdict.measured, verdict.change, verdict.low, verdict.high)
     assert all(math.isfinite(number) for number in numbers if number is not None)
 
 
@@ -827,25 +765,30 @@ def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
 
 @pytest.mark.parametrize(("count", "cost"), [(1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)])
 def test_a_verdict_carries_what_led_to_it(count: int, cost: float) -> None:
-    found = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
-    assert (found.test, found.name, found.phase, found.metric) == (TEST, STEP, STEP, "cycles")
-    assert (found.unit, found.points, found.detail) == ("cycles", False, "")
-    assert found.processes == count
-    assert found.baseline == pytest.approx(1_000_000)
-    assert found.measured == 1_010_000
-    assert found.change == pytest.approx(0.01)
-    assert found.tolerance == pytest.approx(0.005)
+    verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
+    assert (verdict.test, verdict.name, verdict.phase, verdict.metric) == (
+        TEST,
+        STEP,
+        STEP,
+        "cycles",
+    )
+    assert (verdict.unit, verdict.points, verdict.detail) == ("cycles", False, "")
+    assert verdict.processes == count
+    assert verdict.baseline == pytest.approx(1_000_000)
+    assert verdict.measured == 1_010_000
+    assert verdict.change == pytest.approx(0.01)
+    assert verdict.tolerance == pytest.approx(0.005)
     error = 1e-3 * math.sqrt(20 / 24) * math.sqrt(1 / 5 + cost**2 / count)
     margin = t_upper_quantile(0.0025, 24) * error
-    assert found.low == pytest.approx(math.exp(math.log(1.01) - margin) - 1)
-    assert found.high == pytest.approx(math.exp(math.log(1.01) + margin) - 1)
+    assert verdict.low == pytest.approx(math.exp(math.log(1.01) - margin) - 1)
+    assert verdict.high == pytest.approx(math.exp(math.log(1.01) + margin) - 1)
 
 
 def test_what_one_process_measured_twice_counts_once() -> None:
     twice = [measurement({"cycles": [100.0]}, process="p1")] * 3
-    found = judge(twice, Reference({STEP: {"cycles": again(90.0, 5)}}), METRICS, {})[0]
-    assert found.processes == 1
-    assert (found.outcome, found.reason) == (INCONCLUSIVE, "too-few-processes")
+    verdict = judge(twice, Reference({STEP: {"cycles": again(90.0, 5)}}), METRICS, {})[0]
+    assert verdict.processes == 1
+    assert (verdict.outcome, verdict.reason) == (INCONCLUSIVE, "too-few-processes")
 
 
 def test_the_more_metrics_are_gated_the_surer_a_regression_has_to_be() -> None:
@@ -861,8 +804,8 @@ def test_the_more_metrics_are_gated_the_surer_a_regression_has_to_be() -> None:
             measurement({name: [value] for name, value in values.items()}, process=f"p{number}")
             for number in range(3)
         ]
-        found = judge(new, Reference({STEP: baseline}), METRICS, {"cycles": "0.2%"})
-        return next(verdict.outcome for verdict in found if verdict.metric == "cycles")
+        verdicts = judge(new, Reference({STEP: baseline}), METRICS, {"cycles": "0.2%"})
+        return next(verdict.outcome for verdict in verdicts if verdict.metric == "cycles")
 
     for names in (["cycles"], gated[:3], gated):
         family = len({*names, "cycles"})
@@ -906,8 +849,8 @@ def beside(
     metrics = {metric.name: metric, other.name: other}
     new = measurement({metric.name: [50.0], other.name: [median(v for (v,) in old)]})
     tolerances = {other.name: written} if written else {}
-    found = judge([new], Reference({STEP: known}), metrics, tolerances)
-    return width_of(found[0]), width_of(found[1])
+    verdicts = judge([new], Reference({STEP: known}), metrics, tolerances)
+    return width_of(verdicts[0]), width_of(verdicts[1])
 
 
 OTHER_CYCLES = replace(CYCLES, name="other")
@@ -974,9 +917,9 @@ def calibrated_width(calibration: Calibration | None, days: Sequence[str] = ()) 
         days=tuple(days),
         calibration=calibration,
     )
-    found = judge([new], known, METRICS, {})[0]
-    assert found.detail != OTHER_GPU
-    return width_of(found)
+    verdict = judge([new], known, METRICS, {})[0]
+    assert verdict.detail != OTHER_GPU
+    return width_of(verdict)
 
 
 def calibrated(processes: float, days: float | None = None) -> Calibration:
@@ -1001,18 +944,18 @@ def test_the_measured_spread_takes_the_place_of_the_assumed_one(
 def test_days_are_noise_that_more_processes_do_not_reduce(days: str, allocations: int) -> None:
     spread = 1e-3 * math.sqrt(20 / 24)
     error = math.sqrt(spread**2 * 1.2 + 2e-3**2 * (1 + 1 / allocations))
-    found = calibrated_width(calibrated(1e-3, 2e-3), days)
-    assert found == pytest.approx(t_upper_quantile(0.0025, 24) * error)
+    width = calibrated_width(calibrated(1e-3, 2e-3), days)
+    assert width == pytest.approx(t_upper_quantile(0.0025, 24) * error)
 
 
 # What is judged at all
 
 
 def judged(
-    found: Measurement, samples: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] | None
+    taken: Measurement, samples: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] | None
 ) -> dict[tuple[str, str], Verdict]:
     """The verdicts by phase and metric."""
-    verdicts = judge([found], Reference(samples), METRICS, {})
+    verdicts = judge([taken], Reference(samples), METRICS, {})
     return {(verdict.phase, verdict.metric): verdict for verdict in verdicts}
 
 
@@ -1025,17 +968,17 @@ def test_what_is_neither_better_nor_worse_is_never_gated() -> None:
 @pytest.mark.parametrize("metric", ["ipc", "active_cycles", "l2_hit_rate", "wall_time"])
 def test_what_is_not_gated_is_reported_with_its_change(metric: str) -> None:
     verdicts = judged(measurement({metric: [10.0]}), {STEP: {metric: one_each(50.0, 50.0)}})
-    found = verdicts[STEP, metric]
-    assert (found.outcome, found.reason) == (Outcome.REPORTED, "not-gated")
-    assert found.change == pytest.approx(-40.0 if METRICS[metric].percentage else -0.8)
+    verdict = verdicts[STEP, metric]
+    assert (verdict.outcome, verdict.reason) == (Outcome.REPORTED, "not-gated")
+    assert verdict.change == pytest.approx(-40.0 if METRICS[metric].percentage else -0.8)
 
 
 def test_phases_are_reported_and_never_gated() -> None:
-    found = measurement(
+    taken = measurement(
         {"cycles": [100.0]}, phases={"forward": {"cycles": [900.0]}, "backward": {"cycles": [1.0]}}
     )
     known = {phase: {"cycles": one_each(100.0)} for phase in (STEP, "forward")}
-    verdicts = judged(found, known)
+    verdicts = judged(taken, known)
     assert verdicts[STEP, "cycles"].outcome is UNCHANGED
     assert verdicts["forward", "cycles"].outcome is Outcome.REPORTED
     assert verdicts["forward", "cycles"].change == pytest.approx(8.0)
@@ -1053,8 +996,8 @@ def test_phases_are_reported_and_never_gated() -> None:
     ],
 )
 def test_without_a_baseline_gated_metrics_say_why_there_is_none(missing: str, detail: str) -> None:
-    found = measurement({"cycles": [100.0], "ipc": [2.0]}, phases={"forward": {"cycles": [50.0]}})
-    verdicts = judge([found], Reference(None, missing=missing, detail=detail), METRICS, {})
+    said = measurement({"cycles": [100.0], "ipc": [2.0]}, phases={"forward": {"cycles": [50.0]}})
+    verdicts = judge([said], Reference(None, missing=missing, detail=detail), METRICS, {})
     assert [(v.phase, v.metric, v.outcome) for v in verdicts] == [
         (STEP, "cycles", Outcome.NO_BASELINE),
         (STEP, "ipc", Outcome.REPORTED),
@@ -1065,26 +1008,26 @@ def test_without_a_baseline_gated_metrics_say_why_there_is_none(missing: str, de
 
 
 def test_a_metric_that_the_baseline_lacks_beside_others_is_reported() -> None:
-    found = judged(measurement({"cycles": [100.0], "instructions": [5.0]}),
+    verdict = judged(measurement({"cycles": [100.0], "instructions": [5.0]}),
                    {STEP: {"cycles": one_each(100.0)}})[STEP, "instructions"]  # fmt: skip
-    assert (found.outcome, found.reason) == (Outcome.REPORTED, "new-metric")
-    assert "instructions" in found.detail
+    assert (verdict.outcome, verdict.reason) == (Outcome.REPORTED, "new-metric")
+    assert "instructions" in verdict.detail
 
 
 def test_a_measurement_of_which_the_baseline_has_no_gated_metric_has_no_baseline() -> None:
     """Of a baseline without counters, say: nothing would be judged, and the test would pass."""
-    found = judged(measurement({"cycles": [100.0], "ipc": [2.0]}),
+    verdict = judged(measurement({"cycles": [100.0], "ipc": [2.0]}),
                    {STEP: {"ipc": one_each(2.0)}})[STEP, "cycles"]  # fmt: skip
-    assert (found.outcome, found.reason) == (Outcome.NO_BASELINE, "no-metric")
-    assert "cycles" in found.detail
+    assert (verdict.outcome, verdict.reason) == (Outcome.NO_BASELINE, "no-metric")
+    assert "cycles" in verdict.detail
 
 
 def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
     known = {STEP: {name: one_each(100.0) for name in ("cycles", "instructions", "ipc")}}
     verdicts = judged(measurement({"instructions": [100.0]}), known)
     assert list(verdicts) == [(STEP, "instructions"), (STEP, "cycles")]
-    found = verdicts[STEP, "cycles"]
-    assert (found.outcome, found.reason, found.measured) == (
+    verdict = verdicts[STEP, "cycles"]
+    assert (verdict.outcome, verdict.reason, verdict.measured) == (
         Outcome.UNSUPPORTED,
         "not-collected",
         None,
@@ -1093,9 +1036,9 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
 
 def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> None:
     reason = "CUPTI may not read counters here"
-    found = measurement({"step_time": [232.0]}, unsupported={"cycles": reason, "ipc": reason})
+    taken = measurement({"step_time": [232.0]}, unsupported={"cycles": reason, "ipc": reason})
     known = {STEP: {"step_time": one_each(232.0), "cycles": one_each(100.0)}}
-    verdicts = judged(found, known)
+    verdicts = judged(taken, known)
     assert verdicts[STEP, "step_time"].outcome is UNCHANGED
     for metric in ("cycles", "ipc"):
         assert verdicts[STEP, metric].outcome is Outcome.UNSUPPORTED
@@ -1115,16 +1058,16 @@ def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> N
 def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read(
     metric: str, arch: str, reason: str
 ) -> None:
-    found = measurement(
+    taken = measurement(
         {"instructions": [1.0]}, unsupported={metric: "no"}, device=replace(H200, arch=arch)
     )
-    verdict = judged(found, None)[STEP, metric]
+    verdict = judged(taken, None)[STEP, metric]
     assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, reason)
 
 
 def test_a_metric_without_a_value_in_one_phase_is_not_unsupported() -> None:
-    found = measurement({"cycles": [100.0]}, unsupported={"cycles": 'phase "x" has no value'})
-    assert list(judged(found, None)) == [(STEP, "cycles")]
+    taken = measurement({"cycles": [100.0]}, unsupported={"cycles": 'phase "x" has no value'})
+    assert list(judged(taken, None)) == [(STEP, "cycles")]
 
 
 def test_two_measurements_of_one_process_are_one_process_with_more_rounds() -> None:

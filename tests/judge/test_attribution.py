@@ -25,63 +25,63 @@ STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("a
 
 names = st.sampled_from(["fprop a", "fprop b", "fprop a@8", "wgrad", "add", "add@4", "other"])
 rows = st.lists(st.tuples(names, st.floats(1, 1e4)), max_size=12)
-tables = st.builds(lambda found, idle: table(*found, idle=idle), rows, st.floats(0, 1e4))
+tables = st.builds(lambda launches, idle: table(*launches, idle=idle), rows, st.floats(0, 1e4))
 
 
 def of(measured: KernelTable, baseline: KernelTable) -> Attribution:
     return attribute(measured, baseline, NAMING)
 
 
-def moved(found: Attribution) -> list[KernelChange]:
+def moved(attribution: Attribution) -> list[KernelChange]:
     """What is blamed."""
-    return [entry for entry in found.entries if entry.significant]
+    return [entry for entry in attribution.entries if entry.significant]
 
 
-def only(found: Attribution) -> KernelChange:
-    (entry,) = moved(found)
+def only(change: Attribution) -> KernelChange:
+    (entry,) = moved(change)
     return entry
 
 
-def by_kind(found: Attribution) -> dict[ChangeKind, float]:
+def by_kind(attribution: Attribution) -> dict[ChangeKind, float]:
     """Milliseconds per kind."""
     return {
-        kind: math.fsum(e.change for e in found.entries if e.kind is kind) / 1e6
+        kind: math.fsum(e.change for e in attribution.entries if e.kind is kind) / 1e6
         for kind in ChangeKind
     }
 
 
-def positions(found: KernelTable, index: int) -> list[int]:
+def positions(made: KernelTable, index: int) -> list[int]:
     """All launches of the kernel that launch `index` is of."""
-    every = keys(found)
+    every = keys(made)
     return [place for place, key in enumerate(every) if key == every[index]]
 
 
-def largest(found: KernelTable) -> list[int]:
+def largest(made: KernelTable) -> list[int]:
     """All launches of the kernel that takes most of the step."""
-    every = keys(found)
+    every = keys(made)
     totals: Counter[object] = Counter()
-    for key, launch in zip(every, found.launches, strict=True):
+    for key, launch in zip(every, made.launches, strict=True):
         totals[key] += int(launch.duration)
-    return positions(found, every.index(max(every, key=totals.__getitem__)))
+    return positions(made, every.index(max(every, key=totals.__getitem__)))
 
 
 # By hand
 
 
 def test_identical_tables_blame_nothing() -> None:
-    found = of(table(*STEP, idle=50), table(*STEP, idle=50))
-    assert moved(found) == []
-    assert found.change == 0
-    assert found.explained is None
-    assert not found.launched.changed
+    attribution = of(table(*STEP, idle=50), table(*STEP, idle=50))
+    assert moved(attribution) == []
+    assert attribution.change == 0
+    assert attribution.explained is None
+    assert not attribution.launched.changed
 
 
 def test_one_slower_kernel() -> None:
     slower = [*STEP]
     slower[2] = ("wgrad", 2400.0)
-    found = of(table(*slower), table(*STEP))
-    entry = only(found)
-    assert found.entries[0] is entry
+    change = of(table(*slower), table(*STEP))
+    entry = only(change)
+    assert change.entries[0] is entry
     assert (entry.kind, entry.short, entry.family) == (
         ChangeKind.SLOWER,
         "wgrad",
@@ -90,9 +90,9 @@ def test_one_slower_kernel() -> None:
     assert entry.change == 400_000
     assert entry.relative == pytest.approx(0.2)
     assert entry.share == pytest.approx(1)
-    assert found.explained == pytest.approx(1)
-    assert found.families[0].family == "convolution-weight-gradient"
-    assert not found.launched.changed
+    assert change.explained == pytest.approx(1)
+    assert change.families[0].family == "convolution-weight-gradient"
+    assert not change.launched.changed
 
 
 def test_launches_of_one_kernel_count_together() -> None:
@@ -124,14 +124,14 @@ def test_without_counters_the_cause_is_unknown() -> None:
     ("other", "cause"), [("fprop b", Cause.ALGORITHM), ("fprop@64", Cause.SHAPE)]
 )
 def test_another_kernel_in_a_places_stead_replaced_it(other: str, cause: Cause) -> None:
-    entry = only(found := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
+    entry = only(change := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
     assert (entry.kind, entry.cause, entry.change) == (ChangeKind.REPLACED, cause, -200_000)
     assert entry.name is not None
     assert entry.replaces is not None
-    assert found.names[entry.replaces] == "fprop" == entry.formerly
-    assert found.names[entry.name] == other.split("@")[0]
-    assert found.launched.changed
-    assert found.launched.replaced == 1
+    assert change.names[entry.replaces] == "fprop" == entry.formerly
+    assert change.names[entry.name] == other.split("@")[0]
+    assert change.launched.changed
+    assert change.launched.replaced == 1
 
 
 def test_an_added_launch_is_called_more_often_or_new() -> None:
@@ -152,8 +152,8 @@ def test_a_removed_launch_is_called_less_often_or_gone() -> None:
 
 
 def test_a_gap_competes_with_kernels() -> None:
-    found = of(table(*STEP, idle=900), table(*STEP, idle=100))
-    entry = only(found)
+    change = of(table(*STEP, idle=900), table(*STEP, idle=100))
+    entry = only(change)
     assert (entry.kind, entry.cause, entry.change) == (ChangeKind.GAP, Cause.WAITED, 800_000)
     assert entry.share == pytest.approx(1)
     less = only(of(table(*STEP, idle=100), table(*STEP, idle=900)))
@@ -161,24 +161,30 @@ def test_a_gap_competes_with_kernels() -> None:
 
 
 def test_another_order_is_another_sequence_and_no_change() -> None:
-    found = of(table(*STEP[1:], STEP[0]), table(*STEP))
-    assert moved(found) == []
-    assert (found.launched.changed, found.launched.moved) == (True, 1)
+    attribution = of(table(*STEP[1:], STEP[0]), table(*STEP))
+    assert moved(attribution) == []
+    assert (attribution.launched.changed, attribution.launched.moved) == (True, 1)
 
 
 def test_the_worst_comes_first_whatever_its_direction() -> None:
-    found = of(table(("add", 1300.0), ("wgrad", 900.0)), table(("add", 1000.0), ("wgrad", 2000.0)))
-    assert [(e.short, e.kind) for e in moved(found)] == [
+    attribution = of(
+        table(("add", 1300.0), ("wgrad", 900.0)), table(("add", 1000.0), ("wgrad", 2000.0))
+    )
+    assert [(e.short, e.kind) for e in moved(attribution)] == [
         ("wgrad", ChangeKind.FASTER),
         ("add", ChangeKind.SLOWER),
     ]
 
 
 def test_without_a_change_there_are_no_shares() -> None:
-    found = of(table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0)))
-    assert len(moved(found)) == 2
-    assert {e.share for e in found.entries} | {f.share for f in found.families} == {None}
-    assert found.explained is None
+    attribution = of(
+        table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0))
+    )
+    assert len(moved(attribution)) == 2
+    assert {e.share for e in attribution.entries} | {f.share for f in attribution.families} == {
+        None
+    }
+    assert attribution.explained is None
 
 
 def test_an_empty_step() -> None:
@@ -201,9 +207,9 @@ def test_several_tables_see_what_one_cannot() -> None:
 
     new, old = noisy(1.02), noisy(1)
     assert moved(of(new[0], old[0])) == []
-    found = attribute(new, old, NAMING)
-    assert only(found).short == "wgrad"
-    assert (found.measured_tables, found.baseline_tables) == (5, 5)
+    change = attribute(new, old, NAMING)
+    assert only(change).short == "wgrad"
+    assert (change.measured_tables, change.baseline_tables) == (5, 5)
 
 
 def test_several_noisy_tables_blame_nothing() -> None:
@@ -214,10 +220,10 @@ def test_several_noisy_tables_blame_nothing() -> None:
 
 def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
     odd = table(STEP[0], ("silu", 1000.0), *STEP[1:4])
-    found = attribute([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
-    assert found.odd_tables == 1
-    assert found.change == 0
-    assert moved(found) == []
+    attribution = attribute([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
+    assert attribution.odd_tables == 1
+    assert attribution.change == 0
+    assert moved(attribution) == []
 
 
 def test_times_are_means_over_the_tables() -> None:
@@ -227,8 +233,11 @@ def test_times_are_means_over_the_tables() -> None:
 
 
 def test_a_blame_is_kept_in_files() -> None:
-    found = of(table(*STEP, idle=900), table(*STEP[1:], ("silu", 3.0, 1.0)))
-    assert files.adapter(Attribution).validate_json(files.to_json(found), strict=True) == found
+    attribution = of(table(*STEP, idle=900), table(*STEP[1:], ("silu", 3.0, 1.0)))
+    assert (
+        files.adapter(Attribution).validate_json(files.to_json(attribution), strict=True)
+        == attribution
+    )
 
 
 # Whatever the tables
@@ -236,24 +245,29 @@ def test_a_blame_is_kept_in_files() -> None:
 
 @given(tables, tables)
 def test_nothing_is_lost(measured: KernelTable, baseline: KernelTable) -> None:
-    found = of(measured, baseline)
-    tolerance = 1e-9 * (found.before + found.after)
-    for part in (math.fsum(e.change for e in found.entries), found.after - found.before):
-        assert part == pytest.approx(found.change, abs=tolerance)
-    families = math.fsum(f.change for f in found.families)
-    assert families + measured.idle - baseline.idle == pytest.approx(found.change, abs=tolerance)
-    assert sum(e.launches_after for e in found.entries) == len(measured.launches)
-    assert sum(e.launches_before for e in found.entries) == len(baseline.launches)
+    attribution = of(measured, baseline)
+    tolerance = 1e-9 * (attribution.before + attribution.after)
+    for part in (
+        math.fsum(e.change for e in attribution.entries),
+        attribution.after - attribution.before,
+    ):
+        assert part == pytest.approx(attribution.change, abs=tolerance)
+    families = math.fsum(f.change for f in attribution.families)
+    assert families + measured.idle - baseline.idle == pytest.approx(
+        attribution.change, abs=tolerance
+    )
+    assert sum(e.launches_after for e in attribution.entries) == len(measured.launches)
+    assert sum(e.launches_before for e in attribution.entries) == len(baseline.launches)
 
 
 @given(tables, tables)
 def test_shares_add_up_to_one_or_there_are_none(
     measured: KernelTable, baseline: KernelTable
 ) -> None:
-    found = of(measured, baseline)
-    shares = [e.share for e in found.entries if e.share is not None]
-    if abs(found.change) > NEAR_ZERO * found.before:
-        assert len(shares) == len(found.entries)
+    attribution = of(measured, baseline)
+    shares = [e.share for e in attribution.entries if e.share is not None]
+    if abs(attribution.change) > NEAR_ZERO * attribution.before:
+        assert len(shares) == len(attribution.entries)
         assert math.fsum(shares) == pytest.approx(1, abs=1e-6)
     else:
         assert shares == []
@@ -282,15 +296,15 @@ def test_exchanging_equal_launches_changes_nothing(one: KernelTable, random: Ran
     every = keys(one)
     order = list(range(len(every)))
     for key in set(every):
-        places = [p for p, found in enumerate(every) if found == key]
+        places = [p for p, own in enumerate(every) if own == key]
         shuffled = places[:]
         random.shuffle(shuffled)
         for place, source in zip(places, shuffled, strict=True):
             order[place] = source
     other = with_launches(one, (one.launches[p] for p in order))
-    found = of(other, one)
-    assert moved(found) == []
-    assert found.change == pytest.approx(0, abs=1e-6)
+    attribution = of(other, one)
+    assert moved(attribution) == []
+    assert attribution.change == pytest.approx(0, abs=1e-6)
 
 
 @given(tables, tables)
@@ -320,34 +334,36 @@ def test_the_numbering_of_names_is_of_no_matter(
 def test_the_same_step_measured_again_blames_nothing(
     measured: KernelTable, baseline: KernelTable
 ) -> None:
-    found = of(measured, baseline)
-    assert moved(found) == []
-    assert not found.launched.changed
+    attribution = of(measured, baseline)
+    assert moved(attribution) == []
+    assert not attribution.launched.changed
 
 
 def test_tf32_replaces_the_convolutions_of_the_baseline() -> None:
-    found = of(traced("tf32"), traced("baseline"))
-    assert found.change == pytest.approx(-1020e6, rel=0.01)
-    worst = found.entries[:8]
+    attribution = of(traced("tf32"), traced("baseline"))
+    assert attribution.change == pytest.approx(-1020e6, rel=0.01)
+    worst = attribution.entries[:8]
     assert {e.kind for e in worst} == {ChangeKind.REPLACED}
     assert all(e.family.startswith("convolution-") for e in worst)
     assert "sm90_xmma_wgrad" in worst[0].short
     assert "sm80_xmma_wgrad" in worst[0].formerly
     assert worst[0].cause is Cause.ALGORITHM
-    convolutions = [f for f in found.families if f.family.startswith("convolution-")]
+    convolutions = [f for f in attribution.families if f.family.startswith("convolution-")]
     assert math.fsum(f.share or 0 for f in convolutions) > 0.95
-    assert found.explained == pytest.approx(1, abs=0.01)
+    assert attribution.explained == pytest.approx(1, abs=0.01)
 
 
 def test_channels_last_adds_layout_copies_to_tf32() -> None:
-    found = of(traced("tf32_channels_last"), traced("tf32"))
-    assert found.families[0].family == "layout"
-    assert found.families[0].share is not None
-    assert found.families[0].share > 0.75
-    worst = found.entries[0]
+    attribution = of(traced("tf32_channels_last"), traced("tf32"))
+    assert attribution.families[0].family == "layout"
+    assert attribution.families[0].share is not None
+    assert attribution.families[0].share > 0.75
+    worst = attribution.entries[0]
     assert (worst.kind, worst.cause, worst.family) == (ChangeKind.ADDED, Cause.MORE, "layout")
     layout = {
-        kind: math.fsum(e.change for e in found.entries if (e.kind, e.family) == (kind, "layout"))
+        kind: math.fsum(
+            e.change for e in attribution.entries if (e.kind, e.family) == (kind, "layout")
+        )
         for kind in ChangeKind
     }
     assert layout[ChangeKind.ADDED] > 40e6
@@ -356,16 +372,16 @@ def test_channels_last_adds_layout_copies_to_tf32() -> None:
 
 def test_adam_without_foreach_launches_many_and_makes_the_gpu_wait() -> None:
     begin = process_time()
-    found = of(traced("adam-foreach-off"), traced("tf32"))
+    attribution = of(traced("adam-foreach-off"), traced("tf32"))
     assert process_time() - begin < 3  # with the import of scipy
-    assert found.entries[0].kind is ChangeKind.GAP
-    assert found.entries[0].cause is Cause.WAITED
-    optimizer = next(f for f in found.families if f.family == "optimizer")
+    assert attribution.entries[0].kind is ChangeKind.GAP
+    assert attribution.entries[0].cause is Cause.WAITED
+    optimizer = next(f for f in attribution.families if f.family == "optimizer")
     assert (optimizer.launches_after, optimizer.change < 0) == (0, True)
-    assert found.launched.added > 1600
-    added = [e for e in found.entries if e.kind is ChangeKind.ADDED]
+    assert attribution.launched.added > 1600
+    added = [e for e in attribution.entries if e.kind is ChangeKind.ADDED]
     assert {e.family for e in added[:5]} == {"elementwise"}
-    assert by_kind(found)[ChangeKind.ADDED] == pytest.approx(2.48, abs=0.3)
+    assert by_kind(attribution)[ChangeKind.ADDED] == pytest.approx(2.48, abs=0.3)
 
 
 def test_a_doubled_convolution_is_called_more_often() -> None:
@@ -412,16 +428,16 @@ def test_it_is_found_in_a_second_measurement_too() -> None:
 
 def test_what_all_kernels_share_is_no_kernels_fault() -> None:
     one = traced("tf32")
-    found = of(slowed(one, range(len(one.launches)), 1.015), one)
-    assert moved(found) == []
-    assert found.shift == pytest.approx(0.015)
+    attribution = of(slowed(one, range(len(one.launches)), 1.015), one)
+    assert moved(attribution) == []
+    assert attribution.shift == pytest.approx(0.015)
 
 
 def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
     others = [(f"add {number}", 300.0) for number in range(10)]
-    found = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
-    assert only(found).short == "wgrad"
-    assert found.shift == 0
+    change = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
+    assert only(change).short == "wgrad"
+    assert change.shift == 0
     assert of(table(("wgrad", 50.0)), table(("wgrad", 40.0))).shift is None
 
 

@@ -31,10 +31,10 @@ STEP = table(
 
 
 def test_the_geometric_mean_is_over_launches() -> None:
-    found = launch_totals.of_kernels(STEP, family)
+    ipc = launch_totals.of_kernels(STEP, family)
     # (2 x 0.5 x 3 x 1) ** (1 / 4) = 3 ** 0.25
-    assert found.geometric_mean == pytest.approx(1.3160740)
-    assert (found.unit, found.launches, found.missing) == ("instructions/cycle", 4, ())
+    assert ipc.geometric_mean == pytest.approx(1.3160740)
+    assert (ipc.unit, ipc.launches, ipc.missing) == ("instructions/cycle", 4, ())
 
 
 def test_the_step_is_weighed_by_cycles() -> None:
@@ -52,16 +52,16 @@ def test_a_kernel_has_the_ipc_of_its_launches_together() -> None:
 
 
 def test_without_counts_the_collected_ipc_is_taken() -> None:
-    found = launch_totals.of_kernels(
+    ipc = launch_totals.of_kernels(
         table(("a", 1.0, {"ipc": 2.0}), ("a", 1.0, {"ipc": 0.5})), family
     )
-    assert found.geometric_mean == pytest.approx(1.0)
-    assert (found.whole, found.kernels[0].ipc) == (None, None)
-    assert found.missing == ("not collected: instructions, active_cycles",)
+    assert ipc.geometric_mean == pytest.approx(1.0)
+    assert (ipc.whole, ipc.kernels[0].ipc) == (None, None)
+    assert ipc.missing == ("not collected: instructions, active_cycles",)
 
 
 def test_launches_without_ipc_are_left_out_and_said() -> None:
-    found = launch_totals.of_kernels(
+    ipc = launch_totals.of_kernels(
         table(
             ("a", 1.0, counts(4, 2)),
             ("a", 1.0, {"instructions": 4}),
@@ -71,33 +71,33 @@ def test_launches_without_ipc_are_left_out_and_said() -> None:
         ),
         family,
     )
-    assert found.geometric_mean == pytest.approx(2.0)
-    assert found.launches == 1
-    assert found.whole == pytest.approx(9 / 7)
-    assert [kernel.name for kernel in found.kernels] == ["a"]
-    assert found.missing == (
+    assert ipc.geometric_mean == pytest.approx(2.0)
+    assert ipc.launches == 1
+    assert ipc.whole == pytest.approx(9 / 7)
+    assert [kernel.name for kernel in ipc.kernels] == ["a"]
+    assert ipc.missing == (
         "3 of 5 launches left out: they have no IPC",
         "1 of 5 launches left out: their IPC is 0, which has no logarithm",
     )
 
 
 def test_a_graph_counts_as_one_kernel_and_is_said_to() -> None:
-    found = launch_totals.of_kernels(table(("graph of 9", 1.0, counts(4, 2))), family)
-    assert found.geometric_mean == pytest.approx(2.0)
-    assert found.launches == 1
-    assert found.missing == ("CUDA graphs count as one kernel each: 1 of 1 launches",)
+    ipc = launch_totals.of_kernels(table(("graph of 9", 1.0, counts(4, 2))), family)
+    assert ipc.geometric_mean == pytest.approx(2.0)
+    assert ipc.launches == 1
+    assert ipc.missing == ("CUDA graphs count as one kernel each: 1 of 1 launches",)
 
 
 @pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),), (("a", 5.0),)])
 def test_without_counters_there_is_no_ipc(rows: tuple[tuple[str, float], ...]) -> None:
-    found = launch_totals.of_kernels(table(*rows), family)
-    assert (found.geometric_mean, found.whole, found.kernels) == (None, None, ())
-    assert found.missing[0] == "not collected: instructions, active_cycles"
+    ipc = launch_totals.of_kernels(table(*rows), family)
+    assert (ipc.geometric_mean, ipc.whole, ipc.kernels) == (None, None, ())
+    assert ipc.missing[0] == "not collected: instructions, active_cycles"
 
 
 def test_counters_that_do_not_fit_the_trace_are_said() -> None:
-    found = launch_totals.of_kernels(replace(table(("a", 5.0)), mismatch="3 kernels and 4"), family)
-    assert found.missing[0] == "no kernel has counters: 3 kernels and 4"
+    ipc = launch_totals.of_kernels(replace(table(("a", 5.0)), mismatch="3 kernels and 4"), family)
+    assert ipc.missing[0] == "no kernel has counters: 3 kernels and 4"
 
 
 @pytest.mark.parametrize(
@@ -120,17 +120,17 @@ positive = st.floats(1e-3, 1e12)
 
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=9))
 def test_means_are_between_the_least_and_the_greatest(pairs: list[tuple[float, float]]) -> None:
-    found = launch_totals.of_kernels(table(*(("a", 1.0, counts(*pair)) for pair in pairs)), family)
+    ipc = launch_totals.of_kernels(table(*(("a", 1.0, counts(*pair)) for pair in pairs)), family)
     rates = [instructions / cycles for instructions, cycles in pairs]
-    assert found.geometric_mean is not None
-    assert found.whole is not None
-    for mean in (found.geometric_mean, found.whole):
+    assert ipc.geometric_mean is not None
+    assert ipc.whole is not None
+    for mean in (ipc.geometric_mean, ipc.whole):
         assert min(rates) * (1 - 1e-9) <= mean <= max(rates) * (1 + 1e-9)
 
 
 @given(hostile(("instructions", "active_cycles", "ipc", "cycles")))
-def test_no_table_is_too_odd(found: KernelTable) -> None:
-    result = launch_totals.of_kernels(found, family)
+def test_no_table_is_too_odd(ipc: KernelTable) -> None:
+    result = launch_totals.of_kernels(ipc, family)
     rates = [result.geometric_mean, result.whole]
     rates += [rate for kernel in result.kernels for rate in (kernel.ipc, kernel.geometric_mean)]
     assert all(rate is None or math.isfinite(rate) for rate in rates)
@@ -140,13 +140,13 @@ def test_no_table_is_too_odd(found: KernelTable) -> None:
 
 
 def test_a_recorded_step() -> None:
-    found = launch_totals.of_kernels(kernels(), naming.family)
-    assert (found.launches, found.missing) == (1548, ())
+    ipc = launch_totals.of_kernels(kernels(), naming.family)
+    assert (ipc.launches, ipc.missing) == (1548, ())
     # Kernels of microseconds have a low IPC, and count as much as the convolutions.
-    assert found.geometric_mean == pytest.approx(0.69, abs=0.01)
+    assert ipc.geometric_mean == pytest.approx(0.69, abs=0.01)
     of_step = launch_totals.of_step(step(recorded()))
     assert of_step == pytest.approx(recorded_ipc(), rel=1e-4)
-    assert found.whole == pytest.approx(of_step, rel=0.01)
+    assert ipc.whole == pytest.approx(of_step, rel=0.01)
 
 
 def recorded_ipc() -> float:
@@ -162,10 +162,8 @@ def test_counts_give_the_ipc_that_the_chip_gives(configuration: str) -> None:
 
 @pytest.mark.parametrize("name", ["baseline-core", "tf32-core", "compiled"])
 def test_durations_do_not_change_ipc(name: str) -> None:
-    found = counted(name)
-    before, after = (
-        launch_totals.of_kernels(t, naming.family) for t in (found, scaled(found, 3.0))
-    )
+    ipc = counted(name)
+    before, after = (launch_totals.of_kernels(t, naming.family) for t in (ipc, scaled(ipc, 3.0)))
     assert before.geometric_mean == after.geometric_mean
     assert before.missing == ()
     assert 0.2 < (before.geometric_mean or 0) < 4

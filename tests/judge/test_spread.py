@@ -1,4 +1,4 @@
-"""Spreads of known designs are recovered, and nights on identical code are counted honestly."""
+"""Spreads of known designs are recovered, level by level."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.spread import allocation, apart, estimates, recommended
-from pytest_gpuperf.judge.trials import BASELINE, Look, Trials, folds, trials
+from pytest_gpuperf.judge.spread import apart, estimates, recommended
 from pytest_gpuperf.model.entry import Spread
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.model.result import Outcome
 from tests.examples import H200, measurement
 
 METRICS = catalogue().metrics
 CYCLE, DETERMINISTIC, RATIO = MetricClass.CYCLE, MetricClass.DETERMINISTIC, MetricClass.RATIO
-REGRESSED, UNCHANGED, INCONCLUSIVE = Outcome.REGRESSED, Outcome.UNCHANGED, Outcome.INCONCLUSIVE
 
 Design = Sequence[Sequence[int]]
 """Processes per GPU and day."""
@@ -30,9 +27,9 @@ Design = Sequence[Sequence[int]]
 Series = Mapping[str, Sequence[float]]
 
 
-def process(series: Series, name: str, unit: str = "gpu-0", day: int = 1) -> Measurement:
+def process(series: Series, name: str, gpu: str = "gpu-0", day: int = 1) -> Measurement:
     """What one process measured on a GPU and a day."""
-    made = measurement(series, process=name, device=replace(H200, identity=unit))
+    made = measurement(series, process=name, device=replace(H200, identity=gpu))
     return replace(
         made, fingerprint=replace(made.fingerprint, measured=f"2026-03-{day:02}T06:00:00Z")
     )
@@ -51,19 +48,19 @@ def simulated(
     rounds: int = 5,
 ) -> list[Measurement]:
     """Processes of one test whose values vary by these standard deviations."""
-    found = []
-    for unit, days in enumerate(design):
-        of_unit = rng.gauss(0, spread.gpus or 0)
+    laid = []
+    for gpu, days in enumerate(design):
+        of_gpu = rng.gauss(0, spread.gpus or 0)
         for day, count in enumerate(days, 1):
-            of_day = of_unit + rng.gauss(0, spread.allocations or 0)
+            of_day = of_gpu + rng.gauss(0, spread.allocations or 0)
             for number in range(count):
                 own = of_day + rng.gauss(0, spread.processes)
                 logs = [own + rng.gauss(0, spread.rounds) for _ in range(rounds)]
                 percentage = METRICS[metric].percentage
                 values = [50 + 100 * v if percentage else 4e8 * math.exp(v) for v in logs]
-                name = f"u{unit}d{day}p{number}"
-                found.append(process({metric: values}, name, f"gpu-{unit}", day))
-    return found
+                name = f"u{gpu}d{day}p{number}"
+                laid.append(process({metric: values}, name, f"gpu-{gpu}", day))
+    return laid
 
 
 def spread_of(*groups: Sequence[Measurement], metric_class: MetricClass = CYCLE) -> Spread:
@@ -87,32 +84,32 @@ def test_a_known_nested_design_is_recovered(design: Design, metric: str) -> None
     """40 tests of 5 GPUs: the standard error of each estimate is below 8 % of it."""
     rng = Random(20260301)
     groups = [simulated(rng, design, KNOWN, metric=metric) for _ in range(40)]
-    found = spread_of(*groups, metric_class=METRICS[metric].metric_class)
-    assert found.rounds == pytest.approx(KNOWN.rounds, rel=0.03)
+    spread = spread_of(*groups, metric_class=METRICS[metric].metric_class)
+    assert spread.rounds == pytest.approx(KNOWN.rounds, rel=0.03)
     # The median of five rounds has a noise of its own, which belongs to the process.
-    assert found.processes == pytest.approx(math.hypot(1e-3, 0.54e-4), rel=0.08)
-    assert found.allocations == pytest.approx(KNOWN.allocations, rel=0.15)
-    assert found.gpus == pytest.approx(KNOWN.gpus, rel=0.2)
+    assert spread.processes == pytest.approx(math.hypot(1e-3, 0.54e-4), rel=0.08)
+    assert spread.allocations == pytest.approx(KNOWN.allocations, rel=0.15)
+    assert spread.gpus == pytest.approx(KNOWN.gpus, rel=0.2)
 
 
 def test_days_and_gpus_that_are_alike_are_not_taken_for_different() -> None:
     rng = Random(7)
     quiet = Spread(rounds=3e-4, processes=1e-3, allocations=0.0, gpus=0.0)
     design = [[5, 2, 5], [1, 4], [6]]
-    found = spread_of(*[simulated(rng, design, quiet) for _ in range(60)])
-    assert found.allocations is not None
-    assert found.gpus is not None
-    assert found.allocations < 2.5e-4
-    assert found.gpus < 2.5e-4
+    spread = spread_of(*[simulated(rng, design, quiet) for _ in range(60)])
+    assert spread.allocations is not None
+    assert spread.gpus is not None
+    assert spread.allocations < 2.5e-4
+    assert spread.gpus < 2.5e-4
 
 
 def test_the_formulas_by_hand() -> None:
     """Two GPUs; one has two days: 2 processes each, differences of e^0.02 and e^0.04."""
 
-    def at(log: float, name: str, unit: str, day: int) -> Measurement:
-        return process({"cycles": [1e6 * math.exp(log)]}, name, unit, day)
+    def at(log: float, name: str, gpu: str, day: int) -> Measurement:
+        return process({"cycles": [1e6 * math.exp(log)]}, name, gpu, day)
 
-    found = spread_of(
+    spread = spread_of(
         [
             at(0.00, "a", "one", 1),
             at(0.02, "b", "one", 1),
@@ -125,10 +122,10 @@ def test_the_formulas_by_hand() -> None:
     between_days = 0.11**2 / 2 - between_processes / 2
     explained = [between_days / 2 + between_processes * 1 / 4, between_days + between_processes]
     between_gpus = 0.435**2 / 2 - sum(explained) / 2
-    assert found.rounds == 0
-    assert found.processes == pytest.approx(math.sqrt(between_processes))
-    assert found.allocations == pytest.approx(math.sqrt(between_days))
-    assert found.gpus == pytest.approx(math.sqrt(between_gpus))
+    assert spread.rounds == 0
+    assert spread.processes == pytest.approx(math.sqrt(between_processes))
+    assert spread.allocations == pytest.approx(math.sqrt(between_days))
+    assert spread.gpus == pytest.approx(math.sqrt(between_gpus))
 
 
 @pytest.mark.parametrize(
@@ -139,8 +136,8 @@ def test_the_formulas_by_hand() -> None:
 def test_a_level_that_was_seen_once_is_not_known(
     design: Design, allocations: bool, gpus: bool
 ) -> None:
-    found = spread_of(simulated(Random(1), design, KNOWN))
-    assert (found.allocations is not None, found.gpus is not None) == (allocations, gpus)
+    spread = spread_of(simulated(Random(1), design, KNOWN))
+    assert (spread.allocations is not None, spread.gpus is not None) == (allocations, gpus)
 
 
 @pytest.mark.parametrize("design", [[[1]], [[1, 1, 1]], [[1], [1, 1]]], ids=str)
@@ -151,15 +148,15 @@ def test_one_process_per_allocation_tells_nothing_of_processes(design: Design) -
 def test_a_test_with_one_process_per_allocation_borrows_the_noise_of_its_class() -> None:
     rng = Random(3)
     alone = [simulated(rng, [[1] * 8], KNOWN) for _ in range(40)]
-    found = spread_of(*alone, simulated(rng, [[40]], KNOWN))
-    assert found.allocations == pytest.approx(KNOWN.allocations, rel=0.15)
+    spread = spread_of(*alone, simulated(rng, [[40]], KNOWN))
+    assert spread.allocations == pytest.approx(KNOWN.allocations, rel=0.15)
 
 
 def test_without_noise_all_spreads_are_zero() -> None:
     series = {"cycles": [437_821_234.0, 437_821_234.0, 437_821_234.0]}
     same = [
-        process(series, f"{unit}{day}{n}", unit, day)
-        for unit in "ab"
+        process(series, f"{gpu}{day}{n}", gpu, day)
+        for gpu in "ab"
         for day in (1, 2)
         for n in range(7)
     ]
@@ -168,8 +165,8 @@ def test_without_noise_all_spreads_are_zero() -> None:
 
 def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
     values = [process({"tensor_utilization": [v]}, f"p{v}") for v in (49.0, 51.0)]
-    found = spread_of(values, metric_class=RATIO)
-    assert found.processes == pytest.approx(math.sqrt(2) / 100)
+    spread = spread_of(values, metric_class=RATIO)
+    assert spread.processes == pytest.approx(math.sqrt(2) / 100)
     zeros = [process({"tensor_utilization": [v]}, f"p{v}") for v in (0.0, 2.0)]
     assert spread_of(zeros, metric_class=RATIO).processes == pytest.approx(math.sqrt(2) / 100)
 
@@ -177,8 +174,8 @@ def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_a_relative_metric_without_a_logarithm_is_left_out(value: float) -> None:
     both = {"layout_copies": [value, 4.0], "flops": [1e9, 1e9]}
-    found = [process(both, "a"), process({"layout_copies": [4.0], "flops": [1.1e9]}, "b")]
-    spread = spread_of(found, metric_class=DETERMINISTIC)
+    said = [process(both, "a"), process({"layout_copies": [4.0], "flops": [1.1e9]}, "b")]
+    spread = spread_of(said, metric_class=DETERMINISTIC)
     assert spread.processes == pytest.approx(math.log(1.1) / math.sqrt(2))
     only = [process({"layout_copies": [value]}, name) for name in "ab"]
     assert estimates(grouped(only), METRICS) == {}
@@ -210,8 +207,8 @@ def test_gated_metrics_define_their_class_and_the_cpus_clock_never(
 def test_tests_and_metrics_pool_by_degrees_of_freedom() -> None:
     first = pair(cycles=1.01)
     second = [process({"step_time": [v]}, f"p{i}") for i, v in enumerate([5.0, 5.0, 5.0])]
-    found = spread_of(first, second)
-    assert found.processes == pytest.approx(math.sqrt(math.log(1.01) ** 2 / 2 / 3))
+    spread = spread_of(first, second)
+    assert spread.processes == pytest.approx(math.sqrt(math.log(1.01) ** 2 / 2 / 3))
 
 
 def test_only_the_whole_step_counts() -> None:
@@ -252,13 +249,13 @@ def close(one: Spread, other: Spread) -> bool:
 def test_the_order_of_processes_and_rounds_does_not_matter(
     values: list[float], rng: Random
 ) -> None:
-    found = laid_out(values)
+    laid = laid_out(values)
     turned = [
         replace(m, samples=tuple(replace(s, values=s.values[::-1]) for s in m.samples))
-        for m in rng.sample(found, len(found))
+        for m in rng.sample(laid, len(laid))
     ]
-    assert close(spread_of(found), spread_of(turned))
-    assert apart(grouped(found), METRICS) == apart(grouped(turned), METRICS)
+    assert close(spread_of(laid), spread_of(turned))
+    assert apart(grouped(laid), METRICS) == apart(grouped(turned), METRICS)
 
 
 @settings(max_examples=60)
@@ -271,8 +268,8 @@ def test_the_size_of_the_values_does_not_matter(values: list[float], factor: flo
 @settings(max_examples=60)
 @given(numbers)
 def test_no_spread_is_negative_or_larger_than_what_was_seen(values: list[float]) -> None:
-    found = spread_of(laid_out(values))
-    for spread in (found.rounds, found.processes, found.allocations, found.gpus):
+    said = spread_of(laid_out(values))
+    for spread in (said.rounds, said.processes, said.allocations, said.gpus):
         assert spread is not None
         assert 0 <= spread <= math.log(4)
 
@@ -294,10 +291,10 @@ def test_a_scale_is_the_measured_spread_but_no_hair_trigger(
     ("metric", "default"), [("cycles", 1e-3), ("instructions", 2e-5), ("ipc", 1.5e-3)]
 )
 def test_a_quiet_class_keeps_a_tenth_of_its_default(metric: str, default: float) -> None:
-    (found,) = estimates(grouped(pair(**{metric: 1.0})), METRICS).values()
-    assert found.default == default
-    assert found.scale == pytest.approx(default / 10)
-    assert not found.days_dominate
+    (estimate,) = estimates(grouped(pair(**{metric: 1.0})), METRICS).values()
+    assert estimate.default == default
+    assert estimate.scale == pytest.approx(default / 10)
+    assert not estimate.days_dominate
 
 
 def test_days_dominate_when_they_differ_more_than_processes() -> None:
@@ -345,106 +342,3 @@ def test_days_that_differ_do_not_stand_apart() -> None:
         for i, v in enumerate(AROUND)
     ]
     assert apart(grouped(groups), METRICS) == frozenset()
-
-
-# Nights
-
-
-def named(design: Design) -> list[Measurement]:
-    return simulated(Random(0), design, Spread(0, 0, 0, 0), rounds=1)
-
-
-@pytest.mark.parametrize(
-    ("design", "spanned"),
-    [([[6]], 1), ([[10, 10]], 2), ([[9], [1], [1]], 3), ([[2] * 3] * 3, 5)],
-    ids=str,
-)
-def test_a_baseline_is_of_as_many_allocations_as_possible(design: Design, spanned: int) -> None:
-    processes = named(design)
-    found = list(folds(processes))
-    for baseline, held_out in found:
-        assert len(baseline) == BASELINE
-        assert len({allocation(m) for m in baseline}) == spanned
-        assert sorted(m.process for m in (*baseline, *held_out)) == sorted(
-            m.process for m in processes
-        )
-    assert list(folds(processes[::-1])) == found
-
-
-@pytest.mark.parametrize("count", range(BASELINE + 1))
-def test_too_few_processes_have_no_night(count: int) -> None:
-    assert list(folds(named([[count]]))) == []
-    found = trials(grouped(named([[count]])), lambda *_: Look(REGRESSED, None))
-    assert found == Trials(0, 0, 0)
-    assert found.at_most is None
-
-
-@pytest.mark.parametrize("design", [[[6]], [[8]], [[11]], [[10, 10], [7]]], ids=str)
-@pytest.mark.parametrize("outcome", [REGRESSED, INCONCLUSIVE, UNCHANGED, Outcome.IMPROVED])
-def test_every_process_is_one_night_however_many_folds(design: Design, outcome: Outcome) -> None:
-    processes = named(design)
-    judged = {m.process for _, held_out in folds(processes) for m in held_out}
-    found = trials(grouped(processes, processes), lambda *_: Look(outcome, None))
-    count = 2 * len(judged)
-    assert len(judged) == len(processes) or len(processes) < 8
-    assert found == Trials(count, count * (outcome is REGRESSED), count * (outcome is INCONCLUSIVE))
-
-
-def test_further_looks_take_other_processes_of_the_same_allocation() -> None:
-    looks: list[list[Measurement]] = []
-
-    def undecided(baseline: Sequence[Measurement], new: Sequence[Measurement]) -> Look:
-        assert not {m.process for m in baseline} & {m.process for m in new}
-        looks.append(list(new))
-        return Look(INCONCLUSIVE, {1: 3, 3: 5, 5: 9, 9: None}[len(new)])
-
-    found = trials(grouped(named([[12, 5]])), undecided)
-    assert found == Trials(17, 0, 17)
-    for look in looks:
-        assert len({allocation(m) for m in look}) == 1
-        assert len({m.process for m in look}) == len(look)
-    by_day = {day: {len(look) for look in looks if allocation(look[0])[1] == day} for day in DAYS}
-    # The second day's five are held out together when the baseline is of the first day alone.
-    assert by_day == {DAYS[0]: {1, 3, 5, 9}, DAYS[1]: {1, 3, 5}}
-
-
-DAYS = ("2026-03-01", "2026-03-02")
-
-
-def test_a_night_ends_with_the_last_look_that_there_are_processes_for() -> None:
-    def at_three(_: Sequence[Measurement], new: Sequence[Measurement]) -> Look:
-        return Look(INCONCLUSIVE, 3) if len(new) == 1 else Look(REGRESSED, None)
-
-    assert trials(grouped(named([[7]])), at_three) == Trials(6, 0, 6)
-    assert trials(grouped(named([[8]])), at_three) == Trials(8, 8, 0)
-
-
-def test_an_alarm_in_any_fold_makes_the_night_a_false_alarm() -> None:
-    processes = named([[12]])
-    once = next(held_out[0].process for _, held_out in folds(processes))
-    seen: list[str] = []
-
-    def alarmed(_: Sequence[Measurement], new: Sequence[Measurement]) -> Look:
-        seen.append(new[0].process)
-        first = new[0].process == once and seen.count(once) == 1
-        return Look(REGRESSED if first else INCONCLUSIVE, None)
-
-    assert trials(grouped(processes), alarmed) == Trials(12, 1, 11)
-    assert seen.count(once) > 1
-
-
-@pytest.mark.parametrize("count", [1, 6, 76, 2000])
-def test_without_alarms_the_bound_is_that_of_the_rule_of_three(count: int) -> None:
-    assert Trials(count, 0, 0).at_most == pytest.approx(1 - 0.05 ** (1 / count))
-
-
-@pytest.mark.parametrize(("alarms", "count"), [(1, 20), (3, 76), (19, 20)])
-def test_at_the_bound_so_few_alarms_have_a_chance_of_one_in_twenty(alarms: int, count: int) -> None:
-    rate = Trials(count, alarms, 0).at_most
-    assert rate is not None
-    chances = [math.comb(count, i) * rate**i * (1 - rate) ** (count - i) for i in range(alarms + 1)]
-    assert sum(chances) == pytest.approx(0.05)
-
-
-def test_if_all_nights_alarm_any_rate_is_possible() -> None:
-    assert Trials(4, 4, 0).at_most == 1

@@ -96,10 +96,10 @@ def test_logarithms_where_there_are_any(
 
 @pytest.mark.parametrize(("count", "degrees"), [(1, 20), (2, 21), (3, 22), (5, 24), (10, 29)])
 def test_without_any_spread_the_scale_of_the_class_remains(count: int, degrees: int) -> None:
-    found = alone([[1e6]] * count)
-    assert found.degrees_of_freedom == degrees
-    assert found.spread == pytest.approx(S0 * math.sqrt(20 / degrees))
-    assert found.set_aside == frozenset()
+    scale = alone([[1e6]] * count)
+    assert scale.degrees_of_freedom == degrees
+    assert scale.spread == pytest.approx(S0 * math.sqrt(20 / degrees))
+    assert scale.set_aside == frozenset()
 
 
 @given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
@@ -108,15 +108,15 @@ def test_without_any_spread_the_scale_of_the_class_remains(count: int, degrees: 
 @example([0.0, 0.0, 0.0, 0.005])
 def test_the_spread_pools_what_is_assumed_with_what_was_seen(logs: list[float]) -> None:
     rounds = processes_at(*logs)
-    found = alone(rounds)
+    scale = alone(rounds)
     # As the values have them: rounding decides whether 0.005 is beyond five times 0.001.
     logs = [math.log(value) for (value,) in rounds]
     aside = set_aside_by_hand(logs, S0)
     kept = [value for position, value in enumerate(logs) if position not in aside]
     spread, degrees = spread_by_hand(kept, S0)
-    assert found.set_aside == frozenset(aside)
-    assert found.spread == pytest.approx(spread, rel=1e-6)
-    assert found.degrees_of_freedom == degrees
+    assert scale.set_aside == frozenset(aside)
+    assert scale.spread == pytest.approx(spread, rel=1e-6)
+    assert scale.degrees_of_freedom == degrees
 
 
 @pytest.mark.parametrize(
@@ -125,23 +125,23 @@ def test_the_spread_pools_what_is_assumed_with_what_was_seen(logs: list[float]) 
 def test_the_class_counts_for_little_beyond_twice_its_spread(share: float, weight: int) -> None:
     # Four values at -a, -a, a, a have the standard deviation 2 a / sqrt(3).
     a = share * S0 * math.sqrt(3) / 2
-    found = alone(processes_at(-a, -a, a, a))
-    assert found.degrees_of_freedom == weight + 3
+    scale = alone(processes_at(-a, -a, a, a))
+    assert scale.degrees_of_freedom == weight + 3
     pooled = math.sqrt((weight * S0**2 + 4 * a**2) / (weight + 3))
-    assert found.spread == pytest.approx(max(pooled, share * S0))
+    assert scale.spread == pytest.approx(max(pooled, share * S0))
 
 
 @given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
 def test_the_spread_is_never_below_what_was_seen_nor_far_below_what_is_assumed(
     logs: list[float],
 ) -> None:
-    found = alone(processes_at(*logs))
-    kept = [v for position, v in enumerate(logs) if position not in found.set_aside]
+    scale = alone(processes_at(*logs))
+    kept = [v for position, v in enumerate(logs) if position not in scale.set_aside]
     mean = sum(kept) / len(kept)
     if len(kept) > 1:
         seen = math.sqrt(sum((value - mean) ** 2 for value in kept) / (len(kept) - 1))
-        assert found.spread >= seen * (1 - 1e-6)
-    assert found.spread >= S0 * math.sqrt(20 / 29) * (1 - 1e-9)
+        assert scale.spread >= seen * (1 - 1e-6)
+    assert scale.spread >= S0 * math.sqrt(20 / 29) * (1 - 1e-9)
 
 
 def test_rounds_do_not_count_only_their_median() -> None:
@@ -235,18 +235,18 @@ def test_the_most_are_counted_over_all_gpus() -> None:
 def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
     gpus = BaselineGpus((ONE, ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-3, 2e-3, 0.03, 0.031]
-    found = alone(processes_at(*logs), CYCLES, gpus)
+    scale = alone(processes_at(*logs), CYCLES, gpus)
     squares = 2 * 1e-3**2 + 2 * 0.5e-3**2
-    assert found.degrees_of_freedom == 20 + 3
-    assert found.spread == pytest.approx(math.sqrt((20 * S0**2 + squares) / 23))
+    assert scale.degrees_of_freedom == 20 + 3
+    assert scale.spread == pytest.approx(math.sqrt((20 * S0**2 + squares) / 23))
 
 
 def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
     gpus = BaselineGpus((ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-5, 2e-5, 3e-5]
-    found = alone(processes_at(*logs), INSTRUCTIONS, gpus)
-    assert found == alone(processes_at(*logs), INSTRUCTIONS)
-    assert found.degrees_of_freedom == 20 + 3
+    scale = alone(processes_at(*logs), INSTRUCTIONS, gpus)
+    assert scale == alone(processes_at(*logs), INSTRUCTIONS)
+    assert scale.degrees_of_freedom == 20 + 3
 
 
 # The class
@@ -262,7 +262,7 @@ def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
 @example([[0.0] * 5, [0.0, 0.0, 0.0, 0.0, 0.005]])
 def test_each_metric_borrows_the_spread_of_the_others(series: list[list[float]]) -> None:
     rounds = {str(i): processes_at(*logs) for i, logs in enumerate(series)}
-    found = together(rounds)
+    said = together(rounds)
     series = [[math.log(value) for (value,) in processes] for processes in rounds.values()]
     middle = [median(logs) for logs in series]
     pairs = zip(series, middle, strict=True)
@@ -273,7 +273,7 @@ def test_each_metric_borrows_the_spread_of_the_others(series: list[list[float]])
     own = [_variance(logs) for logs in kept]
     wild = WILD_SPREADS**2 * max(S0**2, sorted(own)[(len(own) - 1) // 2])
     assume(not any(math.isclose(variance, wild, rel_tol=1e-6) for variance in own))
-    for position, scale in enumerate(found.values()):
+    for position, scale in enumerate(said.values()):
         others = [v for i, v in enumerate(own) if i != position and v <= wild]
         shared = max(S0**2, sum(others) / len(others) if others else 0.0)
         spread, degrees = spread_by_hand(kept[position], math.sqrt(shared))
@@ -312,38 +312,38 @@ def test_a_metric_of_four_times_the_typical_spread_does_not_blunt_the_others(
     """Typical is the median of the class, but no less than what is assumed of it."""
     limit = max(typical, 1.0) * S0
     usual, wild = of_spread(typical * S0), of_spread(times * limit)
-    found = together({"a": usual, "b": usual, "wild": wild})
+    scale = together({"a": usual, "b": usual, "wild": wild})
     without = together({"a": usual, "b": usual})
     if counts:
         shared = math.sqrt(((typical * S0) ** 2 + (times * limit) ** 2) / 2)
         values = [math.log(value) for (value,) in usual]
-        assert found["a"].spread == pytest.approx(spread_by_hand(values, max(S0, shared))[0])
-        assert found["a"].spread > 1.5 * without["a"].spread
+        assert scale["a"].spread == pytest.approx(spread_by_hand(values, max(S0, shared))[0])
+        assert scale["a"].spread > 1.5 * without["a"].spread
     else:
-        assert (found["a"], found["b"]) == (without["a"], without["b"])
+        assert (scale["a"], scale["b"]) == (without["a"], without["b"])
 
 
 def test_a_metric_with_two_modes_keeps_its_own_spread() -> None:
     modes = processes_at(0, 0, 0, 0.02, 0.02)
-    found = together({"a": of_spread(S0), "b": of_spread(S0), "modes": modes})
+    scale = together({"a": of_spread(S0), "b": of_spread(S0), "modes": modes})
     own = math.sqrt(5 * 0.02**2 * 0.4 * 0.6 / 4)
-    assert found["modes"].spread == pytest.approx(own)
-    assert found["modes"].degrees_of_freedom == 2 + 4
+    assert scale["modes"].spread == pytest.approx(own)
+    assert scale["modes"].degrees_of_freedom == 2 + 4
 
 
 def test_where_all_are_that_noisy_it_is_the_nature_of_the_class() -> None:
     noisy = of_spread(5 * S0)
-    found = together(dict.fromkeys("abc", noisy))
-    assert found["a"].spread == pytest.approx(5 * S0)
-    assert found["a"].degrees_of_freedom == 20 + 4
+    scale = together(dict.fromkeys("abc", noisy))
+    assert scale["a"].spread == pytest.approx(5 * S0)
+    assert scale["a"].degrees_of_freedom == 20 + 4
 
 
 def test_a_metric_of_one_process_says_nothing_of_what_is_typical() -> None:
     """Else two of them would make any spread wild."""
     noisy = of_spread(5 * S0)
-    found = together({"a": noisy, "b": noisy, **dict.fromkeys("cdefg", processes_at(0))})
-    assert found["a"].degrees_of_freedom == 20 + 4
-    assert found["c"].spread == pytest.approx(5 * S0)
+    scale = together({"a": noisy, "b": noisy, **dict.fromkeys("cdefg", processes_at(0))})
+    assert scale["a"].degrees_of_freedom == 20 + 4
+    assert scale["c"].spread == pytest.approx(5 * S0)
 
 
 def test_a_metric_does_not_count_in_its_own_class_s_scale() -> None:
@@ -354,10 +354,10 @@ def test_a_metric_does_not_count_in_its_own_class_s_scale() -> None:
 
 def test_a_metric_with_one_process_borrows_all_of_its_scale() -> None:
     noisy = processes_at(-3e-3, -3e-3, 3e-3, 3e-3)
-    found = together({"one": processes_at(0), "noisy": noisy})
-    assert found["one"].spread == pytest.approx(math.sqrt(4 * 9e-6 / 3))
-    assert found["one"].degrees_of_freedom == 20
-    assert found["noisy"] == alone(noisy)
+    scale = together({"one": processes_at(0), "noisy": noisy})
+    assert scale["one"].spread == pytest.approx(math.sqrt(4 * 9e-6 / 3))
+    assert scale["one"].degrees_of_freedom == 20
+    assert scale["noisy"] == alone(noisy)
 
 
 def test_no_metrics_have_no_scales() -> None:
@@ -376,10 +376,10 @@ def test_the_order_of_processes_and_rounds_does_not_matter(
 ) -> None:
     order = random.sample(range(len(rounds)), len(rounds))
     mixed = [random.sample(rounds[p], len(rounds[p])) for p in order]
-    found, shuffled = alone(rounds), alone(mixed)
-    assert shuffled.spread == found.spread
-    assert shuffled.degrees_of_freedom == found.degrees_of_freedom
-    assert {order[p] for p in shuffled.set_aside} == found.set_aside
+    scale, shuffled = alone(rounds), alone(mixed)
+    assert shuffled.spread == scale.spread
+    assert shuffled.degrees_of_freedom == scale.degrees_of_freedom
+    assert {order[p] for p in shuffled.set_aside} == scale.set_aside
 
 
 @given(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=9), st.sampled_from([0.5, 2.0, 1024.0]))

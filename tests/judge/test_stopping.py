@@ -17,9 +17,9 @@ DECIDED = tuple(outcome for outcome in Outcome if outcome not in (*FAILING, OPEN
 outcomes = st.lists(st.sampled_from(Outcome), max_size=5)
 
 
-def verdicts(*found: Outcome) -> list[Verdict | Expectation]:
+def verdicts(*outcomes: Outcome) -> list[Verdict | Expectation]:
     """One verdict per outcome."""
-    return [verdict(outcome=outcome) for outcome in found]
+    return [verdict(outcome=outcome) for outcome in outcomes]
 
 
 def expectation(outcome: Outcome) -> Expectation:
@@ -81,20 +81,20 @@ def test_no_look_needs_more_processes_than_there_may_be(most: int, following: in
 
 @given(outcomes, st.integers(1, 12), st.integers(0, 12))
 def test_a_look_follows_only_what_is_not_settled(
-    found: list[Outcome], processes: int, most: int
+    outcomes_: list[Outcome], processes: int, most: int
 ) -> None:
-    following = next_look(verdicts(*found), processes, most)
+    following = next_look(verdicts(*outcomes_), processes, most)
     if following is None:
         larger = [look for look in (1, 3, 5, 9) if processes < look <= most]
-        assert settled(verdicts(*found)) or not larger
+        assert settled(verdicts(*outcomes_)) or not larger
     else:
-        assert not settled(verdicts(*found))
+        assert not settled(verdicts(*outcomes_))
         assert processes < following <= most
 
 
 @given(outcomes)
-def test_the_order_of_verdicts_does_not_matter(found: list[Outcome]) -> None:
-    assert settled(verdicts(*found)) == settled(verdicts(*reversed(found)))
+def test_the_order_of_verdicts_does_not_matter(outcomes_: list[Outcome]) -> None:
+    assert settled(verdicts(*outcomes_)) == settled(verdicts(*reversed(outcomes_)))
 
 
 def test_looks_end() -> None:

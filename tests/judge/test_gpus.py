@@ -37,8 +37,8 @@ def verdict_on(gpu: str, value: float, metric: str = "cycles", processes: int = 
         measurement({metric: [value]}, device=device, process=f"p{number}")
         for number in range(processes)
     ]
-    (found,) = judge(new, known, catalogue().metrics, {})
-    return found
+    (verdicts,) = judge(new, known, catalogue().metrics, {})
+    return verdicts
 
 
 def test_processes_are_known_when_the_baseline_has_all_their_gpus() -> None:
@@ -113,16 +113,16 @@ def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
 def test_a_process_is_compared_with_those_on_its_own_gpu(
     gpu: str, value: float, outcome: Outcome
 ) -> None:
-    found = verdict_on(gpu, value)
-    assert found.outcome is outcome
-    assert found.tolerance == pytest.approx(0.005)
-    assert found.detail == ""
+    verdict = verdict_on(gpu, value)
+    assert verdict.outcome is outcome
+    assert verdict.tolerance == pytest.approx(0.005)
+    assert verdict.detail == ""
 
 
 @pytest.mark.parametrize("value", [1_010_000, 990_000])
 def test_one_process_on_its_own_gpu_is_looked_at_again(value: float) -> None:
-    found = verdict_on(ONE, value, processes=1)
-    assert (found.outcome, found.reason) == (Outcome.INCONCLUSIVE, "too-few-processes")
+    verdict = verdict_on(ONE, value, processes=1)
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "too-few-processes")
 
 
 @pytest.mark.parametrize("value", [990_000, 1_010_000, 1_030_000])
@@ -130,13 +130,13 @@ def test_one_process_on_its_own_gpu_is_looked_at_again(value: float) -> None:
 def test_on_another_gpu_a_difference_between_gpus_is_no_regression(
     value: float, processes: int
 ) -> None:
-    found = verdict_on(THIRD, value, processes=processes)
-    assert found.outcome is Outcome.UNCHANGED
-    assert found.detail == OTHER_GPU
+    verdict = verdict_on(THIRD, value, processes=processes)
+    assert verdict.outcome is Outcome.UNCHANGED
+    assert verdict.detail == OTHER_GPU
     means = [math.log(1_000_000), math.log(1_020_000)]
     # Two GPUs seen beside the 20 degrees of freedom that are assumed; t at 0.0025.
     widening = stats.t.isf(0.0025, 21) * error_between(means, CYCLES.between_gpus)
-    assert found.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
+    assert verdict.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
 
 
 def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:

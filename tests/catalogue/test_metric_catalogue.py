@@ -11,21 +11,13 @@ import pytest
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.metric import Direction, MetricClass
 from pytest_gpuperf.plugin.options import METRIC_SETS
 from pytest_gpuperf.storage import run_files
 
 METRICS = catalogue().metrics
 SETS = catalogue().sets
 GPUS = [name for name in architectures.ARCHITECTURES if name != architectures.CPU]
-
-
-def pytest_id(metric: Metric) -> str:
-    """A metric by its name."""
-    return metric.name
-
-
-every_metric = pytest.mark.parametrize("metric", METRICS.values(), ids=pytest_id)
 
 
 def test_it_is_read_once() -> None:
@@ -53,12 +45,11 @@ def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> Non
     assert catalogue().counter_sets == ("core", "reference", "paper", "full")
 
 
-@pytest.mark.parametrize("name", SETS["activity"])
-def test_what_comes_from_a_trace_exists_on_every_gpu_and_not_on_a_cpu(name: str) -> None:
-    metric = METRICS[name]
-    assert all(metric.exists_on(gpu) for gpu in GPUS)
-    assert not metric.exists_on(architectures.CPU)
-    assert all(metric.hardware_name(gpu) is None for gpu in GPUS)
+def test_what_comes_from_a_trace_exists_on_every_gpu_and_not_on_a_cpu() -> None:
+    for metric in map(METRICS.__getitem__, SETS["activity"]):
+        assert all(metric.exists_on(gpu) for gpu in GPUS), metric.name
+        assert not metric.exists_on(architectures.CPU), metric.name
+        assert all(metric.hardware_name(gpu) is None for gpu in GPUS), metric.name
 
 
 def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
@@ -70,7 +61,7 @@ def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("wanted", "members"),
     [
         ("core", SETS["core"]),
         ("l2_hit_rate", (*SETS["core"], "l2_hit_rate")),
@@ -82,8 +73,8 @@ def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
         ("copy_overlap,launches", (*SETS["core"], "launches", "copy_overlap")),
     ],
 )
-def test_sets_and_metrics_are_selected_by_name(wanted: str, found: tuple[str, ...]) -> None:
-    assert tuple(metric.name for metric in catalogue().selected(wanted)) == found
+def test_sets_and_metrics_are_selected_by_name(wanted: str, members: tuple[str, ...]) -> None:
+    assert tuple(metric.name for metric in catalogue().selected(wanted)) == members
 
 
 @pytest.mark.parametrize(
@@ -156,39 +147,39 @@ def test_an_unknown_set_is_a_key_error() -> None:
         catalogue().hardware_set("fastest")
 
 
-@every_metric
-def test_a_metric_is_named_described_and_has_a_unit(metric: Metric) -> None:
-    assert METRICS[metric.name] is metric
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name)
-    assert metric.summary.strip() == metric.summary != ""
-    assert not metric.summary.endswith(".")
-    assert metric.unit
+def test_a_metric_is_named_described_and_has_a_unit() -> None:
+    for metric in METRICS.values():
+        assert METRICS[metric.name] is metric, metric.name
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name), metric.name
+        assert metric.summary.strip() == metric.summary != "", metric.name
+        assert not metric.summary.endswith("."), metric.name
+        assert metric.unit, metric.name
 
 
-@every_metric
-def test_what_is_gated_has_a_better_direction(metric: Metric) -> None:
-    if metric.gated:
-        assert metric.direction is not Direction.NEUTRAL
+def test_what_is_gated_has_a_better_direction() -> None:
+    for metric in METRICS.values():
+        if metric.gated:
+            assert metric.direction is not Direction.NEUTRAL, metric.name
 
 
-@every_metric
-def test_percentages_and_no_others_are_in_percent_and_do_not_add(metric: Metric) -> None:
-    assert metric.percentage == (metric.unit == "%")
-    if metric.percentage:
-        assert metric.metric_class is MetricClass.RATIO
+def test_percentages_and_no_others_are_in_percent_and_do_not_add() -> None:
+    for metric in METRICS.values():
+        assert metric.percentage == (metric.unit == "%"), metric.name
+        if metric.percentage:
+            assert metric.metric_class is MetricClass.RATIO, metric.name
 
 
-@every_metric
-def test_ratios_do_not_add(metric: Metric) -> None:
-    assert not (metric.additive and metric.metric_class is MetricClass.RATIO)
+def test_ratios_do_not_add() -> None:
+    for metric in METRICS.values():
+        assert not (metric.additive and metric.metric_class is MetricClass.RATIO), metric.name
 
 
-@every_metric
-def test_a_counter_has_a_name_of_nvidia_s(metric: Metric) -> None:
-    pattern = r"(sm|smsp|gpu|l1tex|lts|dram)__[a-z0-9_]+(\.[a-z_]+)+"
-    for device, name in metric.hardware.items():
-        assert device == "default" or device in GPUS
-        assert name is None or re.fullmatch(pattern, name)
+def test_a_counter_has_a_name_of_nvidia_s() -> None:
+    for metric in METRICS.values():
+        pattern = r"(sm|smsp|gpu|l1tex|lts|dram)__[a-z0-9_]+(\.[a-z_]+)+"
+        for device, name in metric.hardware.items():
+            assert device == "default" or device in GPUS, metric.name
+            assert name is None or re.fullmatch(pattern, name), metric.name
 
 
 def test_what_the_reference_set_has_exists_on_every_gpu() -> None:
@@ -196,12 +187,12 @@ def test_what_the_reference_set_has_exists_on_every_gpu() -> None:
     assert all(metric.hardware_name(name) for metric in members for name in GPUS)
 
 
-@every_metric
-def test_what_tells_where_work_goes_is_reported_and_not_gated(metric: Metric) -> None:
-    if metric.name.startswith(("pipe_", "sass_", "tensor_ops_", "thread_")):
-        assert metric.additive
-        assert (metric.direction, metric.gated) == (Direction.NEUTRAL, False)
-        assert metric.metric_class is MetricClass.DETERMINISTIC
+def test_what_tells_where_work_goes_is_reported_and_not_gated() -> None:
+    for metric in METRICS.values():
+        if metric.name.startswith(("pipe_", "sass_", "tensor_ops_", "thread_")):
+            assert metric.additive, metric.name
+            assert (metric.direction, metric.gated) == (Direction.NEUTRAL, False), metric.name
+            assert metric.metric_class is MetricClass.DETERMINISTIC, metric.name
 
 
 def test_an_architecture_may_have_a_name_of_its_own() -> None:
