@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.ncu import ncu_command
 from tests.measure.ncu_pages import DATA
@@ -144,6 +146,17 @@ def test_a_long_line_takes_no_time() -> None:
 # The program
 
 
-def test_the_newest_installed_is_found_by_its_number() -> None:
-    paths = [Path(f"/opt/nvidia/nsight-compute/{v}/ncu") for v in ("2024.10.0", "2024.9.1")]
-    assert max(paths, key=ncu_command.numbers) == paths[0]
+def test_the_program_is_the_one_on_the_path_or_the_newest_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = [tmp_path / version / "ncu" for version in ("2024.10.0", "2024.9.1")]
+    for program in installed:
+        program.parent.mkdir()
+        program.write_text("not a program")
+        program.chmod(0o755)
+    monkeypatch.setattr(ncu_command, "_PLACES", (f"{tmp_path}/*/ncu",))
+    monkeypatch.setenv("PATH", "")
+    assert ncu_command.find() == installed[0]
+    assert ncu_command.version(installed[0]) == ""
+    monkeypatch.setenv("PATH", str(installed[1].parent))
+    assert ncu_command.find() == installed[1]

@@ -67,6 +67,14 @@ def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake)
     assert fake.alive == 0
 
 
+def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
+    elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
+    counted = Step(fake).counted(elsewhere)
+    assert (counted.series, counted.settings) == ({}, {"passes": 0})
+    assert [entry.reason for entry in counted.unsupported] == ["does not exist on sm90"]
+    assert fake.log == []
+
+
 def test_a_phase_that_comes_twice_is_the_sum_of_both(fake: Fake) -> None:
     found = Step(fake, ("backward", 2), ("backward", 3)).counted(THREADS)
     assert found.series["backward", "thread_instructions"] == [5.0]
