@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pytest_gpuperf.measure.collector import Progress
 
-class Heard:
-    """A `collect.base.Progress`: every report as a text, with what is left in brackets."""
+
+class Heard(Progress):
+    """Every report as a text, with what is left in brackets."""
 
     def __init__(self, diary: list[str] | None = None) -> None:
         self.said: list[str] = [] if diary is None else diary

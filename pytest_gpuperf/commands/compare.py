@@ -1,4 +1,4 @@
-"""Two runs, or two configurations of one, side by side: `gpuperf compare`.
+"""`gpuperf compare`: two runs, or two configurations of one, side by side.
 
 No gate: whatever changed, the exit code is 0. Needs no GPU.
 """
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge import comparison as judge
@@ -100,9 +101,18 @@ def act(options: argparse.Namespace) -> int:
         raise UsageFailure(f"--kernels {options.kernels}: a whole number from 0 on is needed")
     a, b = _sides(options.a, options.b, options.configurations)
     a, b = _only(a, b, options.tests)
-    found = compare(a, b, kernels=options.kernels > 0)
-    show(_written(found, options.format, options.kernels))
+    comparison = compare(a, b, kernels=options.kernels > 0)
+    show(_written(comparison, options.format, options.kernels))
     return 0
+
+
+def show(text: str) -> None:
+    """Prints `text`. Who has read enough of it and goes away (`| head`) is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
@@ -114,6 +124,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
     both = None not in (a.configuration, b.configuration) and a.configuration != b.configuration
     old, new = _grouped(a, without=both), _grouped(b, without=both)
     shared = [key for key in old if key in new]
+    naming = Naming(kernel_families.family, kernel_families.short_name) if kernels else None
     if not shared:
         raise UsageFailure(
             "nothing to compare: no measurement of a has a partner of the same test and name in b"
@@ -123,10 +134,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
         schema=SCHEMA,
         a=_source(a),
         b=_source(b),
-        pairs=tuple(
-            judge.pair(old[key], new[key], catalogue().metrics, _naming() if kernels else None)
-            for key in shared
-        ),
+        pairs=tuple(judge.pair(old[key], new[key], catalogue().metrics, naming) for key in shared),
         only_a=tuple(_unpaired(old[key]) for key in old if key not in new),
         only_b=tuple(_unpaired(new[key]) for key in new if key not in old),
     )
@@ -163,7 +171,7 @@ def _of(side: Chosen, configuration: str) -> Chosen:
         raise UsageFailure(
             f'{side.run} has no configuration "{configuration}"; it has {_configurations(side)}'
         )
-    return Chosen(side.run, side.created, chosen, configuration)
+    return replace(side, measurements=chosen, configuration=configuration)
 
 
 def _configurations(side: Chosen) -> str:
@@ -175,22 +183,22 @@ def _only(a: Chosen, b: Chosen, patterns: Sequence[str]) -> tuple[Chosen, Chosen
     """Both sides without the tests that match none of the patterns. Raises NoMatch."""
     matching = run_files.matching([*a.measurements, *b.measurements], patterns)
     tests = {measurement.test for measurement in matching}
-    old, new = (
-        replace(side, measurements=tuple(m for m in side.measurements if m.test in tests))
-        for side in (a, b)
-    )
-    return old, new
+
+    def of(side: Chosen) -> Chosen:
+        return replace(side, measurements=tuple(m for m in side.measurements if m.test in tests))
+
+    return of(a), of(b)
 
 
 def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
     """The measurements of one side by what they are paired by, those of all processes together."""
-    found: dict[Key, list[Measurement]] = {}
+    grouped: dict[Key, list[Measurement]] = {}
     for measurement in side.measurements:
         test = measurement.test
         if without and measurement.configuration:
             test = _without(test, measurement.configuration)
-        found.setdefault((test, measurement.name), []).append(measurement)
-    return found
+        grouped.setdefault((test, measurement.name), []).append(measurement)
+    return grouped
 
 
 def _without(test: str, configuration: str) -> str:
@@ -203,15 +211,9 @@ def _without(test: str, configuration: str) -> str:
     return f"{test[:start]}*{test[end:]}"
 
 
-def _naming() -> Naming:
-    from pytest_gpuperf.catalogue import kernel_families
-
-    return Naming(kernel_families.family, kernel_families.short_name)
-
-
 def _source(side: Chosen) -> Source:
     fingerprints = [measurement.fingerprint for measurement in side.measurements]
-    devices = (f"{found.device.name} ({found.device.arch})" for found in fingerprints)
+    devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
     return Source(
         run=str(side.run),
         created=side.created,
@@ -238,29 +240,17 @@ def _listing(label: str, side: Chosen) -> str:
     return f"\n{label}, {side.run}, has{''.join(shown) or ' none'}{more}"
 
 
-def _written(found: Comparison, form: str, kernels: int) -> str:
+def _written(comparison: Comparison, form: str, kernels: int) -> str:
     """The comparison in the format that was asked for."""
     if form == JSON:
-        return json.dumps(files.to_plain(found), indent=1, ensure_ascii=False)
+        return json.dumps(files.to_plain(comparison), indent=1, ensure_ascii=False)
     if form == MARKDOWN:
         from pytest_gpuperf.report.comparison_report import markdown
 
-        return markdown(found, kernels=kernels).rstrip("\n")
+        return markdown(comparison, kernels=kernels).rstrip("\n")
     from shutil import get_terminal_size
 
     from pytest_gpuperf.report.comparison_report import text_lines
 
-    shown = text_lines(found, kernels=kernels, width=get_terminal_size().columns)
+    shown = text_lines(comparison, kernels=kernels, width=get_terminal_size().columns)
     return "\n".join(line.text for line in shown)
-
-
-# Printing what may be read only in part: `gpuperf compare ... | head`.
-
-
-def show(text: str) -> None:
-    """Prints `text`. Who has read enough of it and goes away is no error."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

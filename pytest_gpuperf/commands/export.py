@@ -1,4 +1,4 @@
-"""Runs in the formats of other programs: `gpuperf export`. Needs no GPU."""
+"""`gpuperf export`: runs in the formats of other programs. Needs no GPU."""
 
 from __future__ import annotations
 

@@ -268,10 +268,9 @@ def _continue(file: Path) -> str:
 
 
 class _KeptCommand(argparse.ArgumentParser):
-    """Reads the command line that a run keeps."""
+    """Reads the command that a run keeps; raises ValueError in place of ending this process."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ValueError in place of ending this process."""
         raise ValueError(message)
 
 

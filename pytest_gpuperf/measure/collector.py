@@ -123,8 +123,11 @@ class PhaseNames:
         """Nothing to note."""
 
 
-class Progress(Protocol):
-    """Told what a measurement is doing, between two executions of the step and never inside one."""
+class Progress:
+    """Told what a measurement is doing, between two executions of the step and never inside one.
+
+    This one keeps it to itself.
+    """
 
     def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
         """One more execution begins, or whatever else the stage consists of.
@@ -132,22 +135,12 @@ class Progress(Protocol):
         `stage` says what is done ("timing") and `place` where in it ("2 of 3"); `left` is how many
         of about this length are still to come, this one included, None where nobody knows.
         """
-        ...
 
     def goes_on(self) -> None:
         """It still does; called about every second by who waits for something else."""
-        ...
 
 
-class _Silent:
-    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
-        pass
-
-    def goes_on(self) -> None:
-        pass
-
-
-SILENT: Progress = _Silent()
+SILENT = Progress()
 """For measurements that nobody watches."""
 
 

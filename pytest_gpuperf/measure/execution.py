@@ -1,6 +1,6 @@
 """Executions of a step: warm-up with a look at its loss, unprofiled repetitions, the clocks.
 
-CUDA events come through torch, behind small protocols; torch is imported at the first use.
+The clocks are CUDA events on torch's current stream; torch is imported at the first use.
 """
 
 from __future__ import annotations
@@ -13,55 +13,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
-from pytest_gpuperf.measure.device.memory import DeviceMemory
+from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.model.measurement import STEP, Scalar
 
 Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
 
 
-class DeviceTimer(Protocol):
-    """Waits for the device, and times work on it."""
-
-    def synchronize(self) -> None:
-        """Returns when the device has done all its work."""
-        ...
-
-    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
-        """Calls `run` and waits for the device: device time and wall-clock time, in ms."""
-        ...
-
-
-class DeviceClock(Protocol):
-    """Marks moments in the order of the device's work, without waiting for them."""
-
-    def mark(self) -> None:
-        """The moment at which the device has done what was launched so far."""
-        ...
-
-    def moments(self) -> list[float]:
-        """When the marks were, in ns since the first; waits for the device."""
-        ...
-
-
 class CudaClock:
-    """CUDA events on torch's current stream."""
+    """Marks moments in the order of the device's work, without waiting for them."""
 
     def __init__(self) -> None:
         self._events: list[Any] = []
 
     def mark(self) -> None:
-        """Records an event."""
+        """The moment at which the device has done what was launched so far: an event."""
         event = _event()
         event.record()
         self._events.append(event)
 
     def moments(self) -> list[float]:
-        """The events' times, in ns since the first."""
+        """When the marks were, in ns since the first; waits for the device."""
         import torch
 
         torch.cuda.synchronize()
@@ -70,16 +46,19 @@ class CudaClock:
 
 
 class CudaTimer:
-    """CUDA events on torch's current stream."""
+    """Waits for the device, and times work on it."""
 
     def synchronize(self) -> None:
-        """torch.cuda.synchronize: all streams of the current device."""
+        """Returns when the device has done all its work, in all streams."""
         import torch
 
         torch.cuda.synchronize()
 
     def timed(self, run: Callable[[], object]) -> tuple[float, float]:
-        """Device time between two events around `run`, wall time up to synchronisation, in ms."""
+        """Calls `run` and waits for the device: device time and wall-clock time, in ms.
+
+        The first is that between two events around `run`, the second up to synchronisation.
+        """
         import torch
 
         start, end = _event(), _event()
@@ -108,7 +87,7 @@ class Stopwatch:
         return round(self._last - self._begun, 3)
 
 
-def prepare(work: Work, timer: DeviceTimer) -> None:
+def prepare(work: Work, timer: CudaTimer) -> None:
     """Puts the step's state back, and waits until the device has done so."""
     # Cycles that the last execution left can hold device memory. They are in the youngest
     # generation, which takes far less time than the heap of an imported torch.
@@ -127,7 +106,7 @@ class WarmedUp:
     """The step's loss, where it returns one."""
 
 
-def warm_up(work: Work, plan: Plan, timer: DeviceTimer, memory: DeviceMemory) -> WarmedUp:
+def warm_up(work: Work, plan: Plan, timer: CudaTimer, memory: CudaMemory) -> WarmedUp:
     """Executes the step `plan.warmup` times, at least once, on a device that was cleared.
 
     Raises MeasurementError for phases that change from one execution to the next, and UnsoundStep
@@ -153,7 +132,7 @@ def warm_up(work: Work, plan: Plan, timer: DeviceTimer, memory: DeviceMemory) ->
     return WarmedUp(heard[0], losses.settings())
 
 
-def times(work: Work, plan: Plan, timer: DeviceTimer, memory: DeviceMemory) -> Series:
+def times(work: Work, plan: Plan, timer: CudaTimer, memory: CudaMemory) -> Series:
     """Device and wall-clock times of `plan.repetitions` executions, in ms, and their peak memory.
 
     The peak is the allocator's own count: reading it takes no time of the device.

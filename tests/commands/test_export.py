@@ -196,7 +196,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exported")
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(written=strategies.run_files)
 @example(written=run([measurement({"step_time": [1e-309]})]))
 @example(written=run([measurement({"step_time": [1.7e308, -1.7e308]})]))

@@ -13,6 +13,7 @@ import torch
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import REPRODUCIBLE, Phases, Plan, Work
+from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaClock,
     CudaTimer,
@@ -94,8 +95,8 @@ def test_two_losses_further_apart_stop_the_measurement() -> None:
 # The rest of an execution
 
 
-class Device:
-    """A timer and a memory that need no device."""
+class Timer(CudaTimer):
+    """Needs no device."""
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
@@ -104,17 +105,16 @@ class Device:
         run()
         return 5.0, 7.0
 
-    def clear(self) -> None:
-        """Nothing to let go."""
 
-    begin = clear
+class Memory(CudaMemory):
+    """Needs no device."""
 
     def peak(self) -> int | None:
         return 100
 
 
 def test_a_warm_up_hears_the_phases_and_looks_at_the_loss() -> None:
-    phases, device, heard = Phases(), Device(), Heard()
+    phases, timer, memory, heard = Phases(), Timer(), Memory(), Heard()
 
     def step() -> float:
         for name in ("forward", "backward"):
@@ -123,11 +123,11 @@ def test_a_warm_up_hears_the_phases_and_looks_at_the_loss() -> None:
         return 0.5
 
     work = Work(step, phases, lambda: None, progress=heard)
-    warmed_up = warm_up(work, Plan(()), device, device)
+    warmed_up = warm_up(work, Plan(()), timer, memory)
     assert warmed_up.phases == ("forward", "backward")
     assert warmed_up.settings == {"loss": 0.5, "loss_apart": 0.0}
     assert heard.said == ["warming up 1 of 2", "warming up 2 of 2"]
-    series = times(work, Plan((), repetitions=2), device, device)
+    series = times(work, Plan((), repetitions=2), timer, memory)
     assert series == {
         ("step", "step_time"): [5.0, 5.0],
         ("step", "wall_time"): [7.0, 7.0],
@@ -136,14 +136,14 @@ def test_a_warm_up_hears_the_phases_and_looks_at_the_loss() -> None:
 
 
 def test_phases_that_change_are_refused() -> None:
-    phases, device, names = Phases(), Device(), iter("ab")
+    phases, names = Phases(), iter("ab")
 
     def step() -> None:
         with phases.mark(next(names)):
             pass
 
     with pytest.raises(MeasurementError, match=r"change from .* first \['a'\], then \['b'\]"):
-        warm_up(Work(step, phases), Plan(()), device, device)
+        warm_up(Work(step, phases), Plan(()), Timer(), Memory())
 
 
 def test_garbage_is_not_collected_within_the_block() -> None:

@@ -19,6 +19,7 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import KernelCollector, Phases, Plan, WindowCollector, Work
+from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
@@ -35,8 +36,8 @@ TEST = "tests/test_a.py::test_step"
 NVTX = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 
 
-class Timer:
-    """A DeviceTimer: every run takes 5 ms on the device and 7 ms on the wall."""
+class Timer(CudaTimer):
+    """Every run takes 5 ms on the device and 7 ms on the wall."""
 
     def synchronize(self) -> None:
         """Nothing to wait for."""

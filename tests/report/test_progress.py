@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.measure.collector import Progress, each
+from pytest_gpuperf.measure.collector import each
 from pytest_gpuperf.report.text import progress
 from pytest_gpuperf.report.text.progress import (
     PATIENCE,
@@ -65,11 +65,6 @@ def display(kept: Kept, clock: Clock) -> Display:
 
 
 # How long it will still take
-
-
-def test_it_is_a_progress(display: Display) -> None:
-    as_declared: Progress = display
-    as_declared.begins("timing")
 
 
 def test_the_time_left_is_that_of_the_executions_so_far(

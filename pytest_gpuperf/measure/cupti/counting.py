@@ -17,7 +17,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
 from pytest_gpuperf.measure.cupti import driver, library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.execution import DeviceTimer, Series, Stopwatch, prepare
+from pytest_gpuperf.measure.execution import CudaTimer, Series, Stopwatch, prepare
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
@@ -68,7 +68,7 @@ class Counting:
     """Counts steps on the current device of architecture `arch`."""
 
     arch: str
-    timer: DeviceTimer
+    timer: CudaTimer
     cupti: library.Cupti
     cuda: driver.Driver
 
@@ -228,7 +228,7 @@ def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
     return phase_ranges(names)
 
 
-def announced(work: Work, timer: DeviceTimer, passes: Iterator[None]) -> Callable[[], None]:
+def announced(work: Work, timer: CudaTimer, passes: Iterator[None]) -> Callable[[], None]:
     """What comes before every pass, outside of counting: it is announced, and reset."""
 
     def prepared() -> None:

@@ -24,12 +24,10 @@ from pytest_gpuperf.measure.cupti.counting import (
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.cupti.sampling import Timelines
-from pytest_gpuperf.measure.device.memory import CudaMemory, DeviceMemory
+from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaClock,
     CudaTimer,
-    DeviceClock,
-    DeviceTimer,
     Stopwatch,
     garbage_kept,
     prepare,
@@ -75,9 +73,9 @@ class CuptiCollector:
         device: Device | None = None,
         *,
         replicas: Replicas | None = None,
-        timer: DeviceTimer | None = None,
-        memory: DeviceMemory | None = None,
-        clock: Callable[[], DeviceClock] = CudaClock,
+        timer: CudaTimer | None = None,
+        memory: CudaMemory | None = None,
+        clock: Callable[[], CudaClock] = CudaClock,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
         traced: activity.Tracing = events,
@@ -257,7 +255,7 @@ class WindowCounter:
         device: Device,
         measurement: str,
         *,
-        timer: DeviceTimer | None = None,
+        timer: CudaTimer | None = None,
         tracer: Tracer | None = None,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,

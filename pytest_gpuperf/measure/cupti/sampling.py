@@ -26,7 +26,7 @@ from pytest_gpuperf.measure.cupti.codes import (
 )
 from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
 from pytest_gpuperf.measure.cupti.range_session import Profiling, zeroes
-from pytest_gpuperf.measure.execution import DeviceClock, DeviceTimer, prepare
+from pytest_gpuperf.measure.execution import CudaClock, CudaTimer, prepare
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Timeline, TimelinePhase, Unsupported
 from pytest_gpuperf.model.metric import Metric
@@ -230,8 +230,8 @@ class Timelines:
     """Samples steps on the current device of architecture `arch`."""
 
     arch: str
-    timer: DeviceTimer
-    clock: Callable[[], DeviceClock]
+    timer: CudaTimer
+    clock: Callable[[], CudaClock]
     cupti: library.Cupti
     cuda: driver.Driver
 
@@ -295,7 +295,7 @@ class _Execution:
     """One execution of a step, and when what began and ended. A phase listener."""
 
     def __init__(
-        self, work: Work, clock: DeviceClock, timer: DeviceTimer, cupti: library.Cupti
+        self, work: Work, clock: CudaClock, timer: CudaTimer, cupti: library.Cupti
     ) -> None:
         self._work = work
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Is the device fit to be measured: clocks, throttling and other processes, read through NVML.
+"""The guard of the device: clocks, throttling and other processes, read through NVML.
 
 `read` looks at the device at one moment; `complaints` says in words what is wrong with the moments
 before and after a measurement.
@@ -32,7 +32,6 @@ asked for, and our words.
 Idle (0x01), application clocks (0x02) and display clocks (0x100) are states that somebody chose and
 not among them. Neither are bits that NVML may get in the future: their meaning is not known here.
 """
-
 
 _ENDURED = ("software power cap", "sync boost")
 
@@ -81,21 +80,15 @@ def _throttling(conditions: Conditions, endured: tuple[str, ...] = ()) -> Iterab
         tuple(reason for reason in reading.throttle_reasons if reason not in endured)
         for reading in (conditions.before, conditions.after)
     )
-    moments = (
-        ("before and after", tuple(reason for reason in before if reason in after)),
-        ("before", tuple(reason for reason in before if reason not in after)),
-        ("after", tuple(reason for reason in after if reason not in before)),
-    )
-    for moment, reasons in moments:
+    clocks = conditions.before.sm_clock_mhz, conditions.after.sm_clock_mhz
+    change = "" if None in clocks else f" (SM clock {clocks[0]} -> {clocks[1]} MHz)"
+    for moment, reasons in (
+        ("before and after", [reason for reason in before if reason in after]),
+        ("before", [reason for reason in before if reason not in after]),
+        ("after", [reason for reason in after if reason not in before]),
+    ):
         if reasons:
-            yield f"throttled {moment}: {', '.join(reasons)}{_clock_change(conditions)}"
-
-
-def _clock_change(conditions: Conditions) -> str:
-    before, after = conditions.before.sm_clock_mhz, conditions.after.sm_clock_mhz
-    if before is None or after is None:
-        return ""
-    return f" (SM clock {before} -> {after} MHz)"
+            yield f"throttled {moment}: {', '.join(reasons)}{change}"
 
 
 def _sharing(conditions: Conditions) -> Iterable[str]:

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_gpuperf.errors import UnsoundStep
 
@@ -18,24 +18,8 @@ _IN_USE = re.compile(r"([\d.]+ \w+) is allocated by PyTorch")
 _KEPT = re.compile(r"([\d.]+ \w+) is reserved by PyTorch but unallocated")
 
 
-class DeviceMemory(Protocol):
-    """Watches what an execution of the step allocates."""
-
-    def clear(self) -> None:
-        """Lets go what earlier work has left: from here on, all is the step's."""
-        ...
-
-    def begin(self) -> None:
-        """The execution begins."""
-        ...
-
-    def peak(self) -> int | None:
-        """The most bytes in use since then beyond those that were; None where nobody knows."""
-        ...
-
-
 class CudaMemory:
-    """What is asked of torch's allocator on the current device. Waits for nothing.
+    """What an execution of the step asks of torch's allocator. Waits for nothing.
 
     Asked for, not handed out: the block that a tensor gets may be up to 1 MiB larger than it,
     depending on what has been allocated before, by other tests too.
@@ -50,7 +34,7 @@ class CudaMemory:
         self._before: int | None = None
 
     def clear(self) -> None:
-        """Has graphs that nobody holds give their pools back.
+        """Lets go what earlier work has left, the pools of graphs that nobody holds among it.
 
         A step and its graph are often a cycle, so that the graph of the test before would be there
         until garbage is collected. A pool stays as long as anything in it is in use, and cuBLAS

@@ -16,10 +16,9 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UsageFailure
 from pytest_gpuperf.measure import paper_window, replica
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, samples_of
-from pytest_gpuperf.measure.device.memory import CudaMemory, DeviceMemory
+from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaTimer,
-    DeviceTimer,
     Stopwatch,
     garbage_kept,
     times,
@@ -69,8 +68,8 @@ class NcuCollector:
         control: Control,
         replicas: Replicas,
         *,
-        timer: DeviceTimer | None = None,
-        memory: DeviceMemory | None = None,
+        timer: CudaTimer | None = None,
+        memory: CudaMemory | None = None,
     ) -> None:
         self._device = device
         self._control = control

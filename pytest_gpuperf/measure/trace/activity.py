@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each
-from pytest_gpuperf.measure.execution import DeviceTimer, Series, prepare
+from pytest_gpuperf.measure.execution import CudaTimer, Series, prepare
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.profile import (
     COPY,
@@ -123,7 +123,7 @@ def measured(
     work: Work,
     plan: Plan,
     phases: Sequence[str],
-    timer: DeviceTimer,
+    timer: CudaTimer,
     traced: Tracing = profile.events,
 ) -> Active:
     """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
@@ -270,7 +270,7 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def _in_components(
-    work: Work, phases: Sequence[str], timer: DeviceTimer, traced: Tracing
+    work: Work, phases: Sequence[str], timer: CudaTimer, traced: Tracing
 ) -> tuple[tuple[str, ...], list[dict[str, list[Activity]]]]:
     """The step's components, and what each launched, in each execution that was traced for it."""
     heard: list[list[str]] = []

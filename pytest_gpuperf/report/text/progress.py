@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from shutil import get_terminal_size
 
+from pytest_gpuperf.measure.collector import Progress
 from pytest_gpuperf.report.text.table import shortened
 
 PATIENCE = 30.0
@@ -139,8 +140,8 @@ class Occasional(Outlet):
         self._due = PATIENCE
 
 
-class Display:
-    """Shows what the measurement of the moment is doing. A Progress of `measure/collector.py`.
+class Display(Progress):
+    """Shows what the measurement of the moment is doing.
 
     How long it will still take is told by how long the executions of the same stage took. `outlet`
     is asked for when the first measurement begins: pytest has a terminal only then for certain.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_gpuperf.measure.cupti.driver import Driver
 from pytest_gpuperf.measure.cupti.library import Cupti
+from pytest_gpuperf.measure.execution import CudaClock, CudaTimer
 
 
 class Fake:
@@ -62,8 +63,8 @@ class Fake:
         return int(self._library.fake_alive())
 
 
-class FakeClock:
-    """A DeviceClock, which shows the device's time."""
+class FakeClock(CudaClock):
+    """Shows the device's time."""
 
     def __init__(self, fake: Fake) -> None:
         self._fake = fake
@@ -76,8 +77,8 @@ class FakeClock:
         return [float(mark - self._marks[0]) for mark in self._marks]
 
 
-class FakeTimer:
-    """A DeviceTimer: every run takes 5 ms on the device and 7 ms on the wall."""
+class FakeTimer(CudaTimer):
+    """Every run takes 5 ms on the device and 7 ms on the wall."""
 
     def __init__(self, fake: Fake) -> None:
         self._fake = fake

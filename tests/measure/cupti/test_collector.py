@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan,
 from pytest_gpuperf.measure.cupti.codes import Result
 from pytest_gpuperf.measure.cupti.counting import phase_ranges
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-from pytest_gpuperf.measure.device.memory import suffices
+from pytest_gpuperf.measure.device.memory import CudaMemory, suffices
 from pytest_gpuperf.model.measurement import Device
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
@@ -110,7 +110,7 @@ def test_executions_are_as_many_as_planned(collector: CuptiCollector, fake: Fake
     )
 
 
-class Memory:
+class Memory(CudaMemory):
     """A device whose step takes 5 GB, and says when it was asked."""
 
     def __init__(self, fake: Fake) -> None:
