@@ -267,24 +267,17 @@ def _continue(file: Path) -> str:
     return f"gpuperf record --continue {_named(file)}"
 
 
-class _KeptCommand(argparse.ArgumentParser):
-    """Reads the command that a run keeps; raises ValueError in place of ending this process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-
 def _order_of(run: Run, file: Path) -> Order:
     """What the recording in `file` was begun with. Raises UsageFailure for any other run."""
-    parser = _KeptCommand(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     add_arguments(parser)
     try:
         words = shlex.split(run.command)
-        if words[: len(_COMMAND)] != _COMMAND:
+        options, unknown = parser.parse_known_args(words[len(_COMMAND) :])
+        if words[: len(_COMMAND)] != _COMMAND or unknown:
             raise ValueError("it is another command")
-        options = parser.parse_args(words[len(_COMMAND) :])
         return _order(options)
-    except (ValueError, UsageFailure) as error:
+    except (ValueError, argparse.ArgumentError, UsageFailure) as error:
         raise UsageFailure(
             f"{file} was not made by `gpuperf record`, which alone can be continued: its command "
             f"is `{run.command}` ({error}). Begin a new recording without --continue"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import architectures
@@ -13,6 +12,7 @@ from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Source
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.model.settings import Settings
 
 _ON_A_GPU = ("cupti", "ncu")
 _INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
@@ -21,20 +21,8 @@ _INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
 `gpuperf doctor` says what was looked for."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the user asked for: `--gpu-arch`, `--gpuperf-collector`, `--gpuperf-replay`."""
-
-    arch: str = "auto"
-    collector: str = "auto"
-    replay: Path | None = None
-    ncu: Control = field(default_factory=Control)
-    """How ncu is run, where that is the collector."""
-
-
 def instrument_for(
-    wanted: Wanted,
-    root: Path,
+    settings: Settings,
     replicas: Replicas,
     *,
     offered: Collector | None = None,
@@ -47,24 +35,24 @@ def instrument_for(
     `offered` is a collector that a hook brought; `parent` the pid of a process that waits for this
     one and may hold the device too. Raises UsageFailure, see `collector_for`.
     """
-    if wanted.arch != "auto":
-        architectures.validate(wanted.arch)
-    if wanted.replay is not None:
-        run = RecordedRun(wanted.replay)
-        check_architecture(wanted.arch, run.device, wanted.replay)
+    if settings.arch != "auto":
+        architectures.validate(settings.arch)
+    if settings.replay is not None:
+        run = RecordedRun(settings.replay)
+        check_architecture(settings.arch, run.device, settings.replay)
         return run
-    collector = collector_for(wanted, replicas, offered)
+    collector = collector_for(settings, replicas, offered)
     if task is None or task.is_replica:
-        return Instrument(collector, root, parent)
+        return Instrument(collector, settings.root, parent)
     if task.kind != WINDOW:
-        return Instrument(TaskRunner(task, collector), root, guarded=False)
+        return Instrument(TaskRunner(task, collector), settings.root, guarded=False)
     from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter
 
-    return Instrument(WindowCounter(collector.device(), task.name), root, guarded=False)
+    return Instrument(WindowCounter(collector.device(), task.name), settings.root, guarded=False)
 
 
 def collector_for(
-    wanted: Wanted, replicas: Replicas, offered: Collector | None = None
+    settings: Settings, replicas: Replicas, offered: Collector | None = None
 ) -> Collector:
     """The collector to measure with; `offered` comes from a hook and goes before the built-in ones.
 
@@ -72,33 +60,36 @@ def collector_for(
     none.
     """
     if offered is not None:
-        check_architecture(wanted.arch, offered.device())
+        check_architecture(settings.arch, offered.device())
         return offered
-    if wanted.collector in _ON_A_GPU and wanted.arch == architectures.CPU:
+    if settings.collector in _ON_A_GPU and settings.arch == architectures.CPU:
         raise UsageFailure(
-            f"--gpuperf-collector {wanted.collector} reads a GPU's counters, and --gpu-arch cpu "
+            f"--gpuperf-collector {settings.collector} reads a GPU's counters, and --gpu-arch cpu "
             "asks for counts without one: leave one of them out"
         )
     # A GPU in the machine does not keep anybody from asking for the portable counts.
-    on_cpu = wanted.arch == architectures.CPU or wanted.collector == "cpu"
+    on_cpu = settings.arch == architectures.CPU or settings.collector == "cpu"
     gpu = None if on_cpu else nvml.detect_device()
     if gpu is None:
-        if wanted.arch not in ("auto", architectures.CPU):
+        if settings.arch not in ("auto", architectures.CPU):
             raise UsageFailure(
-                f"--gpu-arch {wanted.arch} asks for an {wanted.arch} GPU, {_INSTEAD_OF_A_GPU}"
+                f"--gpu-arch {settings.arch} asks for an {settings.arch} GPU, {_INSTEAD_OF_A_GPU}"
             )
-        if wanted.collector in _ON_A_GPU:
+        if settings.collector in _ON_A_GPU:
             raise UsageFailure(
-                f"--gpuperf-collector {wanted.collector} asks for a GPU, {_INSTEAD_OF_A_GPU}"
+                f"--gpuperf-collector {settings.collector} asks for a GPU, {_INSTEAD_OF_A_GPU}"
             )
         from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 
         return CpuCollector()
-    check_architecture(wanted.arch, gpu)
-    if wanted.collector == "ncu":
+    check_architecture(settings.arch, gpu)
+    if settings.collector == "ncu":
         from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 
-        return NcuCollector(gpu, wanted.ncu, replicas)
+        control = Control(
+            settings.ncu, settings.ncu_replay, settings.ncu_clocks, settings.ncu_caches
+        )
+        return NcuCollector(gpu, control, replicas)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     return CuptiCollector(gpu, replicas=replicas)

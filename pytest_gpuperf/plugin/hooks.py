@@ -250,8 +250,7 @@ def _prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
 def _instrument(config: pytest.Config) -> Source:
     """What measures in this process, found at its first use. Raises UsageFailure."""
     if _INSTRUMENT not in config.stash:
-        from pytest_gpuperf.measure.ncu.ncu_command import Control
-        from pytest_gpuperf.measure.target import Wanted, instrument_for
+        from pytest_gpuperf.measure.target import instrument_for
 
         settings = config.stash[_SETTINGS]
         offered = None
@@ -259,11 +258,8 @@ def _instrument(config: pytest.Config) -> Source:
             offered = config.hook.pytest_gpuperf_collector(
                 config=config, arch=settings.arch, name=settings.collector
             )
-        ncu = Control(settings.ncu, settings.ncu_replay, settings.ncu_clocks, settings.ncu_caches)
-        wanted = Wanted(settings.arch, settings.collector, settings.replay, ncu)
         instrument = instrument_for(
-            wanted,
-            settings.root,
+            settings,
             _replicas(config),
             offered=offered,
             parent=config.stash[_PARENT],
