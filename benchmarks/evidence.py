@@ -39,7 +39,6 @@ _ROWS = (
     ("cycles +1%", "+1 % of one cycle-like metric found"),
     ("instructions +0.05%", "+0.05 % of one count found"),
     ("cycles +detectable", "a cycle-like loss of the size printed as detectable found"),
-    ("instructions +detectable", "a count's loss of that size found"),
     ("creep +0.1%", "+0.1 % per acceptance refused within 10"),
     ("creep, identical", "identical code refused within 10 acceptances"),
 )
