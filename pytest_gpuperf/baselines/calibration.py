@@ -13,9 +13,17 @@ from pathlib import Path
 from pytest_gpuperf.baselines.reference import differences
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge import spread as estimated
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.trials import Look, Trials, trials
+from pytest_gpuperf.judge.trials import (
+    Estimate,
+    Look,
+    Test,
+    Trials,
+    allocation,
+    apart,
+    estimates,
+    trials,
+)
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Device, Measurement
@@ -33,7 +41,7 @@ class Finding:
 
     suite: str
     device: Device
-    estimates: Mapping[MetricClass, estimated.Estimate]
+    estimates: Mapping[MetricClass, Estimate]
     trials: Trials
     apart: frozenset[str]
     """The processes that stand apart from the others of their allocation."""
@@ -111,7 +119,7 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
             "2 or more (20 for a sound estimate). Record them on several days or GPUs: "
             "gpuperf record --processes 5 -- ..."
         )
-    tests: dict[estimated.Test, list[Measurement]] = {}
+    tests: dict[Test, list[Measurement]] = {}
     for measured in measurements:
         tests.setdefault((measured.test, measured.name), []).append(measured)
     for (test, name), processes in tests.items():
@@ -119,8 +127,8 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     _one_software(suite, measurements)
 
     metrics = catalogue().metrics
-    estimates = estimated.estimates(tests, metrics)
-    if not estimates:
+    by_class = estimates(tests, metrics)
+    if not by_class:
         raise UsageFailure(
             f"{suite}: {len(names)} processes, and no two of one test on one GPU on one day with "
             "values above zero: nothing tells the spread between processes from that between "
@@ -130,19 +138,19 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     unproven = Calibration(
         date=date,
         processes=len(names),
-        allocations=len({estimated.allocation(measured) for measured in measurements}),
+        allocations=len({allocation(measured) for measured in measurements}),
         gpus=len({measured.fingerprint.device.identity for measured in measurements}),
         trials=0,
         false_alarms=0,
-        classes={kind.value: estimate.spread for kind, estimate in estimates.items()},
+        classes={kind.value: estimate.spread for kind, estimate in by_class.items()},
     )
     seen = trials(tests, partial(_alarmed, unproven))
     return Finding(
         suite=suite,
         device=measurements[0].fingerprint.device,
-        estimates=estimates,
+        estimates=by_class,
         trials=seen,
-        apart=estimated.apart(tests, metrics),
+        apart=apart(tests, metrics),
         calibration=replace(unproven, trials=seen.count, false_alarms=seen.false_alarms),
         warnings=_warnings(measurements),
     )

@@ -10,8 +10,7 @@ from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import OK
-from pytest_gpuperf.judge.spread import Estimate
-from pytest_gpuperf.judge.trials import Trials
+from pytest_gpuperf.judge.trials import Estimate, Trials
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import NOTHING, Line, column_lines, wrapped_lines
 from pytest_gpuperf.storage import run_files

@@ -1,4 +1,8 @@
-"""A/A trials: identical code judged against itself, and the false alarm rate that this shows.
+"""A/A runs: how much identical code varies, and how often the judge would have alarmed on it.
+
+Rounds lie within processes, processes within allocations (one GPU on one day), allocations within
+GPUs. The spread of each level is estimated by the method of moments, per test and metric, and
+pooled over a class by degrees of freedom (docs/verdict.md).
 
 A trial is one process of one test that was held out of a baseline, judged against it, with more
 processes of its allocation where the judge asks for another look.
@@ -6,11 +10,15 @@ processes of its allocation where the judge asks for another look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
-from pytest_gpuperf.judge.spread import Tests, allocation
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.judge.tolerance import LEAST_SHARE, default_scale
+from pytest_gpuperf.model.entry import Spread
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.metric import Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome
 
 BASELINE = 5
@@ -18,6 +26,98 @@ BASELINE = 5
 FOLDS = 3
 """Baselines that each test's processes are judged against."""
 CONFIDENCE = 0.95
+
+APART = 5.0
+"""Robust standard deviations from its allocation's median at which a process stands apart."""
+_LEAST_GROUP = 3
+"""Of two processes nobody can say which one is the slow one."""
+_NORMAL = 1.4826
+"""The standard deviation over the median absolute deviation, for normal noise."""
+
+# The CPU's clock sees the host's load and the launch of the kernels, in every A/A campaign more
+# than the GPU does; it is never gated, and would widen the scale of the metrics that are.
+_LEFT_OUT = frozenset({"wall_time"})
+
+Test = tuple[str, str]
+"""A test's node id and the measurement's name."""
+
+
+Tests = Mapping[Test, Sequence[Measurement]]
+"""The processes of each, every one of them once; `fingerprint.measured` says the day."""
+
+
+def allocation(measurement: Measurement) -> tuple[str, str]:
+    """The GPU (a digest of its UUID) and the day (UTC) of a measurement."""
+    return measurement.fingerprint.device.identity, measurement.fingerprint.measured[:10]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What was found for one class of metrics; all numbers as `Spread` has them."""
+
+    spread: Spread
+    default: float
+    """The spread between processes that the judge assumes without a calibration (s0)."""
+
+    @property
+    def scale(self) -> float:
+        """The recommended scale of the class."""
+        return recommended(self.spread.processes, self.default)
+
+    @property
+    def days_dominate(self) -> bool:
+        """Whether allocations differ by more than their processes do."""
+        return (self.spread.allocations or 0.0) > self.spread.processes
+
+
+def recommended(measured: float, default: float) -> float:
+    """The scale that the judge takes of a measured spread: never below a tenth of the default.
+
+    A campaign that was quiet by luck would otherwise make alarms of the next louder day.
+    """
+    return max(measured, LEAST_SHARE * default)
+
+
+def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, Estimate]:
+    """The spreads of each class of metrics, over the whole step.
+
+    A class is estimated from its gated metrics where any was measured, otherwise from all of it:
+    it is the gated ones that the judge holds against the scale. wall_time is left out, and so is a
+    relative metric of a test with a value that is not positive. A class is missing in the result
+    when no allocation has two processes with such a metric: then nothing tells the spread between
+    processes from that between days.
+
+    With x the median of a process's rounds on the judged scale (the logarithm; for percentages
+    points / 100), and each level's squares summed over tests and metrics before they are divided
+    by the sum of their degrees of freedom:
+
+    - rounds: squares of rounds about their process's mean; 0 where each process has one round
+    - processes: squares of x about their allocation's mean
+    - allocations: variance of a GPU's allocation means, less processes^2 x mean(1/n) for n
+      processes each; not below 0
+    - gpus: variance of the GPUs' means over their allocations, less what the levels below
+      contribute to it; not below 0. On GPUs with one day, the days are part of it.
+    """
+    by_class = {}
+    for metric_class, series in _by_class(tests, metrics).items():
+        spread = _spread(series)
+        if spread is not None:
+            by_class[metric_class] = Estimate(spread, default_scale(metric_class))
+    return by_class
+
+
+def apart(tests: Tests, metrics: Mapping[str, Metric]) -> frozenset[str]:
+    """The processes that stand apart: further than 5 SD from the median of their allocation.
+
+    In any of the metrics that define their class's estimate, among allocations of at least 3
+    processes. SD is robust: 1.4826 x the median absolute deviation within the allocations of that
+    test and metric, and at least a tenth of the class's default. Returns the processes' ids.
+    """
+    names: set[str] = set()
+    for metric_class, series in _by_class(tests, metrics).items():
+        for nested in series:
+            names |= _apart(nested, LEAST_SHARE * default_scale(metric_class))
+    return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -127,6 +227,165 @@ def strangers(
             yield elsewhere, own
         elif len(elsewhere) > BASELINE:
             yield next(iter(folds(elsewhere)))[0], own
+
+
+@dataclass(frozen=True)
+class _Inside:
+    """One process on the judged scale."""
+
+    process: str
+    median: float
+    rounds: tuple[float, ...]
+
+
+_Measured = tuple[Measurement, tuple[float, ...]]
+"""A process, and its rounds of one metric."""
+_Nested = dict[str, dict[str, list[_Inside]]]
+"""The processes of one test and metric by GPU and day."""
+
+
+def _by_class(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, list[_Nested]]:
+    """Per class the series of the metrics that define it: the gated ones where there are any."""
+    gated: dict[MetricClass, list[_Nested]] = {}
+    others: dict[MetricClass, list[_Nested]] = {}
+    for processes in tests.values():
+        measured: dict[str, list[_Measured]] = {}
+        for process in processes:
+            for sample in process.samples:
+                if sample.phase == STEP and sample.metric not in _LEFT_OUT:
+                    measured.setdefault(sample.metric, []).append((process, sample.values))
+        for name, values in measured.items():
+            metric = metrics[name]
+            nested = _nested(values, metric)
+            if nested is not None:
+                series = gated if metric.gated else others
+                series.setdefault(metric.metric_class, []).append(nested)
+    both = others | gated
+    return {
+        metric_class: both[metric_class] for metric_class in MetricClass if metric_class in both
+    }
+
+
+def _nested(values: Sequence[_Measured], metric: Metric) -> _Nested | None:
+    """The processes on the judged scale; None for values without a logarithm that need one."""
+    if not metric.percentage and min(v for _, rounds in values for v in rounds) <= 0:
+        return None
+    # Relative to one number of the series, so that equal values differ by nothing, not by the
+    # rounding of their mean.
+    origin = median(median(rounds) for _, rounds in values)
+
+    def judged(value: float) -> float:
+        if metric.percentage:
+            return (value - origin) / 100
+        return math.log(value) - math.log(origin)
+
+    by_gpu: _Nested = {}
+    for process, rounds in values:
+        gpu, day = allocation(process)
+        inside = _Inside(process.process, judged(median(rounds)), tuple(map(judged, rounds)))
+        by_gpu.setdefault(gpu, {}).setdefault(day, []).append(inside)
+    return by_gpu
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of squares, with its degrees of freedom."""
+
+    squares: float = 0.0
+    degrees: int = 0
+
+    @property
+    def variance(self) -> float | None:
+        return self.squares / self.degrees if self.degrees else None
+
+
+def _pooled(sums: Iterable[_Sum]) -> _Sum:
+    listed = list(sums)
+    return _Sum(math.fsum(s.squares for s in listed), sum(s.degrees for s in listed))
+
+
+def _about_mean(values: Sequence[float]) -> _Sum:
+    mean = fmean(values)
+    return _Sum(math.fsum((value - mean) ** 2 for value in values), len(values) - 1)
+
+
+def _spread(series: Sequence[_Nested]) -> Spread | None:
+    """The spreads of all levels; None where no allocation has two processes."""
+    rounds = _pooled(_about_mean(p.rounds) for nested in series for p in _processes(nested))
+    within = [_between_processes(nested) for nested in series]
+    pooled = _pooled(within).variance
+    if pooled is None:
+        return None
+    # Each series is freed of its own noise, since tests and metrics differ in it. Only the pooled
+    # variance is held above zero: doing so series by series would find days that are none.
+    own = [pooled if s.variance is None else s.variance for s in within]
+    days = [_between_days(nested, noise) for nested, noise in zip(series, own, strict=True)]
+    day = _pooled(days).variance
+    of_days = [(day or 0.0) if s.variance is None else s.variance for s in days]
+    gpu = _pooled(
+        _between_gpus(nested, noise, between)
+        for nested, noise, between in zip(series, own, of_days, strict=True)
+    ).variance
+    return Spread(
+        rounds=math.sqrt(rounds.variance or 0.0),
+        processes=math.sqrt(pooled),
+        allocations=None if day is None else math.sqrt(max(day, 0.0)),
+        gpus=None if gpu is None else math.sqrt(max(gpu, 0.0)),
+    )
+
+
+def _processes(nested: _Nested) -> list[_Inside]:
+    return [p for days in nested.values() for processes in days.values() for p in processes]
+
+
+def _between_processes(nested: _Nested) -> _Sum:
+    return _pooled(
+        _about_mean([process.median for process in processes])
+        for days in nested.values()
+        for processes in days.values()
+    )
+
+
+def _between_days(nested: _Nested, noise: float) -> _Sum:
+    """Squares of allocation means about their GPU's, less what processes of variance `noise` do."""
+    sums = []
+    for days in nested.values():
+        seen = _about_mean(_day_means(days))
+        explained = noise * fmean(1 / len(processes) for processes in days.values())
+        sums.append(_Sum(seen.squares - seen.degrees * explained, seen.degrees))
+    return _pooled(sums)
+
+
+def _between_gpus(nested: _Nested, noise: float, between: float) -> _Sum:
+    """Squares of the GPUs' means, less what days (variance `between`) and processes do."""
+    seen = _about_mean([fmean(_day_means(days)) for days in nested.values()])
+    explained = fmean(
+        between / len(days) + noise * math.fsum(1 / len(p) for p in days.values()) / len(days) ** 2
+        for days in nested.values()
+    )
+    return _Sum(seen.squares - seen.degrees * explained, seen.degrees)
+
+
+def _day_means(days: Mapping[str, Sequence[_Inside]]) -> list[float]:
+    return [fmean(process.median for process in processes) for processes in days.values()]
+
+
+def _apart(nested: _Nested, least: float) -> set[str]:
+    away: list[tuple[float, str]] = []
+    deviations: list[float] = []
+    for days in nested.values():
+        for processes in days.values():
+            if len(processes) < _LEAST_GROUP:
+                continue
+            middle = median(process.median for process in processes)
+            distances = sorted((abs(p.median - middle), p.process) for p in processes)
+            away += distances
+            # In an odd group one process is the median itself, and says nothing of the spread.
+            deviations += [distance for distance, _ in distances[len(distances) % 2 :]]
+    if not away:
+        return set()
+    robust = max(_NORMAL * median(deviations), least)
+    return {process for distance, process in away if distance > APART * robust}
 
 
 def _trial(

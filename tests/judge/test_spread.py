@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.spread import apart, estimates, recommended
+from pytest_gpuperf.judge.trials import apart, estimates, recommended
 from pytest_gpuperf.model.entry import Spread
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MetricClass

@@ -8,8 +8,7 @@ from random import Random
 
 import pytest
 
-from pytest_gpuperf.judge.spread import allocation
-from pytest_gpuperf.judge.trials import BASELINE, Look, Trials, folds, trials
+from pytest_gpuperf.judge.trials import BASELINE, Look, Trials, allocation, folds, trials
 from pytest_gpuperf.model.entry import Spread
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Outcome

@@ -90,7 +90,7 @@ class AppendMode(IntEnum):
     KEEP_LATEST = 1
 
 
-class Result(IntEnum):
+class ResultCode(IntEnum):
     """`CUptiResult` of `cupti_result.h`, without its prefix; those that our calls can return."""
 
     SUCCESS = 0
@@ -135,6 +135,6 @@ class Result(IntEnum):
 def result_name(code: int) -> str:
     """CUPTI's name of a result code, or the number where this file does not know it."""
     try:
-        return f"CUPTI_{Result(code).name}"
+        return f"CUPTI_{ResultCode(code).name}"
     except ValueError:
         return f"CUptiResult {code}"

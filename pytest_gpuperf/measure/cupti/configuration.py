@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerType, Result, SupportLevel
+from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerType, ResultCode, SupportLevel
 from pytest_gpuperf.model.measurement import Unsupported
 
 _FEATURES = {
@@ -162,7 +162,7 @@ class Configuration:
         try:
             self._schedule([metric])
         except library.CuptiError as error:
-            if error.result == Result.ERROR_INVALID_METRIC_NAME:
+            if error.result == ResultCode.ERROR_INVALID_METRIC_NAME:
                 return f"{metric} does not exist on {chip}"
             return f"{metric} cannot be collected on {chip}: {error}"
         return ""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, codes
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 
 _P = TypeVar("_P", bound=abi.Params)
 _TIMESTAMP = "cuptiGetTimestamp"
@@ -46,62 +46,65 @@ _PRIVILEGES = (
     "ask for it"
 )
 _WHOLE_DEVICE = "Measure on a device that is neither partitioned nor virtualised"
-_REASONS: dict[Result, tuple[str, str]] = {
-    Result.ERROR_INSUFFICIENT_PRIVILEGES: (
+_REASONS: dict[ResultCode, tuple[str, str]] = {
+    ResultCode.ERROR_INSUFFICIENT_PRIVILEGES: (
         "this user may not read the GPU's performance counters",
         _PRIVILEGES,
     ),
-    Result.ERROR_HARDWARE_BUSY: (
+    ResultCode.ERROR_HARDWARE_BUSY: (
         "the GPU's performance counters are in use by another process",
         _OTHER_PROFILER,
     ),
-    Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: (
+    ResultCode.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: (
         "another profiler is attached to this process",
         _OTHER_PROFILER,
     ),
-    Result.ERROR_DISABLED: ("another profiler has disabled CUPTI in this process", _OTHER_PROFILER),
-    Result.ERROR_OLD_PROFILER_API_INITIALIZED: (
+    ResultCode.ERROR_DISABLED: (
+        "another profiler has disabled CUPTI in this process",
+        _OTHER_PROFILER,
+    ),
+    ResultCode.ERROR_OLD_PROFILER_API_INITIALIZED: (
         "this process has used CUPTI's old event API, which excludes the range profiler",
         "Measure in a process that does not use it",
     ),
-    Result.ERROR_MIG_DEVICE_NOT_SUPPORTED: (
+    ResultCode.ERROR_MIG_DEVICE_NOT_SUPPORTED: (
         "CUPTI does not profile this MIG instance",
         f"{_WHOLE_DEVICE}: `nvidia-smi -mig 0` switches MIG off (as root, on an idle GPU)",
     ),
-    Result.ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED: (
+    ResultCode.ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED: (
         "CUPTI does not profile this virtual GPU",
         f"{_WHOLE_DEVICE}, or with a vGPU type that supports profiling",
     ),
-    Result.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES: (
+    ResultCode.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES: (
         "the hypervisor does not allow this virtual GPU to be profiled",
         "Ask the administrator of the host to enable profiling for the vGPU "
         "(vGPU plugin parameter enable_profiling=1)",
     ),
-    Result.ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED: (
+    ResultCode.ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED: (
         "the GPU is in confidential-computing mode, which forbids profiling",
         "Measure on a GPU with the mode switched off",
     ),
-    Result.ERROR_CMP_DEVICE_NOT_SUPPORTED: (
+    ResultCode.ERROR_CMP_DEVICE_NOT_SUPPORTED: (
         "CUPTI does not profile mining processors (CMP)",
         "Measure on another GPU",
     ),
-    Result.ERROR_SLI_DEVICE_NOT_SUPPORTED: (
+    ResultCode.ERROR_SLI_DEVICE_NOT_SUPPORTED: (
         "CUPTI does not profile GPUs that are linked by SLI",
         "Switch SLI off",
     ),
-    Result.ERROR_WSL_DEVICE_NOT_SUPPORTED: (
+    ResultCode.ERROR_WSL_DEVICE_NOT_SUPPORTED: (
         "CUPTI cannot profile in this Windows Subsystem for Linux",
         "Update the Windows driver, or measure on Linux",
     ),
-    Result.ERROR_INVALID_CHIP_NAME: (
+    ResultCode.ERROR_INVALID_CHIP_NAME: (
         "this CUPTI does not know the GPU's chip",
         "Install a newer CUPTI. " + INSTALL,
     ),
-    Result.ERROR_LEGACY_PROFILER_NOT_SUPPORTED: (
+    ResultCode.ERROR_LEGACY_PROFILER_NOT_SUPPORTED: (
         "this GPU does not support the profiling interface",
         "GPUs of compute capability 7.0 (Volta) and newer do",
     ),
-    Result.ERROR_NOT_INITIALIZED: (
+    ResultCode.ERROR_NOT_INITIALIZED: (
         "CUPTI could not load libnvperf_host.so and libnvperf_target.so, which belong to it",
         "Put them beside libcupti, or add their folder to LD_LIBRARY_PATH. " + INSTALL,
     ),
@@ -244,9 +247,9 @@ def check(result: int, call: str) -> None:
     Raises CountersUnavailable, with the remedy, where the machine or its set-up forbids counters,
     and CuptiError otherwise. Codes are those of `cupti_result.h`.
     """
-    if result == Result.SUCCESS:
+    if result == ResultCode.SUCCESS:
         return
-    known = _REASONS.get(Result(result)) if result in set(Result) else None
+    known = _REASONS.get(ResultCode(result)) if result in set(ResultCode) else None
     if known:
         reason, remedy = known
         raise CountersUnavailable(f"{reason} ({call}: {codes.result_name(result)})", remedy)

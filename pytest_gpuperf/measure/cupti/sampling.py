@@ -21,7 +21,7 @@ from pytest_gpuperf.measure.cupti.codes import (
     DecodeStopReason,
     ProfilerApi,
     ProfilerType,
-    Result,
+    ResultCode,
     TriggerMode,
 )
 from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
@@ -211,7 +211,7 @@ class Sampler(Profiling):
         try:
             decoded = call(abi.DecodeData, pPmSamplingObject=self._sampling, **self._data)
         except library.CuptiError as error:
-            if error.result == Result.ERROR_OUT_OF_MEMORY:
+            if error.result == ResultCode.ERROR_OUT_OF_MEMORY:
                 raise self._lost(full) from error
             raise
         if decoded.overflow:

@@ -58,7 +58,7 @@ ENUMS: dict[type[IntEnum], dict[str, str]] = {
     codes.SupportLevel: {
         m.name: f"CUPTI_PROFILER_CONFIGURATION_{m.name}" for m in codes.SupportLevel
     },
-    codes.Result: {member.name: f"CUPTI_{member.name}" for member in codes.Result},
+    codes.ResultCode: {member.name: f"CUPTI_{member.name}" for member in codes.ResultCode},
 }
 NEWER_NAMES = {
     "CUPTI_PROFILER_CONFIGURATION_LIMITED_SUPPORT",

@@ -13,7 +13,7 @@ import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.counting import phase_ranges
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device.memory import CudaMemory, suffices
@@ -304,7 +304,7 @@ def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fak
             with marks.mark("forward"):
                 fake.work(1)
                 if next(numbers) == execution:
-                    fake.fail("cuptiRangeProfilerPopRange", Result.ERROR_UNKNOWN)
+                    fake.fail("cuptiRangeProfilerPopRange", ResultCode.ERROR_UNKNOWN)
                     raise error
 
         return Work(run, marks)
@@ -331,7 +331,7 @@ def test_without_permission_the_times_remain(collector: CuptiCollector, fake: Fa
         "cuptiRangeProfilerStart",
     ):
         fake.reset()
-        fake.fail(call, Result.ERROR_INSUFFICIENT_PRIVILEGES)
+        fake.fail(call, ResultCode.ERROR_INSUFFICIENT_PRIVILEGES)
         collected = collector.collect(Step(fake, ("a", 1)).work, plan())
         assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
         assert [entry.metric for entry in collected.unsupported] == ["cycles", "ipc"]

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import codes, library
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.driver import Driver
 from tests.measure.cupti.fake import Fake
 from tests.measure.cupti.headers import ABSENT, MISSING, Release, releases
@@ -61,7 +61,7 @@ def test_an_older_cupti_is_refused_by_name_of_its_release(fake: Fake, fake_libra
 def test_a_cupti_that_does_not_tell_its_version_is_unavailable(
     fake: Fake, fake_library: Path
 ) -> None:
-    fake.fail("cuptiGetVersion", Result.ERROR_UNKNOWN)
+    fake.fail("cuptiGetVersion", ResultCode.ERROR_UNKNOWN)
     with pytest.raises(CountersUnavailable, match="cuptiGetVersion failed") as caught:
         library.Cupti(fake_library)
     assert "driver" in caught.value.remedy
@@ -123,13 +123,13 @@ def test_a_broken_library_is_named(bare: Path) -> None:
 
 def test_what_forbids_counters_has_a_remedy() -> None:
     for result, remedy in (
-        (Result.ERROR_INSUFFICIENT_PRIVILEGES, "NVreg_RestrictProfilingToAdminUsers=0"),
-        (Result.ERROR_HARDWARE_BUSY, "dcgmi profile --pause"),
-        (Result.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, "torch.profiler"),
-        (Result.ERROR_MIG_DEVICE_NOT_SUPPORTED, "nvidia-smi -mig 0"),
-        (Result.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES, "administrator of the host"),
-        (Result.ERROR_NOT_INITIALIZED, "libcupti"),
-        (Result.ERROR_INVALID_CHIP_NAME, "newer CUPTI"),
+        (ResultCode.ERROR_INSUFFICIENT_PRIVILEGES, "NVreg_RestrictProfilingToAdminUsers=0"),
+        (ResultCode.ERROR_HARDWARE_BUSY, "dcgmi profile --pause"),
+        (ResultCode.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, "torch.profiler"),
+        (ResultCode.ERROR_MIG_DEVICE_NOT_SUPPORTED, "nvidia-smi -mig 0"),
+        (ResultCode.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES, "administrator of the host"),
+        (ResultCode.ERROR_NOT_INITIALIZED, "libcupti"),
+        (ResultCode.ERROR_INVALID_CHIP_NAME, "newer CUPTI"),
     ):
         with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{result.name}") as caught:
             library.check(result, "someCall")
@@ -138,8 +138,8 @@ def test_what_forbids_counters_has_a_remedy() -> None:
 
 def test_other_failures_keep_call_and_code() -> None:
     for result in (
-        Result.ERROR_INVALID_METRIC_NAME,
-        Result.ERROR_UNKNOWN,
+        ResultCode.ERROR_INVALID_METRIC_NAME,
+        ResultCode.ERROR_UNKNOWN,
         4711,
     ):
         with pytest.raises(library.CuptiError) as caught:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.driver import Driver
 from pytest_gpuperf.measure.cupti.library import Cupti
 from pytest_gpuperf.measure.device.checks import Check, counters
@@ -31,7 +31,7 @@ def test_an_empty_range_may_be_left_out(fake: Fake) -> None:
 
 
 def test_no_permission(fake: Fake) -> None:
-    fake.fail("cuptiRangeProfilerEnable", Result.ERROR_INSUFFICIENT_PRIVILEGES)
+    fake.fail("cuptiRangeProfilerEnable", ResultCode.ERROR_INSUFFICIENT_PRIVILEGES)
     found, read = run(fake)
     assert (found.ok, read.ok) == (True, False)
     assert "may not read" in read.detail
@@ -41,7 +41,7 @@ def test_no_permission(fake: Fake) -> None:
 
 
 def test_a_failure_that_nobody_expected(fake: Fake) -> None:
-    fake.fail("cuptiRangeProfilerDecodeData", Result.ERROR_UNKNOWN)
+    fake.fail("cuptiRangeProfilerDecodeData", ResultCode.ERROR_UNKNOWN)
     read = run(fake)[1]
     assert not read.ok
     assert "cuptiRangeProfilerDecodeData" in read.detail

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.range_session import Profiling, RangeSession
 from pytest_gpuperf.measure.cupti.sampling import Sampler
 from tests.measure.cupti.fake import Fake
@@ -44,7 +44,7 @@ def test_where_it_cannot_begin_it_says_why_and_leaves_nothing(fake: Fake) -> Non
             (lambda: fake.set("context", 0), "no CUDA context is current in this thread"),
             (lambda: fake.set("chip", ""), r"CUPTI [\d.]+ .*does not know the chip of this GPU"),
             (
-                lambda: fake.fail("cuptiProfilerInitialize", Result.ERROR_UNKNOWN),
+                lambda: fake.fail("cuptiProfilerInitialize", ResultCode.ERROR_UNKNOWN),
                 f"^{what} cannot be opened: cuptiProfilerInitialize ",
             ),
         )

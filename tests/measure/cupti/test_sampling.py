@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.library import CuptiError
 from pytest_gpuperf.measure.cupti.sampling import Sampler, SamplesLost
 from tests.measure.cupti.conftest import compiled
@@ -119,14 +119,14 @@ def test_a_full_buffer_is_said(fake: Fake) -> None:
 
 
 def test_a_full_buffer_may_be_an_error_code(fake: Fake) -> None:
-    fake.fail("cuptiPmSamplingDecodeData", Result.ERROR_OUT_OF_MEMORY)
+    fake.fail("cuptiPmSamplingDecodeData", ResultCode.ERROR_OUT_OF_MEMORY)
     with opened(fake) as sampler:
         with pytest.raises(SamplesLost, match="was full"):
             sampler.sample(lambda: None)
 
 
 def test_any_other_error_of_decoding_names_its_call(fake: Fake) -> None:
-    fake.fail("cuptiPmSamplingDecodeData", Result.ERROR_UNKNOWN)
+    fake.fail("cuptiPmSamplingDecodeData", ResultCode.ERROR_UNKNOWN)
     with opened(fake) as sampler:
         with pytest.raises(CuptiError, match=r"cuptiPmSamplingDecodeData .*ERROR_UNKNOWN"):
             sampler.sample(lambda: None)
@@ -179,12 +179,12 @@ def test_an_exception_of_the_step_comes_out_after_everything_is_closed(fake: Fak
 
 def test_a_sampler_that_cannot_open_says_so_and_leaves_nothing(fake: Fake) -> None:
     for call, result in (
-        ("cuptiPmSamplingGetCounterAvailability", Result.ERROR_INSUFFICIENT_PRIVILEGES),
-        ("cuptiPmSamplingEnable", Result.ERROR_INSUFFICIENT_PRIVILEGES),
-        ("cuptiPmSamplingEnable", Result.ERROR_HARDWARE_BUSY),
-        ("cuptiPmSamplingEnable", Result.ERROR_INVALID_OPERATION),
-        ("cuptiPmSamplingSetConfig", Result.ERROR_NOT_SUPPORTED),
-        ("cuptiPmSamplingGetCounterDataSize", Result.ERROR_UNKNOWN),
+        ("cuptiPmSamplingGetCounterAvailability", ResultCode.ERROR_INSUFFICIENT_PRIVILEGES),
+        ("cuptiPmSamplingEnable", ResultCode.ERROR_INSUFFICIENT_PRIVILEGES),
+        ("cuptiPmSamplingEnable", ResultCode.ERROR_HARDWARE_BUSY),
+        ("cuptiPmSamplingEnable", ResultCode.ERROR_INVALID_OPERATION),
+        ("cuptiPmSamplingSetConfig", ResultCode.ERROR_NOT_SUPPORTED),
+        ("cuptiPmSamplingGetCounterDataSize", ResultCode.ERROR_UNKNOWN),
     ):
         fake.reset()
         fake.fail(call, result)

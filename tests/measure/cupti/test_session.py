@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.library import CuptiError
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from tests.measure.cupti.fake import Fake
@@ -160,11 +160,11 @@ def test_a_session_is_usable_after_a_step_that_raised(fake: Fake) -> None:
 
 def test_a_session_that_cannot_open_says_so_and_leaves_nothing(fake: Fake) -> None:
     for call, result in (
-        ("cuptiProfilerInitialize", Result.ERROR_INSUFFICIENT_PRIVILEGES),
-        ("cuptiProfilerGetCounterAvailability", Result.ERROR_HARDWARE_BUSY),
-        ("cuptiRangeProfilerEnable", Result.ERROR_INSUFFICIENT_PRIVILEGES),
-        ("cuptiRangeProfilerEnable", Result.ERROR_UNKNOWN),
-        ("cuptiRangeProfilerGetCounterDataSize", Result.ERROR_INVALID_PARAMETER),
+        ("cuptiProfilerInitialize", ResultCode.ERROR_INSUFFICIENT_PRIVILEGES),
+        ("cuptiProfilerGetCounterAvailability", ResultCode.ERROR_HARDWARE_BUSY),
+        ("cuptiRangeProfilerEnable", ResultCode.ERROR_INSUFFICIENT_PRIVILEGES),
+        ("cuptiRangeProfilerEnable", ResultCode.ERROR_UNKNOWN),
+        ("cuptiRangeProfilerGetCounterDataSize", ResultCode.ERROR_INVALID_PARAMETER),
     ):
         fake.reset()
         fake.fail(call, result)
@@ -176,14 +176,14 @@ def test_a_session_that_cannot_open_says_so_and_leaves_nothing(fake: Fake) -> No
 
 
 def test_a_refusal_without_a_name_is_explained_as_far_as_cupti_can(fake: Fake) -> None:
-    fake.fail("cuptiRangeProfilerEnable", Result.ERROR_UNKNOWN)
+    fake.fail("cuptiRangeProfilerEnable", ResultCode.ERROR_UNKNOWN)
     with pytest.raises(CountersUnavailable, match="; Windows Subsystem for Linux is unsupported"):
         with opened(fake):
             pytest.fail("opened")
 
 
 def test_a_failing_start_names_the_call_and_closes(fake: Fake) -> None:
-    fake.fail("cuptiRangeProfilerStart", Result.ERROR_UNKNOWN)
+    fake.fail("cuptiRangeProfilerStart", ResultCode.ERROR_UNKNOWN)
     with pytest.raises(CuptiError, match=r"cuptiRangeProfilerStart .*CUPTI_ERROR_UNKNOWN \(999\)"):
         with opened(fake) as session:
             session.round(["step"], marked(session, fake, step=1))

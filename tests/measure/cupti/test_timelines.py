@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
 from pytest_gpuperf.measure.collector import Phases, TimelineCollector, Work
-from pytest_gpuperf.measure.cupti.codes import Result
+from pytest_gpuperf.measure.cupti.codes import ResultCode
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import Device, Timeline
 from tests.examples import H200
@@ -148,7 +148,7 @@ def test_metrics_that_cannot_be_sampled_are_named_as_ours(fake: Fake) -> None:
 
 
 def _lacking(fake: Fake) -> None:
-    fake.fail("cuptiPmSamplingEnable", Result.ERROR_INSUFFICIENT_PRIVILEGES)
+    fake.fail("cuptiPmSamplingEnable", ResultCode.ERROR_INSUFFICIENT_PRIVILEGES)
 
 
 def _misplaced(fake: Fake) -> None:
