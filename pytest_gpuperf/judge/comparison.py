@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import centre, difference
-from pytest_gpuperf.judge.noise import scales
+from pytest_gpuperf.judge.noise import BaselineGpus, scales
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar, checked

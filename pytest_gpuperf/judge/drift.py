@@ -11,9 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import Difference, difference, quantile
-from pytest_gpuperf.judge.noise import Rounds
+from pytest_gpuperf.judge.noise import BaselineGpus, Rounds
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric

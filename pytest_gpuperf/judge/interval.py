@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.gpus import PRIOR_WEIGHT as GPUS_PRIOR_WEIGHT
-from pytest_gpuperf.judge.gpus import BaselineGpus, error_between
-from pytest_gpuperf.judge.noise import Rounds, Scale, on_judged_scale, scales
+from pytest_gpuperf.judge.noise import (
+    GPUS_PRIOR_WEIGHT,
+    BaselineGpus,
+    Rounds,
+    Scale,
+    error_between,
+    on_judged_scale,
+    scales,
+)
 from pytest_gpuperf.judge.tolerance import Tolerance
 
 UNCHANGED_RATE = 0.0025
@@ -127,7 +133,7 @@ def difference(
     d = median(new) - mean(baseline); se = sqrt(s^2 (1/K + c_k^2/k) + a^2 (1 + 1/A)). `scale` has s
     and the processes to set aside; without it the metric is the only one of its class (`noise.py`).
     `gpus` says which GPU each process ran on, and on which day; without it, all on the same. On a
-    GPU that the baseline lacks, the error between GPUs comes on top (`gpus.py`). a is the spread
+    GPU that the baseline lacks, the error between GPUs comes on top (`noise.py`). a is the spread
     between days that a calibration has found, over the A that the baseline has: once it dominates,
     more processes of one day no longer help.
 

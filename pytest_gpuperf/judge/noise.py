@@ -3,6 +3,12 @@
 A baseline of five processes says little about its own spread. The metrics of one noise class share
 what they know: each metric's spread is pooled with the class's, which counts for 20 degrees of
 freedom, or for 2 where the metric is clearly noisier than its class.
+
+Two GPUs of one name are not alike, nor are two days. Between H200s, cycles of one training step
+differ by up to 3 %, in either direction depending on the kernels, while processes on one of them
+agree to 0.1 % (docs/verdict.md). So a process is compared with the baseline's processes on its own
+GPU where there are any. Where there are none, the difference between GPUs is part of the noise, and
+the tolerance is wider by that.
 """
 
 from __future__ import annotations
@@ -12,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
-from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.tolerance import Tolerance
 
 Rounds = Sequence[Sequence[float]]
@@ -20,8 +25,10 @@ Rounds = Sequence[Sequence[float]]
 
 PRIOR_WEIGHT = 20
 """Degrees of freedom that the class's scale counts for, beside those that were seen."""
+GPUS_PRIOR_WEIGHT = 20
+"""The same for the class's scale between GPUs, beside the U - 1 that were seen."""
 WEAK_PRIOR_WEIGHT = 2
-"""The same for a metric whose spread is more than twice that of its class."""
+"""PRIOR_WEIGHT for a metric whose spread is more than twice that of its class."""
 WILD_SPREADS = 4
 """A metric so many times noisier than its class's median is not of its class's kind."""
 OUTLIER_SPREADS = 5
@@ -34,6 +41,50 @@ _LEAST_GROUP = 3
 """Of two processes that differ, nobody can say which one is odd."""
 _MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class BaselineGpus:
+    """The GPUs (digests of their UUIDs) of the baseline's processes, in order, and of the new."""
+
+    baseline: tuple[str, ...]
+    measured: frozenset[str]
+    days: tuple[str, ...] = ()
+    """The day of each of the baseline's processes, in the same order; empty when not kept."""
+
+    @property
+    def known(self) -> bool:
+        """Whether every new process ran on a GPU that the baseline has processes of."""
+        return self.measured <= set(self.baseline)
+
+    def groups(self, values: Sequence[float], *, comparable: bool = False) -> list[list[float]]:
+        """The baseline's values by GPU; with `comparable`, only of GPUs that the new ran on."""
+        return [[values[p] for p in group] for group in self.positions(comparable=comparable)]
+
+    def positions(self, *, comparable: bool = False) -> list[list[int]]:
+        """The same for the positions of the baseline's processes."""
+        by_gpu: dict[str, list[int]] = {}
+        for position, gpu in enumerate(self.baseline):
+            if not comparable or gpu in self.measured:
+                by_gpu.setdefault(gpu, []).append(position)
+        return list(by_gpu.values())
+
+    @property
+    def allocations(self) -> int:
+        """How many pairs of a GPU and a day the comparable processes come from; at least 1."""
+        days = self.days or ("",) * len(self.baseline)
+        pairs = {
+            (gpu, day)
+            for gpu, day in zip(self.baseline, days, strict=True)
+            if not self.known or gpu in self.measured
+        }
+        return max(len(pairs), 1)
+
+    def without(self, positions: frozenset[int]) -> BaselineGpus:
+        """Without the baseline's processes at these positions."""
+        kept = [p for p in range(len(self.baseline)) if p not in positions]
+        days = tuple(self.days[p] for p in kept) if self.days else ()
+        return BaselineGpus(tuple(self.baseline[p] for p in kept), self.measured, days)
 
 
 @dataclass(frozen=True)
@@ -105,6 +156,18 @@ def scales(
         spread = math.sqrt(max(pooled, own[name]))
         by_metric[name] = Scale(spread, weight + seen[name], aside[name])
     return by_metric
+
+
+def error_between(means: Sequence[float], scale: float) -> float:
+    """The standard error of one more GPU's difference from the mean over GPUs.
+
+    s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread of the U
+    `means`.
+    """
+    centre = fmean(means)
+    squares = math.fsum((mean - centre) ** 2 for mean in means)
+    pooled = (GPUS_PRIOR_WEIGHT * scale**2 + squares) / (GPUS_PRIOR_WEIGHT + len(means) - 1)
+    return math.sqrt(pooled * (1 + 1 / len(means)))
 
 
 def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> float:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import Difference, centre, difference, quantile
-from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, Rounds, Scale, scales
+from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, BaselineGpus, Rounds, Scale, scales
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.model.entry import Calibration

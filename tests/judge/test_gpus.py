@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.gpus import PRIOR_WEIGHT, BaselineGpus, error_between
 from pytest_gpuperf.judge.interval import difference
+from pytest_gpuperf.judge.noise import GPUS_PRIOR_WEIGHT, BaselineGpus, error_between
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import OTHER_GPU, Reference, decide, judge
 from pytest_gpuperf.model.measurement import STEP, Device
@@ -96,7 +96,7 @@ def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
     count = len(means)
     mean = sum(means) / count
     seen = sum((value - mean) ** 2 for value in means)
-    variance = (PRIOR_WEIGHT * scale**2 + seen) / (PRIOR_WEIGHT + count - 1)
+    variance = (GPUS_PRIOR_WEIGHT * scale**2 + seen) / (GPUS_PRIOR_WEIGHT + count - 1)
     assert error_between(means, scale) == pytest.approx(math.sqrt(variance * (1 + 1 / count)))
 
 

@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.gpus import BaselineGpus
 from pytest_gpuperf.judge.interval import (
     UNCHANGED_RATE,
     centre,
@@ -20,7 +19,7 @@ from pytest_gpuperf.judge.interval import (
     error_of_median,
     quantile,
 )
-from pytest_gpuperf.judge.noise import Scale
+from pytest_gpuperf.judge.noise import BaselineGpus, Scale
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from tests.judge.test_noise import set_aside_by_hand, spread_by_hand
 

@@ -12,8 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.gpus import BaselineGpus
-from pytest_gpuperf.judge.noise import WILD_SPREADS, Scale, on_judged_scale, scales
+from pytest_gpuperf.judge.noise import WILD_SPREADS, BaselineGpus, Scale, on_judged_scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
