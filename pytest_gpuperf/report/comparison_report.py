@@ -236,27 +236,27 @@ class _KernelChanges:
     notes: tuple[str, ...]
 
 
-def _kernel_changes(blame: Attribution, pair: Pair, most: int) -> _KernelChanges:
+def _kernel_changes(attribution: Attribution, pair: Pair, most: int) -> _KernelChanges:
     """What is said of the kernels of a pair, the `most` whose times changed most one by one."""
     # None is too small for a row of its own: what is not shown is summed up.
-    every = kernel_lines.rows(blame.entries, small=0.0)
+    every = kernel_lines.rows(attribution.entries, small=0.0)
     shown = [change for change in every if change.change][:most]
     rest = ""
     if len(every) > len(shown):
-        moved = kernel_lines.duration(blame.change - fsum(change.change for change in shown))
+        moved = kernel_lines.duration(attribution.change - fsum(change.change for change in shown))
         rest = f"and {len(every) - len(shown)} more: {moved}"
-    notes = kernel_lines.notes(blame)
+    notes = kernel_lines.notes(attribution)
     for label, side in (("a", pair.a), ("b", pair.b)):
         notes += [f"{label} has no counters by kernel: {reason}" for reason in side.mismatches]
         if side.tables < side.processes:
             notes.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
     rows = tuple(_kernel_cells(change) for change in shown)
-    return _KernelChanges(_kernel_title(blame), rows, rest, tuple(notes))
+    return _KernelChanges(_kernel_title(attribution), rows, rest, tuple(notes))
 
 
-def _kernel_title(blame: Attribution) -> str:
-    before, after = (units.value(value, "ns") for value in (blame.before, blame.after))
-    launched = blame.launched
+def _kernel_title(attribution: Attribution) -> str:
+    before, after = (units.value(value, "ns") for value in (attribution.before, attribution.after))
+    launched = attribution.launched
     counts = ", ".join(
         f"{count:,} {what}"
         for what, count in (
@@ -269,9 +269,11 @@ def _kernel_title(blame: Attribution) -> str:
     )
     sequence = f"launches: {counts}" if launched.changed else "the same launches"
     several = ""
-    if max(blame.baseline_tables, blame.measured_tables) > 1:
-        several = f", means of {blame.baseline_tables} and {blame.measured_tables} executions"
-    moved = kernel_lines.duration(blame.change)
+    if max(attribution.baseline_tables, attribution.measured_tables) > 1:
+        several = (
+            f", means of {attribution.baseline_tables} and {attribution.measured_tables} executions"
+        )
+    moved = kernel_lines.duration(attribution.change)
     return f"kernels and gaps: {before} -> {after} ({moved}{several}); {sequence}"
 
 

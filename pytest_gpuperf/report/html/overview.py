@@ -55,10 +55,10 @@ class MeasuredSection:
     rows: tuple[VerdictRow, ...]
     """Verdicts that could fail the test, worst first."""
     details: tuple[str, ...]
-    blame: tuple[tuple[str, str, str, str], ...]
+    kernels: tuple[tuple[str, str, str, str], ...]
     """Change, share, kernel, and what happened to it: the worst first."""
-    blame_heading: str
-    blame_notes: tuple[str, ...]
+    moved: str
+    kernel_notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,9 @@ def _section(subject: FigureSubject) -> MeasuredSection:
         headline=_says(told) if worst else "This run was compared with no baseline.",
         rows=tuple(VerdictRow(table.cells(v), _TONES.get(v.outcome, "")) for v in told),
         details=tuple(dict.fromkeys(v.detail for v in told if v.detail)),
-        blame=_kernels(attribution) if attribution else (),
-        blame_heading=_moved(attribution) if attribution else "",
-        blame_notes=tuple(kernel_lines.notes(attribution)) if attribution else (),
+        kernels=_kernels(attribution) if attribution else (),
+        moved=_moved(attribution) if attribution else "",
+        kernel_notes=tuple(kernel_lines.notes(attribution)) if attribution else (),
     )
 
 

@@ -40,11 +40,11 @@ class ChangeRow:
     """What happened to it, and why."""
 
 
-def lines(blame: Attribution, width: int, most: int = MOST) -> list[str]:
+def lines(attribution: Attribution, width: int, most: int = MOST) -> list[str]:
     """At most `most` lines of at most `width` characters, the worst first."""
-    changes = rows([entry for entry in blame.entries if entry.significant])
-    head = table.wrapped([_heading(blame, bool(changes))], width, "")
-    below = [line for note in notes(blame) for line in table.wrapped([note], width, INDENT)]
+    changes = rows([entry for entry in attribution.entries if entry.significant])
+    head = table.wrapped([_heading(attribution, bool(changes))], width, "")
+    below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
     room = most - len(head) - len(below)
     blocks = laid_out(changes, width)
     shown = _fitting([len(block) for block in blocks], room)
@@ -108,30 +108,29 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{round(100 * value) + 0:d} %"
 
 
-def notes(blame: Attribution) -> list[str]:
+def notes(attribution: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
     texts = []
-    if blame.shift is not None and abs(blame.shift) >= _SHIFT:
+    if attribution.shift is not None and abs(attribution.shift) >= _SHIFT:
+        moved = units.moved(attribution.shift)
+        texts.append(f"most kernels moved by about {moved}: clocks, power or another GPU?")
+    if attribution.odd_tables:
+        tables = attribution.measured_tables + attribution.baseline_tables
         texts.append(
-            f"most kernels moved by about {units.moved(blame.shift)}: clocks, power or another GPU?"
-        )
-    if blame.odd_tables:
-        texts.append(
-            f"{blame.odd_tables} of {blame.measured_tables + blame.baseline_tables} executions "
-            "launched other kernels than the rest"
+            f"{attribution.odd_tables} of {tables} executions launched other kernels than the rest"
         )
     return texts
 
 
-def _heading(blame: Attribution, anything: bool) -> str:
-    relative = "" if blame.relative is None else f" ({units.moved(blame.relative)})"
-    moved = f"kernels: {duration(blame.change)}{relative} in a step"
+def _heading(attribution: Attribution, anything: bool) -> str:
+    relative = "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
+    moved = f"kernels: {duration(attribution.change)}{relative} in a step"
     if not anything:
         return f"{moved}; no kernel stands out from the noise"
     # Where gains and losses cancel, or the rest went the other way, a share says nothing.
-    if blame.explained is None or not 0 <= blame.explained <= _SENSIBLE:
+    if attribution.explained is None or not 0 <= attribution.explained <= _SENSIBLE:
         return f"{moved}; what moved:"
-    return f"{moved}, {share(blame.explained)} of it explained:"
+    return f"{moved}, {share(attribution.explained)} of it explained:"
 
 
 def _row(entries: Sequence[KernelChange]) -> ChangeRow:

@@ -62,8 +62,8 @@ def test_a_regression_has_its_numbers_and_its_kernels() -> None:
     found = of(committed("h200-tf32-broken.json.xz"))
     (one,) = found.judged
     assert one.headline == "cycles x4.83, instructions x8.44, step_time x4.63"
-    assert one.blame_heading == "+834 ms (x4.61) in a step"
-    change, share, kernel, how = one.blame[0]
+    assert one.moved == "+834 ms (x4.61) in a step"
+    change, share, kernel, how = one.kernels[0]
     assert (change, share, kernel) == ("+302 ms", "36 %", "sm80_xmma_wgrad f32 32x32x8 idx")
     assert how.startswith("replaced sm90_xmma_wgrad tf32")
     assert [row.tone for row in one.rows] == ["bad", "bad", "bad", "doubtful"]

@@ -132,26 +132,23 @@ def longest(subjects: Sequence[FigureSubject]) -> Figure:
     rows: list[tuple[Cell, ...]] = []
     said = ""
     for subject, table in _tables(subjects):
-        found = by_kernel(table)
-        total = sum(one.duration for one in found)
-        for one in found[:_MOST]:
+        kernels = by_kernel(table)
+        total = sum(one.duration for one in kernels)
+        for one in kernels[:_MOST]:
             full = one.full if len(one.full) <= _NAME else one.full[:_NAME] + "..."
             rows.append((subject.label, one.name, one.family, *_counted(one, total), full))
-        rest = found[_MOST:]
+        rest = kernels[_MOST:]
         if rest:
-            others = LaunchedGroup(
-                f"{len(rest):,} others",
-                "other",
-                "",
-                sum(one.launches for one in rest),
-                sum(one.duration for one in rest),
-            )
+            launches = sum(one.launches for one in rest)
+            duration = sum(one.duration for one in rest)
+            others = LaunchedGroup(f"{len(rest):,} others", "other", "", launches, duration)
             rows.append((subject.label, others.name, others.family, *_counted(others, total), ""))
-        if found and total and not said:
-            launches = found[0].launches
+        if kernels and total and not said:
+            first = kernels[0]
+            launched = f"{first.launches:,} launch{'es' if first.launches != 1 else ''}"
             said = (
-                f"{found[0].name} takes {100 * found[0].duration / total:.0f} % of the kernels' "
-                f"time in {subject.label}, in {launches:,} launch{'es' if launches != 1 else ''}."
+                f"{first.name} takes {100 * first.duration / total:.0f} % of the kernels' time in "
+                f"{subject.label}, in {launched}."
             )
     return Figure(
         key="kernels",
@@ -175,23 +172,23 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
-        found = of_kernels(table, family)
+        totals = of_kernels(table, family)
         rows += [
             (
                 subject.label,
                 short_name(one.name),
                 one.family,
                 quantity(one.nanoseconds, "ns"),
-                quantity(one.ipc, found.unit),
-                quantity(one.geometric_mean, found.unit),
+                quantity(one.ipc, totals.unit),
+                quantity(one.geometric_mean, totals.unit),
                 quantity(float(one.launches), "launches"),
             )
-            for one in found.kernels[:_POINTS]
+            for one in totals.kernels[:_POINTS]
         ]
-        if found.kernels:
-            notes += found.missing
-        if found.geometric_mean is not None and found.whole is not None:
-            rates = f"{found.geometric_mean:.3g} and {found.whole:.3g}"
+        if totals.kernels:
+            notes += totals.missing
+        if totals.geometric_mean is not None and totals.whole is not None:
+            rates = f"{totals.geometric_mean:.3g} and {totals.whole:.3g}"
             said.append((rates, subject.label))
     return Figure(
         key="kernel-ipc",
@@ -228,13 +225,13 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
-        found = priorities(table, family)
-        notes += found.missing if found.families else ()
+        scores = priorities(table, family)
+        notes += scores.missing if scores.families else ()
         rows += [
             (
                 subject.label,
                 one.family,
-                quantity(one.score, found.unit),
+                quantity(one.score, scores.unit),
                 percent(one.share),
                 quantity(one.nanoseconds, "ns"),
                 percent(one.speedup),
@@ -242,10 +239,10 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
                 quantity(one.throughput, "%"),
                 quantity(float(one.launches), "launches"),
             )
-            for one in found.families
+            for one in scores.families
         ]
-        if found.families:
-            said.append((found.families[0].family, subject.label))
+        if scores.families:
+            said.append((scores.families[0].family, subject.label))
     return Figure(
         key="priority",
         title="Priority scores: where a faster kernel would save most time",
@@ -284,15 +281,15 @@ def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
     roofs: dict[str, Roof] = {}
     for subject, table in _tables(subjects):
         device = subject.device
-        found = roofline(table, family, peaks_of_device(device.slug), device.arch)
-        drawn = [point for point in found.kernels[:_UNDER_ROOFS] if point.flop_per_byte]
+        points = roofline(table, family, peaks_of_device(device.slug), device.arch)
+        drawn = [point for point in points.kernels[:_UNDER_ROOFS] if point.flop_per_byte]
         rows += [_roofline_row(subject.label, point) for point in drawn]
         if not drawn:
             continue
-        notes += [*_together(subject.label, found.step), *found.missing]
-        roofs.update((roof.name, roof) for roof in _roofs(found))
-        if found.step.roof is not None and found.step.share_of_roof is not None:
-            reached = f"{100 * found.step.share_of_roof:.0f} % of {found.step.roof}"
+        notes += [*_together(subject.label, points.step), *points.missing]
+        roofs.update((roof.name, roof) for roof in _roofs(points))
+        if points.step.roof is not None and points.step.share_of_roof is not None:
+            reached = f"{100 * points.step.share_of_roof:.0f} % of {points.step.roof}"
             said.append((reached, subject.label))
     return Figure(
         key="roofline",
@@ -341,14 +338,14 @@ def _together(label: str, step: Point) -> Iterator[str]:
         yield f"All kernels of {label} together: {rate} at {step.flop_per_byte:.3g} FLOP per byte."
 
 
-def _roofs(found: Roofline) -> Iterator[Roof]:
+def _roofs(points: Roofline) -> Iterator[Roof]:
     """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
-    if found.peaks is None:
+    if points.peaks is None:
         return
-    for kind, work in found.step.flop.items():
-        top = found.peaks.flop_per_second.get(kind)
+    for kind, work in points.step.flop.items():
+        top = points.peaks.flop_per_second.get(kind)
         if work and top:
-            yield Roof(kind, found.peaks.bytes_per_second, top)
+            yield Roof(kind, points.peaks.bytes_per_second, top)
 
 
 def by_kernel(table: KernelTable) -> list[LaunchedGroup]:

@@ -46,21 +46,21 @@ class _Sampled:
     @cached_property
     def phases(self) -> list[TimelinePhase]:
         """As they begin, each with a time."""
-        found = (replace(p, name=_short(p.name)) for p in self.timeline.phases if p.begin < p.end)
-        return sorted(found, key=lambda phase: phase.begin)
+        named = (replace(p, name=_short(p.name)) for p in self.timeline.phases if p.begin < p.end)
+        return sorted(named, key=lambda phase: phase.begin)
 
     @cached_property
     def points(self) -> list[tuple[float, str]]:
         """The middle of each point in ns, and the phase in which that is; "" for none."""
         begins = [phase.begin for phase in self.phases]
         count = len(next(iter(self.timeline.series.values())))
-        found = []
+        middles = []
         for number in range(count):
             middle = self.timeline.begin + (number + 0.5) * self.timeline.interval
             at = bisect_right(begins, middle) - 1
             inside = at >= 0 and middle < self.phases[at].end
-            found.append((middle, self.phases[at].name if inside else ""))
-        return found
+            middles.append((middle, self.phases[at].name if inside else ""))
+        return middles
 
     def during(self, phase: str) -> Timeline:
         """The same with the points of a phase alone."""
@@ -75,31 +75,31 @@ class _Sampled:
 def over_the_step(subjects: Sequence[FigureSubject]) -> Figure:
     """A chart per configuration, a line per unit of the device."""
     every = list(_sampled(subjects))
-    found = every[:_MOST]
+    drawn = every[:_MOST]
     metrics = {
         metric: name
         for metric, name in protocol_lines.NAMES.items()
-        if any(timelines.mean(one.timeline, metric) is not None for one in found)
+        if any(timelines.mean(one.timeline, metric) is not None for one in drawn)
     }
     return Figure(
         key="timeline",
         title="What the GPU does over one step",
-        conclusion=_conclusion(found),
+        conclusion=_conclusion(drawn),
         columns=("configuration", "time", "phase", *metrics.values()),
-        rows=tuple(row for one in found for row in _rows(one, metrics)),
+        rows=tuple(row for one in drawn for row in _rows(one, metrics)),
         plot=Plot(
             Shape.LINES,
             name="",
             values=("time", *metrics.values()),
             panel="configuration",
             most=_FULL,
-            bands=tuple(band for one in found for band in _bands(one)),
+            bands=tuple(band for one in drawn for band in _bands(one)),
         ),
-        notes=tuple(_notes(found, len(every) - len(found))),
+        notes=tuple(_notes(drawn, len(every) - len(drawn))),
         missing=missing_timelines(subjects),
         summary=FigureTable(
             ("configuration", "phase", "time", *metrics.values(), "SMs idle"),
-            tuple(row for one in found for row in _summary(one, metrics)),
+            tuple(row for one in drawn for row in _summary(one, metrics)),
         ),
     )
 
@@ -108,15 +108,15 @@ def _sampled(subjects: Sequence[FigureSubject]) -> Iterator[_Sampled]:
     """Subjects with a timeline that has a value."""
     for number, subject in enumerate(subjects, 1):
         measurement = subject.sampled
-        found = measurement.timeline if measurement else None
+        timeline = measurement.timeline if measurement else None
         if (
             measurement
-            and found
-            and any(timelines.mean(found, m) is not None for m in protocol_lines.NAMES)
+            and timeline
+            and any(timelines.mean(timeline, m) is not None for m in protocol_lines.NAMES)
         ):
             label = _short(subject.label)
             unique = label if label == subject.label else f"{label} ({number})"
-            yield _Sampled(unique, measurement, found)
+            yield _Sampled(unique, measurement, timeline)
 
 
 def _rows(one: _Sampled, metrics: dict[str, str]) -> Iterator[tuple[Cell, ...]]:
@@ -157,18 +157,18 @@ def _bands(one: _Sampled) -> Iterator[Band]:
         yield Band(one.label, phase.name, round(begin, 6), round(end, 6))
 
 
-def _notes(found: Sequence[_Sampled], others: int) -> Iterator[str]:
-    for one in found:
-        together = chart.drawn_together(len(one.points), len(found))
-        drawn = together * one.timeline.interval if together > 1 else 0.0
+def _notes(drawn: Sequence[_Sampled], others: int) -> Iterator[str]:
+    for one in drawn:
+        together = chart.drawn_together(len(one.points), len(drawn))
+        point = together * one.timeline.interval if together > 1 else 0.0
         parts = [
-            protocol_lines.sampling(one.timeline, drawn),
+            protocol_lines.sampling(one.timeline, point),
             *protocol_lines.slower(one.timeline, one.measurement),
         ]
         if len(one.phases) > _MOST_BANDS:
             parts.append(f"the {_MOST_BANDS} longest of {len(one.phases):,} phases are marked")
         yield f"{one.label}: {'; '.join(parts)}."
-    if any(chart.drawn_together(len(one.points), len(found)) > 1 for one in found):
+    if any(chart.drawn_together(len(one.points), len(drawn)) > 1 for one in drawn):
         yield (
             "A line is the mean of several points, in a lighter band from the lowest to the "
             "highest of them. The CSV file has every point."
@@ -177,10 +177,10 @@ def _notes(found: Sequence[_Sampled], others: int) -> Iterator[str]:
         yield f"The timelines of {others} more configurations are in the run file."
 
 
-def _conclusion(found: Sequence[_Sampled]) -> str:
+def _conclusion(drawn: Sequence[_Sampled]) -> str:
     """How busy the SMs and the tensor pipe are on average."""
     said = []
-    for one in found:
+    for one in drawn:
         busy, tensor = (timelines.mean(one.timeline, m) for m in ("sm_active", "tensor_active"))
         if busy is not None and tensor is not None:
             said.append((f"SMs {busy:.0f} %, tensor pipe {tensor:.0f} %", one.label))
