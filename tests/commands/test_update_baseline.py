@@ -106,17 +106,12 @@ def test_old_new_and_the_anchor_are_shown() -> None:
         "samples",
         "  the log will say: forced: new anchor",
     ]
-    shown(five(cycles=450e6, layout_copies=0.0), accept=True)
-    lines = shown(five(cycles=450e6, layout_copies=39.0))
+    again = {"cycles": 450e6, "ipc": 2.0, "l2_hit_rate": 50.0}
+    shown(five(**again, layout_copies=0.0), accept=True)
+    lines = shown(five(**again | {"l2_hit_rate": 52.0}, layout_copies=39.0))
+    assert "  layout_copies                        0 ->            39  from 0" in lines
+    assert any(line.endswith("50.00 % ->       52.00 %  +2.00 pt") for line in lines)
     assert "  since the anchor of 2026-03-01: cycles 0 %, layout_copies from 0" in lines
-
-
-def test_objections_are_shown_and_what_the_log_will_say_when_forced() -> None:
-    objection = "  objection: 1 process of 5: record more with"
-    assert shown([measurement()])[-1].startswith(objection)
-    *_, before, last = shown([measurement()], force=True)
-    assert before.startswith(objection)
-    assert last == "  the log will say: forced: 1 process of 5"
 
 
 # What is accepted
@@ -266,14 +261,6 @@ def test_runs_that_are_not_there_or_empty_are_refused(capsys: pytest.CaptureFixt
     assert "run.json has no measurements to accept" in capsys.readouterr().err
 
 
-def test_a_process_with_two_values_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
-    saved(five())
-    saved(five(cycles=3.9e8), "edited.json")
-    assert update("run.json", "edited.json", *FORCED) == errors.BAD_CONFIGURATION
-    assert "other values" in capsys.readouterr().err
-    assert not FILE.exists()
-
-
 def test_a_pattern_that_matches_nothing_lists_the_tests_of_the_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -283,31 +270,6 @@ def test_a_pattern_that_matches_nothing_lists_the_tests_of_the_run(
     assert said[0].startswith('gpuperf: no test of the run matches "tf64"')
     assert said[1:] == [f"  {TEST}", f"  {OTHER}"]
     assert not FILE.exists()
-
-
-def test_a_corrupted_run_is_refused_and_nothing_written(capsys: pytest.CaptureFixture[str]) -> None:
-    file = Path(saved(five()))
-    file.write_text(file.read_text(encoding="utf-8").replace("400000000.0", "null", 1))
-    before = file.read_bytes()
-    assert update("run.json", *FORCED) == errors.BAD_CONFIGURATION
-    assert "run.json: measurements/0/samples/0/values/0: " in capsys.readouterr().err
-    assert file.read_bytes() == before
-    assert not FILE.exists()
-
-
-def test_one_corrupted_baseline_of_two_keeps_both_as_they_are(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    two = [*five(), *(replace(one, suite="other") for one in five(test=OTHER))]
-    assert update(saved(two), *FORCED) == errors.OK
-    other = FILE.with_name("other.yaml")
-    other.write_text(other.read_text(encoding="utf-8").replace("arch:", "march:", 1))
-    before = [file.read_bytes() for file in (FILE, other)]
-    assert update("run.json", *FORCED) == errors.BAD_CONFIGURATION
-    assert [file.read_bytes() for file in (FILE, other)] == before
-    said = capsys.readouterr().err
-    assert "other.yaml: arch: Field required" in said
-    assert "nothing was overwritten" in said
 
 
 def test_objections_are_all_shown_and_nothing_is_written_without_force(
@@ -323,28 +285,7 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     assert "--force" in said.err
     assert not FILE.exists()
     assert update("run.json", *FORCED) == errors.OK
+    assert "  the log will say: forced: 1 process of 5, dirty tree\n" in capsys.readouterr().out
     assert baselines().accepted[0].forced == ("1 process of 5", "dirty tree")
-
-
-def test_creep_is_refused_until_it_is_forced_or_starts_over(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    accepting = ("run.json", "--reason", "faster torch", "--yes")
-    for cycles in (4e8, 4.016e8):
-        saved(five(cycles=cycles))
-        assert update(*accepting) == errors.OK
-    saved(five(cycles=4.032e8))
-    capsys.readouterr()
-    assert update(*accepting) == errors.FAILED
-    said = capsys.readouterr().out
-    assert "+0.40 %" in said
-    assert "since the anchor of 2026-03-01: cycles +0.80 %" in said
-    assert "objection: creep since the anchor of" in said
-    assert update(*accepting, "--force") == errors.OK
-    assert update(*accepting) == errors.FAILED
-    assert update(*accepting, "--new-anchor") == errors.OK
-    assert [log.forced for log in baselines().accepted[2:]] == [
-        ("creep: cycles +0.80 %",),
-        (acceptance.NEW_ANCHOR,),
-    ]
-    assert update(*accepting) == errors.OK
+    assert update(saved(five()), "--reason", "anew", "--yes", "--new-anchor") == errors.OK
+    assert baselines().accepted[1].forced == (acceptance.NEW_ANCHOR,)

@@ -347,64 +347,60 @@ def test_a_test_that_is_there_twice_is_refused(file: Path) -> None:
     assert f'the key "{TEST}" is there twice' in refusal(baseline_files.load, file, BadFile)
 
 
+Where = tuple[str | int, ...]
 INFINITE, NAN = float("inf"), float("nan")
 CLASSES = ("calibration", "classes")
-WRONG: list[tuple[tuple[str | int, ...], object, tuple[str | int, ...], str]] = [
-    (("schema",), 2, ("schema",), "Install the version of pytest-gpuperf that wrote it"),
-    (("schema",), "1", ("schema",), "schema version '1' is not 1"),
-    (("extra",), 1, ("extra",), "Unexpected keyword"),
-    (("arch",), 90, ("arch",), "valid string"),
-    (("tests",), [], ("tests",), "object"),
-    ((*HERE, "revision"), 1234, (*HERE, "revision"), "valid string"),
-    ((*HERE, "software", "torch"), 2.12, (*HERE, "software", "torch"), "valid string"),
-    ((*HERE, "workload", "size"), None, (*HERE, "workload", "size"), "string or a valid integer"),
-    ((*CYCLES, 1, 0), "437", (*CYCLES, 1, 0), "valid number"),
-    ((*CYCLES, 1, 0), None, (*CYCLES, 1, 0), "valid number"),
-    ((*CYCLES, 1, 0), NAN, (*CYCLES, 1, 0), "finite number"),
-    ((*CYCLES, 0, 1), INFINITE, (*CYCLES, 0, 1), "finite number"),
-    ((*CYCLES, 1), 437.0, (*CYCLES, 1), "array"),
+WRONG: list[tuple[Where, object, Where | None, str]] = [
+    (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
+    (("schema",), "1", None, "schema version '1' is not 1"),
+    (("extra",), 1, None, "Unexpected keyword"),
+    (("arch",), 90, None, "valid string"),
+    (("tests",), [], None, "object"),
+    ((*HERE, "revision"), 1234, None, "valid string"),
+    ((*HERE, "software", "torch"), 2.12, None, "valid string"),
+    ((*HERE, "workload", "size"), None, None, "string or a valid integer"),
+    ((*CYCLES, 1, 0), "437", None, "valid number"),
+    ((*CYCLES, 1, 0), None, None, "valid number"),
+    ((*CYCLES, 1, 0), NAN, None, "finite number"),
+    ((*CYCLES, 0, 1), INFINITE, None, "finite number"),
+    ((*CYCLES, 1), 437.0, None, "array"),
     ((*CYCLES, 1), [], CYCLES, "a process without values"),
-    (CYCLES, [], CYCLES, "a process without values"),
-    (CYCLES, [[1], [2], [3]], CYCLES, "3 processes, and units has 2"),
+    (CYCLES, [], None, "a process without values"),
+    (CYCLES, [[1], [2], [3]], None, "3 processes, and units has 2"),
     ((*HERE, "days"), ["2026-03-01"], CYCLES, "2 processes, and days has 1"),
-    ((*CYCLES[:-1], "cycels"), [[1]], (*CYCLES[:-1], "cycels"), "no such metric"),
+    ((*CYCLES[:-1], "cycels"), [[1]], None, "no such metric"),
     ((*HERE, "kernels", "launches", 1, 2), 0, (*HERE, "kernels", "launches", 1), "0 launches"),
-    (ANCHOR, [[1], [2]], ANCHOR, "2 processes, and units has 3"),
+    (ANCHOR, [[1], [2]], None, "2 processes, and units has 3"),
     ((*HERE, "anchor", "days"), ["2026-03-01"] * 2, ANCHOR, "3 processes, and days has 2"),
     ((*ANCHOR, 1), [], ANCHOR, "a process without values"),
-    ((*ANCHOR[:-1], "cycels"), [[1]] * 3, (*ANCHOR[:-1], "cycels"), "no such metric"),
-    ((*ANCHOR, 1, 0), None, (*ANCHOR, 1, 0), "valid number"),
-    (("accepted", 0, "processes"), 2.5, ("accepted", 0, "processes"), "valid integer"),
-    (
-        ("accepted", 0, "changes", "cycles", "new"),
-        INFINITE,
-        ("accepted", 0, "changes", "cycles", "new"),
-        "finite number",
-    ),
-    (("tolerance", "cycels"), "1%", ("tolerance", "cycels"), "write one of cycles, inst"),
-    (("tolerance", "cycles"), "1", ("tolerance", "cycles"), 'a share such as "1%"'),
-    (("tolerance", "cycles"), "0%", ("tolerance", "cycles"), "above zero"),
-    (("tolerance", "cycles"), "1pt", ("tolerance", "cycles"), 'in cycles: "1%"'),
-    (("tolerance", "l2_hit_rate"), "2%", ("tolerance", "l2_hit_rate"), 'in points: "2pt"'),
-    (("tolerance", "cycles"), 0.01, ("tolerance", "cycles"), "valid string"),
+    ((*ANCHOR[:-1], "cycels"), [[1]] * 3, None, "no such metric"),
+    ((*ANCHOR, 1, 0), None, None, "valid number"),
+    (("accepted", 0, "processes"), 2.5, None, "valid integer"),
+    (("accepted", 0, "changes", "cycles", "new"), INFINITE, None, "finite number"),
+    (("tolerance", "cycels"), "1%", None, "write one of cycles, inst"),
+    (("tolerance", "cycles"), "1", None, 'a share such as "1%"'),
+    (("tolerance", "cycles"), "0%", None, "above zero"),
+    (("tolerance", "cycles"), "1pt", None, 'in cycles: "1%"'),
+    (("tolerance", "l2_hit_rate"), "2%", None, 'in points: "2pt"'),
+    (("tolerance", "cycles"), 0.01, None, "valid string"),
     (
         (*CLASSES, "cycles"),
         PLAIN["calibration"]["classes"]["cycle"],
-        (*CLASSES, "cycles"),
+        None,
         "no such class of metrics: one of deterministic, cycle, ratio",
     ),
-    ((*CLASSES, "cycle", "processes"), -1e-9, (*CLASSES, "cycle", "processes"), "be negative"),
-    ((*CLASSES, "cycle", "units"), -0.5, (*CLASSES, "cycle", "units"), "-0.5 is no spread"),
-    ((*CLASSES, "cycle", "rounds"), INFINITE, (*CLASSES, "cycle", "rounds"), "finite number"),
+    ((*CLASSES, "cycle", "processes"), -1e-9, None, "be negative"),
+    ((*CLASSES, "cycle", "units"), -0.5, None, "-0.5 is no spread"),
+    ((*CLASSES, "cycle", "rounds"), INFINITE, None, "finite number"),
 ]
-"""Where, what is there instead, which entry is named, and what is said of it."""
+"""Where, what is there instead, which entry is named where it is another, and what is said."""
 
 
 def test_a_wrong_entry_is_named(file: Path) -> None:
     for path, value, entry, problem in WRONG:
         written(file, changed(PLAIN, path, value))
         message = refusal(baseline_files.load, file, BadFile)
-        assert message.startswith(f"{file}: {'/'.join(map(str, entry))}: "), (path, value)
+        assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
         assert problem in message, (path, value)
 
 

@@ -114,6 +114,10 @@ def test_a_dataclass_as_text_comes_back_the_same() -> None:
     assert "\n" not in files.to_json(tree)
 
 
+def test_text_that_no_file_can_hold_is_escaped() -> None:
+    assert files.writable("Größe \udc80") == "Größe \\udc80"
+
+
 def test_the_moment_is_utc_to_the_second() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", files.utc_now())
 

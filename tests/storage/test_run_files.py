@@ -173,35 +173,31 @@ def test_what_is_no_run_is_refused(file: Path) -> None:
         assert message in refusal(run_files.load, file, BadFile), content[:40]
 
 
+Where = tuple[str | int, ...]
 INFINITE, NAN = float("inf"), float("nan")
-WRONG: list[tuple[tuple[str | int, ...], object, tuple[str | int, ...], str]] = [
-    (("schema",), 2, ("schema",), "Install the version of pytest-gpuperf that wrote it"),
-    (("schema",), 0, ("schema",), "schema version 0 is not 1"),
-    (("extra",), 1, ("extra",), "Unexpected keyword"),
-    (("created",), 5, ("created",), "valid string"),
-    (("measurements",), {}, ("measurements",), "valid array"),
-    ((*FIRST, "workload", "size"), [128], (*FIRST, "workload", "size"), "valid string or"),
-    ((*FIRST, "fingerprint", "device"), "H200", (*FIRST, "fingerprint", "device"), ""),
+WRONG: list[tuple[Where, object, Where | None, str]] = [
+    (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
+    (("schema",), 0, None, "schema version 0 is not 1"),
+    (("extra",), 1, None, "Unexpected keyword"),
+    (("created",), 5, None, "valid string"),
+    (("measurements",), {}, None, "valid array"),
+    ((*FIRST, "workload", "size"), [128], None, "valid string or"),
+    ((*FIRST, "fingerprint", "device"), "H200", None, ""),
     (
         (*FIRST, "fingerprint", "conditions", "before", "sm_clock_mhz"),
         "fast",
-        (*FIRST, "fingerprint", "conditions", "before", "sm_clock_mhz"),
+        None,
         "valid integer",
     ),
-    ((*SAMPLES, 0, "values", 1), "437", (*SAMPLES, 0, "values", 1), "valid number"),
-    ((*SAMPLES, 0, "values", 1), True, (*SAMPLES, 0, "values", 1), "valid number"),
-    ((*SAMPLES, 0, "values", 1), NAN, (*SAMPLES, 0, "values", 1), "finite number"),
-    ((*SAMPLES, 0, "values", 0), INFINITE, (*SAMPLES, 0, "values", 0), "finite number"),
-    ((*SAMPLES, 1, "values"), [], (*SAMPLES, 1, "values"), "no value for ipc of step"),
-    ((*SAMPLES, 1, "metric"), "cycels", (*SAMPLES, 1, "metric"), "the catalogue: cycels"),
+    ((*SAMPLES, 0, "values", 1), "437", None, "valid number"),
+    ((*SAMPLES, 0, "values", 1), True, None, "valid number"),
+    ((*SAMPLES, 0, "values", 1), NAN, None, "finite number"),
+    ((*SAMPLES, 0, "values", 0), INFINITE, None, "finite number"),
+    ((*SAMPLES, 1, "values"), [], None, "no value for ipc of step"),
+    ((*SAMPLES, 1, "metric"), "cycels", None, "the catalogue: cycels"),
     ((*SAMPLES, 1, "metric"), "cycles", (*SAMPLES, 1), "a second sample of cycles of step"),
-    (
-        (*FIRST, "unsupported", 0, "metric"),
-        "cycels",
-        (*FIRST, "unsupported", 0, "metric"),
-        "no such metric",
-    ),
-    ((*SERIES, "tensor_active"), [], (*SERIES, "tensor_active"), "0 values: not as many as"),
+    ((*FIRST, "unsupported", 0, "metric"), "cycels", None, "no such metric"),
+    ((*SERIES, "tensor_active"), [], None, "0 values: not as many as"),
     ((*SERIES, "sm_active", 0), -1, (*SERIES, "sm_active"), "-1, which is no percentage"),
     (SERIES, {"cycles": [1]}, (*SERIES, "cycles"), "no such metric of a timeline"),
     (
@@ -210,25 +206,25 @@ WRONG: list[tuple[tuple[str | int, ...], object, tuple[str | int, ...], str]] = 
         (*SERIES, "sm_active"),
         "4,001 values: more than 4,000",
     ),
-    ((*SERIES[:-1], "interval"), 0, (*SERIES[:-1], "interval"), "0 ns, which is no time"),
-    ((*SERIES[:-1], "duration"), -1, (*SERIES[:-1], "duration"), "-1 ns, which is no time"),
+    ((*SERIES[:-1], "interval"), 0, None, "0 ns, which is no time"),
+    ((*SERIES[:-1], "duration"), -1, None, "-1 ns, which is no time"),
     (
         (*SERIES[:-1], "phases", 0, "end"),
         -1,
         (*SERIES[:-1], "phases", 0),
         "forward ends before it begins",
     ),
-    (("verdicts", 0, "outcome"), "fine", ("verdicts", 0, "outcome"), "'regressed'"),
-    (("verdicts", 0, "change"), -INFINITE, ("verdicts", 0, "change"), "finite number"),
+    (("verdicts", 0, "outcome"), "fine", None, "'regressed'"),
+    (("verdicts", 0, "change"), -INFINITE, None, "finite number"),
 ]
-"""Where, what is there instead, which entry is named, and what is said of it."""
+"""Where, what is there instead, which entry is named where it is another, and what is said."""
 
 
 def test_a_wrong_entry_is_named(file: Path) -> None:
     for path, value, entry, problem in WRONG:
         file.write_text(json.dumps(changed(PLAIN, path, value)))
         message = refusal(run_files.load, file, BadFile)
-        assert message.startswith(f"{file}: {'/'.join(map(str, entry))}: "), (path, value)
+        assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
         assert problem in message, (path, value)
     file.write_text(json.dumps(PLAIN).replace("437000100.5", "1e400"))
     assert "measurements/0/samples/0/values/1: " in refusal(run_files.load, file, BadFile)
