@@ -106,9 +106,8 @@ def test_old_new_and_the_anchor_are_shown() -> None:
         "samples",
         "  the log will say: forced: new anchor",
     ]
-    again = {"cycles": 450e6, "ipc": 2.0, "l2_hit_rate": 50.0}
-    shown(five(**again, layout_copies=0.0), accept=True)
-    lines = shown(five(**again | {"l2_hit_rate": 52.0}, layout_copies=39.0))
+    shown(five(cycles=450e6, l2_hit_rate=50.0, layout_copies=0.0), accept=True)
+    lines = shown(five(cycles=450e6, l2_hit_rate=52.0, layout_copies=39.0))
     assert "  layout_copies                        0 ->            39  from 0" in lines
     assert any(line.endswith("50.00 % ->       52.00 %  +2.00 pt") for line in lines)
     assert "  since the anchor of 2026-03-01: cycles 0 %, layout_copies from 0" in lines
