@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,9 @@ def verdict(
         detail=detail,
         minimum_detectable_effect=minimum_detectable_effect,
     )
+
+
+@lru_cache(maxsize=32)
+def recorded_run(file: Path) -> Run:
+    """A committed run, read once."""
+    return run_files.load(file)

@@ -25,7 +25,6 @@ from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
@@ -313,8 +312,8 @@ def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:
         )
     before = {(m.test, m.name): m for m in begun.measurements}
     now = {(m.test, m.name): m for m in measured.measurements}
-    new = [failure.subject(m) for key, m in now.items() if key not in before]
-    missing = [failure.subject(m) for key, m in before.items() if key not in now]
+    new = [m.title for key, m in now.items() if key not in before]
+    missing = [m.title for key, m in before.items() if key not in now]
     if new:
         refuse(f"this process measured {' '.join(new)}, of which {file} has nothing")
     if missing and not partly:
@@ -322,7 +321,7 @@ def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:
     for key, m in now.items():
         if m.workload != before[key].workload:
             difference = reference.differences(before[key].workload, m.workload)
-            refuse(f"{failure.subject(m)}: the workload in {file} is {difference}")
+            refuse(f"{m.title}: the workload in {file} is {difference}")
 
 
 def _devices(run: Run) -> list[str]:

@@ -13,7 +13,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
 from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.storage import run_files
 
 NAME = "update-baseline"
@@ -142,8 +141,8 @@ def lines(proposal: Proposal) -> list[str]:
     """
     count = proposal.acceptance.processes
     processes = f"{count} process{'es' if count > 1 else ''}"
-    subject = failure.subject(proposal.measurements[0])
-    text = [f"{subject} on {proposal.device.name}, {processes}"]
+    title = proposal.measurements[0].title
+    text = [f"{title} on {proposal.device.name}, {processes}"]
     for metric, change in proposal.acceptance.changes.items():
         unit = catalogue().metrics[metric].unit
         old = "(new)" if change.old is None else units.value(change.old, unit)

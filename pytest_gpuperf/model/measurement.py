@@ -1,6 +1,6 @@
 """Measurements: samples, kernel tables, windows, timelines, and the fingerprint they depend on.
 
-Nothing here computes anything, reads a file or knows pytest. The classes are plain dataclasses;
+Nothing here reads a file or knows pytest. The classes are plain dataclasses;
 `files.py` validates and writes them.
 """
 
@@ -239,3 +239,18 @@ class Measurement:
     components: tuple[str, ...] = ()
     """Which of the samples' phases are components (`gpuperf.component`), in order of their first
     appearance. They may be inside phases and inside each other."""
+
+    @property
+    def title(self) -> str:
+        """What people call it, see `title_of`."""
+        return title_of(self.test, self.name)
+
+
+def title_of(test: str, name: str = STEP) -> str:
+    """The last part of a node id, and the measurement's name where it has one of its own.
+
+    "test_training_step[tf32]", or "test_training_step[tf32], sampling".
+    """
+    path, bracket, parameters = test.partition("[")
+    title = path.rsplit("::", 1)[-1] + bracket + parameters
+    return title if name == STEP else f"{title}, {name}"

@@ -38,10 +38,13 @@ class Outcome(str, Enum):
     """An expectation that was shown not to be met."""
 
 
+FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
+"""What fails a test under all settings."""
+DOUBTS = (Outcome.UNFIT, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
+"""What fails a test, or does not, as the settings say: somebody has to look at it."""
 WORST_FIRST = (
-    *(Outcome.REGRESSED, Outcome.BROKEN, Outcome.UNFIT, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE),
-    *(Outcome.IMPROVED, Outcome.KERNELS_CHANGED, Outcome.UNCHANGED, Outcome.HOLDS),
-    *(Outcome.UNSUPPORTED, Outcome.REPORTED),
+    *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.KERNELS_CHANGED),
+    *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),
 )
 """All outcomes in the order of every report: failures, doubts, improvements, the rest."""
 
@@ -297,21 +300,51 @@ class Result:
         return self.measurements[0]
 
     @property
+    def title(self) -> str:
+        """What people call it: "test_step[tf32]", or "tf32 / baseline in x.py::test_ratio"."""
+        return self.first.title if self.measurements else f"{self.name} in {self.test}"
+
+    @property
+    def said(self) -> tuple[Verdict | Expectation, ...]:
+        """The verdicts on the whole step and all expectations, the worst first."""
+        step = [verdict for verdict in self.verdicts if verdict.phase == STEP]
+        return tuple(sorted((*step, *self.expectations), key=_rank))
+
+    @property
     def outcome(self) -> Outcome | None:
         """The worst of all that was said of the whole step; None where nothing was judged.
 
         Kernels that changed explain an outcome, and are none of their own.
         """
-        said: tuple[Verdict | Expectation, ...] = (
-            *(verdict for verdict in self.verdicts if verdict.phase == STEP),
-            *self.expectations,
-        )
-        outcomes = [entry.outcome for entry in said]
-        return min(
-            (outcome for outcome in outcomes if outcome is not Outcome.KERNELS_CHANGED),
-            key=WORST_FIRST.index,
-            default=None,
-        )
+        outcomes = (entry.outcome for entry in self.said)
+        return next((one for one in outcomes if one is not Outcome.KERNELS_CHANGED), None)
+
+
+def worst_first(results: Iterable[Result]) -> list[Result]:
+    """What failed, what is in doubt and what improved, each by how much; then the rest, as it came.
+
+    What was not judged comes last.
+    """
+    return sorted(results, key=_urgency)
+
+
+def _urgency(result: Result) -> tuple[int, float]:
+    said = result.said
+    if not said:
+        return len(WORST_FIRST), 0.0
+    worst = said[0].outcome
+    sizes = (
+        # A point of a percentage counts as 1 %.
+        abs(entry.change or 0.0) / (100 if entry.points else 1)
+        for entry in said
+        if isinstance(entry, Verdict) and entry.outcome is worst
+    )
+    sized = _rank(said[0]) < WORST_FIRST.index(Outcome.UNCHANGED)
+    return _rank(said[0]), -max(sizes, default=0.0) if sized else 0.0
+
+
+def _rank(entry: Verdict | Expectation) -> int:
+    return WORST_FIRST.index(entry.outcome)
 
 
 @dataclass(frozen=True, slots=True)

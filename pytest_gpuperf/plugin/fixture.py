@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from pytest_gpuperf.baselines.judgement import (
     RECORDABLE,
-    Judging,
     NotMeasured,
     Ratio,
     attributed,
@@ -22,68 +20,47 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import (
     CountersUnavailable,
-    GpuperfError,
     MeasurementError,
     UnsoundStep,
     UsageFailure,
 )
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, no_reset
-from pytest_gpuperf.measure.instrument import Source, Subject
-from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP, Device, Measurement, Scalar
-from pytest_gpuperf.model.result import Expectation, Outcome, Result
-from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.plugin.markers import (
-    TestTraits,
-    allowed_distance,
-    check_count,
-    checked,
-    metrics_of,
+from pytest_gpuperf.measure.instrument import Subject
+from pytest_gpuperf.model.measurement import (
+    PAPER_WINDOW,
+    STEP,
+    Device,
+    Measurement,
+    Scalar,
+    title_of,
 )
-from pytest_gpuperf.plugin.options import selection
-from pytest_gpuperf.plugin.session import session_of
-from pytest_gpuperf.report.text import expectation_lines, failure, table
-from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import Display
-from pytest_gpuperf.storage import baseline_files, files
-
-
-@dataclass
-class Records:
-    """What one test measured, until its report takes it along."""
-
-    judged: list[Result] = field(default_factory=list)
-    _sent: int = 0
-
-    def unsent(self) -> list[Result]:
-        """What was measured since the last call."""
-        new = self.judged[self._sent :]
-        self._sent = len(self.judged)
-        return new
+from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
+from pytest_gpuperf.plugin.markers import Traits, allowed_distance, check_count
+from pytest_gpuperf.plugin.session import Session
+from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.storage import files
 
 
 class GpuPerf:
     """What a test sees as `gpuperf`."""
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        settings: Settings,
-        instrument: Source,
-        traits: TestTraits,
-        records: Records,
-        judging: Judging,
-        display: Display,
-    ) -> None:
-        self._settings = settings
-        self._instrument = instrument
+    def __init__(self, session: Session, traits: Traits) -> None:
+        self.results: list[Result] = []
+        """What this execution of the test measured."""
+        self._sent = 0
+        self._session = session
+        self._settings = session.settings
+        self._instrument = session.instrument
         self._traits = traits
-        self._records = records
-        self._judging = judging
-        self._display = display
-        self._config = config
         self._phases = Phases()
         self._components = Components()
+
+    def unsent(self) -> list[Result]:
+        """What was measured since the last call, for the test's report to take along."""
+        new = self.results[self._sent :]
+        self._sent = len(self.results)
+        return new
 
     @property
     def device(self) -> Device:
@@ -143,7 +120,7 @@ class GpuPerf:
         """
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
-        if any(name == m.name for other in self._records.judged for m in other.measurements):
+        if any(name == result.name for result in self.results if result.measurements):
             raise UsageFailure(
                 f'{traits.nodeid} measures "{name}" twice: give each measurement of a test a name '
                 "of its own, gpuperf.measure(step, name=...)"
@@ -154,7 +131,7 @@ class GpuPerf:
             suite=traits.suite,
             configuration=traits.configuration,
             workload=dict(workload or {}),
-            metric_set=metrics_of(traits.metrics, self._settings.metrics),
+            metric_set=traits.measured(self._settings.metrics),
             settings=settings or dict,
         )
         _check_text(subject)
@@ -165,40 +142,29 @@ class GpuPerf:
             reset or no_reset,
             traits.nodeid,
             name,
-            self._display,
+            self._session.display,
             self._components,
             reproducible=allowed,
         )
-        with self._display.of(_title(subject)):
+        with self._session.display.of(_title(subject)):
             try:
-                judged = self._judged(subject, work, plan)
+                result = self._result(subject, work, plan)
             except (CountersUnavailable, UnsoundStep) as error:
                 pytest.fail(f"gpuperf: {error}", pytrace=False)
-        measurements = judged.measurements
-        self._records.judged.append(judged)
-        self._config.hook.pytest_gpuperf_judged(
-            config=self._config, measurement=measurements[0], verdicts=judged.verdicts
+        self.results.append(result)
+        config = self._session.config
+        config.hook.pytest_gpuperf_judged(
+            config=config, measurement=result.first, verdicts=result.verdicts
         )
-        unfit = [verdict for verdict in judged.verdicts if verdict.outcome is Outcome.UNFIT]
+        unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit:
             pytest.skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
-        self._judging.keep(judged.measurements)
-        failing = [verdict for verdict in judged.verdicts if fails(verdict, self._settings)]
-        limits = [limit for limit in judged.expectations if fails(limit, self._settings)]
-        if failing or limits:
-            pytest.fail(
-                failure.failure(
-                    measurements[0],
-                    judged.verdicts,
-                    failing,
-                    self._session(),
-                    judged.notes,
-                    limits,
-                    judged.attribution,
-                ),
-                pytrace=False,
-            )
-        return measurements[0]
+        self._session.judging.keep(result.measurements)
+        said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
+        failing = [entry for entry in said if fails(entry, self._settings)]
+        if failing:
+            pytest.fail(failure.failure(result, failing, self._session.context()), pytrace=False)
+        return result.first
 
     def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
         """How it is measured. Raises UsageFailure for a number that is none."""
@@ -248,71 +214,60 @@ class GpuPerf:
         if not self._settings.judge:
             return None
         test, suite = self._traits.nodeid, self._traits.suite
-        comparison = Ratio(test, suite, known, numerator, denominator, above, below)
+        ratio = Ratio(test, suite, known, numerator, denominator, above, below)
+        judging = self._session.judging
         try:
-            over, under = self._judging.pair(comparison)
+            over, under = judging.pair(ratio)
         except NotMeasured as error:
             pytest.skip(f"gpuperf: {error}")
         lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
         if lacking and not self._settings.require_counters:
             pytest.skip(f"gpuperf: {lacking}")
-        with self._display.of(table.name_of_test(self._traits.nodeid)):
-            found = self._judging.expect(comparison, over, under)
-        if found.reason == "both-zero":
-            pytest.skip(f"gpuperf: {expectation_lines.line(found)}")
-        if lacking:
-            found = replace(found, detail=lacking)
+        with self._session.display.of(title_of(test)):
+            expected = judging.expect(ratio, over, under)
+        if expected.reason == "both-zero":
+            pytest.skip(f"gpuperf: {expectation_lines.line(expected)}")
+        detail = lacking or expected.detail
         if label:
-            detail = f"{found.detail}; {label}" if found.detail else label
-            found = replace(found, verified=False, detail=detail)
-        self._records.judged.append(Result(found.test, found.subject, (), expectations=(found,)))
-        if fails(found, self._settings):
-            pytest.fail(expectation_lines.failure(found, self.device), pytrace=False)
-        return found
+            detail = f"{detail}; {label}" if detail else label
+        expected = replace(expected, verified=not label, detail=detail)
+        self.results.append(Result(test, ratio.subject, (), expectations=(expected,)))
+        if fails(expected, self._settings):
+            pytest.fail(expectation_lines.failure(expected, self.device), pytrace=False)
+        return expected
 
-    def _judged(self, subject: Subject, work: Work, plan: Plan) -> Result:
+    def _result(self, subject: Subject, work: Work, plan: Plan) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
         measurements = self._instrument.measure(subject, work, plan)
-        first, baseline = measurements[0], None
-        judged = Result(first.test, first.name, measurements)
+        result, baseline = Result(subject.test, subject.name, measurements), None
         if self._settings.judge:
-            baseline = self._judging.baseline(first)
-            traits = self._traits
-            judged = self._judging.settle(measurements, baseline, traits.tolerance, traits.limit)
-        if self._wants_kernels(judged):
-            first, *others = judged.measurements
+            judging, traits = self._session.judging, self._traits
+            baseline = judging.baseline(measurements[0])
+            result = judging.settle(measurements, baseline, traits.tolerance, traits.limit)
+        first, *others = result.measurements
+        if self._wants_kernels(result):
             first = self._instrument.with_kernels(first, work, plan)
-            judged = replace(judged, measurements=(first, *others))
         if self._settings.timeline == "always":
-            first, *others = judged.measurements
             first = self._instrument.with_timeline(first, work)
-            judged = replace(judged, measurements=(first, *others))
+        result = replace(result, measurements=(first, *others))
         if baseline is not None:
-            judged = attributed(judged, baseline)
-        windowed = self._settings.protocol == PAPER_WINDOW
-        return self._with_window(judged, work) if windowed else judged
+            result = attributed(result, baseline)
+        if self._settings.protocol == PAPER_WINDOW:
+            try:
+                first = self._instrument.with_window(first, work)
+            except MeasurementError as error:
+                return replace(result, notes=(*result.notes, f"no paper window: {error}"))
+        return replace(result, measurements=(first, *others))
 
-    def _with_window(self, judged: Result, work: Work) -> Result:
-        """The same with the paper's window, or a note of why it could not be counted."""
-        first, *others = judged.measurements
-        try:
-            first = self._instrument.with_window(first, work)
-        except MeasurementError as error:
-            return replace(judged, notes=(*judged.notes, f"no paper window: {error}"))
-        return replace(judged, measurements=(first, *others))
-
-    def _wants_kernels(self, judged: Result) -> bool:
-        wanted = self._settings.kernels
-        regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in judged.verdicts)
+    def _wants_kernels(self, result: Result) -> bool:
+        if self._settings.kernels != "on-regression":
+            return self._settings.kernels == "always"
         # The baseline that is recorded of this run has them, or its regressions would name none.
-        recorded = self._settings.missing == "record" and any(
-            verdict.reason in RECORDABLE for verdict in judged.verdicts
+        recording = self._settings.missing == "record"
+        return any(
+            verdict.outcome is Outcome.REGRESSED or (recording and verdict.reason in RECORDABLE)
+            for verdict in result.verdicts
         )
-        return wanted == "always" or (wanted == "on-regression" and (regressed or recorded))
-
-    def _session(self) -> CommandContext:
-        typed = self._config.invocation_params
-        return session_of(self._settings, shlex.join(selection(typed.args)), typed.dir)
 
 
 def _check_text(subject: Subject) -> None:
@@ -334,66 +289,7 @@ def _check_text(subject: Subject) -> None:
 
 def _title(subject: Subject) -> str:
     """What is measured, in a few words: the test, its configuration, the measurement."""
-    test = table.name_of_test(subject.test)
+    test = title_of(subject.test)
     named = subject.configuration in test or not subject.configuration
     configured = test if named else f"{test} ({subject.configuration})"
     return configured if subject.name == STEP else f"{configured}, {subject.name}"
-
-
-def traits_of(item: pytest.Item) -> TestTraits:
-    """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense.
-
-    The suite is the folder that holds the test's file; in the root directory, the file itself.
-    """
-    folder = item.path.parent
-    suite = item.path.stem if folder == item.config.rootpath else folder.name
-    configuration = ""
-    try:
-        for pattern in (p for marker in item.iter_markers("gpu_arch") for p in _names(marker)):
-            architectures.matches(pattern, architectures.CPU)
-    except UsageFailure as error:
-        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpu_arch: {error}") from None
-    for marker in item.iter_markers("optimization"):
-        if len(marker.args) != 1 or not isinstance(marker.args[0], str) or marker.kwargs:
-            raise UsageFailure(
-                f"{item.nodeid}: the marker optimization takes one name, "
-                'for example @pytest.mark.optimization("tf32")'
-            )
-        configuration = configuration or marker.args[0]
-    options: dict[str, object] = {}
-    for marker in reversed(list(item.iter_markers("gpuperf"))):
-        if marker.args:
-            raise UsageFailure(
-                f"{item.nodeid}: the marker gpuperf takes keywords only, not {marker.args[0]!r}"
-            )
-        options.update(marker.kwargs)
-    try:
-        return TestTraits(item.nodeid, suite, configuration, **checked(options))  # type: ignore[arg-type]
-    except GpuperfError as error:
-        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpuperf: {error}") from None
-
-
-def _names(marker: pytest.Mark) -> tuple[str, ...]:
-    if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
-        raise UsageFailure('architectures are needed, for example ("sm80", "sm90") or ("sm80+")')
-    return marker.args
-
-
-def elsewhere(item: pytest.Item, device: Device) -> str:
-    """Why `item` cannot run on `device`, by its markers; "" when it can."""
-    if item.get_closest_marker("gpu") and device.arch == architectures.CPU:
-        return "needs a GPU; there is none here, or --gpu-arch cpu was asked for"
-    for marker in item.iter_markers("gpu_arch"):
-        if not any(architectures.matches(pattern, device.arch) for pattern in marker.args):
-            return f"only on {', '.join(marker.args)}; this device is {device.arch}"
-    return ""
-
-
-def check_baselines(settings: Settings, device: Device, suites: Iterable[str]) -> None:
-    """Reads the baselines of `suites`, so that a bad file stops everything before the first test.
-
-    Raises BadFile.
-    """
-    if settings.judge:
-        for suite in sorted(suites):
-            baseline_files.load_for(settings.baselines, device, suite)

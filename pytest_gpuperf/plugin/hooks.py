@@ -1,4 +1,4 @@
-"""pytest's hooks, and nothing else.
+"""pytest's hooks.
 
 Measuring and judging happen where the test runs, which under pytest-xdist is a worker; what came of
 it travels with the test's report to the controller, the only one that writes files.
@@ -6,37 +6,22 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.plugin import hookspecs, options
+from pytest_gpuperf.plugin import options
+from pytest_gpuperf.plugin.session import Session
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.instrument import Source
-    from pytest_gpuperf.measure.replica import Replicas, Task
-    from pytest_gpuperf.plugin.fixture import GpuPerf, Records
-    from pytest_gpuperf.plugin.session import Ledger
-    from pytest_gpuperf.report.text.progress import Display
+    from pytest_gpuperf.measure.collector import Collector
+    from pytest_gpuperf.model.measurement import Measurement
+    from pytest_gpuperf.model.result import Verdict
+    from pytest_gpuperf.plugin.fixture import GpuPerf
 
-
-_SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
-_INSTRUMENT: pytest.StashKey[Source] = pytest.StashKey()
-_JUDGING: pytest.StashKey[Judging] = pytest.StashKey()
-_RECORDS: pytest.StashKey[Records] = pytest.StashKey()
-_LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
-_REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
-_REPLICAS: pytest.StashKey[Replicas] = pytest.StashKey()
-_TASK: pytest.StashKey[Task | None] = pytest.StashKey()
-_DISPLAY: pytest.StashKey[Display] = pytest.StashKey()
-_PARENT: pytest.StashKey[int | None] = pytest.StashKey()
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+_FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
 
 _MARKERS = (
     "gpu: needs a GPU; skipped, with the reason, where there is none",
@@ -45,6 +30,35 @@ _MARKERS = (
     "step is measured and judged",
     "optimization(name): the configuration that the test measures, for reports",
 )
+_MARKUP: dict[str, dict[str, bool]] = {
+    "heading": {"bold": True},
+    "good": {"green": True},
+    "bad": {"red": True},
+    "doubtful": {"yellow": True},
+}
+
+
+class Hookspecs:
+    """The hooks that pytest-gpuperf offers to conftest files and other plugins."""
+
+    @pytest.hookspec(firstresult=True)
+    def pytest_gpuperf_collector(
+        self, config: pytest.Config, arch: str, name: str
+    ) -> Collector | None:
+        """A collector of your own, for hardware or a protocol that is not built in.
+
+        `arch` and `name` are what `--gpu-arch` and `--gpuperf-collector` say, "auto" included.
+        Return None to leave the choice to others.
+        """
+
+    @pytest.hookspec
+    def pytest_gpuperf_judged(
+        self, config: pytest.Config, measurement: Measurement, verdicts: tuple[Verdict, ...]
+    ) -> None:
+        """Called after a measurement was judged and before its test fails or passes.
+
+        Under pytest-xdist this runs in the worker.
+        """
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,25 +68,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Offers our own hooks."""
-    pluginmanager.add_hookspecs(hookspecs)
+    pluginmanager.add_hookspecs(Hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Reads the settings; checks a `--gpu-arch` from the command line before anything runs."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
-    _heed_the_parent(config)
-    config.stash[_SETTINGS] = options.read_settings(config)
-    if config.stash[_TASK] is not None:
-        # The session has asked for another look, and looks at kernels itself.
-        config.stash[_SETTINGS] = replace(
-            config.stash[_SETTINGS], kernels="never", timeline="never", protocol="whole-step"
-        )
-    if not _is_worker(config):
-        config.pluginmanager.register(_Gatherer(config), "gpuperf-gatherer")
+    session = config.stash[_SESSION] = Session(config)
+    if not session.is_worker:
+        config.pluginmanager.register(_Gatherer(session), "gpuperf-gatherer")
         # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
-        if config.stash[_SETTINGS].arch_is_flag or config.stash[_SETTINGS].replay:
-            _or_usage_error(lambda: _instrument(config))
+        if session.settings.arch_is_flag or session.settings.replay:
+            _or_usage_error(lambda: session.instrument)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -85,23 +93,24 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Validates markers, skips what cannot run here, and reads the baselines once, before all."""
-    task = config.stash[_TASK]
-    if task is not None:
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid != task.test])
-        items[:] = [item for item in items if item.nodeid == task.test]
+    session = config.stash[_SESSION]
+    if session.task is not None:
+        test = session.task.test
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid != test])
+        items[:] = [item for item in items if item.nodeid == test]
     concerned = [item for item in items if _concerns_us(item)]
     if not concerned:
         return
-    if _is_worker(config):
+    if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
 
         try:
-            _prepare(config, concerned)
+            _prepare(session, concerned)
         except UsageFailure as refusal:
-            config.stash[_REFUSAL] = refusal
+            session.refusal = refusal
     else:
-        _or_usage_error(lambda: _prepare(config, concerned))
+        _or_usage_error(lambda: _prepare(session, concerned))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -110,11 +119,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Comes before pytest's own, which sets fixtures up: what a process with a task counts begins
     here.
     """
-    if _REFUSAL in item.config.stash and _concerns_us(item):
-        raise item.config.stash[_REFUSAL]
-    task = item.config.stash[_TASK]
-    if task is not None and not task.is_replica:
-        _instrument(item.config).begin()
+    session = item.config.stash[_SESSION]
+    if session.refusal is not None and _concerns_us(item):
+        raise session.refusal
+    if session.task is not None and not session.task.is_replica:
+        session.instrument.begin()
 
 
 @pytest.fixture
@@ -123,16 +132,13 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
 
     `gpuperf.measure(step, reset=...)` measures; `gpuperf.phase(name)` marks a part of the step.
     """
-    from pytest_gpuperf.plugin import fixture
+    from pytest_gpuperf.plugin import fixture, markers
 
-    config = request.config
-    settings, instrument = config.stash[_SETTINGS], _instrument(config)
     item: pytest.Item = request.node
     # Its own for every execution: a test may be run again after it failed.
-    records = item.stash[_RECORDS] = fixture.Records()
-    traits = fixture.traits_of(item)
-    judging = _judging(config)
-    return fixture.GpuPerf(config, settings, instrument, traits, records, judging, _display(config))
+    made = fixture.GpuPerf(request.config.stash[_SESSION], markers.traits_of(item))
+    item.stash[_FIXTURE] = made
+    return made
 
 
 @pytest.hookimpl(wrapper=True)
@@ -140,11 +146,11 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Sends what a test measured along with its report."""
-    if _RECORDS in item.stash:
-        from pytest_gpuperf.plugin.session import share
+    fixture = item.stash.get(_FIXTURE, None)
+    if fixture is not None:
+        from pytest_gpuperf.report.interchange import share
 
-        shared = item.stash[_RECORDS].judged
-        share(shared, item.user_properties, getattr(item, "funcargs", {}))
+        share(fixture.results, item.user_properties, getattr(item, "funcargs", {}))
     report = yield
     if not _concerns_us(item):
         return report
@@ -152,8 +158,7 @@ def pytest_runtest_makereport(
 
     # TestReport keeps attributes it does not know, also on the way from an xdist worker. They stay
     # out of user_properties, which JUnit files print in full: those are a handful of short texts.
-    records = item.stash.get(_RECORDS, None)
-    unsent = records.unsent() if records else ()  # fixtures may measure too, in another phase
+    unsent = fixture.unsent() if fixture else []  # fixtures may measure too, in another phase
     if unsent:
         from pytest_gpuperf.storage.files import to_json
 
@@ -167,29 +172,27 @@ def pytest_runtest_makereport(
 class _Gatherer:
     """Takes what reports bring, in the process that writes: the controller, or the only one."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes the measurements of one test."""
         texts = report.__dict__.get("gpuperf", [])
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
-            ledger = _ledger(self._config)
-            ledger.locate(report.nodeid, *report.location[:2])
-            ledger.spare(report.nodeid, _spared(report))
+            ledger = self._session.gathered()
+            ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             ledger.add(texts, refusal, failed=report.failed)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded."""
-        if _LEDGER not in self._config.stash:
+        ledger = self._session.ledger
+        if ledger is None:
             return
-        ledger = self._config.stash[_LEDGER]
-        settings = self._config.stash[_SETTINGS]
         from pytest_gpuperf.errors import UsageFailure
 
         try:
-            ledger.save(settings, _command(self._config))
+            ledger.save()
         except UsageFailure as refusal:
             # Raised, it would keep pytest from saying which tests failed.
             ledger.refusals.append(str(refusal))
@@ -198,18 +201,18 @@ class _Gatherer:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints one row per test and metric, and the next command to type."""
-        if _LEDGER not in self._config.stash:
+        ledger, config = self._session.ledger, self._session.config
+        if ledger is None:
             return
         terminalreporter.write_sep("=", "gpuperf")
-        for annotation in self._config.stash[_LEDGER].annotations:
+        for annotation in ledger.annotations:
             terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
-        lines = self._config.stash[_LEDGER].summary(
+        for line in ledger.summary(
             terminalreporter._tw.fullwidth,
-            _selection(self._config),
-            self._config.invocation_params.dir,
-            verbose=self._config.get_verbosity() > 0,
-        )
-        for line in lines:
+            self._session.context(ledger.saved),
+            config.invocation_params.dir,
+            verbose=config.get_verbosity() > 0,
+        ):
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
 
 
@@ -223,112 +226,22 @@ def _spared(report: pytest.TestReport) -> str:
     return "the test has not failed"
 
 
-_MARKUP: dict[str, dict[str, bool]] = {
-    "heading": {"bold": True},
-    "good": {"green": True},
-    "bad": {"red": True},
-    "doubtful": {"yellow": True},
-}
-
-
-def _prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
+def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """What has to be right before the first test runs. Raises UsageFailure."""
-    from pytest_gpuperf.plugin import fixture
+    from pytest_gpuperf.plugin import markers
+    from pytest_gpuperf.storage import baseline_files
 
-    traits = [(item, fixture.traits_of(item)) for item in items]
-    suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
-    if config.option.collectonly:
+    traits = [(item, markers.traits_of(item)) for item in items]
+    if session.config.option.collectonly:
         return
-    device = _instrument(config).device
+    device, settings = session.instrument.device, session.settings
     for item in items:
-        reason = fixture.elsewhere(item, device)
+        reason = markers.elsewhere(item, device)
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
-    fixture.check_baselines(config.stash[_SETTINGS], device, suites)
-
-
-def _instrument(config: pytest.Config) -> Source:
-    """What measures in this process, found at its first use. Raises UsageFailure."""
-    if _INSTRUMENT not in config.stash:
-        from pytest_gpuperf.measure.target import instrument_for
-
-        settings = config.stash[_SETTINGS]
-        offered = None
-        if settings.replay is None:
-            offered = config.hook.pytest_gpuperf_collector(
-                config=config, arch=settings.arch, name=settings.collector
-            )
-        instrument = instrument_for(
-            settings,
-            _replicas(config),
-            offered=offered,
-            parent=config.stash[_PARENT],
-            task=config.stash[_TASK],
-        )
-        if settings.protocol == "paper-window":
-            instrument.check_window()
-        config.stash[_INSTRUMENT] = instrument
-    return config.stash[_INSTRUMENT]
-
-
-def _judging(config: pytest.Config) -> Judging:
-    """Judges what this process measures, and knows what it has measured so far."""
-    if _JUDGING not in config.stash:
-        from pytest_gpuperf.baselines.judgement import Judging
-
-        settings = config.stash[_SETTINGS]
-        config.stash[_JUDGING] = Judging(settings, None if settings.replay else _replicas(config))
-    return config.stash[_JUDGING]
-
-
-def _heed_the_parent(config: pytest.Config) -> None:
-    """A process that `gpuperf record` or a test's next look started ends with who started it."""
-    config.stash[_PARENT] = config.stash[_TASK] = None
-    if "GPUPERF_PARENT" in os.environ:
-        from pytest_gpuperf.measure import fresh_process, replica
-
-        parent = fresh_process.follow_parent()
-        config.stash[_TASK] = replica.own_task()
-        # `gpuperf record` waits too, and holds no device.
-        config.stash[_PARENT] = parent if config.stash[_TASK] is not None else None
-
-
-def _replicas(config: pytest.Config) -> Replicas:
-    if _REPLICAS not in config.stash:
-        from pytest_gpuperf.measure.replica import Replicas
-
-        parameters = config.invocation_params
-        arguments, folder = getattr(config, "workerinput", {}).get(
-            "gpuperf_invocation", (parameters.args, parameters.dir)
-        )
-        config.stash[_REPLICAS] = Replicas(
-            tuple(map(str, arguments)),
-            Path(folder),
-            config.stash[_SETTINGS].time_limit,
-            _display(config),
-            distributed=config.pluginmanager.hasplugin("xdist"),
-        )
-    return config.stash[_REPLICAS]
-
-
-def _display(config: pytest.Config) -> Display:
-    """Shows what is being measured."""
-    if _DISPLAY not in config.stash:
-        from pytest_gpuperf.plugin.session import outlet
-        from pytest_gpuperf.report.text.progress import Display, Outlet
-
-        # What a process prints that we started, nobody reads.
-        watched = config.stash[_TASK] is None
-        config.stash[_DISPLAY] = Display(lambda: outlet(config) if watched else Outlet())
-    return config.stash[_DISPLAY]
-
-
-def _ledger(config: pytest.Config) -> Ledger:
-    if _LEDGER not in config.stash:
-        from pytest_gpuperf.plugin.session import Ledger
-
-        config.stash[_LEDGER] = Ledger()
-    return config.stash[_LEDGER]
+    suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
+    for suite in sorted(suites) if settings.judge else ():
+        baseline_files.load_for(settings.baselines, device, suite)
 
 
 def _or_usage_error(act: Callable[[], object]) -> None:
@@ -339,26 +252,6 @@ def _or_usage_error(act: Callable[[], object]) -> None:
         act()
     except UsageFailure as refusal:
         raise pytest.UsageError(str(refusal)) from None
-
-
-def _command(config: pytest.Config) -> str:
-    """What pytest was started with, as one would type it."""
-    return _typed(config.invocation_params.args)
-
-
-def _selection(config: pytest.Config) -> str:
-    """What of it says what to measure, for the commands that the summary ends with."""
-    return _typed(options.selection(config.invocation_params.args))
-
-
-def _typed(arguments: Sequence[str]) -> str:
-    from pytest_gpuperf.storage import files
-
-    return files.writable(shlex.join(arguments))
-
-
-def _is_worker(config: pytest.Config) -> bool:
-    return hasattr(config, "workerinput")
 
 
 def _fixtures(item: pytest.Item) -> tuple[str, ...]:

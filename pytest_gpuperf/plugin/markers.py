@@ -1,21 +1,28 @@
-"""What a test's place and markers say about its measurements, checked, without pytest."""
+"""A test's traits: what its place and its markers say about its measurements, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.tolerance import parse, parse_limit
 from pytest_gpuperf.measure.collector import REPRODUCIBLE
 
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_gpuperf.model.measurement import Device
+
+_KEYWORDS = ("metrics", "tolerance", "rounds", "repetitions", "limit", "reproducible")
+
 
 @dataclass(frozen=True)
-class TestTraits:
+class Traits:
     """What a test's place and markers say about its measurements."""
-
-    __test__ = False
 
     nodeid: str
     suite: str
@@ -26,50 +33,82 @@ class TestTraits:
     rounds: int | None = None
     repetitions: int | None = None
     limit: Mapping[str, object] = field(default_factory=dict)
-    """As written, by metric; `judge/limit.py` reads it."""
+    """As written, by metric; `judge/tolerance.py` reads it."""
     reproducible: float | bool = True
     """How far the losses of two executions may be apart; True: `REPRODUCIBLE`, False: any."""
 
+    def measured(self, flag: str) -> str:
+        """What is measured where `--gpuperf-metrics` says `flag`."""
+        if self.metrics is None:
+            return flag
+        added = _added(self.metrics)
+        return self.metrics if added is None else f"{flag},{added}"
 
-def metrics_of(marker: str | None, flag: str) -> str:
-    """What is measured where the marker and `--gpuperf-metrics` say this."""
-    if marker is None:
-        return flag
-    added = _added(marker)
-    return marker if added is None else f"{flag},{added}"
+
+def traits_of(item: pytest.Item) -> Traits:
+    """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense.
+
+    The suite is the folder that holds the test's file; in the root directory, the file itself.
+    """
+    folder = item.path.parent
+    suite = item.path.stem if folder == item.config.rootpath else folder.name
+    configuration = ""
+    try:
+        for marker in item.iter_markers("gpu_arch"):
+            for pattern in _names(marker):
+                architectures.matches(pattern, architectures.CPU)
+    except UsageFailure as error:
+        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpu_arch: {error}") from None
+    for marker in item.iter_markers("optimization"):
+        if len(marker.args) != 1 or not isinstance(marker.args[0], str) or marker.kwargs:
+            raise UsageFailure(
+                f"{item.nodeid}: the marker optimization takes one name, "
+                'for example @pytest.mark.optimization("tf32")'
+            )
+        configuration = configuration or marker.args[0]
+    options: dict[str, object] = {}
+    for marker in reversed(list(item.iter_markers("gpuperf"))):
+        if marker.args:
+            raise UsageFailure(
+                f"{item.nodeid}: the marker gpuperf takes keywords only, not {marker.args[0]!r}"
+            )
+        options.update(marker.kwargs)
+    try:
+        return Traits(item.nodeid, suite, configuration, **checked(options))  # type: ignore[arg-type]
+    except GpuperfError as error:
+        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpuperf: {error}") from None
 
 
-def _added(marker: str) -> str | None:
-    """What comes on top of the flag's; None for a marker that stands in its place."""
-    text = marker.lstrip()
-    return text[1:] if text.startswith("+") else None
+def elsewhere(item: pytest.Item, device: Device) -> str:
+    """Why `item` cannot run on `device`, by its markers; "" when it can."""
+    if item.get_closest_marker("gpu") and device.arch == architectures.CPU:
+        return "needs a GPU; there is none here, or --gpu-arch cpu was asked for"
+    for marker in item.iter_markers("gpu_arch"):
+        if not any(architectures.matches(pattern, device.arch) for pattern in marker.args):
+            return f"only on {', '.join(marker.args)}; this device is {device.arch}"
+    return ""
 
 
 def checked(options: Mapping[str, object]) -> dict[str, object]:
-    """The keywords of the marker gpuperf, as those of TestTraits. Raises UsageFailure."""
-    known = ("metrics", "tolerance", "rounds", "repetitions", "limit", "reproducible")
+    """The keywords of the marker gpuperf, as those of Traits. Raises UsageFailure."""
     for key in options:
-        if key not in known:
-            raise UsageFailure(f'no keyword "{key}"; known are {", ".join(known)}')
-    metric_set = options.get("metrics")
-    if metric_set is not None:
-        _check_metrics(metric_set)
+        if key not in _KEYWORDS:
+            raise UsageFailure(f'no keyword "{key}"; known are {", ".join(_KEYWORDS)}')
+    if options.get("metrics") is not None:
+        _check_metrics(options["metrics"])
     for name in ("rounds", "repetitions"):
         check_count(name, options.get(name))
-    tolerance = options.get("tolerance", {})
-    if not isinstance(tolerance, Mapping):
-        raise UsageFailure(f'tolerance={tolerance!r}: write a mapping, {{"cycles": "1%"}}')
-    for name, written in tolerance.items():
-        if name not in catalogue().metrics:
-            raise UsageFailure(f'tolerance for "{name}": no such metric (docs/metrics.md)')
-        parse(written, catalogue().metrics[name])
-    limit = options.get("limit", {})
-    if not isinstance(limit, Mapping):
-        raise UsageFailure(f'limit={limit!r}: write a mapping, {{"duration": "250ms"}}')
-    for name, written in limit.items():
-        if name not in catalogue().metrics:
-            raise UsageFailure(f'limit for "{name}": no such metric (docs/metrics.md)')
-        parse_limit(written, catalogue().metrics[name])
+    for keyword, example, read in (
+        ("tolerance", '{"cycles": "1%"}', parse),
+        ("limit", '{"duration": "250ms"}', parse_limit),
+    ):
+        mapping = options.get(keyword, {})
+        if not isinstance(mapping, Mapping):
+            raise UsageFailure(f"{keyword}={mapping!r}: write a mapping, {example}")
+        for name, written in mapping.items():
+            if name not in catalogue().metrics:
+                raise UsageFailure(f'{keyword} for "{name}": no such metric (docs/metrics.md)')
+            read(written, catalogue().metrics[name])
     if "reproducible" in options:
         allowed_distance(options["reproducible"])
     return dict(options)
@@ -97,6 +136,12 @@ def allowed_distance(written: object) -> float | None:
     )
 
 
+def _added(marker: str) -> str | None:
+    """What comes on top of the flag's; None for a marker that stands in its place."""
+    text = marker.lstrip()
+    return text[1:] if text.startswith("+") else None
+
+
 def _check_metrics(wanted: object) -> None:
     if not isinstance(wanted, str):
         raise UsageFailure(f'metrics={wanted!r}: write sets and metrics, "reference,pipe_lsu"')
@@ -104,3 +149,9 @@ def _check_metrics(wanted: object) -> None:
         catalogue().selected(_added(wanted) or wanted)
     except UsageFailure as error:
         raise UsageFailure(f"metrics={wanted!r}: {error}") from None
+
+
+def _names(marker: pytest.Mark) -> tuple[str, ...]:
+    if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
+        raise UsageFailure('architectures are needed, for example ("sm80", "sm90") or ("sm80+")')
+    return marker.args

@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.comparison import (
     Source,
     Unpaired,
 )
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, title_of
 from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.report.markdown import cell, row
 from pytest_gpuperf.report.text import kernel_lines, table
@@ -137,7 +137,7 @@ def _title(pair: Pair) -> str:
 
 def _label(side: Side) -> str:
     """A measurement by its test's name, and by what else it has."""
-    test = table.name_of_test(side.test)
+    test = title_of(side.test)
     parts = [test] if side.name == STEP else [test, side.name]
     if side.configuration not in test:
         parts.append(f"configuration {side.configuration}")

@@ -6,20 +6,13 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report import order
-from pytest_gpuperf.report.markdown import (
-    Standing,
-    markdown,
-    standing_reasons,
-    standing_title,
-    standings,
-)
-from pytest_gpuperf.report.text import kernel_lines
+from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run, worst_first
+from pytest_gpuperf.report.markdown import markdown, reasons
+from pytest_gpuperf.report.text import failure, kernel_lines
 from pytest_gpuperf.storage import files
 
 _WIDTH = 96
@@ -38,7 +31,9 @@ class Place:
 
 
 def workflow_commands(
-    run: Run, places: Mapping[str, Place], spared: Mapping[str, str] | None = None
+    results: Iterable[Result],
+    places: Mapping[str, Place],
+    spared: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """A line per measurement or ratio that is not as it should be, the worst first.
 
@@ -46,23 +41,23 @@ def workflow_commands(
     a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
     fail whatever it measured ("expected to fail"): what would be an error is a notice then.
     """
-    for standing in standings(run):
-        why = (spared or {}).get(standing.test, "")
-        if standing.outcome in order.FAULTS:
+    for result in worst_first(results):
+        why = (spared or {}).get(result.test, "")
+        if result.outcome in FAULTS:
             level = "notice" if why else "error"
-            yield _command(level, standing, places.get(standing.test), why)
-        elif standing.outcome in order.DOUBTS:
-            yield _command("warning", standing, places.get(standing.test))
+            yield _command(level, result, places.get(result.test), why)
+        elif result.outcome in DOUBTS:
+            yield _command("warning", result, places.get(result.test))
 
 
-def _command(level: str, standing: Standing, place: Place | None, why: str = "") -> str:
-    said = [why] if why else []
-    said += standing_reasons(standing)
-    said += kernel_lines.lines(standing.blame, _WIDTH, _KERNELS) if standing.blame else []
+def _command(level: str, result: Result, place: Place | None, why: str = "") -> str:
+    said = [*([why] if why else []), *reasons(result)]
+    if result.attribution:
+        said += kernel_lines.lines(result.attribution, _WIDTH, _KERNELS)
     properties = {"file": place.file if place else "", "line": ""}
     if place and place.line is not None:
         properties["line"] = str(place.line)
-    properties["title"] = f"gpuperf: {standing_title(standing)}"
+    properties["title"] = f"gpuperf: {failure.headline(result)}"
     written = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
     return f"::{level} {written}::{_data(chr(10).join(said))}"
 

@@ -1,97 +1,108 @@
-"""A test's verdicts as properties: what JUnit files carry, and whatever else reads them of pytest.
+"""Results in other programs' files: JUnit's properties of a test, and pytest-benchmark's format.
 
 A handful of short texts per test. Samples and kernels are for the run file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.measurement import STEP, Fingerprint, Measurement
-from pytest_gpuperf.model.result import Expectation, Outcome, Run, Verdict
+from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
+from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables
 
 PREFIX = "gpuperf."
-"""Of all names here."""
+"""Of all properties here."""
+KEY = "gpuperf"
+"""Under which pytest-benchmark's `extra_info` has what we add."""
+TIMES = ("step_time", "wall_time", "duration")
+"""What a benchmark's time is taken from: the first of these that was measured."""
+_SECONDS = {"ms": 1e-3, "ns": 1e-9}
+_BENCHMARK = "benchmark"
+"""The fixture of pytest-benchmark."""
 
-Property = tuple[str, str]
+
+def share(
+    results: Sequence[Result],
+    user_properties: list[tuple[str, object]],
+    fixtures: Mapping[str, object],
+) -> None:
+    """Puts what a test measured so far into its properties, and into its benchmark's extra_info.
+
+    `fixtures` are the values of the test's fixtures, by name. What an earlier execution of the test
+    has put there is replaced.
+    """
+    others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
+    user_properties[:] = [*others, *(entry for result in results for entry in properties(result))]
+    extra = getattr(fixtures.get(_BENCHMARK), "extra_info", None)
+    if isinstance(extra, dict) and results:
+        extra[KEY] = {result.name: extra_info(result) for result in results if result.measurements}
 
 
-def of_measurement(
-    measurements: Sequence[Measurement], verdicts: Iterable[Verdict]
-) -> Iterator[Property]:
+def properties(result: Result) -> Iterator[tuple[str, str]]:
     """Device and configuration, and of each gated metric of the step what was measured and said.
 
     `gpuperf.cycles` is the outcome, `gpuperf.cycles.measured` the value in the metric's unit,
     `gpuperf.cycles.change` the change as reports write it. A measurement with a name of its own has
-    it before the metric: `gpuperf.sampling.cycles`.
+    it before the metric: `gpuperf.sampling.cycles`. Limits and ratios are sentences, all of them
+    under one name.
     """
-    first = measurements[0]
-    place = PREFIX if first.name == STEP else f"{PREFIX}{units.printable(first.name)}."
+    if result.measurements:
+        yield from _of_measurement(result)
+    for expectation in result.expectations:
+        yield f"{PREFIX}expected", expectation_lines.line(expectation)
+
+
+def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
+    first = result.first
+    place = PREFIX if result.name == STEP else f"{PREFIX}{units.printable(result.name)}."
     device = first.fingerprint.device
     yield f"{place}device", f"{device.name} ({device.arch})"
     if first.configuration:
         yield f"{place}configuration", first.configuration
-    yield f"{place}processes", str(len(measurements))
-    known = catalogue().metrics
-    said = {verdict.metric: verdict for verdict in verdicts if verdict.phase == STEP}
-    for verdict in said.values():
+    yield f"{place}processes", str(len(result.measurements))
+    verdicts = _on_step(result)
+    for verdict in verdicts.values():
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield f"{place}{verdict.metric}", verdict.outcome.value
-    for metric, value in step_tables.step_values(measurements).items():
-        if not known[metric].gated:
+    for metric, value in step_tables.step_values(result.measurements).items():
+        if not catalogue().metrics[metric].gated:
             continue
-        if metric in said:
-            yield f"{place}{metric}", said[metric].outcome.value
+        said = verdicts.get(metric)
+        if said:
+            yield f"{place}{metric}", said.outcome.value
         yield f"{place}{metric}.measured", f"{value:.12g}"
-        if metric in said and said[metric].change is not None:
-            yield f"{place}{metric}.change", units.change(said[metric])
+        if said and said.change is not None:
+            yield f"{place}{metric}.change", units.change(said)
 
 
-def of_expectations(found: Iterable[Expectation]) -> Iterator[Property]:
-    """Each limit and ratio as one sentence, all of them under one name."""
-    for expectation in found:
-        yield f"{PREFIX}expected", expectation_lines.line(expectation)
-
-
-# Measurements as pytest-benchmark has them: counters beside its times, and times of ours in its
-# format.
-
-KEY = "gpuperf"
-"""Under which `extra_info` has what we add."""
-TIMES = ("step_time", "wall_time", "duration")
-"""What a benchmark's time is taken from: the first of these that was measured."""
-_SECONDS = {"ms": 1e-3, "ns": 1e-9}
-
-
-def extra_info(measurements: Sequence[Measurement], verdicts: Iterable[Verdict]) -> dict[str, Any]:
+def extra_info(result: Result) -> dict[str, Any]:
     """The counters of one measurement and what was said of them, as plain data.
 
     `metrics` has, per metric of the whole step, `value` (the median over processes) and `unit`,
     where it was judged `outcome`, and `change` (a share, or percentage points of a percentage).
     """
-    first = measurements[0]
-    known = catalogue().metrics
-    said = {verdict.metric: verdict for verdict in verdicts if verdict.phase == STEP}
+    first, verdicts = result.first, _on_step(result)
     metrics: dict[str, dict[str, Any]] = {}
-    for name, value in step_tables.step_values(measurements).items():
-        metrics[name] = {"value": value, "unit": known[name].unit}
-        if name in said and said[name].outcome is not Outcome.REPORTED:
-            metrics[name]["outcome"] = said[name].outcome.value
-        if name in said and said[name].change is not None:
-            metrics[name]["change"] = said[name].change
+    for name, value in step_tables.step_values(result.measurements).items():
+        metrics[name] = {"value": value, "unit": catalogue().metrics[name].unit}
+        said = verdicts.get(name)
+        if said and said.outcome is not Outcome.REPORTED:
+            metrics[name]["outcome"] = said.outcome.value
+        if said and said.change is not None:
+            metrics[name]["change"] = said.change
     device = first.fingerprint.device
     return {
         "device": device.name,
         "arch": device.arch,
-        "gpus": sorted({m.fingerprint.device.identity for m in measurements}),
+        "gpus": sorted({m.fingerprint.device.identity for m in result.measurements}),
         "configuration": first.configuration,
         "workload": dict(first.workload),
         "revision": first.fingerprint.revision,
-        "processes": len({m.process for m in measurements}),
+        "processes": len({m.process for m in result.measurements}),
         "metrics": metrics,
     }
 
@@ -104,72 +115,72 @@ def exported(run: Run) -> tuple[dict[str, Any], list[str]]:
     """
     import pytest_benchmark
 
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        groups.setdefault((measurement.test, measurement.name), []).append(measurement)
-    benchmarks, timeless = [], []
-    for key, measurements in groups.items():
-        time = _time(measurements)
-        if time is None:
-            timeless.append(_named(key[0], measurements[0]))
-            continue
-        verdicts = [v for v in run.verdicts if (v.test, v.name) == key]
-        benchmarks.append(_benchmark(time, measurements, verdicts))
+    measured = [result for result in run.results() if result.measurements]
+    times = [_time(result) for result in measured]
     first = run.measurements[0].fingerprint if run.measurements else None
-    exported_run = {
+    data = {
         "machine_info": _machine(first) if first else {},
         "commit_info": _commit(first.revision if first else ""),
-        "benchmarks": benchmarks,
+        "benchmarks": [
+            _benchmark(result, time) for result, time in zip(measured, times, strict=True) if time
+        ],
         "datetime": run.created,
         "version": pytest_benchmark.__version__,
     }
-    return exported_run, timeless
+    timeless = [
+        _named(result.test, result.name)
+        for result, time in zip(measured, times, strict=True)
+        if not time
+    ]
+    return data, timeless
 
 
-def _benchmark(
-    time: str, measurements: Sequence[Measurement], verdicts: Sequence[Verdict]
-) -> dict[str, Any]:
+def _benchmark(result: Result, time: str) -> dict[str, Any]:
     """One entry of `benchmarks`; times are in seconds."""
     from pytest_benchmark import stats
 
-    first = measurements[0]
-    path, bracket, parameters = first.test.partition("[")
+    _, bracket, parameters = result.test.partition("[")
     statistics: Any = stats.Stats  # it has no types
-    found = statistics()
+    collected = statistics()
     scale = _SECONDS[catalogue().metrics[time].unit]
-    for value in _values(time, measurements):
-        found.update(value * scale)
+    for value in _values(time, result):
+        collected.update(value * scale)
     return {
         "group": None,
-        "name": _named(path.rsplit("::", 1)[-1] + bracket + parameters, first),
-        "fullname": _named(first.test, first),
+        "name": _named(title_of(result.test), result.name),
+        "fullname": _named(result.test, result.name),
         "params": None,
         "param": parameters.removesuffix("]") if bracket else None,
-        "extra_info": {KEY: {first.name: {"time": time, **extra_info(measurements, verdicts)}}},
+        "extra_info": {KEY: {result.name: {"time": time, **extra_info(result)}}},
         "options": {"timer": time},
-        "stats": {**found.as_dict(), "data": found.data, "iterations": 1},
+        "stats": {**collected.as_dict(), "data": collected.data, "iterations": 1},
     }
 
 
-def _time(measurements: Sequence[Measurement]) -> str | None:
-    """The first of TIMES that all of these have."""
-    return next((time for time in TIMES if all(_values(time, [m]) for m in measurements)), None)
+def _on_step(result: Result) -> dict[str, Verdict]:
+    """The verdicts on the whole step, by metric."""
+    return {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
 
 
-def _values(metric: str, measurements: Sequence[Measurement]) -> list[float]:
-    return [
-        value
-        for measurement in measurements
-        for sample in measurement.samples
-        if (sample.phase, sample.metric) == (STEP, metric)
-        for value in sample.values
+def _time(result: Result) -> str:
+    """The first of TIMES that all processes have; "" where there is none."""
+    having = [
+        {sample.metric for sample in measurement.samples if sample.phase == STEP and sample.values}
+        for measurement in result.measurements
     ]
+    return next((time for time in TIMES if all(time in metrics for metrics in having)), "")
 
 
-def _named(test: str, measurement: Measurement) -> str:
+def _values(metric: str, result: Result) -> Iterator[float]:
+    for measurement in result.measurements:
+        for sample in measurement.samples:
+            if (sample.phase, sample.metric) == (STEP, metric):
+                yield from sample.values
+
+
+def _named(test: str, name: str) -> str:
     """A test's name for a table, with that of its measurement where it has one of its own."""
-    name = test if measurement.name == STEP else f"{test}/{measurement.name}"
-    return units.printable(name)
+    return units.printable(test if name == STEP else f"{test}/{name}")
 
 
 def _machine(fingerprint: Fingerprint) -> dict[str, Any]:

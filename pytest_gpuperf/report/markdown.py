@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Run, Verdict
-from pytest_gpuperf.report import order
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import (
+    DOUBTS,
+    FAULTS,
+    WORST_FIRST,
+    Expectation,
+    Outcome,
+    Result,
+    Run,
+    Verdict,
+    worst_first,
+)
 from pytest_gpuperf.report.text import (
     expectation_lines,
     failure,
+    kernel_lines,
     protocol_lines,
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text import kernel_lines as kernels
 from pytest_gpuperf.report.text.next_command import CommandContext
 
 _WIDTH = 96
@@ -26,6 +34,10 @@ _LISTED = 20
 """So many are named before the tables, the worst of them; all of them have tables."""
 _RESERVE = 200
 """Bytes for what is said of tables that are left out."""
+_SEEN = (*FAULTS, *DOUBTS)
+"""Outcomes whose tables are not folded."""
+_TOLD = (*_SEEN, Outcome.IMPROVED)
+"""Outcomes that are named before the tables."""
 
 
 def markdown(run: Run, limit: int | None = None) -> str:
@@ -35,16 +47,16 @@ def markdown(run: Run, limit: int | None = None) -> str:
     in UTF-8, where that is given: the last tables are then left out, and it says how many. Returns
     "" where not even the verdicts fit.
     """
-    found = standings(run)
-    head = "\n".join([*_head(found, run), ""])
+    results = worst_first(run.results())
+    head = "\n".join([*_head(results, run), ""])
     # A ratio has no table of its own: all that was expected is one.
-    seen = (*order.FAULTS, *order.DOUBTS)
-    shown = [s for s in found if s.outcome in seen and s.measurements]
-    folded = [s for s in found if s.outcome not in seen and s.measurements]
-    expected = ["\n".join(_expected(run.expectations))] if run.expectations else []
-    failed = any(e.outcome is not Outcome.HOLDS for e in run.expectations)
-    above = ["\n".join(_section(s, run)) for s in shown] + (expected if failed else [])
-    below = ["\n".join(_section(s, run)) for s in folded] + ([] if failed else expected)
+    measured = [result for result in results if result.measurements]
+    folded = [result for result in measured if result.outcome not in _SEEN]
+    above = ["\n".join(_section(r)) for r in measured if r.outcome in _SEEN]
+    below = ["\n".join(_section(result)) for result in folded]
+    if run.expectations:
+        failed = any(e.outcome is not Outcome.HOLDS for e in run.expectations)
+        (above if failed else below).append("\n".join(_expected(run.expectations)))
     if limit is None:
         return head + "".join(above) + _folded(folded, below)
     room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
@@ -56,19 +68,18 @@ def markdown(run: Run, limit: int | None = None) -> str:
     return text + (_left_out(missing, limit) if missing else "")
 
 
-def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
+def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
     """How many stand how, what failed, what to do next, and what was run."""
-    yield f"# gpuperf: {standings_counted(found) or 'nothing was measured'}"
-    yield ""
-    told = [standing for standing in found if standing.telling]
-    for standing in told[:_LISTED]:
-        said = "; ".join(map(cell, standing_reasons(standing)))
-        yield f"- **{cell(standing_title(standing)).strip()}**: {said}"
+    yield from (f"# gpuperf: {counted(results) or 'nothing was measured'}", "")
+    told = [result for result in results if reasons(result)]
+    for result in told[:_LISTED]:
+        said = "; ".join(map(cell, reasons(result)))
+        yield f"- **{cell(failure.headline(result)).strip()}**: {said}"
     if len(told) > _LISTED:
         yield f"- and {len(told) - _LISTED} more"
     if told:
         yield ""
-    outcomes = {entry.outcome for standing in found for entry in standing.telling}
+    outcomes = {entry.outcome for result in results for entry in result.said}
     if Outcome.REGRESSED in outcomes:
         yield from ('If that is intended: `gpuperf update-baseline --reason "..."`', "")
     elif Outcome.NO_BASELINE in outcomes:
@@ -80,56 +91,59 @@ def _head(found: Sequence[Standing], run: Run) -> Iterator[str]:
     yield from (f"Run of {cell(run.created)}: `{code(run.command)}`", "")
 
 
-def _section(standing: Standing, run: Run) -> Iterator[str]:
+def _section(result: Result) -> Iterator[str]:
     """The table of one measurement, and its kernels."""
-    first = standing.measurements[0]
+    first = result.first
     device = first.fingerprint.device
-    name = "" if standing.name == STEP else f", {cell(standing.name)}"
-    yield from (f"### {cell(standing.test)}{name}", "")
+    name = "" if result.name == STEP else f", {cell(result.name)}"
+    yield from (f"### {cell(result.test)}{name}", "")
     yield from (f"On {cell(device.name)} ({cell(device.arch)})", "")
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    yield from [_row(verdict) for verdict in standing.verdicts] or ["| not judged | | | | | | |"]
+    step = [verdict for verdict in result.verdicts if verdict.phase == STEP]
+    yield from map(row, map(table.cells, step)) if step else ["| not judged | | | | | | |"]
     yield ""
-    yield from _components(standing, run)
+    yield from _components(result)
     if first.window:
         yield from (cell(protocol_lines.window_line(first)), "")
     if first.timeline:
         yield from (cell(protocol_lines.timeline_line(first)), "")
-    yield from _kernels(standing.verdicts, standing.blame)
+    for verdict in step:
+        if verdict.outcome is Outcome.KERNELS_CHANGED:
+            yield from (f"Kernels: {cell(verdict.detail)}", "")
+    if result.attribution:
+        yield from ("```", *map(code, kernel_lines.lines(result.attribution, _WIDTH)), "```", "")
     yield ""
 
 
-def _components(standing: Standing, run: Run) -> Iterator[str]:
+def _components(result: Result) -> Iterator[str]:
     """What each component took, the longest first."""
-    if not standing.measurements[0].components:
+    if not result.first.components:
         return
-    key = (standing.test, standing.name)
-    verdicts = [verdict for verdict in run.verdicts if (verdict.test, verdict.name) == key]
-    found = step_tables.component_table(standing.measurements, verdicts)
-    if found is None:
+    components = step_tables.component_table(result.measurements, result.verdicts)
+    if components is None:
         return
-    headings, rows = step_tables.component_cells(found)
+    headings, rows = step_tables.component_cells(components)
     yield row(headings)
     yield "| --- |" + " ---: |" * (len(headings) - 1)
     yield from map(row, rows)
-    yield from ("", *(part for note in found.notes for part in (cell(note), "")))
+    yield from ("", *(part for note in components.notes for part in (cell(note), "")))
 
 
-def _expected(found: Sequence[Expectation]) -> Iterator[str]:
+def _expected(expectations: Sequence[Expectation]) -> Iterator[str]:
     yield from ("### Expected", "")
     yield "| metric | of | expected | measured | outcome |"
     yield "| --- | --- | --- | ---: | --- |"
-    yield from (row(expectation_lines.row(expectation)) for expectation in found)
+    yield from (row(expectation_lines.row(expectation)) for expectation in expectations)
     yield from ("", "")
 
 
-def _folded(found: Sequence[Standing], sections: Sequence[str]) -> str:
+def _folded(results: Sequence[Result], sections: Sequence[str]) -> str:
     """Sections that are shown when one asks for them; nothing where there are none."""
     if not sections:
         return ""
     # No text from outside: Markdown's escapes do not count in this line of HTML.
-    title = standings_counted(found) or "expected"
+    title = counted(results) or "expected"
     # The empty lines: what is between them is read as Markdown.
     body = "".join(sections)
     return f"<details>\n<summary>{title}</summary>\n\n{body}</details>\n\n"
@@ -153,19 +167,6 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _kernels(rows: Iterable[Verdict], blame: Attribution | None) -> Iterator[str]:
-    """How the kernels changed, and which of them the change in time comes from."""
-    for verdict in rows:
-        if verdict.outcome is Outcome.KERNELS_CHANGED:
-            yield from (f"Kernels: {cell(verdict.detail)}", "")
-    if blame:
-        yield from ("```", *map(code, kernels.lines(blame, _WIDTH)), "```", "")
-
-
-def _row(verdict: Verdict) -> str:
-    return row(table.cells(verdict))
-
-
 def row(cells: Iterable[str]) -> str:
     """A row of a table, its cells escaped."""
     return "| " + " | ".join(map(cell, cells)) + " |"
@@ -185,96 +186,18 @@ def _one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-# How each measurement of a run stands, the worst first: what a report of failures begins with.
-
-_CHANGED = (*order.FAULTS, *order.DOUBTS, Outcome.IMPROVED)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One measurement, its processes together, or a ratio of two, and what was said of it."""
-
-    test: str
-    name: str
-    """The measurement's name within its test; of a ratio, what is expected something of."""
-    measurements: tuple[Measurement, ...]
-    """One per process; none for a ratio."""
-    verdicts: tuple[Verdict, ...]
-    """Of the whole step."""
-    expectations: tuple[Expectation, ...] = ()
-    """Its limits, or the ratio."""
-    blame: Attribution | None = None
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """The worst of all that was said; None where nothing was judged.
-
-        Kernels that changed explain an outcome, and are none of their own.
-        """
-        said: Sequence[Verdict | Expectation] = (*self.verdicts, *self.expectations)
-        outcomes = [entry.outcome for entry in said]
-        return order.worst(o for o in outcomes if o is not Outcome.KERNELS_CHANGED)
-
-    @property
-    def telling(self) -> tuple[Verdict | Expectation, ...]:
-        """Verdicts and expectations that are not as one would have them, the worst first."""
-        said: list[Verdict | Expectation] = [*self.verdicts, *self.expectations]
-        found = [entry for entry in said if entry.outcome in _CHANGED]
-        return tuple(sorted(found, key=lambda entry: order.rank(entry.outcome)))
-
-
-def standings(run: Run) -> list[Standing]:
-    """Every measurement and every ratio of `run`, the worst first, and else in the run's order."""
-    measured: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in run.measurements:
-        measured.setdefault((measurement.test, measurement.name), []).append(measurement)
-    verdicts: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in run.verdicts:
-        if verdict.phase == STEP:
-            verdicts.setdefault((verdict.test, verdict.name), []).append(verdict)
-    limits: dict[tuple[str, str], list[Expectation]] = {}
-    ratios = []
-    for expectation in run.expectations:
-        key = (expectation.test, expectation.subject)
-        if expectation.unit and key in measured:
-            limits.setdefault(key, []).append(expectation)
-        else:
-            ratios.append(expectation)
-    blames = {(entry.test, entry.name): entry.attribution for entry in run.attributions}
-    found = [
-        Standing(
-            *key,
-            tuple(measurements),
-            tuple(verdicts.get(key, ())),
-            tuple(limits.get(key, ())),
-            blames.get(key),
-        )
-        for key, measurements in measured.items()
-    ]
-    found += [Standing(entry.test, entry.subject, (), (), (entry,)) for entry in ratios]
-    return sorted(found, key=lambda standing: order.rank(standing.outcome))
-
-
-def standings_counted(found: Sequence[Standing]) -> str:
+def counted(results: Sequence[Result]) -> str:
     """How many stand how, the worst first: "1 regressed, 2 unchanged"."""
-    outcomes = [standing.outcome for standing in found]
-    parts = [f"{outcomes.count(o)} {o.value}" for o in order.WORST_FIRST if o in outcomes]
+    outcomes = [result.outcome for result in results]
+    parts = [f"{outcomes.count(o)} {o.value}" for o in WORST_FIRST if o in outcomes]
     parts += [f"{outcomes.count(None)} not judged"] if None in outcomes else []
     return ", ".join(parts)
 
 
-def standing_title(standing: Standing) -> str:
-    """How it stands in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)"."""
-    says = failure.SAYS.get(standing.outcome or Outcome.REPORTED, "passed")
-    if not standing.measurements:
-        return f"{standing.name} in {standing.test} {says}"
-    device = standing.measurements[0].fingerprint.device
-    return f"{failure.subject(standing.measurements[0])} {says} on {device.name} ({device.arch})"
-
-
-def standing_reasons(standing: Standing) -> list[str]:
+def reasons(result: Result) -> list[str]:
     """What of it is not as one would have it, the worst first, each thing once."""
-    return list(dict.fromkeys(_reason(entry) for entry in standing.telling))
+    told = [entry for entry in result.said if entry.outcome in _TOLD]
+    return list(dict.fromkeys(map(_reason, told)))
 
 
 def _reason(entry: Verdict | Expectation) -> str:

@@ -25,13 +25,13 @@ from pytest_gpuperf.measure import target
 from pytest_gpuperf.measure.cpu import cpu_collector, dispatch
 from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.plugin import fixture, session
+from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.storage.run_files import FOLDER, load
 from tests.plugin import scripted
 
 LOADED = (
     *(filelock, np, pydantic, scipy.stats, torch, yaml),
-    *(acceptance, cpu_collector, dispatch, fingerprint, fixture, session, record, shown, target),
+    *(acceptance, cpu_collector, dispatch, fingerprint, fixture, ledger, record, shown, target),
 )
 """Loaded before the first project runs in this process: pytester forgets the modules that are
 imported under it, and most of these cannot be imported twice."""

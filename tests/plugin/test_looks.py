@@ -67,43 +67,6 @@ def test_three_slow_processes_are_one(a100: Project) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("processes", "used", "outcome"),
-    [
-        ([SLOW, SAME, SAME], 3, "unchanged"),
-        ([SLOW, SLOW, SAME, SLOW, SLOW], 5, "regressed"),
-        ([{"cycles": 1.006}] + 4 * [{"cycles": 1.0055}, {"cycles": 1.002}], 3, "unchanged"),
-        ([{"cycles": 0.5}] * 3, 3, "improved"),
-    ],
-)
-def test_it_looks_until_it_is_sure(
-    processes: list[dict[str, float]], used: int, outcome: str, a100: Project
-) -> None:
-    a100.device(processes=processes)
-    a100.run()
-    run = a100.saved()
-    (verdict,) = (v for v in run.verdicts if v.metric == "cycles")
-    assert (verdict.processes, verdict.outcome.value) == (used, outcome)
-
-
-def test_after_nine_processes_it_is_inconclusive(project: Project) -> None:
-    project.device()
-    project.tests(STEP)
-    project.accept_processes(*(1 + 0.004 * number for number in range(5)))
-    project.device(processes=[{"cycles": 1.02}] * 9)
-    result = project.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: test_step is inconclusive on NVIDIA A100*"])
-    assert {verdict.processes for verdict in project.saved().verdicts} == {9}
-
-
-@pytest.mark.parametrize(("most", "used"), [(1, 1), (3, 3), (5, 5)])
-def test_no_more_processes_than_allowed(most: int, used: int, a100: Project) -> None:
-    a100.device(processes=[SLOW, SLOW, SAME, SAME, SLOW])
-    a100.run(f"--gpuperf-processes={most}")
-    assert {verdict.processes for verdict in a100.saved().verdicts} == {used}
-
-
 def test_a_settled_test_is_not_measured_again(project: Project) -> None:
     project.device()
     project.tests(LOGGED)
@@ -143,9 +106,7 @@ def test_processes_are_shared_by_the_measurements_of_a_test(project: Project) ->
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("-k", "step"),
-        ("--lf",),
-        ("--gpu-arch", "sm80", "test_steps.py::test_step"),
+        ("--lf", "-k", "step", "--gpu-arch", "sm80", "test_steps.py::test_step"),
         ("--junitxml=junit.xml", "--gpuperf-report=report.md", "--maxfail=1"),
         ("--", "test_steps.py"),
     ],
@@ -153,7 +114,7 @@ def test_processes_are_shared_by_the_measurements_of_a_test(project: Project) ->
 )
 def test_the_command_line_may_say_anything_else(arguments: tuple[str, ...], a100: Project) -> None:
     a100.device(processes=[SLOW, SLOW, SLOW])
-    result = a100.run_apart("--gpuperf-run=run.json", *arguments)
+    result = a100.run("--gpuperf-run=run.json", *arguments)
     result.assert_outcomes(failed=1)
     run = a100.saved("run.json")
     assert {verdict.processes for verdict in run.verdicts} == {3}
@@ -162,14 +123,7 @@ def test_the_command_line_may_say_anything_else(arguments: tuple[str, ...], a100
             assert "regressed" in (a100.root / report).read_text(encoding="utf-8")
 
 
-def test_a_worker_of_xdist_looks_again_too(a100: Project) -> None:
-    a100.device(factors={"": SLOW})
-    result = a100.run_apart("-n2", "--gpu-arch=sm80", "--gpuperf-run=run.json")
-    result.assert_outcomes(failed=1)
-    assert {verdict.processes for verdict in a100.saved("run.json").verdicts} == {3}
-
-
-def test_a_repeat_writes_neither_runs_nor_baselines(project: Project) -> None:
+def test_a_replica_writes_neither_runs_nor_baselines(project: Project) -> None:
     project.device()
     project.tests(STEP)
     project.accept_processes(*FIVE)
@@ -180,7 +134,7 @@ def test_a_repeat_writes_neither_runs_nor_baselines(project: Project) -> None:
     assert project.baseline_text().count("reason: recorded by --gpuperf-missing record") == 1
 
 
-def test_a_repeat_that_fails_leaves_the_test_undecided_and_says_why(a100: Project) -> None:
+def test_a_replica_that_fails_leaves_the_test_undecided_and_says_why(a100: Project) -> None:
     a100.tests(
         """
         from pathlib import Path
@@ -203,31 +157,3 @@ def test_a_repeat_that_fails_leaves_the_test_undecided_and_says_why(a100: Projec
             "*RuntimeError: no second process today",
         ]
     )
-
-
-def test_a_repeat_that_hangs_is_stopped(a100: Project) -> None:
-    a100.tests(
-        """
-        import threading
-        from pathlib import Path
-
-        def step():
-            if Path("process-1").exists():
-                threading.Event().wait()
-
-        def test_step(gpuperf):
-            gpuperf.measure(step)
-        """
-    )
-    a100.device(processes=[SLOW, SAME])
-    result = a100.run_apart("--gpuperf-time-limit=6")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["*a fresh process of test_steps.py::test_step was stopped after * s, the time limit*"]
-    )
-
-
-@pytest.mark.parametrize("written", ["0", "-1", "soon", "1.5"])
-def test_a_time_limit_is_a_number_of_seconds(written: str, a100: Project) -> None:
-    result = a100.run(f"--gpuperf-time-limit={written}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR

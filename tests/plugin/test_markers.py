@@ -2,16 +2,129 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure.collector import REPRODUCIBLE
+from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.plugin.markers import allowed_distance, elsewhere, traits_of
 from tests.plugin.projects import STEP, Project, refused
 
+A100 = Device("sm80", "NVIDIA A100", "nvidia-a100")
+CPU = Device(architectures.CPU, "portable", "portable")
+mark: Any = pytest.mark
 
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100."""
-    project.device()
-    return project
+
+def item(*marks: pytest.MarkDecorator, path: str = "suites/meddpm/test_x.py") -> Any:
+    """A test with these markers, the closest first, as far as they are read from it."""
+    own = [decorator.mark for decorator in marks]
+
+    def named(name: str) -> list[pytest.Mark]:
+        return [one for one in own if one.name == name]
+
+    return SimpleNamespace(
+        nodeid=f"{path}::test_step",
+        path=Path("/root") / path,
+        config=SimpleNamespace(rootpath=Path("/root")),
+        iter_markers=named,
+        get_closest_marker=lambda name: next(iter(named(name)), None),
+    )
+
+
+def test_the_folder_is_the_suite_and_in_the_root_the_file() -> None:
+    assert traits_of(item()).suite == "meddpm"
+    assert traits_of(item(path="test_steps.py")).suite == "test_steps"
+
+
+def test_the_closest_marker_wins_keyword_by_keyword() -> None:
+    near = mark.gpuperf(rounds=4, limit={"cycles": "1M"})
+    far = mark.gpuperf(rounds=2, metrics="paper", tolerance={"cycles": "5%"})
+    found = traits_of(item(near, far, mark.optimization("tf32"), mark.optimization("else")))
+    assert (found.rounds, found.metrics, found.configuration) == (4, "paper", "tf32")
+    assert (found.limit, found.tolerance) == ({"cycles": "1M"}, {"cycles": "5%"})
+
+
+def test_metrics_stand_in_the_flags_place_or_come_on_top() -> None:
+    for marker, measured in (
+        (item(), "core"),
+        (item(mark.gpuperf(metrics="paper")), "paper"),
+        (item(mark.gpuperf(metrics=" +dram_bytes")), "core,dram_bytes"),
+    ):
+        assert traits_of(marker).measured("core") == measured
+
+
+def test_where_a_test_runs() -> None:
+    for marker, device, says in (
+        (mark.gpu, A100, ""),
+        (mark.gpu, CPU, "needs a GPU; there is none here, or --gpu-arch cpu was asked for"),
+        *((mark.gpu_arch(*names), A100, "") for names in (["sm80"], ["sm70+"], ["sm90", "sm80"])),
+        (mark.gpu_arch("sm90"), A100, "only on sm90; this device is sm80"),
+        (mark.gpu_arch("sm86+"), A100, "only on sm86+; this device is sm80"),
+        (mark.gpu_arch("sm70", "sm75"), A100, "only on sm70, sm75; this device is sm80"),
+        (mark.gpu_arch("cpu"), A100, "only on cpu; this device is sm80"),
+    ):
+        assert elsewhere(item(marker), device) == says, marker
+    # That of a class and that of its function both hold.
+    both = item(mark.gpu_arch("sm90+"), mark.gpu_arch("sm80+"))
+    assert elsewhere(both, A100) == "only on sm90+; this device is sm80"
+
+
+WRONG = (
+    (mark.gpu_arch(), "@pytest.mark.gpu_arch: architectures are needed"),
+    (mark.gpu_arch(80), "@pytest.mark.gpu_arch: architectures are needed"),
+    (mark.gpu_arch("sm99"), '@pytest.mark.gpu_arch: unknown architecture "sm99"'),
+    (mark.gpu_arch("sm8+"), '@pytest.mark.gpu_arch: unknown architecture "sm8"'),
+    (mark.optimization(), "the marker optimization takes one name"),
+    (mark.optimization("a", "b"), "the marker optimization takes one name"),
+    (mark.optimization(1), "the marker optimization takes one name"),
+    (mark.gpuperf("paper"), "the marker gpuperf takes keywords only, not 'paper'"),
+    (
+        mark.gpuperf(metric="core"),
+        'no keyword "metric"; known are metrics, tolerance, rounds, repetitions, limit',
+    ),
+    (mark.gpuperf(metrics="all"), "metrics='all': no set and no metric is named"),
+    (mark.gpuperf(metrics="+all"), "metrics='+all': no set and no metric is named"),
+    (mark.gpuperf(metrics="+"), "metrics='+': no set and no metric is named"),
+    (mark.gpuperf(metrics=["core"]), "metrics=['core']: write sets and metrics"),
+    (mark.gpuperf(metrics="core,l2_hits"), 'named "l2_hits". Did you mean "l2_hit_rate"?'),
+    (mark.gpuperf(rounds=0), "rounds=0: a whole number from 1 on is needed"),
+    (mark.gpuperf(rounds="5"), "rounds='5': a whole number from 1 on is needed"),
+    (mark.gpuperf(rounds=True), "rounds=True: a whole number from 1 on is needed"),
+    (mark.gpuperf(repetitions=1.5), "repetitions=1.5: a whole number from 1 on is needed"),
+    (mark.gpuperf(tolerance="1%"), "tolerance='1%': write a mapping"),
+    (mark.gpuperf(tolerance={"cycle": "1%"}), 'tolerance for "cycle": no such metric'),
+    (mark.gpuperf(tolerance={"cycles": 0.01}), 'write a share such as "1%"'),
+    (mark.gpuperf(tolerance={"cycles": "1pt"}), "points are for percentages"),
+    (mark.gpuperf(tolerance={"tensor_utilization": "1%"}), 'tolerance is in points: "1pt"'),
+    (mark.gpuperf(limit="250ms"), "limit='250ms': write a mapping"),
+    (mark.gpuperf(limit={"cycle": "1"}), 'limit for "cycle": no such metric'),
+    (mark.gpuperf(limit={"duration": "250"}), "limit '250' for duration: write a time in ns, us"),
+    (mark.gpuperf(limit={"duration": "3GiB"}), "limit '3GiB' for duration: write a time"),
+    (mark.gpuperf(limit={"ipc": "3M"}), "limit '3M' for ipc: write a plain number"),
+    (mark.gpuperf(reproducible=1), "reproducible=1: write how far the losses"),
+    (mark.gpuperf(reproducible="0.1"), "reproducible='0.1': write how far the losses"),
+)
+
+
+def test_a_wrong_marker_is_refused_and_names_the_test() -> None:
+    for marker, says in WRONG:
+        with pytest.raises(UsageFailure) as refusal:
+            traits_of(item(marker))
+        assert says in str(refusal.value)
+        assert str(refusal.value).startswith("suites/meddpm/test_x.py::test_step: ")
+
+
+def test_how_far_losses_may_be_apart() -> None:
+    for written, distance in ((True, REPRODUCIBLE), (False, None), (0, 0.0), (0.5, 0.5)):
+        assert allowed_distance(written) == distance
+
+
+# In a session
 
 
 def marked(marker: str, fixture: str = "gpuperf") -> str:
@@ -24,130 +137,49 @@ def marked(marker: str, fixture: str = "gpuperf") -> str:
     """
 
 
-def test_markers_are_registered(project: Project) -> None:
+def test_markers_are_registered_and_strict_markers_refuse_others(project: Project) -> None:
     shown = str(project.run("--markers").stdout)
     for name in ("gpu:", "gpu_arch(", "gpuperf(", "optimization("):
         assert f"@pytest.mark.{name}" in shown
-
-
-def test_strict_markers_know_ours_and_refuse_others(a100: Project) -> None:
-    a100.tests(
-        """
-        import pytest
-
-        @pytest.mark.gpu
-        @pytest.mark.gpu_arch("sm80")
-        @pytest.mark.gpuperf(metrics="core")
-        @pytest.mark.optimization("tf32")
-        def test_step(gpuperf):
-            pass
-        """
-    )
-    a100.run("--strict-markers").assert_outcomes(passed=1)
-    a100.tests(marked("gpuprf"))
-    result = a100.run("--strict-markers")
+    project.tests(marked("gpuprf"))
+    result = project.run("--strict-markers")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*'gpuprf' not found in `markers`*"])
 
 
-@pytest.mark.parametrize("fixture", ["gpuperf", ""])
-def test_gpu_is_skipped_with_the_reason_where_there_is_none(fixture: str, project: Project) -> None:
-    project.tests(marked("gpu", fixture))
-    result = project.run("-rs", "--gpu-arch=cpu")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED*needs a GPU; there is none here*"])
-
-
-def test_gpu_runs_on_a_gpu(a100: Project) -> None:
-    a100.tests(marked("gpu"))
-    a100.run("--gpuperf-no-judge").assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize("names", ['"sm80"', '"sm70+"', '"sm80+"', '"sm90", "sm80"'])
-def test_gpu_arch_runs_on_the_architectures_it_names(names: str, a100: Project) -> None:
-    a100.tests(marked(f"gpu_arch({names})"))
-    a100.run("--gpuperf-no-judge").assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize("fixture", ["gpuperf", ""])
-@pytest.mark.parametrize(
-    ("names", "says"),
-    [
-        ('"sm90"', "only on sm90; this device is sm80"),
-        ('"sm86+"', "only on sm86+; this device is sm80"),
-        ('"sm70", "sm75"', "only on sm70, sm75; this device is sm80"),
-        ('"cpu"', "only on cpu; this device is sm80"),
-    ],
-)
-def test_gpu_arch_is_skipped_with_the_reason_elsewhere(
-    names: str, says: str, fixture: str, a100: Project
+def test_tests_of_elsewhere_are_skipped_with_the_reason_whether_they_measure_or_not(
+    project: Project,
 ) -> None:
-    a100.tests(marked(f"gpu_arch({names})", fixture))
-    result = a100.run("-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines([f"SKIPPED*{says}"])
-
-
-def test_gpu_arch_of_class_and_function_both_hold(a100: Project) -> None:
-    a100.tests(
+    project.device()
+    project.tests(
         """
         import pytest
 
-        @pytest.mark.gpu_arch("sm80+")
-        class TestSteps:
-            @pytest.mark.gpu_arch("sm90+")
-            def test_newer(self): pass
+        @pytest.mark.gpu
+        def test_gpu(): pass
 
-            def test_any(self): pass
+        @pytest.mark.gpu_arch("sm80")
+        def test_here(gpuperf): pass
+
+        @pytest.mark.gpu_arch("sm90")
+        def test_measures(gpuperf): gpuperf.measure(lambda: None)
+
+        @pytest.mark.gpu_arch("sm90")
+        def test_does_not(): pass
         """
     )
-    a100.run().assert_outcomes(passed=1, skipped=1)
+    result = project.run("-rs")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED*only on sm90; this device is sm80"])
 
 
-@pytest.mark.parametrize("fixture", ["gpuperf", ""])
-@pytest.mark.parametrize(
-    ("marker", "says"),
-    [
-        ("gpu_arch()", "@pytest.mark.gpu_arch: architectures are needed"),
-        ("gpu_arch(80)", "@pytest.mark.gpu_arch: architectures are needed"),
-        ('gpu_arch("sm99")', '@pytest.mark.gpu_arch: unknown architecture "sm99"'),
-        ('gpu_arch("sm8+")', '@pytest.mark.gpu_arch: unknown architecture "sm8"'),
-        ("optimization()", "the marker optimization takes one name"),
-        ('optimization("a", "b")', "the marker optimization takes one name"),
-        ("optimization(1)", "the marker optimization takes one name"),
-        ('gpuperf("paper")', "the marker gpuperf takes keywords only, not 'paper'"),
-        (
-            'gpuperf(metric="core")',
-            'no keyword "metric"; known are metrics, tolerance, rounds, repetitions, limit',
-        ),
-        ('gpuperf(metrics="all")', "metrics='all': no set and no metric is named"),
-        ('gpuperf(metrics="+all")', "metrics='+all': no set and no metric is named"),
-        ('gpuperf(metrics="+")', "metrics='+': no set and no metric is named"),
-        ('gpuperf(metrics=["core"])', "metrics=['core']: write sets and metrics"),
-        ('gpuperf(metrics="core,l2_hits")', 'named "l2_hits". Did you mean "l2_hit_rate"?'),
-        ("gpuperf(rounds=0)", "rounds=0: a whole number from 1 on is needed"),
-        ('gpuperf(rounds="5")', "rounds='5': a whole number from 1 on is needed"),
-        ("gpuperf(rounds=True)", "rounds=True: a whole number from 1 on is needed"),
-        ('gpuperf(tolerance="1%")', "tolerance='1%': write a mapping"),
-        ('gpuperf(tolerance={"cycle": "1%"})', 'tolerance for "cycle": no such metric'),
-        ('gpuperf(tolerance={"cycles": 0.01})', 'write a share such as "1%"'),
-        ('gpuperf(tolerance={"cycles": "1pt"})', "points are for percentages"),
-        ('gpuperf(tolerance={"tensor_utilization": "1%"})', 'tolerance is in points: "1pt"'),
-    ],
-)
-def test_a_wrong_marker_stops_at_collection_and_names_the_test(
-    marker: str, says: str, fixture: str, a100: Project
-) -> None:
-    a100.tests(marked(marker, fixture))
-    text = refused(a100.run())
-    assert says in text
-    assert "test_steps.py::test_step" in text
-    assert not a100.run_files()
-
-
-def test_a_wrong_marker_stops_a_bare_collection_too(a100: Project) -> None:
-    a100.tests(marked("gpuperf(rounds=0)"))
-    assert "rounds=0" in refused(a100.run("--collect-only"))
+@pytest.mark.parametrize(("fixture", "argument"), [("gpuperf", "-q"), ("", "--collect-only")])
+def test_a_wrong_marker_stops_at_collection(fixture: str, argument: str, project: Project) -> None:
+    project.device()
+    project.tests(marked("gpuperf(rounds=0)", fixture))
+    text = refused(project.run(argument))
+    assert "test_steps.py::test_step: @pytest.mark.gpuperf: rounds=0" in text
+    assert not project.run_files()
 
 
 def test_collection_alone_needs_no_device(project: Project) -> None:
@@ -156,75 +188,35 @@ def test_collection_alone_needs_no_device(project: Project) -> None:
     assert project.run("--collect-only").ret == 0
 
 
-def test_tolerance_decides_over_pass_and_regression(a100: Project) -> None:
-    a100.tests(STEP)
-    a100.accept()
-    a100.device(factors={"": {"cycles": 1.04}})
-    a100.run().assert_outcomes(failed=1)
-    a100.tests(marked('gpuperf(tolerance={"cycles": "5%"})'))
-    result = a100.run()
+def test_tolerance_decides_over_pass_and_regression(project: Project) -> None:
+    project.device()
+    project.tests(STEP)
+    project.accept()
+    project.device(factors={"": {"cycles": 1.04}})
+    project.tests(marked('gpuperf(tolerance={"cycles": "5%"})'))
+    result = project.run()
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*cycles*+4.00 %*5 %*unchanged*"])
 
 
-def test_rounds_and_metrics_reach_the_collector(a100: Project) -> None:
-    a100.tests(marked('gpuperf(rounds=3, metrics="paper")'))
-    a100.run("--gpuperf-no-judge", "--gpuperf-rounds=8")
-    (measurement,) = a100.saved().measurements
-    assert {len(sample.values) for sample in measurement.samples} == {3}
-    assert measurement.fingerprint.settings["metrics"] == "paper"
-    assert "l2_hit_rate" in str(measurement.fingerprint.settings["asked"])
-
-
-def test_single_metrics_reach_the_collector_beside_sets(a100: Project) -> None:
-    a100.tests(
+def test_rounds_metrics_and_configuration_reach_the_collector(project: Project) -> None:
+    project.device()
+    project.tests(
         """
         import pytest
 
-        @pytest.mark.gpuperf(metrics="dram_bytes, l2_hit_rate")
+        @pytest.mark.gpuperf(rounds=3, metrics="dram_bytes, l2_hit_rate")
+        @pytest.mark.optimization("channels_last")
         def test_step(gpuperf): gpuperf.measure(lambda: None)
+
         def test_other(gpuperf): gpuperf.measure(lambda: None)
         """
     )
-    a100.run("--gpuperf-no-judge", "--gpuperf-metrics=ipc")
-    asked = {m.test: m.fingerprint.settings["asked"] for m in a100.saved().measurements}
+    project.run("--gpuperf-no-judge", "--gpuperf-metrics=ipc", "--gpuperf-rounds=8")
+    step, other = project.saved().measurements
     core = "cycles active_cycles instructions ipc duration"
-    assert asked == {
-        "test_steps.py::test_step": f"{core} l2_hit_rate dram_bytes",
-        "test_steps.py::test_other": core,
-    }
-
-
-def test_a_plus_adds_to_what_was_asked_for(a100: Project) -> None:
-    a100.tests(marked('gpuperf(metrics="+dram_bytes")'))
-    a100.run("--gpuperf-no-judge", "--gpuperf-metrics=l2_hit_rate")
-    (measurement,) = a100.saved().measurements
-    asked = str(measurement.fingerprint.settings["asked"]).split()
-    assert asked[-2:] == ["l2_hit_rate", "dram_bytes"]
-    assert measurement.fingerprint.settings["metrics"] == "l2_hit_rate,dram_bytes"
-
-
-def test_the_closest_marker_wins_keyword_by_keyword(a100: Project) -> None:
-    a100.tests(
-        """
-        import pytest
-
-        pytestmark = pytest.mark.gpuperf(rounds=2, metrics="paper")
-
-        @pytest.mark.gpuperf(rounds=4)
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    a100.run("--gpuperf-no-judge")
-    (measurement,) = a100.saved().measurements
-    assert {len(sample.values) for sample in measurement.samples} == {4}
-    assert measurement.fingerprint.settings["metrics"] == "paper"
-
-
-def test_optimization_is_the_configuration_of_the_measurement(a100: Project) -> None:
-    a100.tests(marked('optimization("channels_last")'))
-    result = a100.run()
-    result.stdout.fnmatch_lines(["configuration: channels_last"])
-    (measurement,) = a100.saved().measurements
-    assert measurement.configuration == "channels_last"
+    assert step.fingerprint.settings["asked"] == f"{core} l2_hit_rate dram_bytes"
+    assert other.fingerprint.settings["asked"] == core
+    assert {len(sample.values) for sample in step.samples} == {3}
+    assert {len(sample.values) for sample in other.samples} == {8}
+    assert (step.configuration, other.configuration) == ("channels_last", "")

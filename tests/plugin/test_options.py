@@ -49,9 +49,7 @@ FLAGS = (
     Flag("--gpuperf-report", "reports", (), "a.md", (ROOT / "a.md",), "b.md", (ROOT / "b.md",)),
     Flag("--gpuperf-github", "github", "auto", "never", "never", "auto", "auto"),
     Flag("--gpuperf-baselines", "baselines", ROOT / "baselines", "a", ROOT / "a", "b", ROOT / "b"),
-    Flag("--gpuperf-replay", "replay", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
 )
-each_flag = pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.flag)
 
 
 def settings(project: Project, *arguments: str) -> Settings:
@@ -67,22 +65,25 @@ def in_project(expected: Any, project: Project) -> Any:
     return expected
 
 
-@each_flag
-def test_without_flag_and_ini_the_default_holds(flag: Flag, project: Project) -> None:
-    assert getattr(settings(project), flag.field) == in_project(flag.default, project)
+def check(project: Project, found: Settings, which: str) -> None:
+    """Whether every field of FLAGS has what is expected: its default, from_ini or from_flag."""
+    for flag in FLAGS:
+        wanted = in_project(getattr(flag, which), project)
+        assert getattr(found, flag.field) == wanted, flag.flag
 
 
-@each_flag
-def test_the_ini_twin_is_read(flag: Flag, project: Project) -> None:
-    project.ini(f"{flag.ini} = {flag.written}")
-    assert getattr(settings(project), flag.field) == in_project(flag.from_ini, project)
+def test_the_flag_wins_over_the_ini_file_and_that_over_the_default(project: Project) -> None:
+    check(project, settings(project), "default")
+    project.ini(*(f"{flag.ini} = {flag.written}" for flag in FLAGS))
+    check(project, settings(project), "from_ini")
+    check(project, settings(project, *(flag.argument for flag in FLAGS)), "from_flag")
 
 
-@each_flag
-def test_the_flag_wins_over_the_ini_file(flag: Flag, project: Project) -> None:
-    project.ini(f"{flag.ini} = {flag.written}")
-    found = settings(project, flag.argument)
-    assert getattr(found, flag.field) == in_project(flag.from_flag, project)
+def test_a_run_to_replay_is_typed_or_written(project: Project) -> None:
+    assert settings(project).replay is None
+    project.ini("gpuperf_replay = a.json")
+    assert settings(project).replay == project.root / "a.json"
+    assert settings(project, "--gpuperf-replay=b.json").replay == project.root / "b.json"
 
 
 def test_only_a_typed_architecture_counts_as_asked_for_now(project: Project) -> None:
@@ -133,68 +134,64 @@ def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
         assert f"(ini: {flag.ini})" in shown
 
 
+def test_a_bad_flag_is_a_usage_error_that_names_it(project: Project) -> None:
+    for argument, says in (
+        ("collector=nvprof", "--gpuperf-collector: invalid choice: 'nvprof'"),
+        ("metrics=all", '--gpuperf-metrics: no set and no metric is named "all"'),
+        ("metrics=core,cycle", 'named "cycle". Did you mean "cycles"?'),
+        ("metrics=step_time", '"step_time" is no hardware counter'),
+        ("missing=ignore", "--gpuperf-missing: invalid choice: 'ignore'"),
+        ("inconclusive=pass", "--gpuperf-inconclusive: invalid choice: 'pass'"),
+        ("timeline=sometimes", "--gpuperf-timeline: invalid choice: 'sometimes'"),
+        ("rounds=0", "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
+        ("rounds=many", "--gpuperf-rounds takes a whole number from 1 on, not 'many'"),
+        ("time-limit=1.5", "--gpuperf-time-limit takes a whole number from 1 on, not '1.5'"),
+        ("report=report.pdf", 'no report has the suffix ".pdf", known are .html, .md, .json'),
+        ("report=report", 'no report has the suffix ""'),
+        ("collector=replay", "needs the run to judge: --gpuperf-replay RUN"),
+    ):
+        with pytest.raises(pytest.UsageError) as refusal:
+            settings(project, f"--gpuperf-{argument}")
+        assert says in str(refusal.value)
+    with pytest.raises(pytest.UsageError, match="so --gpuperf-collector cpu cannot measure as"):
+        settings(project, "--gpuperf-replay=run.json", "--gpuperf-collector=cpu")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--gpu-arch=sm91"], 'unknown architecture "sm91"'),
         (["--gpu-arch=SM90"], 'Did you mean "sm90"?'),
-        (["--gpuperf-collector=nvprof"], "--gpuperf-collector: invalid choice: 'nvprof'"),
-        (["--gpuperf-metrics=all"], '--gpuperf-metrics: no set and no metric is named "all"'),
-        (["--gpuperf-metrics=core,cycle"], 'named "cycle". Did you mean "cycles"?'),
-        (["--gpuperf-metrics=step_time"], '"step_time" is no hardware counter'),
-        (["--gpuperf-missing=ignore"], "--gpuperf-missing: invalid choice: 'ignore'"),
-        (["--gpuperf-inconclusive=pass"], "--gpuperf-inconclusive: invalid choice: 'pass'"),
-        (["--gpuperf-timeline=sometimes"], "--gpuperf-timeline: invalid choice: 'sometimes'"),
-        (["--gpuperf-rounds=0"], "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
-        (["--gpuperf-rounds=many"], "--gpuperf-rounds takes a whole number from 1 on, not 'many'"),
-        (
-            ["--gpuperf-report=report.pdf"],
-            'no report has the suffix ".pdf", known are .html, .md, .json',
-        ),
-        (["--gpuperf-report=report"], 'no report has the suffix ""'),
-        (["--gpuperf-collector=replay"], "needs the run to judge: --gpuperf-replay RUN"),
-        (
-            ["--gpuperf-replay=run.json", "--gpuperf-collector=cpu"],
-            "--gpuperf-replay judges a recorded run, so --gpuperf-collector cpu cannot measure as "
-            "well: leave one of them out",
-        ),
         (["--gpuperf-replay=run.json"], "run.json: no such run file"),
         (
             ["--gpuperf-collector=cupti", "--gpu-arch=cpu"],
             "--gpu-arch cpu asks for counts without one: leave one of them out",
         ),
+        (["--gpuperf-rounds=0"], "--gpuperf-rounds takes a whole number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_bad_flag_is_a_usage_error(arguments: list[str], says: str, project: Project) -> None:
+def test_a_flag_is_refused_before_any_test(
+    arguments: list[str], says: str, project: Project
+) -> None:
     project.tests("def test_nothing(): pass")
     assert says in refused(project.run(*arguments))
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (
-            "gpuperf_collector = nvprof",
-            "gpuperf_collector = nvprof: choose from auto, cupti, ncu, cpu",
-        ),
-        (
-            "gpuperf_metrics = all",
-            'ini setting gpuperf_metrics: no set and no metric is named "all"',
-        ),
-        ("gpuperf_missing = ignore", "gpuperf_missing = ignore: choose from fail, warn, record"),
-        ("gpuperf_inconclusive = pass", "gpuperf_inconclusive = pass: choose from fail, warn"),
-        ("gpuperf_timeline = often", "gpuperf_timeline = often: choose from never, always"),
-        ("gpuperf_rounds = many", "ini setting gpuperf_rounds takes a whole number from 1 on"),
-        ("gpuperf_report = a.pdf", 'no report has the suffix ".pdf"'),
-        ("gpuperf_require_counters = perhaps", "ini setting gpuperf_require_counters"),
-        ("gpuperf_no_judge = perhaps", "ini setting gpuperf_no_judge"),
-    ],
-)
-def test_a_bad_ini_setting_is_a_usage_error(line: str, says: str, project: Project) -> None:
-    project.ini(line)
-    project.tests("def test_nothing(): pass")
-    assert says in refused(project.run())
+def test_a_bad_ini_setting_is_a_usage_error_that_names_it(project: Project) -> None:
+    for line, says in (
+        ("collector = nvprof", "gpuperf_collector = nvprof: choose from auto, cupti, ncu, cpu"),
+        ("metrics = all", 'ini setting gpuperf_metrics: no set and no metric is named "all"'),
+        ("missing = ignore", "gpuperf_missing = ignore: choose from fail, warn, record"),
+        ("timeline = often", "gpuperf_timeline = often: choose from never, always"),
+        ("rounds = many", "ini setting gpuperf_rounds takes a whole number from 1 on"),
+        ("report = a.pdf", 'no report has the suffix ".pdf"'),
+        ("require_counters = perhaps", "ini setting gpuperf_require_counters"),
+        ("no_judge = perhaps", "ini setting gpuperf_no_judge"),
+    ):
+        project.ini(f"gpuperf_{line}")
+        with pytest.raises(pytest.UsageError) as refusal:
+            settings(project)
+        assert says in str(refusal.value)
 
 
 def test_a_bad_architecture_in_the_ini_file_is_a_usage_error_where_it_is_needed(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plugin.projects import BASELINE, STEP, Project, refused
+from tests.plugin.projects import BASELINE, Project, refused
 
-MODES = [(), ("-n0",), ("-n2",)]
-each_mode = pytest.mark.parametrize("mode", MODES, ids=["without", "n0", "n2"])
+KERNELS = [["conv", 900, 5e6], ["add", 400, 2e6]]
+MORE = [*KERNELS, ["softmax", 200, 3e5]]
 
 THREE = """
     def test_same(gpuperf): gpuperf.measure(lambda: None)
@@ -26,21 +26,38 @@ def a100(project: Project) -> Project:
     return project
 
 
-@each_mode
-def test_every_verdict_is_the_same(mode: tuple[str, ...], a100: Project) -> None:
-    a100.tests(THREE)
-    a100.accept()
-    a100.tests(THREE + FOURTH)
-    a100.device(factors={"slower": {"cycles": 2}, "faster": {"cycles": 0.5}})
-    result = a100.run_apart(*mode, "--gpu-arch=sm80")
+RATIO = """
+    def test_ratio(gpuperf):
+        gpuperf.measure(lambda: None, name="a")
+        gpuperf.measure(lambda: None, name="b")
+        gpuperf.expect_ratio("cycles", "a", "b", above=0.9)
+"""
+
+
+def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
+    a100: Project,
+) -> None:
+    a100.device(kernels=KERNELS)
+    a100.tests(THREE + RATIO)
+    recorded = a100.run_apart("-n2", "--gpuperf-missing=record")
+    recorded.assert_outcomes(passed=4)
+    text = a100.baseline_text()
+    assert text.count("reason: recorded by --gpuperf-missing record") == 5
+    a100.run_files()[0].unlink()
+
+    a100.tests(THREE + RATIO + FOURTH)
+    a100.device(kernels=MORE, factors={"slower": {"cycles": 2}, "faster": {"cycles": 0.5}})
+    result = a100.run_apart("-n2", "--gpu-arch=sm80", "--gpuperf-processes=3")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(passed=2, failed=2)
+    result.assert_outcomes(passed=3, failed=2)
     result.stdout.fnmatch_lines_random(
         [
             "gpuperf: test_slower regressed on NVIDIA A100-SXM4-80GB (sm80)",
+            "*added (new), 1 launch",
             "gpuperf: test_new has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
             "*cycles*400.00 M*800.00 M*x2*0.5 %*regressed",
             "*cycles*400.00 M*200.00 M*-50.00 %*0.5 %*improved",
+            "expected of cycles: a / b above 0.9: 1 *, holds",
         ]
     )
     run = a100.saved()
@@ -49,44 +66,25 @@ def test_every_verdict_is_the_same(mode: tuple[str, ...], a100: Project) -> None
         "test_same": "unchanged",
         "test_slower": "regressed",
         "test_faster": "improved",
+        "test_ratio": "unchanged",
         "test_new": "no-baseline",
     }
-    assert len(run.measurements) == 1 + 3 + 3 + 1
+    assert [entry.test for entry in run.attributions] == ["test_steps.py::test_slower"]
+    # The workers looked at what was not settled in fresh processes of their own.
+    assert len(run.measurements) == 1 + 3 + 3 + 2 + 1
 
 
-@each_mode
-def test_baselines_are_recorded_by_one_writer(mode: tuple[str, ...], a100: Project) -> None:
-    names = [f"test_{number}" for number in range(8)]
-    a100.tests("\n".join(f"def {name}(gpuperf): gpuperf.measure(lambda: None)" for name in names))
-    result = a100.run_apart(*mode, "--gpuperf-missing=record")
-    assert result.ret == 0
-    text = a100.baseline_text()
-    for name in names:
-        assert f"  test_steps.py::{name}:" in text
-    assert text.count("reason: recorded by --gpuperf-missing record") == len(names)
-    assert a100.run().ret == 0
-
-
-@each_mode
-def test_a_corrupted_baseline_stops_all_and_is_kept(mode: tuple[str, ...], a100: Project) -> None:
+def test_a_corrupted_baseline_stops_all_and_is_kept(a100: Project) -> None:
     a100.tests(THREE)
     a100.accept()
     file = a100.root / BASELINE / "test_steps.yaml"
     damaged = file.read_text(encoding="utf-8").replace("schema: 1", "schema: one")
     file.write_text(damaged, encoding="utf-8")
-    result = a100.run_apart(*mode, "--gpuperf-missing=record")
+    result = a100.run_apart("-n2", "--gpuperf-missing=record")
     text = refused(result)
     assert "test_steps.yaml: schema: schema version 'one' is not 1" in text
     assert result.parseoutcomes().get("passed", 0) == 0
     assert file.read_text(encoding="utf-8") == damaged
-
-
-@each_mode
-def test_another_architecture_is_a_usage_error(mode: tuple[str, ...], a100: Project) -> None:
-    a100.tests(STEP)
-    text = refused(a100.run_apart(*mode, "--gpu-arch=sm90"))
-    assert "--gpu-arch sm90 asks for sm90 baselines" in text
-    assert "this device is NVIDIA A100-SXM4-80GB (sm80)" in text
 
 
 def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(
@@ -116,19 +114,3 @@ def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(
     )
     assert str(result.stdout).count("refused:") == 1
     assert "asks for sm90" in (a100.root / "junit.xml").read_text(encoding="utf-8")
-
-
-def test_a_wrong_marker_is_refused_by_the_workers_tests(a100: Project) -> None:
-    a100.tests("import pytest\n\n@pytest.mark.gpuperf(rounds=0)" + STEP.replace("\n    ", "\n"))
-    result = a100.run_apart("-n2")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["refused: test_steps.py::test_step: *rounds=0*"])
-    assert not a100.run_files()
-
-
-def test_a_run_that_cannot_be_saved_ends_the_workers_too(a100: Project) -> None:
-    a100.tests(STEP)
-    a100.pytester.mkdir("folder")
-    result = a100.run_apart("-n2", "--gpuperf-run=folder", "--gpuperf-missing=warn")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["refused: *folder: cannot be written*", "*1 passed*"])

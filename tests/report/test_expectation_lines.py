@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.summary import of_run, summary
-from pytest_gpuperf.report.text.table import Line
-from tests.examples import H200, TEST, measurement, run, verdict
+from pytest_gpuperf.report.text.summary import summary
+from tests.examples import H200, TEST, measurement, result, run, verdict
 
 RATIO = Expectation(
     test="suites/meddpm/test_training.py::test_claim[tf32]",
@@ -53,7 +52,7 @@ LINES = {
     "tf32 / baseline below 0.35: 0.1772, holds": replace(RATIO, low=None, high=None),
     "tf32 / baseline below 0.35: holds": replace(RATIO, measured=None, low=None, high=None),
     "test_training_step[tf32] below 225.00 ms: 231.00 ms (230.00 ms to 232.00 ms), broken": LIMIT,
-    "test_training_step[tf32], forward, below 225.00 ms: 231.00 ms (230.00 ms to 232.00 ms), "
+    "test_training_step[tf32], forward below 225.00 ms: 231.00 ms (230.00 ms to 232.00 ms), "
     "broken": replace(LIMIT, subject="forward"),
     "test_training_step[tf32] below 225.00 ms: unsupported (no such counter)": replace(
         LIMIT, outcome=Outcome.UNSUPPORTED, measured=None, detail="no such counter"
@@ -78,8 +77,9 @@ def test_lines_fit_lose_nothing_and_have_the_tone_of_their_outcome() -> None:
 
 
 def test_the_summary_has_them_after_the_tables() -> None:
-    judged = [([measurement()], [verdict(outcome=Outcome.UNCHANGED)])]
-    lines = summary(judged, 100, CommandContext("suites/meddpm"), "run.json", [RATIO, LIMIT])
+    ratio = Result(RATIO.test, RATIO.subject, (), expectations=(RATIO,))
+    judged = result(measurement(), verdict(outcome=Outcome.UNCHANGED), expectations=(LIMIT,))
+    lines = summary([judged, ratio], 100, CommandContext("suites/meddpm"), "run.json")
     texts = [line.text for line in lines]
     # What failed comes first.
     assert texts[0] == expectation_lines.line(LIMIT)[: len(texts[0])]
@@ -89,11 +89,6 @@ def test_the_summary_has_them_after_the_tables() -> None:
     assert texts.index(expectation_lines.line(RATIO)) < texts.index("run saved: run.json")
     first = expectation_lines.line(LIMIT)[:60]
     assert [line.tone for line in lines if line.text.startswith(first)] == ["bad"]
-
-
-def test_a_saved_run_shows_them_too() -> None:
-    saved = replace(run([measurement()]), expectations=(RATIO,))
-    assert Line(expectation_lines.line(RATIO)) in of_run(saved, 100)
 
 
 def test_markdown_has_a_table_of_them() -> None:
@@ -136,7 +131,7 @@ def test_an_undecided_ratio_says_what_to_do() -> None:
 
 
 def test_a_broken_limit_alone_fails_a_test() -> None:
-    text = failure.failure(measurement(), [], [], CommandContext("suites/meddpm"), (), [LIMIT])
+    text = failure.failure(result(measurement()), [LIMIT], CommandContext("suites/meddpm"))
     assert text.splitlines() == [
         "gpuperf: test_training_step[tf32] is beyond a limit on NVIDIA H200 (sm90)",
         "configuration: tf32",
@@ -147,15 +142,14 @@ def test_a_broken_limit_alone_fails_a_test() -> None:
 
 def test_a_broken_limit_beside_a_regression() -> None:
     worse = verdict()
-    text = failure.failure(
-        measurement(), [worse], [worse], CommandContext("suites/meddpm"), (), [LIMIT]
-    )
+    found = result(measurement(), worse)
+    text = failure.failure(found, [worse, LIMIT], CommandContext("suites/meddpm"))
     assert text.startswith("gpuperf: test_training_step[tf32] regressed on")
     assert expectation_lines.line(LIMIT) in text
 
 
 def test_an_undecided_limit_says_what_to_do() -> None:
     undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE, reason="unsure")
-    text = failure.failure(measurement(), [], [], CommandContext("suites/meddpm"), (), [undecided])
+    text = failure.failure(result(measurement()), [undecided], CommandContext("suites/meddpm"))
     assert "is inconclusive on" in text
     assert "--gpuperf-inconclusive warn" in text

@@ -40,7 +40,7 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
         [
             "# gpuperf: 1 regressed, 1 unchanged",
             "",
-            "- **test_training_step[tf32], sampling, regressed on NVIDIA H200 (sm90)**: "
+            "- **test_training_step[tf32], sampling regressed on NVIDIA H200 (sm90)**: "
             "cycles +50.00 % (437.00 M -> 448.00 M, tolerance 0.5 %)",
             "",
             'If that is intended: `gpuperf update-baseline --reason "..."`',

@@ -11,7 +11,7 @@ from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.protocol_lines import NAMES, sampling, timeline_line, window_line
 from pytest_gpuperf.report.text.summary import summary
-from tests.examples import measurement, run
+from tests.examples import measurement, result, run
 from tests.kernel_steps import table
 
 SAMPLED = Timeline(
@@ -98,7 +98,7 @@ def test_the_window_is_said_with_its_share_of_the_step() -> None:
 
 def test_it_fits_the_terminal() -> None:
     for width in (50, 80):
-        lines = summary([([having(SAMPLED)], ())], width, CommandContext(), "")
+        lines = summary([result(having(SAMPLED))], width, CommandContext())
         assert max(len(line.text) for line in lines) <= width
         text = " ".join(" ".join(line.text for line in lines).split())
         assert timeline_line(having(SAMPLED)) in text
@@ -106,9 +106,8 @@ def test_it_fits_the_terminal() -> None:
 
 def test_an_obstacle_is_said_once_for_all_tests() -> None:
     absent = having(timelines.absent("this user may not. Ask for it"))
-    lines = summary(
-        [([absent], ()), ([replace(absent, test="other")], ())], 80, CommandContext(), ""
-    )
+    others = [result(absent), result(replace(absent, test="other"))]
+    lines = summary(others, 80, CommandContext())
     said = [found for found in lines if "timeline" in found.text]
     assert [(found.text, found.tone) for found in said] == [
         ("timeline: not sampled: this user may not. Ask for it", "doubtful")

@@ -9,7 +9,8 @@ from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text import step_tables
-from pytest_gpuperf.report.text.summary import of_run
+from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.summary import summary
 from tests.examples import H200, measurement, run, verdict
 
 Rounds = dict[str, list[float]]
@@ -131,7 +132,7 @@ def test_it_fits_any_width() -> None:
 
 def test_the_summary_and_the_markdown_report_have_it() -> None:
     found = run([measured()])
-    text = "\n".join(line.text for line in of_run(found, 80))
+    text = "\n".join(line.text for line in summary(found.results(), 80, CommandContext()))
     assert "  conv2d        5.0000 ms  62.5 %        40" in text
     assert "| conv2d | 5.0000 ms | 62.5 % | 40 |" in markdown(found)
     assert H200.name in text

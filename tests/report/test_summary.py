@@ -11,41 +11,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
-from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.model.measurement import Conditions, Reading
+from pytest_gpuperf.model.result import Outcome, Result
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.step_tables import MANY_METRICS, configurations
-from pytest_gpuperf.report.text.summary import of_run, summary
+from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line
-from pytest_gpuperf.storage import run_files
 from tests import ROOT
-from tests.examples import A100, TEST, kernels_changed, measurement, verdict
+from tests.examples import A100, TEST, kernels_changed, measurement, recorded_run, result, verdict
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
 SESSION = CommandContext(COMMAND)
-Judged = tuple[Sequence[Measurement], Sequence[Verdict]]
 
-REGRESSED: Judged = ([measurement()], [verdict()])
-IMPROVED: Judged = (
-    [measurement()],
-    [verdict(outcome=Outcome.IMPROVED, measured=430e6, change=-0.016)],
+REGRESSED = result(measurement(), verdict())
+IMPROVED = result(measurement(), verdict(outcome=Outcome.IMPROVED, measured=430e6, change=-0.016))
+MISSING = result(
+    measurement(),
+    verdict(
+        outcome=Outcome.NO_BASELINE,
+        reason="no-file",
+        baseline=None,
+        change=None,
+        tolerance=None,
+        detail="baselines/sm90/nvidia-h200/meddpm.yaml does not exist",
+    ),
 )
-MISSING: Judged = (
-    [measurement()],
-    [
-        verdict(
-            outcome=Outcome.NO_BASELINE,
-            reason="no-file",
-            baseline=None,
-            change=None,
-            tolerance=None,
-            detail="baselines/sm90/nvidia-h200/meddpm.yaml does not exist",
-        )
-    ],
-)
-UNSUPPORTED: Judged = (
-    [measurement({"step_time": [232.0]})],
-    [
+UNSUPPORTED = result(
+    measurement({"step_time": [232.0]}),
+    *[
         verdict(
             "step_time", Outcome.UNCHANGED, unit="ms", baseline=232.0, measured=232.1, change=4e-4
         ),
@@ -58,7 +51,7 @@ UNSUPPORTED: Judged = (
         ),
     ],
 )  # fmt: skip
-THROTTLED: Judged = (
+THROTTLED = result(
     [
         measurement(
             conditions=Conditions(
@@ -71,18 +64,16 @@ THROTTLED: Judged = (
             )
         )
     ],
-    [verdict(outcome=Outcome.UNCHANGED)],
+    verdict(outcome=Outcome.UNCHANGED),
 )
-SEVERAL: Judged = (
+SEVERAL = result(
     [measurement(process=f"p{number}") for number in range(3)],
-    [replace(verdict(outcome=Outcome.UNCHANGED), processes=3)],
+    replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
 )
-CHANGED: Judged = (
+CHANGED = result(
     [measurement(process=f"p{number}", name="sampling") for number in range(3)],
-    [
-        kernels_changed("12 added, 3 removed, 4 replaced"),
-        replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
-    ],
+    kernels_changed("12 added, 3 removed, 4 replaced"),
+    replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
 )
 ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED, SEVERAL, CHANGED)
 
@@ -92,7 +83,7 @@ def texts(lines: Sequence[Line]) -> list[str]:
     return [line.text for line in lines]
 
 
-def shown(*judged: Judged, width: int = 100, run: str = "") -> str:
+def shown(*judged: Result, width: int = 100, run: str = "") -> str:
     """The summary as one text."""
     return "\n".join(texts(summary(judged, width, SESSION, run)))
 
@@ -101,7 +92,7 @@ def shown(*judged: Judged, width: int = 100, run: str = "") -> str:
 
 
 def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
-    lines = summary([REGRESSED], 100, SESSION, "")
+    lines = summary([REGRESSED], 100, SESSION)
     assert lines[0] == Line("test_training_step[tf32] on NVIDIA H200 (sm90)", "heading")
     assert lines[1].text.split() == [
         *("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
@@ -125,7 +116,7 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
 )
 def test_a_verdict_has_its_tone_in_both_layouts(width: int, outcome: Outcome, tone: str) -> None:
     rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
-    lines = summary([([measurement()], rows)], width, CommandContext(), "")
+    lines = summary([result(measurement(), *rows)], width, CommandContext())
     start = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("cycles"))
     end = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("instructions"))
     assert {line.tone for line in lines[start:end]} == {tone}
@@ -133,24 +124,24 @@ def test_a_verdict_has_its_tone_in_both_layouts(width: int, outcome: Outcome, to
 
 def test_phases_have_no_row() -> None:
     rows = [verdict(), verdict("duration", phase="forward")]
-    assert "duration" not in shown(([measurement()], rows))
+    assert "duration" not in shown(result(measurement(), *rows))
 
 
 def test_a_measurement_of_its_own_name_says_it() -> None:
-    judged = ([measurement(name="sampling")], [verdict(name="sampling")])
-    assert shown(judged).startswith("test_training_step[tf32], sampling, on NVIDIA H200 (sm90)")
+    judged = result(measurement(name="sampling"), verdict(name="sampling"))
+    assert shown(judged).startswith("test_training_step[tf32], sampling on NVIDIA H200 (sm90)")
 
 
 def test_several_processes_are_counted() -> None:
     both = [measurement(process="p1"), measurement(process="p2")]
-    assert shown((both, [verdict()])).startswith(
+    assert shown(result(both, verdict())).startswith(
         "test_training_step[tf32] on NVIDIA H200 (sm90, 2 processes)"
     )
 
 
 def test_what_was_not_judged_is_shown_with_its_values() -> None:
     found = measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"cycles": [1.0]}})
-    rows = texts(summary([([found], [])], 100, SESSION, ""))[2:]
+    rows = texts(summary([result(found)], 100, SESSION))[2:]
     assert [row.split() for row in rows] == [
         ["cycles", "-", "437.00", "M", "-", "-", "-", "reported"],
         ["ipc", "-", "2.5000", "-", "-", "-", "reported"],
@@ -158,18 +149,18 @@ def test_what_was_not_judged_is_shown_with_its_values() -> None:
 
 
 def test_a_measurement_without_any_value_has_its_heading() -> None:
-    assert shown(([measurement({})], [])).startswith("test_training_step[tf32] on")
+    assert shown(result(measurement({}))).startswith("test_training_step[tf32] on")
 
 
 # Looks
 
 
-def looked_at(test: str, processes: int, name: str = "step") -> Judged:
+def looked_at(test: str, processes: int, name: str = "step") -> Result:
     """What a test of this name was after looks at so many processes."""
     rows = [verdict(metric, Outcome.UNCHANGED) for metric in ("cycles", "instructions")]
-    return (
+    return result(
         [measurement(test=f"a.py::{test}", name=name, process=f"p{n}") for n in range(processes)],
-        [replace(row, processes=processes) for row in rows],
+        *[replace(row, processes=processes) for row in rows],
     )
 
 
@@ -192,7 +183,7 @@ def looked_at(test: str, processes: int, name: str = "step") -> Judged:
         ),
     ],
 )
-def test_tests_that_took_more_than_one_process_are_named(judged: list[Judged], says: str) -> None:
+def test_tests_that_took_more_than_one_process_are_named(judged: list[Result], says: str) -> None:
     found = [
         line for line in shown(*judged, width=200).splitlines() if line.startswith("processes")
     ]
@@ -201,7 +192,7 @@ def test_tests_that_took_more_than_one_process_are_named(judged: list[Judged], s
 
 def test_when_the_first_process_settles_all_none_is_counted() -> None:
     assert "processes:" not in shown(looked_at("test_a", 1), looked_at("test_b", 1))
-    assert "processes:" not in shown(([measurement(), measurement(process="p2")], []))
+    assert "processes:" not in shown(result([measurement(), measurement(process="p2")]))
 
 
 def test_tests_of_one_name_count_apart() -> None:
@@ -216,18 +207,17 @@ def test_what_is_unsupported_is_named_once_with_its_reason() -> None:
     text = shown(UNSUPPORTED, UNSUPPORTED, UNSUPPORTED)
     assert text.count("CUPTI may not read counters here") == 1
     assert "unsupported: cycles, instructions: CUPTI may not read counters here" in text
-    assert text.count("step_time") == 3
 
 
 def test_other_reasons_have_lines_of_their_own() -> None:
-    other = ([measurement()], [verdict("ipc", Outcome.UNSUPPORTED, detail="not on sm70")])
+    other = result(measurement(), verdict("ipc", Outcome.UNSUPPORTED, detail="not on sm70"))
     text = shown(UNSUPPORTED, other)
     assert "unsupported: ipc: not on sm70" in text
     assert text.count("unsupported: ") == 2
 
 
 def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
-    lines = summary([THROTTLED], 200, SESSION, "")
+    lines = summary([THROTTLED], 200, SESSION)
     assert [line for line in lines if line.text.startswith("note")] == [
         Line(
             "note: test_training_step[tf32] was measured throttled after: software power cap "
@@ -260,14 +250,14 @@ def test_it_ends_with_the_next_command() -> None:
 
 
 def test_when_all_is_well_nothing_is_asked() -> None:
-    assert "gpuperf " not in shown(([measurement()], [verdict(outcome=Outcome.UNCHANGED)]))
+    assert "gpuperf " not in shown(result(measurement(), verdict(outcome=Outcome.UNCHANGED)))
 
 
 # Other kernels
 
 
 def test_other_kernels_come_first_and_are_counted_below() -> None:
-    lines = summary([CHANGED], 100, SESSION, "")
+    lines = summary([CHANGED], 100, SESSION)
     assert [line.text for line in lines[2:]] == [
         "  kernels      1647      1649        -          -    -  kernels-changed",
         "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %    -  unchanged",
@@ -285,7 +275,7 @@ def test_other_kernels_come_first_and_are_counted_below() -> None:
     ],
 )
 def test_other_kernels_read_well_at_any_width(width: int, expected: list[str]) -> None:
-    text = texts(summary([CHANGED], width, SESSION, ""))
+    text = texts(summary([CHANGED], width, SESSION))
     start = text.index(expected[0])
     assert text[start : start + len(expected)] == expected
 
@@ -293,11 +283,11 @@ def test_other_kernels_read_well_at_any_width(width: int, expected: list[str]) -
 # The order
 
 
-def named(name: str, outcome: Outcome, change: float = 0.02, **changes: object) -> Judged:
+def named(name: str, outcome: Outcome, change: float = 0.02, **changes: object) -> Result:
     """A test of this name with one verdict beside an unchanged one."""
     found = verdict(outcome=outcome, change=change)
     calm = verdict("instructions", Outcome.UNCHANGED, change=1e-5)
-    return [measurement(test=f"a.py::{name}", **changes)], [calm, found]  # type: ignore[arg-type]
+    return result(measurement(test=f"a.py::{name}", **changes), calm, found)  # type: ignore[arg-type]
 
 
 def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
@@ -314,7 +304,7 @@ def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
         named("test_much_slower", Outcome.REGRESSED, 4.0),
         named("test_lower", Outcome.REGRESSED, -0.3),
     ]
-    headings = [line.text for line in summary(judged, 100, SESSION, "") if line.tone == "heading"]
+    headings = [line.text for line in summary(judged, 100, SESSION) if line.tone == "heading"]
     assert [heading.split()[0] for heading in headings] == [
         *("test_much_slower", "test_lower", "test_slower"),
         *("test_unfit", "test_new", "test_undecided"),
@@ -325,7 +315,7 @@ def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
 
 def test_a_point_of_a_percentage_is_a_hundredth() -> None:
     points = named("test_points", Outcome.REGRESSED, -3.0)
-    points = points[0], [replace(v, points=True) for v in points[1]]
+    points = replace(points, verdicts=tuple(replace(v, points=True) for v in points.verdicts))
     text = shown(points, named("test_slower", Outcome.REGRESSED, 0.1))
     assert text.startswith("test_slower on")
 
@@ -338,7 +328,7 @@ SLOWER = named("test_slower", Outcome.REGRESSED)
 
 
 def test_of_many_those_that_are_unchanged_have_a_line_each() -> None:
-    lines = texts(summary([*MANY, SLOWER], 100, SESSION, ""))
+    lines = texts(summary([*MANY, SLOWER], 100, SESSION))
     assert lines[0] == "test_slower on NVIDIA H200 (sm90)"
     assert lines[4] == "20 unchanged on NVIDIA H200 (sm90); -v shows all their metrics"
     assert lines[5:7] == [
@@ -351,7 +341,7 @@ def test_of_many_those_that_are_unchanged_have_a_line_each() -> None:
 @pytest.mark.parametrize(("count", "verbose"), [(20, False), (21, True)])
 def test_of_few_and_where_asked_all_have_their_tables(count: int, verbose: bool) -> None:
     judged = [*MANY, SLOWER][-count:]
-    lines = summary(judged, 100, SESSION, "", verbose=verbose)
+    lines = summary(judged, 100, SESSION, verbose=verbose)
     assert len([line for line in lines if line.tone == "heading"]) == count
 
 
@@ -364,7 +354,7 @@ def test_devices_are_told_apart() -> None:
 
 def test_what_did_not_decide_keeps_its_table() -> None:
     reported = named("test_reported", Outcome.REPORTED)
-    text = shown(*MANY, (reported[0], reported[1][1:]))
+    text = shown(*MANY, replace(reported, verdicts=reported.verdicts[1:]))
     assert "test_reported on NVIDIA H200 (sm90)" in text
 
 
@@ -381,8 +371,8 @@ def test_a_line_holds_as_much_as_fits(width: int, says: str) -> None:
     name = "test_training_step[tf32_channels_last]"
     rows = [verdict("cycles", Outcome.UNCHANGED, change=1e-3)]
     rows += [verdict("ipc", Outcome.UNCHANGED, change=0.0)]
-    judged = [*MANY, ([measurement(test=f"a.py::{name}")], rows)]
-    assert says in texts(summary(judged, width, SESSION, ""))
+    judged = [*MANY, result(measurement(test=f"a.py::{name}"), *rows)]
+    assert says in texts(summary(judged, width, SESSION))
 
 
 # Many metrics
@@ -392,13 +382,13 @@ TIMES = ["step_time", "wall_time"]
 ESSENTIAL = ["cycles", "active_cycles", "instructions", "ipc", "duration", *TIMES]
 
 
-def of_metrics(names: Sequence[str], *, judged: bool = True, **outcomes: Outcome) -> Judged:
+def of_metrics(names: Sequence[str], *, judged: bool = True, **outcomes: Outcome) -> Result:
     """A measurement of these metrics; those in `outcomes` have that verdict, others are reported.
 
     Not `judged`: without a verdict.
     """
     rows = [verdict(name, outcomes.get(name, Outcome.REPORTED)) for name in names]
-    return [measurement({name: [1.0] for name in names})], rows if judged else []
+    return result(measurement({name: [1.0] for name in names}), *(rows if judged else []))
 
 
 def metrics_of(lines: Sequence[Line]) -> list[str]:
@@ -408,7 +398,7 @@ def metrics_of(lines: Sequence[Line]) -> list[str]:
 
 @pytest.mark.parametrize("judged", [True, False])
 def test_of_many_metrics_those_that_decide_have_a_row(judged: bool) -> None:
-    lines = summary([of_metrics([*PAPER, *TIMES], judged=judged)], 100, SESSION, "")
+    lines = summary([of_metrics([*PAPER, *TIMES], judged=judged)], 100, SESSION)
     *rows, more = metrics_of(lines)
     assert rows == ESSENTIAL
     assert lines[-1].text == f"  {more} more reported: see -v, the run's file or --gpuperf-report"
@@ -416,27 +406,27 @@ def test_of_many_metrics_those_that_decide_have_a_row(judged: bool) -> None:
 
 
 def test_where_asked_all_metrics_have_a_row() -> None:
-    lines = summary([of_metrics([*PAPER, *TIMES])], 100, SESSION, "", verbose=True)
+    lines = summary([of_metrics([*PAPER, *TIMES])], 100, SESSION, verbose=True)
     assert metrics_of(lines) == [*PAPER, *TIMES]
 
 
 def test_few_metrics_all_have_a_row() -> None:
     reference = [metric.name for metric in catalogue().hardware_set("reference")]
-    lines = summary([of_metrics([*reference, *TIMES])], 100, SESSION, "")
+    lines = summary([of_metrics([*reference, *TIMES])], 100, SESSION)
     assert metrics_of(lines) == [*reference, *TIMES]
-    assert len(metrics_of(summary([of_metrics(PAPER[:MANY_METRICS])], 100, SESSION, ""))) == 20
+    assert len(metrics_of(summary([of_metrics(PAPER[:MANY_METRICS])], 100, SESSION))) == 20
 
 
 def test_a_verdict_is_never_left_out() -> None:
     judged = of_metrics(PAPER, pipe_lsu=Outcome.INCONCLUSIVE, sass_misc=Outcome.UNCHANGED)
-    *rows, _ = metrics_of(summary([judged], 100, SESSION, ""))
+    *rows, _ = metrics_of(summary([judged], 100, SESSION))
     assert {"pipe_lsu", "sass_misc"} < set(rows)
     assert "pipe_tex" not in rows
 
 
 @pytest.mark.parametrize("width", [20, 50, 80])
 def test_how_many_are_left_out_is_said_at_any_width(width: int) -> None:
-    lines = texts(summary([of_metrics(PAPER)], width, SESSION, ""))
+    lines = texts(summary([of_metrics(PAPER)], width, SESSION))
     assert all(len(line) <= width for line in lines)
     said = " ".join(" ".join(lines).split())
     assert said.endswith("more reported: see -v, the run's file or --gpuperf-report")
@@ -465,8 +455,8 @@ names = st.one_of(
 
 
 @given(st.integers(20, 200), st.lists(st.sampled_from(ALL), max_size=4), names, names)
-def test_no_line_is_too_wide(width: int, judged: list[Judged], name: str, command: str) -> None:
-    named = ([measurement(test=name, name=name, configuration=name)], [verdict(detail=name)])
+def test_no_line_is_too_wide(width: int, judged: list[Result], name: str, command: str) -> None:
+    named = result(measurement(test=name, name=name, configuration=name), verdict(detail=name))
     lines = summary([*judged, named], width, CommandContext(command), name)
     assert all(len(line.text) <= width for line in lines)
     assert all("\n" not in line.text for line in lines)
@@ -482,34 +472,31 @@ def test_every_number_of_a_failure_is_there_at_any_width(width: int) -> None:
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.name)
 def test_no_committed_run_is_too_wide(file: Path) -> None:
     """Also with names that are as long as some are, and with many tests."""
-    run = run_files.load(file)
-    for width in (40, 50, 57, 80, 81, 100, 132, 200):
-        assert all(len(line.text) <= width for line in of_run(run, width))
-    longer = {m.test: m.test.replace("[", f"[{'a-long-name-' * 20}") for m in run.measurements}
-    judged = [
-        (
-            [replace(measurement, test=longer[measurement.test], name="a name of its own")],
-            [replace(v, test=longer[v.test]) for v in run.verdicts if v.test == measurement.test],
+    run = recorded_run(file)
+    for width in (40, 57, 80, 132):
+        lines = summary(run.results(), width, CommandContext(run.command))
+        assert all(len(line.text) <= width for line in lines)
+    longer = [
+        replace(
+            r, measurements=tuple(replace(m, test=long, name="its own") for m in r.measurements)
         )
-        for measurement in run.measurements
+        for r in run.results()
+        for long in [r.test.replace("[", f"[{'a-long-name-' * 20}")]
     ]
-    session = CommandContext(
-        " ".join(longer.values()), run="/a/folder/" * 20, compared=("a" * 90, "b")
-    )
-    for width in range(40, 201, 20):
-        for some in (judged, judged * 6):
-            lines = summary(some, width, session, "run.json", run.expectations)
-            assert all(len(line.text) <= width for line in lines)
+    session = CommandContext("a name " * 40, run="/a/folder/" * 20, compared=("a" * 90, "b"))
+    for width in (40, 100, 200):
+        lines = summary(longer * (1 if width == 100 else 6), width, session, "run.json")
+        assert all(len(line.text) <= width for line in lines)
 
 
 # The configurations side by side
 
 
-def configured(name: str, **series: float) -> Judged:
+def configured(name: str, **series: float) -> Result:
     """A measurement of one configuration of one test."""
     values = {metric: [value] for metric, value in series.items()}
     test = f"suites/x.py::test_step[{name}]"
-    return [measurement(values, test=test, configuration=name)], []
+    return result(measurement(values, test=test, configuration=name))
 
 
 SIDE_BY_SIDE = [
@@ -533,11 +520,11 @@ def test_configurations_are_shown_relative_to_the_first() -> None:
 def test_one_configuration_is_no_comparison() -> None:
     assert configurations(SIDE_BY_SIDE[:1], 100) == []
     assert configurations([], 100) == []
-    assert configurations([REGRESSED, ([measurement(configuration="")], [])], 100) == []
+    assert configurations([REGRESSED, result(measurement(configuration=""))], 100) == []
 
 
 def test_different_tests_are_not_put_side_by_side() -> None:
-    other: Judged = [measurement(test="suites/x.py::test_sampling[tf32]")], []
+    other = result(measurement(test="suites/x.py::test_sampling[tf32]"))
     assert configurations([SIDE_BY_SIDE[0], other], 100) == []
 
 
@@ -549,7 +536,7 @@ def test_the_configurations_fit_or_are_left_out(width: int) -> None:
 
 
 def test_another_device_is_named() -> None:
-    assert "on NVIDIA A100-SXM4-40GB (sm80)" in shown(([measurement(device=A100)], [verdict()]))
+    assert "on NVIDIA A100-SXM4-40GB (sm80)" in shown(result(measurement(device=A100), verdict()))
 
 
 def test_the_configuration_named_baseline_comes_first_whoever_was_measured_first() -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Run, Verdict
-from pytest_gpuperf.report import order
+from pytest_gpuperf.model.result import WORST_FIRST, Attribution, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.report.html.subject import KERNELS, TIMELINE, FigureSubject
 from pytest_gpuperf.report.text import expectation_lines, kernel_lines, table
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -82,10 +81,10 @@ def overview(
 
     `incomplete` says that the run lacks metrics that a figure needs.
     """
-    positions = {outcome.value: order.rank(outcome) for outcome in order.WORST_FIRST}
+    positions = {outcome.value: rank for rank, outcome in enumerate(WORST_FIRST)}
     judged = [_section(subject) for subject in subjects]
     judged.sort(key=lambda entry: positions.get(entry.outcome, len(positions)))
-    expected = sorted(run.expectations, key=lambda entry: order.rank(entry.outcome))
+    expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     headline, tone = _headline(judged, run.expectations)
     return Overview(
         headline=headline,
@@ -103,7 +102,7 @@ def overview(
 def _section(subject: FigureSubject) -> MeasuredSection:
     result = subject.result
     told = [v for v in result.verdicts if v.outcome not in _UNTOLD and v.phase == STEP]
-    told.sort(key=lambda v: order.rank(v.outcome))
+    told.sort(key=lambda v: WORST_FIRST.index(v.outcome))
     worst = told[0].outcome if told else None
     attribution = result.attribution
     processes = len(result.measurements)
@@ -154,7 +153,7 @@ def _headline(
         return "The run has no measurements", "doubtful"
     broken = sum(entry.outcome is Outcome.BROKEN for entry in expected)
     outcomes = [entry.outcome for entry in judged]
-    names = (*(outcome.value for outcome in order.WORST_FIRST), NOT_JUDGED)
+    names = (*(outcome.value for outcome in WORST_FIRST), NOT_JUDGED)
     parts = [f"{outcomes.count(name)} {name}" for name in names if name in outcomes]
     parts += [f"{broken} expectation{'s' if broken > 1 else ''} broken"] if broken else []
     tones = {entry.tone for entry in judged} | ({"bad"} if broken else set())

@@ -13,7 +13,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metric
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.report.html.figure import of_each
-from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
 
 MOST_NAMES = 2000
@@ -123,7 +122,7 @@ def subjects(run: Run) -> list[FigureSubject]:
         [
             [
                 result.first.configuration,
-                table.subject_of(result.test, result.name).removesuffix(","),
+                result.title,
                 f"{result.test}, {result.name}",
             ]
             for result in results

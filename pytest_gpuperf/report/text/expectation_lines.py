@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
-from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import Line
@@ -95,7 +95,7 @@ def _subject(expectation: Expectation) -> str:
     """What is expected something of: a ratio by its sides, a limit by its test."""
     if not expectation.unit:
         return expectation.subject
-    return table.subject_of(expectation.test, expectation.subject)
+    return title_of(expectation.test, expectation.subject)
 
 
 def _bounds(expectation: Expectation) -> str:

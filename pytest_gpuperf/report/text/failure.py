@@ -6,73 +6,88 @@ from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
-from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Verdict
-from pytest_gpuperf.report import order
-from pytest_gpuperf.report.text import expectation_lines, table
-from pytest_gpuperf.report.text import kernel_lines as kernels
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import (
+    FAULTS,
+    WORST_FIRST,
+    Expectation,
+    Outcome,
+    Result,
+    Verdict,
+)
+from pytest_gpuperf.report.text import expectation_lines, kernel_lines, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
 _WIDTH = 96
 """The width of a message in a test's report, which pytest indents and JUnit keeps."""
+_SAYS = {
+    Outcome.REGRESSED: "regressed",
+    Outcome.BROKEN: "is beyond a limit",
+    Outcome.UNFIT: "was not judged",
+    Outcome.UNSUPPORTED: "could not read the counters it needs",
+    Outcome.NO_BASELINE: "has no baseline",
+    Outcome.INCONCLUSIVE: "is inconclusive",
+    Outcome.IMPROVED: "improved",
+}
 
 
 def failure(
-    measurement: Measurement,
-    verdicts: Sequence[Verdict],
-    failing: Sequence[Verdict],
-    session: CommandContext,
-    notes: Sequence[str] = (),
-    limits: Sequence[Expectation] = (),
-    blame: Attribution | None = None,
+    result: Result, failing: Sequence[Verdict | Expectation], context: CommandContext
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 
-    Kernels that changed come first: they explain the rest. `session` is what the commands depend on
-    that make or accept a baseline; `notes` what went wrong on the way; `limits` those
-    that fail the test, too; `blame` the kernels that the change comes from.
+    Kernels that changed come first: they explain the rest. `failing` is what of the result fails
+    the test; `context` what the commands depend on that make or accept a baseline.
     """
-    device = measurement.fingerprint.device
-    entries: list[Verdict | Expectation] = [*failing, *limits]
-    worst = _decisive({entry.outcome for entry in entries})
-    parts = [f"gpuperf: {subject(measurement)} {SAYS[worst]} on {device.name} ({device.arch})"]
-    if measurement.configuration:
-        parts.append(f"configuration: {measurement.configuration}")
-    rows = [v for v in verdicts if v.outcome is Outcome.KERNELS_CHANGED] + [*failing]
+    worst = _decisive({entry.outcome for entry in failing})
+    parts = [f"gpuperf: {headline(result, worst)}"]
+    if result.first.configuration:
+        parts.append(f"configuration: {result.first.configuration}")
+    verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
+    rows = [v for v in result.verdicts if v.outcome is Outcome.KERNELS_CHANGED] + verdicts
     if rows:
         parts += table.lines([table.cells(verdict) for verdict in rows], _WIDTH)
-        parts += _intervals(failing)
-    for limit in limits:
-        parts += expectation_lines.failing(limit)
+        parts += _intervals(verdicts)
+    for entry in failing:
+        if isinstance(entry, Expectation):
+            parts += expectation_lines.failing(entry)
     parts += dict.fromkeys(f"  {v.detail}" for v in rows if v.detail)
-    parts += [f"  {note}" for note in notes]
+    parts += [f"  {note}" for note in result.notes]
     if worst is Outcome.REGRESSED:
-        parts += _phases(verdicts, failing)
-    parts += kernels.lines(blame, _WIDTH) if blame else []
+        parts += _phases(result.verdicts, verdicts)
+    if result.attribution:
+        parts += kernel_lines.lines(result.attribution, _WIDTH)
     if worst is Outcome.REGRESSED:
-        parts.append(f"If the change is intended: {session.accept()}")
+        parts.append(f"If the change is intended: {context.accept()}")
     if worst is Outcome.NO_BASELINE:
         parts.append("Make a baseline on this device:")
-        parts += ["  " + line for line in session.record()]
+        parts += ["  " + line for line in context.record()]
     if worst is Outcome.INCONCLUSIVE:
-        parts.append(_undecided(entries))
+        parts.append(_undecided(failing))
     if worst is Outcome.UNSUPPORTED:
         parts.append("`gpuperf doctor` says what is missing and what to do about it")
     return "\n".join(parts)
 
 
+def headline(result: Result, outcome: Outcome | None = None) -> str:
+    """How it stands in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)".
+
+    `outcome` is what it says; by default the worst of all.
+    """
+    says = _SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
+    if not result.measurements:
+        return f"{result.title} {says}"
+    device = result.first.fingerprint.device
+    return f"{result.title} {says} on {device.name} ({device.arch})"
+
+
 def _decisive(outcomes: Collection[Outcome]) -> Outcome:
     """What the message is about; that counters are missing comes before what else is in doubt."""
-    worst = min(outcomes, key=order.rank)
-    lacking = Outcome.UNSUPPORTED in outcomes and worst not in order.FAULTS
+    worst = min(outcomes, key=WORST_FIRST.index)
+    lacking = Outcome.UNSUPPORTED in outcomes and worst not in FAULTS
     return Outcome.UNSUPPORTED if lacking else worst
-
-
-def subject(measurement: Measurement) -> str:
-    """A measurement by its test's name, and its own where it has one."""
-    return table.subject_of(measurement.test, measurement.name)
 
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:
@@ -122,15 +137,3 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
         if abs(change) >= least
     ]
     return [f"  {metric} by phase: {', '.join(moved)}"] if moved else []
-
-
-SAYS = {
-    Outcome.REGRESSED: "regressed",
-    Outcome.BROKEN: "is beyond a limit",
-    Outcome.UNFIT: "was not judged",
-    Outcome.UNSUPPORTED: "could not read the counters it needs",
-    Outcome.NO_BASELINE: "has no baseline",
-    Outcome.INCONCLUSIVE: "is inconclusive",
-    Outcome.IMPROVED: "improved",
-}
-"""What is said of a measurement whose worst outcome this is."""

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import LOOKS
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
-from pytest_gpuperf.report.order import Judgement
+from pytest_gpuperf.model.result import FAULTS, Outcome, Result
 from pytest_gpuperf.report.text.table import wrapped
 
 _INDENT = "  "
@@ -53,17 +51,12 @@ class CommandContext:
         return f"gpuperf record --processes 5 -- {self.command}".rstrip(), accept
 
 
-def lines(
-    judged: Sequence[Judgement],
-    expected: Sequence[Expectation],
-    session: CommandContext,
-    width: int,
-) -> Iterator[str]:
+def lines(results: Sequence[Result], context: CommandContext, width: int) -> Iterator[str]:
     """What to do next and the command for it, in lines of at most `width` characters.
 
     Nothing where all is well. A command that is longer goes on after a backslash.
     """
-    for what, commands in _wanted(judged, expected, session):
+    for what, commands in _wanted(results, context):
         yield from wrapped([what], width, "")
         for command in commands:
             yield from command_lines(command, width)
@@ -107,65 +100,64 @@ def _together(words: Sequence[str], room: int) -> Iterator[str]:
 
 
 def _wanted(
-    judged: Sequence[Judgement], expected: Sequence[Expectation], session: CommandContext
+    results: Sequence[Result], context: CommandContext
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """What is to be done, and by which commands; the last is the one to go on with."""
-    outcomes = {verdict.outcome for _, verdicts in judged for verdict in verdicts}
-    outcomes |= {expectation.outcome for expectation in expected}
-    if any(_unreadable(measurements[0], verdicts) for measurements, verdicts in judged):
+    outcomes = {entry.outcome for result in results for entry in result.said}
+    if any(map(_unreadable, results)):
         yield "to see why counters cannot be read:", ["gpuperf doctor"]
-    worse = outcomes & {Outcome.REGRESSED, Outcome.BROKEN}
-    missing = any(_without_baseline(verdicts, session) for _, verdicts in judged)
-    if missing and not (session.missing_passes and worse):
-        if session.replayed:
-            yield "to make a baseline of this run:", [session.accept("first baseline")]
+    worse = outcomes & {*FAULTS}
+    missing = any(
+        entry.outcome is Outcome.NO_BASELINE and (result.test, result.name) not in context.recorded
+        for result in results
+        for entry in result.said
+    )
+    if missing and not (context.missing_passes and worse):
+        if context.replayed:
+            yield "to make a baseline of this run:", [context.accept("first baseline")]
         else:
-            yield "to make a baseline on this device:", session.record()
+            yield "to make a baseline on this device:", context.record()
     elif worse:
-        if session.compared:
-            before, after = map(shlex.quote, session.compared)
+        if context.compared:
+            before, after = map(shlex.quote, context.compared)
             what = "to see what changed since a run that had not regressed:"
             yield what, [f"gpuperf compare {before} {after}"]
         if Outcome.REGRESSED in outcomes:
-            yield "to accept what is intended:", [session.accept()]
+            yield "to accept what is intended:", [context.accept()]
     elif Outcome.INCONCLUSIVE in outcomes:
-        yield _undecided(session)
+        yield _undecided(context)
     elif Outcome.UNFIT in outcomes:
         yield "to see who else uses the device:", ["gpuperf doctor"]
     elif Outcome.IMPROVED in outcomes:
-        better = {(v.test, v.name) for _, vs in judged for v in vs if v.outcome is Outcome.IMPROVED}
-        what = f"{len(better)} improved; to accept, so that a later loss shows:"
-        yield what, [session.accept()]
+        better = sum(
+            any(entry.outcome is Outcome.IMPROVED for entry in result.said) for result in results
+        )
+        what = f"{better} improved; to accept, so that a later loss shows:"
+        yield what, [context.accept()]
 
 
-def _undecided(session: CommandContext) -> tuple[str, Sequence[str]]:
+def _undecided(context: CommandContext) -> tuple[str, Sequence[str]]:
     most = LOOKS[-1]
-    if session.replayed:
-        again = f"gpuperf record --processes {most} -- {session.command}"
+    if context.replayed:
+        again = f"gpuperf record --processes {most} -- {context.command}"
         return "to decide it by more processes than this run has:", [again.rstrip()]
-    if session.processes < most:
-        again = f"pytest --gpuperf-processes {most} {session.command}"
+    if context.processes < most:
+        again = f"pytest --gpuperf-processes {most} {context.command}"
         return "to decide it by more processes:", [again.rstrip()]
-    return "to measure again, when nothing else runs there:", [f"pytest {session.command}".rstrip()]
+    return "to measure again, when nothing else runs there:", [f"pytest {context.command}".rstrip()]
 
 
-def _without_baseline(verdicts: Sequence[Verdict], session: CommandContext) -> bool:
-    return any(
-        verdict.outcome is Outcome.NO_BASELINE
-        and (verdict.test, verdict.name) not in session.recorded
-        for verdict in verdicts
-    )
-
-
-def _unreadable(measurement: Measurement, verdicts: Sequence[Verdict]) -> bool:
+def _unreadable(result: Result) -> bool:
     """Whether a hardware counter that decides could not be read, though the device has it."""
+    if not result.measurements:
+        return False
     metrics = catalogue().metrics
-    arch = measurement.fingerprint.device.arch
-    tried = {entry.metric for entry in measurement.unsupported}
+    arch = result.first.fingerprint.device.arch
+    tried = {entry.metric for entry in result.first.unsupported}
     return any(
         verdict.outcome is Outcome.UNSUPPORTED
         and verdict.metric in tried
         and metrics[verdict.metric].gated
         and metrics[verdict.metric].hardware_name(arch) is not None
-        for verdict in verdicts
+        for verdict in result.verdicts
     )

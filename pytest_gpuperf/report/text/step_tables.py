@@ -10,7 +10,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.result import Verdict
+from pytest_gpuperf.model.result import Result, Verdict
 from pytest_gpuperf.report.text import protocol_lines, table
 from pytest_gpuperf.report.text.table import NOTHING, Line
 
@@ -78,12 +78,7 @@ def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
     return {metric: value for (phase, metric), value in values if phase == STEP}
 
 
-def configurations(
-    judged: Sequence[tuple[Sequence[Measurement], Sequence[Verdict]]],
-    width: int,
-    *,
-    verbose: bool = False,
-) -> list[Line]:
+def configurations(results: Sequence[Result], width: int, *, verbose: bool = False) -> list[Line]:
     """One table of the configurations side by side, each against the first of them.
 
     The one named "baseline" is the first, whatever the order in which they were measured (under
@@ -91,7 +86,7 @@ def configurations(
     table does not fit. Where there are many metrics, only those that decide have a row, unless
     `verbose`.
     """
-    named = [measurements[0] for measurements, _ in judged if measurements[0].configuration]
+    named = [result.first for result in results if result.first.configuration]
     named.sort(key=lambda measurement: measurement.configuration != FIRST)
     if len(named) < 2 or len({m.test.split("[")[0] for m in named}) > 1:
         return []

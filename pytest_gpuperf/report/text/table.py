@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
@@ -187,15 +186,3 @@ def shortened(text: str, width: int) -> str:
     kept = max(width - len(_LEFT_OUT), 0)
     end = (2 * kept + 2) // 3
     return (text[: kept - end] + _LEFT_OUT + text[len(text) - end :])[: max(width, 0)]
-
-
-def name_of_test(nodeid: str) -> str:
-    """The last part of a node id, with its parameters: "test_training_step[tf32]"."""
-    path, bracket, parameters = nodeid.partition("[")
-    return path.rsplit("::", 1)[-1] + bracket + parameters
-
-
-def subject_of(nodeid: str, name: str) -> str:
-    """A measurement by its test's name, and its own where it has one."""
-    test = name_of_test(nodeid)
-    return test if name == STEP else f"{test}, {name},"

@@ -9,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
+from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.github import Place, workflow_commands
-from pytest_gpuperf.report.text import failure
-from tests.examples import TEST, measurement, run, verdict
+from tests.examples import TEST, measurement, result, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.workflow_commands import Command, commands
 
@@ -24,7 +23,7 @@ RATIO = Expectation(
 
 def test_a_regression_is_an_error_at_its_test() -> None:
     found = run([measurement()], [verdict(), verdict("ipc", Outcome.REPORTED)])
-    assert list(workflow_commands(found, PLACES)) == [
+    assert list(workflow_commands(found.results(), PLACES)) == [
         "::error file=suites/meddpm/test_training.py,line=12,"
         "title=gpuperf%3A test_training_step[tf32] regressed on NVIDIA H200 (sm90)"
         "::cycles +2.52 %25 (437.00 M -> 448.00 M, tolerance 0.5 %25)"
@@ -42,7 +41,7 @@ def test_a_regression_is_an_error_at_its_test() -> None:
     ],
 )
 def test_what_has_to_be_looked_at_is_a_warning(outcome: Outcome, level: str) -> None:
-    (line,) = workflow_commands(run([measurement()], [verdict(outcome=outcome)]), PLACES)
+    (line,) = workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
     assert line.startswith(f"::{level} file=")
 
 
@@ -57,7 +56,7 @@ def test_what_has_to_be_looked_at_is_a_warning(outcome: Outcome, level: str) -> 
 )
 def test_what_failed_no_test_is_no_error(outcome: Outcome, level: str, says: list[str]) -> None:
     found = run([measurement()], [verdict(outcome=outcome)])
-    lines = workflow_commands(found, PLACES, {TEST: "expected to fail: known"})
+    lines = workflow_commands(found.results(), PLACES, {TEST: "expected to fail: known"})
     (command,) = commands("\n".join(lines))
     assert command.name == level
     assert command.message.splitlines()[:-1] == says
@@ -65,7 +64,7 @@ def test_what_failed_no_test_is_no_error(outcome: Outcome, level: str, says: lis
 
 @pytest.mark.parametrize("spared", [{"another": "expected to fail"}, {TEST: ""}])
 def test_other_tests_excuse_nothing(spared: dict[str, str]) -> None:
-    (line,) = workflow_commands(run([measurement()], [verdict()]), PLACES, spared)
+    (line,) = workflow_commands([result(measurement(), verdict())], PLACES, spared)
     assert line.startswith("::error ")
 
 
@@ -77,16 +76,16 @@ def test_other_tests_excuse_nothing(spared: dict[str, str]) -> None:
     ],
 )
 def test_what_is_as_it_should_be_is_not_marked(outcome: Outcome) -> None:
-    assert not list(workflow_commands(run([measurement()], [verdict(outcome=outcome)]), PLACES))
+    assert not list(workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES))
 
 
 def test_what_was_not_judged_is_not_marked() -> None:
-    assert not list(workflow_commands(run([measurement()]), PLACES))
+    assert not list(workflow_commands([result(measurement())], PLACES))
 
 
 def test_a_broken_ratio_is_an_error_of_its_own() -> None:
     found = replace(run([measurement()], [verdict()]), expectations=(RATIO,))
-    first, second = commands("\n".join(workflow_commands(found, PLACES)))
+    first, second = commands("\n".join(workflow_commands(found.results(), PLACES)))
     assert (first.name, second.name) == ("error", "error")
     assert second.properties["line"] == "12"
     assert second.message == (
@@ -97,7 +96,7 @@ def test_a_broken_ratio_is_an_error_of_its_own() -> None:
 def test_a_broken_limit_is_part_of_its_measurement() -> None:
     limit = replace(RATIO, unit="cycles", subject="step", above=None, below=4e8, measured=448e6)
     found = replace(run([measurement()], [verdict()]), expectations=(limit,))
-    (only,) = commands("\n".join(workflow_commands(found, PLACES)))
+    (only,) = commands("\n".join(workflow_commands(found.results(), PLACES)))
     first, second = only.message.splitlines()
     assert first.startswith("cycles +2.52 %")
     assert second.startswith("expected of cycles: test_training_step[tf32] below 400.00 M")
@@ -110,7 +109,9 @@ def test_errors_stand_before_warnings() -> None:
         [measurement(test=name) for name in names],
         [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
     )
-    levels = [command.name for command in commands("\n".join(workflow_commands(found, {})))]
+    levels = [
+        command.name for command in commands("\n".join(workflow_commands(found.results(), {})))
+    ]
     assert levels == ["error", "warning", "warning"]
 
 
@@ -125,7 +126,7 @@ def test_errors_stand_before_warnings() -> None:
 def test_what_is_not_known_of_a_place_is_left_out(
     places: dict[str, Place], expected: set[str]
 ) -> None:
-    (line,) = workflow_commands(run([measurement()], [verdict()]), places)
+    (line,) = workflow_commands([result(measurement(), verdict())], places)
     (command,) = commands(line)
     assert set(command.properties) == expected
 
@@ -133,9 +134,8 @@ def test_what_is_not_known_of_a_place_is_left_out(
 def test_the_guilty_kernels_are_named() -> None:
     step = (("conv", 900.0), ("add", 300.0))
     found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
-    (line,) = workflow_commands(
-        run([measurement()], [verdict()], [Attributed(TEST, "step", found)]), PLACES
-    )
+    made = result(measurement(), verdict(), attribution=found)
+    (line,) = workflow_commands([made], PLACES)
     (command,) = commands(line)
     assert command.message.splitlines()[1:] == [
         "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
@@ -155,7 +155,7 @@ def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
         outcome=Outcome.NO_BASELINE, test=name, name=measured.name, change=None, detail=f"d{text}"
     )
     places = {name: Place(text or "f", 3)}
-    (line,) = workflow_commands(run([measured], [missing]), places)
-    title = f"gpuperf: {failure.subject(measured)} has no baseline on NVIDIA H200 (sm90)"
+    (line,) = workflow_commands([result(measured, missing)], places)
+    title = f"gpuperf: {measured.title} has no baseline on NVIDIA H200 (sm90)"
     properties = {"file": text or "f", "line": "3", "title": title}
     assert commands(line) == [Command("warning", properties, f"d{text}")]

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
+from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.report.text.next_command import CommandContext, command_lines, lines
-from tests.examples import TEST, measurement, verdict
+from tests.examples import TEST, measurement, result, verdict
 
 SELECTED = "--gpu-arch sm90 suites/meddpm"
 SESSION = CommandContext(SELECTED)
-Judged = tuple[Sequence[Measurement], Sequence[Verdict]]
 
 
-def judged(outcome: Outcome, **changes: str) -> Judged:
+def judged(outcome: Outcome, **changes: str) -> Result:
     """A measurement with this verdict."""
-    return [measurement()], [replace(verdict(outcome=outcome), **changes)]  # type: ignore[arg-type]
+    return result(measurement(), replace(verdict(outcome=outcome), **changes))  # type: ignore[arg-type]
 
 
-def unreadable(metric: str, reason: str) -> Judged:
+def unreadable(metric: str, reason: str) -> Result:
     """A measurement that lacks this metric, for this reason."""
-    found = measurement({"step_time": [232.0]}, unsupported={metric: reason})
-    return [found], [verdict(metric, Outcome.UNSUPPORTED, detail=reason)]
+    lacking = measurement({"step_time": [232.0]}, unsupported={metric: reason})
+    return result(lacking, verdict(metric, Outcome.UNSUPPORTED, detail=reason))
 
 
-def advised(
-    *found: Judged, session: CommandContext = SESSION, expected: Sequence[Expectation] = ()
-) -> list[str]:
+def advised(*results: Result, session: CommandContext = SESSION) -> list[str]:
     """What is said, in lines as long as they like."""
-    return list(lines(found, expected, session, 300))
+    return list(lines(results, session, 300))
 
 
 BROKEN = Expectation(
@@ -110,7 +105,7 @@ def test_a_regression_is_compared_with_a_run_from_before() -> None:
 
 
 def test_a_limit_is_nothing_to_accept() -> None:
-    assert advised(UNCHANGED, expected=[BROKEN]) == []
+    assert advised(UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))) == []
 
 
 @pytest.mark.parametrize(
@@ -162,7 +157,7 @@ def test_counters_that_cannot_be_read_are_a_case_for_the_doctor() -> None:
         judged(Outcome.UNSUPPORTED, detail="the baseline has it, this measurement does not"),
     ],
 )
-def test_what_does_not_exist_is_not(found: Judged) -> None:
+def test_what_does_not_exist_is_not(found: Result) -> None:
     assert advised(found) == []
 
 

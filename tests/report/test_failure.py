@@ -14,7 +14,7 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
-from tests.examples import kernels_changed, measurement, verdict
+from tests.examples import kernels_changed, measurement, result, verdict
 from tests.kernel_steps import NAMING, table
 
 COMMAND = "--gpu-arch sm90 suites/meddpm"
@@ -39,7 +39,7 @@ INCONCLUSIVE = verdict("instructions", Outcome.INCONCLUSIVE, change=0.004)
 
 
 def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> None:
-    text = failure.failure(measurement(), [verdict()], [verdict()], SESSION)
+    text = failure.failure(result(measurement(), verdict()), [verdict()], SESSION)
     assert text == "\n".join(
         [
             "gpuperf: test_training_step[tf32] regressed on NVIDIA H200 (sm90)",
@@ -56,7 +56,9 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
     found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     # The judge's order; only what fails the test is a row, besides.
     verdicts = [kernels_changed(), verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
-    text = failure.failure(measurement(), verdicts, verdicts[1:2], SESSION, blame=found)
+    text = failure.failure(
+        result(measurement(), *verdicts, attribution=found), verdicts[1:2], SESSION
+    )
     assert text.splitlines()[2:] == [
         "  metric   baseline  measured   change  tolerance  MDE  verdict",
         "  kernels      1647      1649        -          -    -  kernels-changed",
@@ -70,12 +72,12 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
 
 def test_why_no_kernel_is_named_is_one_line() -> None:
     note = "no kernel can be named: x.kernels.json.xz: no such file. Restore it from git"
-    text = failure.failure(measurement(), [verdict()], [verdict()], SESSION, [note])
+    text = failure.failure(result(measurement(), verdict(), notes=(note,)), [verdict()], SESSION)
     assert text.splitlines()[-2] == f"  {note}"
 
 
 def test_without_a_configuration_none_is_named() -> None:
-    text = failure.failure(measurement(configuration=""), [verdict()], [verdict()], SESSION)
+    text = failure.failure(result(measurement(configuration=""), verdict()), [verdict()], SESSION)
     assert "configuration" not in text
 
 
@@ -94,12 +96,12 @@ def test_a_regression_says_which_phase_it_is_in() -> None:
         verdict("ipc", outcome=Outcome.REPORTED, phase="backward", change=0.07),
         verdict(outcome=Outcome.REPORTED, phase="new", baseline=None, change=None),
     ]
-    text = failure.failure(measurement(), verdicts, verdicts[:1], SESSION)
+    text = failure.failure(result(measurement(), *verdicts), verdicts[:1], SESSION)
     assert "  cycles by phase: backward +5.00 %\n" in text
 
 
 def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
-    text = failure.failure(measurement(), [NO_BASELINE], [NO_BASELINE] * 2, SESSION)
+    text = failure.failure(result(measurement(), NO_BASELINE), [NO_BASELINE] * 2, SESSION)
     assert text.startswith("gpuperf: test_training_step[tf32] has no baseline on NVIDIA H200")
     assert text.count("baselines/sm90/nvidia-h200/meddpm.yaml does not exist") == 1
     assert text.endswith(
@@ -110,7 +112,7 @@ def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
 
 
 def test_an_inconclusive_verdict_says_how_to_go_on() -> None:
-    text = failure.failure(measurement(), [INCONCLUSIVE], [INCONCLUSIVE], SESSION)
+    text = failure.failure(result(measurement(), INCONCLUSIVE), [INCONCLUSIVE], SESSION)
     assert "is inconclusive on" in text
     assert text.endswith("--gpuperf-inconclusive warn")
 
@@ -128,7 +130,7 @@ def test_too_few_processes_is_what_it_says_when_that_is_all(
     reasons: list[str], enough: bool
 ) -> None:
     looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
-    text = failure.failure(measurement(), looks, looks, SESSION)
+    text = failure.failure(result(measurement(), *looks), looks, SESSION)
     needed = (
         "One process in fifty is slow by itself: 3 are needed for a verdict. Allow more by "
         "--gpuperf-processes, or record several: gpuperf record --processes 3"
@@ -138,7 +140,7 @@ def test_too_few_processes_is_what_it_says_when_that_is_all(
 
 
 def test_missing_counters_lead_to_the_doctor() -> None:
-    text = failure.failure(measurement(), [UNSUPPORTED], [UNSUPPORTED], SESSION)
+    text = failure.failure(result(measurement(), UNSUPPORTED), [UNSUPPORTED], SESSION)
     assert "could not read the counters it needs" in text
     assert "CUPTI may not read counters here" in text
     assert text.endswith("`gpuperf doctor` says what is missing and what to do about it")
@@ -155,7 +157,7 @@ def test_missing_counters_lead_to_the_doctor() -> None:
 def test_of_several_the_worst_is_the_headline_and_all_are_listed(
     failing: list[Verdict], says: str
 ) -> None:
-    text = failure.failure(measurement(), failing, failing, SESSION)
+    text = failure.failure(result(measurement(), *failing), failing, SESSION)
     assert says in text.splitlines()[0]
     for found in failing:
         assert any(
@@ -170,12 +172,12 @@ def test_of_several_the_worst_is_the_headline_and_all_are_listed(
         ("a/b.py::test_x", "step", "test_x"),
         ("a/b.py::TestClass::test_x", "step", "test_x"),
         ("a/b.py::test_x[a::b]", "step", "test_x[a::b]"),
-        ("a/b.py::test_x", "sampling", "test_x, sampling,"),
+        ("a/b.py::test_x", "sampling", "test_x, sampling"),
         ("odd", "step", "odd"),
     ],
 )
 def test_a_measurement_is_called_by_its_test(test: str, name: str, says: str) -> None:
-    assert failure.subject(measurement(test=test, name=name)) == says
+    assert measurement(test=test, name=name).title == says
 
 
 def test_where_two_workloads_differ() -> None:
@@ -199,7 +201,7 @@ def test_a_regression_says_how_sure_it_is_and_on_how_many_processes_it_rests(
     processes: int, counted: str
 ) -> None:
     look = replace(verdict(change=0.05), low=0.041, high=0.059, processes=processes)
-    text = failure.failure(measurement(), [look], [look], SESSION)
+    text = failure.failure(result(measurement(), look), [look], SESSION)
     assert f"\n  99.5 % interval, {counted}: cycles +4.10 % to +5.90 %\n" in text
     assert "confidence" not in text
 
@@ -211,7 +213,7 @@ def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() ->
         # From zero there is no ratio, and no interval.
         replace(verdict("layout_copies", change=None, baseline=0.0), processes=3),
     ]
-    text = failure.failure(measurement(), looks, looks, SESSION)
+    text = failure.failure(result(measurement(), *looks), looks, SESSION)
     assert (
         "\n  99.5 % interval, 3 processes: cycles +4.10 % to +5.90 %, "
         "l2_hit_rate -2.50 pt to -1.50 pt\n"
@@ -219,5 +221,5 @@ def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() ->
 
 
 def test_a_missing_baseline_claims_no_confidence() -> None:
-    text = failure.failure(measurement(), [NO_BASELINE], [NO_BASELINE], SESSION)
+    text = failure.failure(result(measurement(), NO_BASELINE), [NO_BASELINE], SESSION)
     assert "interval" not in text

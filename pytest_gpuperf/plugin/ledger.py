@@ -1,0 +1,172 @@
+"""The ledger of a session: its results as they come, and what is written of them at its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.judgement import RECORDABLE
+from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
+from pytest_gpuperf.report import formats, github
+from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.summary import summary
+from pytest_gpuperf.report.text.table import Line, wrapped_lines
+from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage.files import adapter, short, utc_now, write_atomically
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.settings import Settings
+
+_LOOKED_THROUGH = 3
+"""Earlier runs that are read to find one to compare a regression with."""
+
+
+class Ledger:
+    """Gathers results; lives in the one process that writes. `command` is what pytest was given."""
+
+    def __init__(self, settings: Settings, command: str = "") -> None:
+        self.refusals: list[str] = []
+        """Usage failures that came up inside tests; the session then exits with 4."""
+        self.annotations: list[str] = []
+        """Lines for GitHub Actions, to be printed as they are."""
+        self._settings = settings
+        self._command = command
+        self.saved: Path | None = None
+        """The run's file, once it was written."""
+        self._results: list[Result] = []
+        self._passed: list[Result] = []
+        """Those of tests that have not failed."""
+        self._notes: list[str] = []
+        self._locations: dict[str, tuple[str, int | None]] = {}
+        self._spared: dict[str, str] = {}
+        self._recorded: set[tuple[str, str]] = set()
+
+    def locate(self, test: str, file: str, line: int | None, spared: str = "") -> None:
+        """Notes where a test is written: its file, relative to the root, and its line from 0 on.
+
+        `spared` says why it did not fail, whatever it measured; "" for one that has failed.
+        """
+        self._locations[test] = (file, line)
+        self._spared[test] = spared
+
+    def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
+        """Takes the results of one test, as JSON."""
+        results = [adapter(Result).validate_json(text) for text in texts]
+        self._results += results
+        for result in results:
+            self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
+        if not failed:
+            self._passed += results
+        if refusal:
+            self.refusals.append(refusal)
+
+    def save(self) -> None:
+        """Writes the run file and the reports, and records missing baselines where asked to.
+
+        Raises BadFile, before anything is overwritten.
+        """
+        if not self._results:
+            return
+        settings = self._settings
+        run = Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(self._results)
+        if settings.replay is None:
+            file = settings.run or run_files.new_file(settings.root)
+            run_files.save(run, file)
+            self.saved = file
+        self._tell_github(run)
+        for report in settings.reports:
+            write_atomically(report, formats.text(run, report, self._saved_in(settings.root)))
+            self._notes.append(f"report written: {short(report, settings.root)}")
+        if settings.missing == "record":
+            self._record(run)
+
+    def summary(
+        self, width: int, context: CommandContext, folder: Path, *, verbose: bool = False
+    ) -> list[Line]:
+        """The terminal summary for somebody in `folder`, in lines of at most `width` characters.
+
+        `verbose`: with a table for every measurement and a row for every metric, however many there
+        are.
+        """
+        before = self._before()
+        if before:
+            context = replace(context, compared=(short(before, folder), self._saved_in(folder)))
+        context = replace(context, recorded=frozenset(self._recorded))
+        saved = self._saved_in(self._settings.root)
+        lines = summary(self._results, width, context, saved, notes=self._notes, verbose=verbose)
+        for refusal in dict.fromkeys(self.refusals):
+            for text in f"refused: {refusal}".splitlines():
+                lines += wrapped_lines(text, width, "bad")
+        return lines
+
+    def _saved_in(self, folder: Path) -> str:
+        """The run's file as one would type it in `folder`; "" where none was written."""
+        return short(self.saved, folder) if self.saved else ""
+
+    def _tell_github(self, run: Run) -> None:
+        settings = self._settings
+        actions = github.actions(os.environ) if settings.github == "auto" else None
+        if actions is None:
+            return
+        note = actions.append(run)
+        self._notes += [note] if note else []
+        places = {
+            test: actions.place(settings.root, *location)
+            for test, location in self._locations.items()
+        }
+        self.annotations += github.workflow_commands(run.results(), places, self._spared)
+
+    def _before(self) -> Path | None:
+        """An earlier run in which the worst of the regressed tests was measured and had not."""
+        worst = next(iter(worst_first(self._results)), None)
+        if self.saved is None or worst is None or not _regressed(worst):
+            return None
+        folder = self._settings.root / run_files.FOLDER
+        files = sorted(folder.glob("*.json"), reverse=True)
+        for file in [file for file in files if file != self.saved][:_LOOKED_THROUGH]:
+            with suppress(GpuperfError):
+                if any(_without_regression(worst, r) for r in run_files.load(file).results()):
+                    return file
+        return None
+
+    def _record(self, run: Run) -> None:
+        new = [
+            result
+            for result in self._passed
+            if any(verdict.reason in RECORDABLE for verdict in result.verdicts)
+            and not _regressed(result)
+        ]
+        measurements = [m for result in new for m in result.measurements]
+        # One process is what there is. The log says so, by what it was forced over.
+        request = acceptance.AcceptanceRequest(
+            self._settings.baselines,
+            "recorded by --gpuperf-missing record",
+            run.created,
+            force=True,
+            only_new=True,
+        )
+        for proposal in acceptance.accept(acceptance.proposals(measurements, request)):
+            self._recorded.add((proposal.test, proposal.name))
+            file = short(proposal.file, self._settings.root)
+            self._notes.append(f"baseline recorded: {proposal.test} in {file}")
+
+
+def _regressed(result: Result) -> bool:
+    return any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
+
+
+def _without_regression(now: Result, earlier: Result) -> bool:
+    """Whether the same was measured on such a device, and had not regressed."""
+    if (now.test, now.name) != (earlier.test, earlier.name) or _regressed(earlier):
+        return False
+    return any(
+        m.workload == now.first.workload
+        and m.fingerprint.device.name == now.first.fingerprint.device.name
+        for m in earlier.measurements
+    )

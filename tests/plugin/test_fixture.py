@@ -1,0 +1,257 @@
+"""The fixture by itself, on recorded processes: outcomes of limits and ratios, and what is refused.
+
+Whether pytest is told the same is in test_outcomes.py and test_expectations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.baselines.judgement import Judging
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure.instrument import RecordedRun
+from pytest_gpuperf.model.measurement import Device, Measurement
+from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.plugin.fixture import GpuPerf
+from pytest_gpuperf.plugin.markers import Traits
+from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.progress import Display, Outlet
+from pytest_gpuperf.storage import run_files
+from tests.examples import default_settings, measurement, run
+
+A100 = Device("sm80", "NVIDIA A100", "nvidia-a100")
+SUITE = "test_steps"
+BASELINE, TF32, CLAIM = ("a/test_steps.py::" + name for name in ("t[baseline]", "t[tf32]", "claim"))
+THREE = [400e6] * 3
+
+
+def processes(test: str, metric: str, values: Sequence[float], **more: Any) -> list[Measurement]:
+    """A process per value of the metric."""
+    return [
+        measurement(
+            {metric: [value]}, test=test, suite=SUITE, process=f"p{number}", device=A100,
+            configuration=test.partition("[")[2].rstrip("]"), settings={"metrics": "core"}, **more,
+        )
+        for number, value in enumerate(values)
+    ]  # fmt: skip
+
+
+class Recorded:
+    """A session that replays these measurements, and has no baselines."""
+
+    def __init__(self, root: Path, measurements: Sequence[Measurement], **changes: Any) -> None:
+        file = root / "run.json"
+        run_files.save(run(measurements), file)
+        settings = replace(default_settings(root), missing="warn", **changes)
+        self.seen: list[Any] = []
+        hook = SimpleNamespace(pytest_gpuperf_judged=lambda **seen: self.seen.append(seen))
+        self._session: Any = SimpleNamespace(
+            settings=settings,
+            instrument=RecordedRun(file),
+            judging=Judging(settings, None),
+            display=Display(Outlet),
+            config=SimpleNamespace(hook=hook),
+            context=lambda: CommandContext("suites"),
+        )
+
+    def of(self, test: str, **traits: Any) -> GpuPerf:
+        """The fixture of this test."""
+        configuration = test.partition("[")[2].rstrip("]")
+        return GpuPerf(self._session, Traits(test, SUITE, configuration, **traits))
+
+
+def compared(
+    root: Path,
+    over: Sequence[float],
+    *,
+    under: Sequence[float] = THREE,
+    metric: str = "cycles",
+    bounds: Mapping[str, float] | None = None,
+    **settings: Any,
+) -> tuple[Expectation | None, str, GpuPerf]:
+    """What came of a ratio of two measured configurations, what it says, and the fixture."""
+    measured = processes(TF32, metric, over) + processes(BASELINE, metric, under)
+    session = Recorded(root, measured, **settings)
+    for test in (TF32, BASELINE):
+        session.of(test).measure(lambda: None)
+    claim = session.of(CLAIM)
+    try:
+        claim.expect_ratio(metric, "tf32", "baseline", **(bounds or {"below": 0.2}))  # type: ignore[arg-type]
+    except (pytest.fail.Exception, pytest.skip.Exception) as error:
+        said = f"{type(error).__name__}: {error.msg}"
+    else:
+        said = ""
+    expected = next((e for result in claim.results for e in result.expectations), None)
+    return expected, said, claim
+
+
+def test_every_outcome_of_a_ratio(tmp_path: Path) -> None:
+    quarter = [100e6] * 3
+    for over, bounds, outcome in (
+        (quarter, {"below": 0.3}, Outcome.HOLDS),
+        (quarter, {"above": 0.2, "below": 0.3}, Outcome.HOLDS),
+        (quarter, {"below": 0.2}, Outcome.BROKEN),
+        (quarter, {"above": 0.3}, Outcome.BROKEN),
+        (quarter, {"above": 0.25}, Outcome.INCONCLUSIVE),
+        (quarter[:1], {"below": 0.2}, Outcome.INCONCLUSIVE),
+    ):
+        for inconclusive in ("fail", "warn"):
+            found, said, claim = compared(tmp_path, over, bounds=bounds, inconclusive=inconclusive)
+            assert found is not None
+            assert found.outcome is outcome, bounds
+            assert [r.name for r in claim.results] == ["tf32 / baseline"]
+            fails = outcome is Outcome.BROKEN or (
+                outcome is Outcome.INCONCLUSIVE and inconclusive == "fail"
+            )
+            assert said.startswith("Failed: gpuperf: cycles of tf32 / baseline is ") is fails
+
+
+def test_without_judging_nothing_is_expected(tmp_path: Path) -> None:
+    assert compared(tmp_path, THREE, judge=False)[:2] == (None, "")
+
+
+def test_what_was_not_collected_is_skipped_and_named_or_fails(tmp_path: Path) -> None:
+    session = Recorded(tmp_path, processes(TF32, "cycles", THREE) + processes(BASELINE, "ipc", [1]))
+    session.of(TF32).measure(lambda: None)
+    session.of(BASELINE).measure(lambda: None)
+    claim = session.of(CLAIM)
+    for metric, says in (
+        ("tensor_utilization", "for tf32: --gpuperf-metrics reference has it"),
+        ("ipc", "for tf32: what measures NVIDIA A100 does not count it"),
+        ("cycles", "for baseline: what measures NVIDIA A100 does not count it"),
+    ):
+        with pytest.raises(pytest.skip.Exception, match=f"{metric} was not collected {says}"):
+            claim.expect_ratio(metric, "tf32", "baseline", below=1.0)
+    with pytest.raises(pytest.skip.Exception, match='"fp16" was not measured in this process'):
+        claim.expect_ratio("cycles", "fp16", "baseline", below=1.0)
+    assert claim.results == []
+    measured = Recorded(tmp_path, processes(TF32, "cycles", THREE), require_counters=True)
+    own = measured.of(TF32)
+    own.measure(lambda: None)
+    with pytest.raises(pytest.fail.Exception, match=r"unsupported \(tensor_utilization was not"):
+        own.expect_ratio("tensor_utilization", "step", "step", below=1.0)
+
+
+def test_zeros_have_no_ratio_and_are_skipped(tmp_path: Path) -> None:
+    for required in (False, True):
+        found, said, _ = compared(
+            tmp_path, [0.0], under=[0.0], metric="tensor_utilization", require_counters=required
+        )
+        assert found is None
+        assert said.startswith("Skipped: gpuperf: ")
+        assert "both are 0, and zeros have no ratio" in said
+
+
+@pytest.mark.parametrize(
+    ("verified", "labelled"),
+    [
+        (None, False),
+        ((), True),
+        (("sm90",), True),
+        ("sm90", True),
+        (("sm70", "sm80"), False),
+        ("sm80+", False),
+    ],
+)
+def test_what_nobody_has_seen_is_labelled(verified: Any, labelled: bool, tmp_path: Path) -> None:
+    _, _, claim = compared(tmp_path, THREE, bounds={"above": 0.5})
+    found = claim.expect_ratio("cycles", "tf32", "baseline", above=0.5, verified=verified)
+    assert found is not None
+    assert found.verified is not labelled
+    assert found.detail == ("not yet verified on sm80" if labelled else "")
+
+
+def test_a_mistake_in_a_ratio_is_a_usage_failure_also_where_nothing_is_judged(
+    tmp_path: Path,
+) -> None:
+    for judge in (True, False):
+        _, _, claim = compared(tmp_path, THREE, bounds={"above": 0.5}, judge=judge)
+        for metric, more, says in (
+            ("cycle", {"below": 1}, 'expect_ratio of "cycle": no such metric'),
+            ("cycles", {}, "a bound is needed"),
+            ("cycles", {"below": 0}, "below=0: a ratio above zero"),
+            ("cycles", {"above": 2, "below": 1}, "no ratio lies between"),
+            ("cycles", {"below": 1, "verified": "sm99"}, 'unknown architecture "sm99"'),
+            ("cycles", {"below": 1, "verified": ["sm80", "sm99"]}, 'architecture "sm99"'),
+        ):
+            arguments: Any = more
+            with pytest.raises(UsageFailure, match=says):
+                claim.expect_ratio(metric, "tf32", "baseline", **arguments)
+
+
+def test_every_outcome_of_a_limit(tmp_path: Path) -> None:
+    for cycles, outcome, says in (
+        ([300e6] * 3, Outcome.HOLDS, ""),
+        ([400e6] * 3, Outcome.INCONCLUSIVE, "is inconclusive on NVIDIA A100 (sm80)"),
+        ([500e6] * 3, Outcome.BROKEN, "is beyond a limit on NVIDIA A100 (sm80)"),
+        ([500e6], Outcome.INCONCLUSIVE, "is inconclusive on NVIDIA A100 (sm80)"),
+    ):
+        for inconclusive in ("fail", "warn"):
+            session = Recorded(
+                tmp_path, processes(TF32, "cycles", cycles), inconclusive=inconclusive
+            )
+            limited = session.of(TF32, limit={"cycles": "400M"})
+            passes = outcome is not Outcome.BROKEN and inconclusive == "warn"
+            if passes or not says:
+                limited.measure(lambda: None)
+            else:
+                with pytest.raises(pytest.fail.Exception) as failure:
+                    limited.measure(lambda: None)
+                assert f"gpuperf: t[tf32] {says}" in str(failure.value)
+                assert f"below 400.00 M: {cycles[0] / 1e6:.2f} M (" in str(failure.value)
+            assert [e.outcome for e in limited.results[0].expectations] == [outcome]
+    session = Recorded(tmp_path, processes(TF32, "cycles", [5e8]), judge=False)
+    session.of(TF32, limit={"cycles": "1"}).measure(lambda: None)
+
+
+def test_a_limit_of_what_is_not_collected_fails_where_counters_are_required(
+    tmp_path: Path,
+) -> None:
+    for required in (False, True):
+        session = Recorded(tmp_path, processes(TF32, "cycles", THREE), require_counters=required)
+        limited = session.of(TF32, limit={"tensor_utilization": "30%"})
+        if required:
+            with pytest.raises(pytest.fail.Exception, match="could not read the counters"):
+                limited.measure(lambda: None)
+        else:
+            limited.measure(lambda: None)
+        (found,) = limited.results[0].expectations
+        assert (found.outcome, found.above) == (Outcome.UNSUPPORTED, 30.0)
+
+
+def test_results_are_sent_once_and_hooks_are_told(tmp_path: Path) -> None:
+    named = [replace(m, name=n) for n in "ab" for m in processes(TF32, "cycles", THREE)]
+    session = Recorded(tmp_path, named)
+    made = session.of(TF32)
+    assert made.measure(lambda: None, name="a") == named[0]
+    assert [result.name for result in made.unsent()] == ["a"]
+    made.measure(lambda: None, name="b")
+    made.expect_ratio("cycles", "a", "b", above=0.9)
+    assert [result.name for result in made.unsent()] == ["b", "a / b"]
+    assert made.unsent() == []
+    assert [seen["measurement"].name for seen in session.seen] == ["a", "b"]
+    assert {v.outcome for v in session.seen[0]["verdicts"]} == {Outcome.NO_BASELINE}
+
+
+def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) -> None:
+    session = Recorded(tmp_path, processes(TF32, "cycles", THREE))
+    made = session.of(TF32)
+    made.measure(lambda: None)
+    for arguments, says in (
+        ({}, 'measures "step" twice: give each measurement of a test a name'),
+        ({"name": "a\ud800"}, r'the measurement\'s name, "a\\ud800", has half of a'),
+        ({"name": "x", "workload": {"data": "\udcff"}}, r'a value of the workload, "\\udcff",'),
+        ({"name": "x", "workload": {"\udcff": 1}}, r'a key of the workload, "\\udcff",'),
+        ({"name": "x", "repetitions": 0}, "repetitions=0: a whole number from 1 on"),
+        ({"name": "x", "reproducible": 2}, "reproducible=2: write how far"),
+    ):
+        keywords: Any = arguments
+        with pytest.raises(UsageFailure, match=says.replace("(", r"\(")):
+            made.measure(lambda: None, **keywords)
+    assert len(made.results) == 1
