@@ -20,7 +20,7 @@ from pytest_gpuperf.report.html.figure import (
     csv_text,
     quantity,
 )
-from pytest_gpuperf.report.html.figures.timeline_figure import over_the_step
+from pytest_gpuperf.report.html.figures.activity_figures import over_the_step
 from pytest_gpuperf.report.html.subject import collectable, subjects
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import H200, measurement, run

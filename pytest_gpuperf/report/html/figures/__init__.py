@@ -11,7 +11,6 @@ from pytest_gpuperf.report.html.figures import (
     kernel_figures,
     paper_figures,
     step_figures,
-    timeline_figure,
 )
 from pytest_gpuperf.report.html.subject import FigureSubject
 
@@ -22,7 +21,7 @@ def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
         step_figures.ipc(subjects),
         step_figures.work(subjects),
         step_figures.phases(subjects),
-        timeline_figure.over_the_step(subjects),
+        activity_figures.over_the_step(subjects),
         activity_figures.transfers(subjects),
         activity_figures.components(subjects),
         kernel_figures.mix(subjects),
