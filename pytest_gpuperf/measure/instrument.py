@@ -65,7 +65,7 @@ class Subject:
     """Asked once it was measured: what the test has to add to the measurement's settings."""
 
 
-class Instrument:
+class DeviceInstrument:
     """Measures with a collector.
 
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
@@ -225,7 +225,7 @@ class Instrument:
 
 
 class RecordedRun:
-    """A run file in a device's place, with what an Instrument offers: `--gpuperf-replay RUN`.
+    """A run file in a device's place, with what a DeviceInstrument offers: `--gpuperf-replay RUN`.
 
     Its measurements are as they were recorded. Raises BadFile or UsageFailure when unreadable.
     """
@@ -278,7 +278,7 @@ class RecordedRun:
         """Nothing is counted."""
 
 
-Source = Instrument | RecordedRun
+Instrument = DeviceInstrument | RecordedRun
 """Where a session's measurements come from."""
 
 

@@ -8,7 +8,7 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.collector import Collector
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Source
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument, RecordedRun
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.measurement import Device
@@ -28,7 +28,7 @@ def instrument_for(
     offered: Collector | None = None,
     parent: int | None = None,
     task: Task | None = None,
-) -> Source:
+) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
@@ -43,12 +43,14 @@ def instrument_for(
         return run
     collector = collector_for(settings, replicas, offered)
     if task is None or task.is_replica:
-        return Instrument(collector, settings.root, parent)
+        return DeviceInstrument(collector, settings.root, parent)
     if task.kind != WINDOW:
-        return Instrument(TaskRunner(task, collector), settings.root, guarded=False)
+        return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
     from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter
 
-    return Instrument(WindowCounter(collector.device(), task.name), settings.root, guarded=False)
+    return DeviceInstrument(
+        WindowCounter(collector.device(), task.name), settings.root, guarded=False
+    )
 
 
 def collector_for(

@@ -21,7 +21,7 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.instrument import Source
+    from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.ledger import Ledger
@@ -65,7 +65,7 @@ class Session:
         return hasattr(self.config, "workerinput")
 
     @cached_property
-    def instrument(self) -> Source:
+    def instrument(self) -> Instrument:
         """What measures in this process. Raises UsageFailure."""
         from pytest_gpuperf.measure.target import instrument_for
 

@@ -16,7 +16,7 @@ import pytest
 from pytest_gpuperf.errors import BadFile, CountersUnavailable, MeasurementError, UsageFailure
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import PROCESS, Instrument, RecordedRun, Subject
+from pytest_gpuperf.measure.instrument import PROCESS, DeviceInstrument, RecordedRun, Subject
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
@@ -47,7 +47,7 @@ def work(step: Callable[[], object] = lambda: None, **others: Any) -> Work:
 
 def measured(collector: ScriptedCollector, root: Path, **of_work: Any) -> Measurement:
     """What one measurement of a step brings."""
-    (made,) = Instrument(collector, root).measure(SUBJECT, work(**of_work), PLAN)
+    (made,) = DeviceInstrument(collector, root).measure(SUBJECT, work(**of_work), PLAN)
     return made
 
 
@@ -84,9 +84,9 @@ def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> N
 
 
 def test_the_instrument_says_where_tensors_belong(tmp_path: Path) -> None:
-    on_gpu = Instrument(ScriptedCollector(), tmp_path)
+    on_gpu = DeviceInstrument(ScriptedCollector(), tmp_path)
     assert (on_gpu.device, on_gpu.torch_device) == (H200, "cuda")
-    on_cpu = Instrument(ScriptedCollector(device=nvml.portable_device()), tmp_path)
+    on_cpu = DeviceInstrument(ScriptedCollector(device=nvml.portable_device()), tmp_path)
     assert (on_cpu.device.arch, on_cpu.torch_device) == ("cpu", "cpu")
 
 
@@ -210,7 +210,7 @@ def test_who_waits_for_this_process_does_not_make_the_device_unfit(
     library = Library([Gpu(processes=[os.getpid(), parent])])
     monkeypatch.setitem(sys.modules, "pynvml", library)
     collector = ScriptedCollector(CYCLES)
-    instrument = Instrument(collector, tmp_path, parent=parent if told else None)
+    instrument = DeviceInstrument(collector, tmp_path, parent=parent if told else None)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     assert made.fingerprint.conditions is not None
     assert made.fingerprint.conditions.after.other_processes == (() if told else (parent,))
@@ -265,7 +265,9 @@ def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_locked(tmp_path: Path, locks: 
     for device, guarded in ((nvml.portable_device(), True), (H200, False)):
         during: list[list[bool]] = []
         collector = ScriptedCollector(device=device, during=lambda: during.append(held(locks)))  # noqa: B023
-        (made,) = Instrument(collector, tmp_path, guarded=guarded).measure(SUBJECT, work(), PLAN)
+        (made,) = DeviceInstrument(collector, tmp_path, guarded=guarded).measure(
+            SUBJECT, work(), PLAN
+        )
         assert during == [[]]
         assert made.fingerprint.conditions is None
 
@@ -330,7 +332,7 @@ def test_kernels_a_timeline_and_the_window_are_added_and_what_they_took(
 ) -> None:
     absent = timelines.absent("no hardware")
     collector = Able(locks, absent)
-    instrument = Instrument(collector, tmp_path)
+    instrument = DeviceInstrument(collector, tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     made = instrument.with_kernels(made, work(), PLAN)
     made = instrument.with_timeline(made, work())
@@ -344,7 +346,7 @@ def test_kernels_a_timeline_and_the_window_are_added_and_what_they_took(
 
 def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, locks: Path) -> None:
     wrong = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"warp_speed": (9.0,)}, ())
-    instrument = Instrument(Able(locks, wrong), tmp_path)
+    instrument = DeviceInstrument(Able(locks, wrong), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     timeline = instrument.with_timeline(made, work()).timeline
     assert timeline is not None
@@ -353,7 +355,7 @@ def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, lock
 
 
 def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
-    instrument = Instrument(ScriptedCollector(CYCLES), tmp_path)
+    instrument = DeviceInstrument(ScriptedCollector(CYCLES), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     assert instrument.with_kernels(made, work(), PLAN) is made
     assert instrument.with_window(made, work()) is made
@@ -367,7 +369,9 @@ def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
 
 def test_the_extremes_of_wall_times_are_reported_by_themselves(tmp_path: Path) -> None:
     collector = ScriptedCollector(Sample("step", "wall_time", (3.0, 1.0, 2.0)), CYCLES)
-    (made,) = Instrument(collector, tmp_path).measure(SUBJECT, work(), Plan((), extremes=True))
+    (made,) = DeviceInstrument(collector, tmp_path).measure(
+        SUBJECT, work(), Plan((), extremes=True)
+    )
     extremes = {s.metric: s.values for s in made.samples if s.metric.startswith("wall_time_")}
     assert extremes == {
         "wall_time_best": (1.0,),

@@ -14,7 +14,7 @@ from pytest_gpuperf.measure.collector import SILENT, Collector
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowCounter
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import Instrument, Source
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import FIRST, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.target import check_architecture
@@ -37,7 +37,7 @@ def collector_for(settings: Settings, offered: Collector | None = None) -> Colle
     return target.collector_for(settings, REPLICAS, offered)
 
 
-def instrument_for(settings: Settings, offered: Collector | None = None) -> Source:
+def instrument_for(settings: Settings, offered: Collector | None = None) -> Instrument:
     return target.instrument_for(settings, REPLICAS, offered=offered)
 
 
@@ -98,7 +98,7 @@ def test_a_task_stands_in_the_collectors_place() -> None:
         (Task("a.py::test", WINDOW, "step"), WindowCounter),
     ):
         source = target.instrument_for(wanted(), REPLICAS, task=task)
-        assert isinstance(source, Instrument)
+        assert isinstance(source, DeviceInstrument)
         assert isinstance(source._collector, kind), task
         assert source._guarded is (kind is CuptiCollector)
 
