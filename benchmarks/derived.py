@@ -1,25 +1,15 @@
-"""The quantities that are derived from a committed run, as tables of the documentation.
+"""The quantities that are derived from a committed run, as parts of the documentation.
 
 Each function returns Markdown; `script/docs` puts it in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pytest_gpuperf.analysis import launch_totals, mix, priority, roofline
-from pytest_gpuperf.analysis.mix import PAPER_CLASSES
 from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.model.result import Run
-
-
-def classes() -> str:
-    """The paper's classes of instructions, and what they are made of here."""
-    rows = (
-        (c.name, c.meaning, _listed(c.pipes) or "none", _listed(c.sass) or "none")
-        for c in PAPER_CLASSES
-    )
-    return _table(("class", "what", "pipes", "SASS classes"), rows, range(4))
 
 
 def known_devices() -> str:
@@ -56,16 +46,7 @@ def example(run: Run, configuration: str) -> str:
     )
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int]) -> str:
-    """A table; the columns of these positions are text, the others numbers."""
-    lines = ["| " + " | ".join(headings) + " |"]
-    lines.append(
-        "|" + "|".join(" --- " if n in left else " ---: " for n in range(len(headings))) + "|"
-    )
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
-
-
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 

@@ -25,18 +25,14 @@ def of_processes(run: Run, configuration: str, metric: str, part: str = STEP) ->
 
 
 def table(run: Run, metrics: Sequence[str], configurations: Sequence[str]) -> str:
-    """A row per configuration and a column per metric, of the whole step.
-
-    A configuration may be followed by "=" and what its row is called instead.
-    """
+    """A row per configuration and a column per metric, of the whole step."""
     rows = [
         f"| configuration | {' | '.join(f'`{metric}`' for metric in metrics)} |",
         f"| --- |{' ---: |' * len(metrics)}",
     ]
     for configuration in configurations:
-        name, _, called = configuration.partition("=")
-        cells = [_cell(of_processes(run, name, metric), metric) for metric in metrics]
-        rows.append(f"| `{called or name}` | {' | '.join(cells)} |")
+        cells = [_cell(of_processes(run, configuration, metric), metric) for metric in metrics]
+        rows.append(f"| `{configuration}` | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 

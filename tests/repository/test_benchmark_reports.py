@@ -38,11 +38,6 @@ def test_a_table_has_the_median_over_processes_of_medians_over_rounds() -> None:
     ]
 
 
-def test_a_row_may_be_called_otherwise() -> None:
-    found = run([named("a+b+c", "p1", wall_time=[3.0])])
-    assert medians.table(found, ["wall_time"], ["a+b+c=all"]).endswith("\n| `all` | 3.0000 ms |\n")
-
-
 @pytest.mark.parametrize("finding", reports.FINDINGS, ids=lambda finding: finding.what)
 def test_every_finding_is_of_configurations_that_were_measured(finding: reports.Finding) -> None:
     for side in (finding.numerator, finding.denominator):
