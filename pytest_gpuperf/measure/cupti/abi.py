@@ -1,7 +1,7 @@
 """CUPTI's C interface as ctypes: the parameter structs that are used here.
 
 Sources are the headers of CUPTI: `cupti_profiler_target.h`, `cupti_profiler_host.h`,
-`cupti_range_profiler.h` and `cupti_target.h`. Every function takes one struct
+`cupti_range_profiler.h`, `cupti_target.h` and `cupti_pmsampling.h`. Every function takes one struct
 whose first field, `structSize`, tells CUPTI how much of it the caller knows. Structs grow at their
 end from release to release, and a library refuses a struct longer than its own: so the size is
 that of the fields that existed in the version found at run time (`Params.SINCE`).
@@ -385,9 +385,6 @@ FUNCTIONS: dict[type[Params], str] = {
     RangeCounterDataGetRangeInfo: "cuptiRangeProfilerCounterDataGetRangeInfo",
 }
 """Each struct and the function that takes it: what a libcupti has to export to be used."""
-
-
-# The interface of PM sampling, `cupti_pmsampling.h`.
 
 
 class PmGetCounterAvailability(Params):
