@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from statistics import median, quantiles
 
-LIMIT_MS = 15.0
+LIMIT_MS = 10.0
 TESTS = "\n".join(f"def test_{number}(): pass" for number in range(20))
 OTHERS = ("-p", "no:hypothesispytest", "-p", "no:benchmark", "-p", "no:xdist")
 BOTH = (), ("-p", "no:gpuperf")

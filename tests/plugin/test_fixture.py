@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.baselines.judgement import Judging
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.measure.instrument import RecordedRun
 from pytest_gpuperf.model.measurement import Device, Measurement
 from pytest_gpuperf.model.result import Expectation, Outcome
@@ -51,9 +51,10 @@ class Recorded:
         settings = replace(default_settings(root), missing="warn", **changes)
         self.seen: list[Any] = []
         hook = SimpleNamespace(pytest_gpuperf_judged=lambda **seen: self.seen.append(seen))
+        self.instrument: Any = RecordedRun(file)
         self._session: Any = SimpleNamespace(
             settings=settings,
-            instrument=RecordedRun(file),
+            instrument=self.instrument,
             judging=Judging(settings, None),
             display=Display(Outlet),
             config=SimpleNamespace(hook=hook),
@@ -255,3 +256,15 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
         with pytest.raises(UsageFailure, match=says.replace("(", r"\(")):
             made.measure(lambda: None, **keywords)
     assert len(made.results) == 1
+
+
+def test_a_window_that_fails_is_a_note(tmp_path: Path) -> None:
+    session = Recorded(tmp_path, processes(TF32, "cycles", THREE), protocol="paper-window")
+
+    def broken(*_: object) -> None:
+        raise MeasurementError("the cat sat on the GPU")
+
+    session.instrument.with_window = broken
+    made = session.of(TF32)
+    made.measure(lambda: None)
+    assert made.results[0].notes == ("no paper window: the cat sat on the GPU",)

@@ -11,10 +11,14 @@ import subprocess
 import sys
 import termios
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pytest_gpuperf.plugin.session import outlet
 from pytest_gpuperf.report.text import progress as progress_module
+from pytest_gpuperf.report.text.progress import Below, Occasional, Outlet
 from tests.plugin.projects import Project
 from tests.screen import Screen
 
@@ -97,8 +101,7 @@ def in_terminal(project: Project, *arguments: str, columns: int = 80, term: str 
     return Shown(screen)
 
 
-@pytest.mark.parametrize("columns", [80, 50])
-@pytest.mark.parametrize("arguments", [(), ("-v",), ("--capture=sys",)], ids=" ".join)
+@pytest.mark.parametrize(("arguments", "columns"), [((), 80), (("-v", "--capture=sys"), 50)])
 def test_the_line_is_there_and_then_it_is_as_if_it_had_not_been(
     arguments: tuple[str, ...], columns: int, a100: Project
 ) -> None:
@@ -121,15 +124,35 @@ def test_a_measurement_that_is_interrupted_leaves_no_line(a100: Project) -> None
     assert "KeyboardInterrupt" in shown.text
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("-q",), ("-s",), ("--capture=tee-sys",), ("-o", "log_cli=true"), ("-n1",)],
-    ids=" ".join,
-)
-def test_where_others_write_or_nobody_wants_it_there_is_none(
-    arguments: tuple[str, ...], a100: Project
+def config(*, terminal: bool = True, verbosity: int = 0, capture: str = "fd", **ini: Any) -> Any:
+    """What is asked of pytest before a line is shown."""
+    reporter = SimpleNamespace(isatty=terminal)
+    plugins = SimpleNamespace(
+        getplugin={"terminalreporter": reporter}.get, hasplugin=lambda name: name == "logging"
+    )
+    return SimpleNamespace(
+        pluginmanager=plugins,
+        get_verbosity=lambda: verbosity,
+        getini=ini.get,
+        getoption=lambda name, default=None: capture if name == "capture" else default,
+    )
+
+
+def test_where_others_write_or_nobody_wants_it_there_is_no_line(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert in_terminal(a100, *arguments).progress == []
+    monkeypatch.setenv("TERM", "xterm")
+    assert type(outlet(config())) is Below
+    assert type(outlet(config(verbosity=-1))) is Outlet
+    for other in (
+        config(terminal=False),
+        *(config(capture=way) for way in ("no", "tee-sys")),
+        config(log_cli=True),
+    ):
+        assert type(outlet(other)) is Occasional
+    worker = config()
+    worker.pluginmanager.getplugin = {}.get
+    assert type(outlet(worker)) is Outlet
 
 
 # Without a terminal
@@ -142,7 +165,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("arguments", [(), ("-v",), ("-s",), ("--gpu-arch", "sm80")], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(), ("-v",), ("-s",)], ids=" ".join)
 def test_what_takes_long_is_spoken_of_in_lines(arguments: tuple[str, ...], a100: Project) -> None:
     result = a100.run("-k", "small", *arguments)
     assert result.outlines.count(SAID) == 1

@@ -54,7 +54,6 @@ def record(project: Project, after: dict[str, Any], *, factor: float = 1.0) -> N
 @pytest.mark.parametrize(
     ("after", "reason"),
     [
-        (HOT, "throttled after: hardware thermal slowdown"),
         (SHARED, "shared with 1 other process (pid 4711)"),
         (
             {**HOT, **SHARED},
@@ -62,12 +61,11 @@ def record(project: Project, after: dict[str, Any], *, factor: float = 1.0) -> N
         ),
     ],
 )
-@pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(
-    after: dict[str, Any], reason: str, factor: float, a100: Project
+    after: dict[str, Any], reason: str, a100: Project
 ) -> None:
     a100.accept()
-    record(a100, after, factor=factor)
+    record(a100, after, factor=2.0)
     result = a100.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", "-rs")
     assert result.ret == 0
     result.assert_outcomes(skipped=1)
@@ -86,9 +84,8 @@ def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(
     }
 
 
-@pytest.mark.parametrize("after", [HOT, SHARED])
-def test_nothing_is_recorded_of_an_unfit_device(after: dict[str, Any], a100: Project) -> None:
-    record(a100, after)
+def test_nothing_is_recorded_of_an_unfit_device(a100: Project) -> None:
+    record(a100, HOT)
     result = a100.run("--gpuperf-replay=run.json", "--gpuperf-missing=record")
     result.assert_outcomes(skipped=1)
     assert not a100.has_baseline()

@@ -61,10 +61,9 @@ def test_another_architecture_in_the_ini_file_names_both(a100: Project) -> None:
     assert "this device is NVIDIA A100-SXM4-80GB (sm80)" in text
 
 
-@pytest.mark.parametrize("arch", ["sm91", "hopper", "90", ""])
-def test_an_unknown_architecture_names_the_known_ones(arch: str, a100: Project) -> None:
-    text = refused(a100.run(f"--gpu-arch={arch}"))
-    assert f'unknown architecture "{arch}"' in text
+def test_an_unknown_architecture_names_the_known_ones(a100: Project) -> None:
+    text = refused(a100.run("--gpu-arch=sm91"))
+    assert 'unknown architecture "sm91"' in text
     assert "Known are: sm70, sm75, sm80" in text
 
 
@@ -81,13 +80,11 @@ def test_an_ini_setting_leaves_tests_that_do_not_use_us_alone(without_gpu: Proje
     ("old", "new", "says"),
     [
         ("schema: 1", "schema: 99", "test_steps.yaml: schema: schema version 99 is not 1"),
-        ("suite:", "sweet:", "test_steps.yaml: suite: Field required"),
         (
             "- [400000000, ",
             "- [many, ",
             "test_steps.yaml: tests/test_steps.py::test_step/step/samples/step/cycles/0/0:",
         ),
-        ("cycles:", "cycels:", "no such metric in the catalogue"),
         ("tests:", "tests: [", "test_steps.yaml: line "),
     ],
 )
@@ -123,7 +120,6 @@ def test_a_corrupted_baseline_does_not_matter_where_nothing_is_judged(a100: Proj
     ("old", "new", "says"),
     [
         ('"schema": 1', '"schema": 99', "run.json: schema: schema version 99 is not 1"),
-        ('"suite": "test_steps"', '"suite": 5', "run.json: measurements/0/suite: Input should be"),
         ("400000000.0", '"many"', "run.json: measurements/0/samples/0/values/0: "),
         ("{", "", "run.json: line 2 column 10: not JSON"),
     ],

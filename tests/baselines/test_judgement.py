@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.baselines.judgement import Judging, Processes, Ratio, fails
-from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile, MeasurementError
 from pytest_gpuperf.judge.verdict import ABSENT
@@ -339,48 +338,6 @@ def test_a_recorded_ratio_is_looked_at_once(settings: Settings) -> None:
     assert (found.outcome.value, found.reason) == ("inconclusive", "too-few-processes")
     found = expected(settings, several(3, 0.01), several(3, 0.0, OTHER), None)
     assert (found.outcome.value, found.reason) == ("broken", "beyond")
-
-
-# What a measurement is compared with
-
-
-@pytest.mark.parametrize(
-    ("first", "missing", "detail"),
-    [
-        (process(0.0), "", ""),
-        (process(0.0, test=OTHER), "no-entry", f"{FILE} has no entry for this test"),
-        (
-            replace(process(0.0), name="sampling"),
-            "no-entry",
-            f"{FILE} has no entry for this test",
-        ),
-        (
-            replace(process(0.0), workload={"size": 64}),
-            "other-workload",
-            f"the entry in {FILE} is of another workload: size 128, here 64",
-        ),
-    ],
-)
-def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
-    first: Measurement, missing: str, detail: str, settings: Settings
-) -> None:
-    accept(settings, *QUIET)
-    baseline = baseline_of(first, settings.baselines, settings.root)
-    found = baseline.reference
-    assert (found.missing, found.detail, found.samples is None) == (missing, detail, bool(missing))
-    if not missing:
-        assert baseline.suite is not None
-        entry = baseline.suite.tests[TEST]["step"]
-        assert (found.samples, found.gpus, found.days) == (entry.samples, entry.gpus, entry.days)
-
-
-def test_without_a_file_it_says_which_one_is_not_there(settings: Settings) -> None:
-    found = baseline_of(process(0.0), settings.baselines, settings.root).reference
-    assert (found.samples, found.missing, found.detail) == (
-        None,
-        "no-file",
-        f"{FILE} does not exist",
-    )
 
 
 # What fails a test

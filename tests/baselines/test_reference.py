@@ -1,0 +1,101 @@
+"""What a measurement is compared with, or why there is nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
+from pytest_gpuperf.baselines.reference import Baseline, baseline_of
+from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.model.measurement import KernelTable, Measurement, Scalar
+from tests.examples import A100, TEST, measurement
+from tests.kernel_steps import table
+
+FILE = "baselines/sm90/nvidia-h200/meddpm.yaml"
+KERNELS = table(("conv", 900.0), ("add", 300.0))
+
+
+def accepted(root: Path, accepting: Measurement) -> None:
+    """Makes it the baseline."""
+    request = AcceptanceRequest(root / "baselines", "because", "2026-03-01T00:00:00Z", force=True)
+    acceptance.accept(acceptance.proposals([accepting], request))
+
+
+def looked_up(root: Path, measured: Measurement) -> Baseline:
+    """The baseline of a measurement, for people in `root`."""
+    return baseline_of(measured, root / "baselines", root)
+
+
+def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
+    tmp_path: Path,
+) -> None:
+    before = looked_up(tmp_path, measurement())
+    assert (before.suite, before.reference.missing) == (None, "no-file")
+    assert before.reference.detail == f"{FILE} does not exist"
+    assert (before.tolerance, before.calibration, before.kernels()) == ({}, None, None)
+    accepted(tmp_path, measurement())
+    baseline = looked_up(tmp_path, measurement())
+    assert baseline.suite is not None
+    entry = baseline.suite.tests[TEST]["step"]
+    reference = baseline.reference
+    assert (reference.samples, reference.gpus, reference.days) == (
+        *(entry.samples, entry.gpus),
+        entry.days,
+    )
+    assert (reference.missing, reference.detail) == ("", "")
+    for other, missing, detail in (
+        (measurement(test="x.py::other"), "no-entry", f"{FILE} has no entry for this test"),
+        (measurement(name="sampling"), "no-entry", f"{FILE} has no entry for this test"),
+        (
+            measurement(workload={"size": 64}),
+            "other-workload",
+            f"the entry in {FILE} is of another workload: size 128, here 64",
+        ),
+    ):
+        found = looked_up(tmp_path, other).reference
+        assert (found.samples, found.missing, found.detail) == (None, missing, detail)
+    assert looked_up(tmp_path, measurement(device=A100)).reference.missing == "no-file"
+
+
+def test_what_counts_other_things_is_not_compared(tmp_path: Path) -> None:
+    def counted(**settings: Scalar) -> Measurement:
+        return measurement(settings=settings, kernels=KERNELS)
+
+    accepted(tmp_path, counted(collector="ncu", replay="range"))
+    for now, missing in (
+        (counted(collector="ncu", replay="app-range"), ""),
+        (counted(rounds=5), ""),
+        (counted(collector="ncu", replay="kernel"), "other-collector"),
+        (counted(collector="cupti"), "other-collector"),
+    ):
+        baseline = looked_up(tmp_path, now)
+        assert baseline.reference.missing == missing
+        assert (baseline.kernels() is None) is bool(missing)
+    assert "measured by ncu, range replay, this by cupti: they count" in baseline.reference.detail
+
+
+@pytest.mark.parametrize("kernels", [None, KERNELS])
+def test_kernel_tables_are_those_that_were_accepted(
+    kernels: KernelTable | None, tmp_path: Path
+) -> None:
+    accepted(tmp_path, measurement(kernels=kernels))
+    baseline = looked_up(tmp_path, measurement())
+    if kernels is None:
+        with pytest.raises(BadFile, match=f"^{FILE}: tests/{TEST.partition('[')[0]}.*no kernels"):
+            baseline.kernels()
+    else:
+        assert baseline.kernels() == kernels
+
+
+def test_a_file_that_cannot_be_trusted_is_refused(tmp_path: Path) -> None:
+    accepted(tmp_path, measurement())
+    file = tmp_path / FILE
+    file.write_text(file.read_text().replace("suite: meddpm", "suite: other"))
+    with pytest.raises(BadFile, match="in a file that lies where those of"):
+        looked_up(tmp_path, measurement())
+    elsewhere = replace(measurement(), suite="another")
+    assert looked_up(tmp_path, elsewhere).reference.missing == "no-file"
