@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
@@ -25,6 +26,9 @@ from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Attributed, Expectation, Outcome, Run, Verdict
 from pytest_gpuperf.storage import baseline_files, kernel_files
 from pytest_gpuperf.storage.run_files import SCHEMA
+
+few = settings(max_examples=30)
+"""For properties of much arithmetic, whose values hardly differ in kind."""
 
 _MISLEADING = (
     *("", "null", "true", "no", "~", "1", "1.0", "1e3", ".nan", "2026-03-01", "<<", "=", "- a"),

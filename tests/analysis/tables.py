@@ -13,7 +13,6 @@ from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Measurem
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
 
-_ROOT = ROOT
 COPY = "copy"
 
 
@@ -55,7 +54,7 @@ def scaled(made: KernelTable, factor: float) -> KernelTable:
 @cache
 def recorded() -> Measurement:
     """One TF32 step of Med-DDPM on an H200: 1548 kernels, each with the paper's 17 metrics."""
-    (taken,) = run_files.load(_ROOT / "docs/runs/collectors/cupti.json.xz").measurements
+    (taken,) = run_files.load(ROOT / "docs/runs/collectors/cupti.json.xz").measurements
     return taken
 
 
@@ -67,17 +66,19 @@ def kernels() -> KernelTable:
 
 
 @cache
-def paper_set() -> dict[str, dict[str, float]]:
-    """Steps of Med-DDPM on an H200 by configuration: the medians of the paper's metrics."""
-    taken = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
-    return {measurement.configuration: step(measurement) for measurement in taken}
+def _paper_run() -> tuple[Measurement, ...]:
+    return run_files.load(ROOT / "docs/runs/h200-paper.json.xz").measurements
 
 
 @cache
+def paper_set() -> dict[str, dict[str, float]]:
+    """Steps of Med-DDPM on an H200 by configuration: the medians of the paper's metrics."""
+    return {measurement.configuration: step(measurement) for measurement in _paper_run()}
+
+
 def paper_kernels(configuration: str) -> KernelTable:
     """The kernels of such a step, each with the paper's metrics."""
-    taken = run_files.load(_ROOT / "docs/runs/h200-paper.json.xz").measurements
-    (table,) = (m.kernels for m in taken if m.configuration == configuration)
+    (table,) = (m.kernels for m in _paper_run() if m.configuration == configuration)
     assert table is not None
     return table
 

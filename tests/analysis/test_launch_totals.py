@@ -14,6 +14,7 @@ from pytest_gpuperf.catalogue import kernel_families as naming
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.analysis.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
 from tests.kernel_steps import counted
+from tests.strategies import few
 
 
 def counts(instructions: float, cycles: float) -> dict[str, float]:
@@ -118,6 +119,7 @@ def test_the_step_by_its_own_values(values: dict[str, float], expected: float | 
 positive = st.floats(1e-3, 1e12)
 
 
+@few
 @given(st.lists(st.tuples(positive, positive), min_size=1, max_size=9))
 def test_means_are_between_the_least_and_the_greatest(pairs: list[tuple[float, float]]) -> None:
     ipc = launch_totals.of_kernels(table(*(("a", 1.0, counts(*pair)) for pair in pairs)), family)
@@ -128,6 +130,7 @@ def test_means_are_between_the_least_and_the_greatest(pairs: list[tuple[float, f
         assert min(rates) * (1 - 1e-9) <= mean <= max(rates) * (1 + 1e-9)
 
 
+@few
 @given(hostile(("instructions", "active_cycles", "ipc", "cycles")))
 def test_no_table_is_too_odd(ipc: KernelTable) -> None:
     result = launch_totals.of_kernels(ipc, family)

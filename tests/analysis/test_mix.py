@@ -14,6 +14,7 @@ from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, REST, SASS
 from pytest_gpuperf.catalogue import kernel_families as naming
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.analysis.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
+from tests.strategies import few
 
 # Kernels
 
@@ -239,6 +240,7 @@ def test_an_empty_table_has_no_dominant_kernel() -> None:
 amounts = st.floats(0, 1e15)
 
 
+@few
 @given(st.fixed_dictionaries(dict.fromkeys((*PIPES, *SASS, "instructions"), amounts)))
 def test_shares_add_up_to_one(values: dict[str, float]) -> None:
     mixed = mix.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
@@ -250,6 +252,7 @@ def test_shares_add_up_to_one(values: dict[str, float]) -> None:
             assert stacked == pytest.approx(mixed.ipc)
 
 
+@few
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-3, 1e6)), min_size=1), st.booleans())
 def test_kernel_shares_add_up_to_one(rows: list[tuple[str, float]], copies: bool) -> None:
     mixed = mix.kernel_mix(table(*rows), family, copies=copies)
@@ -257,6 +260,7 @@ def test_kernel_shares_add_up_to_one(rows: list[tuple[str, float]], copies: bool
     assert sum(part.launches for part in mixed.parts) == len(rows)
 
 
+@few
 @given(hostile((*PIPES[:4], *SASS[:3], "instructions", "active_cycles")))
 def test_no_table_is_too_odd(mixed: KernelTable) -> None:
     mixes = mix.instruction_mixes(mixed, family, "sm90")

@@ -13,6 +13,7 @@ from pytest_gpuperf.analysis.priority import THROUGHPUTS
 from pytest_gpuperf.catalogue import kernel_families as naming
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.analysis.tables import family, hostile, kernels, scaled, table
+from tests.strategies import few
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,7 @@ rows = st.lists(
 )
 
 
+@few
 @given(rows, st.floats(1e-3, 1e3))
 def test_longer_launches_have_higher_scores(
     given_rows: list[tuple[str, float, dict[str, float]]], factor: float
@@ -170,6 +172,7 @@ def test_longer_launches_have_higher_scores(
     )
 
 
+@few
 @given(rows)
 def test_shares_of_scores_add_up(given_rows: list[tuple[str, float, dict[str, float]]]) -> None:
     ranked = priority.priorities(table(*given_rows), family)
@@ -181,6 +184,7 @@ def test_shares_of_scores_add_up(given_rows: list[tuple[str, float, dict[str, fl
             assert math.fsum(p.share or 0 for p in parts) == pytest.approx(1)
 
 
+@few
 @given(measured)
 def test_the_bottleneck_is_near_the_highest(throughputs: dict[str, float]) -> None:
     named = priority.bottleneck(throughputs)
@@ -188,6 +192,7 @@ def test_the_bottleneck_is_near_the_highest(throughputs: dict[str, float]) -> No
     assert throughputs[named] >= 0.98 * (priority.observed(throughputs) or 0)
 
 
+@few
 @given(hostile(THROUGHPUTS))
 def test_no_table_is_too_odd(ranked: KernelTable) -> None:
     result = priority.priorities(ranked, family)

@@ -25,6 +25,7 @@ from tests.analysis.tables import (
     step,
     table,
 )
+from tests.strategies import few
 
 PLAIN = Peaks(
     "a GPU",
@@ -244,6 +245,7 @@ def test_a_step_without_its_time_is_said() -> None:
 amounts = st.floats(1, 1e15)
 
 
+@few
 @given(amounts, amounts, st.floats(1e-3, 1e6))
 def test_the_roof_is_that_of_the_model(flop: float, moved: float, microseconds: float) -> None:
     points = table(("a", microseconds, counts(moved, sass_fadd=flop)))
@@ -253,6 +255,7 @@ def test_the_roof_is_that_of_the_model(flop: float, moved: float, microseconds: 
     assert point.share_of_roof == pytest.approx(point.flop_per_second / attainable)
 
 
+@few
 @given(amounts, amounts, st.floats(1e-3, 1e3))
 def test_time_moves_a_point_up_and_down_only(flop: float, moved: float, factor: float) -> None:
     points = table(("a", 5.0, counts(moved, sass_fadd=flop)))
@@ -264,6 +267,7 @@ def test_time_moves_a_point_up_and_down_only(flop: float, moved: float, factor: 
     assert after.roof == before.roof
 
 
+@few
 @given(hostile((*list(NOTHING)[:3], "tensor_ops_tf32", "dram_bytes", "tensor_utilization")))
 def test_no_table_is_too_odd(points: KernelTable) -> None:
     result = roofline.roofline(points, family, PLAIN)

@@ -48,10 +48,11 @@ ODD_NAMES = st.one_of(
 def time_by(step: str, key: Callable[[str], str | None]) -> dict[str | None, float]:
     """The share of each key in a recorded step's time on the GPU, in percent."""
     content = STEPS[step]
+    keys = [key(name) for name in content["names"]]
     total: Counter[str | None] = Counter()
     for launch in content["launches"]:
         fields = dict(zip(content["columns"], launch, strict=True))
-        total[key(content["names"][fields["name"]])] += fields["duration_us"]
+        total[keys[fields["name"]]] += fields["duration_us"]
     return {name: 100 * value / total.total() for name, value in total.items()}
 
 

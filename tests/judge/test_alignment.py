@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.alignment import Key, Pairing, common, keys, pair
 from tests.kernel_steps import NAMING, traced
+from tests.strategies import few
 
 sequences = st.text("abc", max_size=12)
 kernels = st.lists(st.sampled_from(["conv a", "conv b", "add a", "add b", "copy"]), max_size=14)
@@ -39,6 +40,7 @@ def longest(one: str, other: str) -> int:
     return above[-1]
 
 
+@few
 @given(sequences, sequences)
 def test_it_is_a_longest_common_subsequence(one: str, other: str) -> None:
     pairing = common(one, other)
@@ -47,6 +49,7 @@ def test_it_is_a_longest_common_subsequence(one: str, other: str) -> None:
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairing))
 
 
+@few
 @given(kernels, kernels)
 def test_every_launch_is_in_exactly_one_place(new: list[str], old: list[str]) -> None:
     pairing = paired(new, old)
@@ -59,6 +62,7 @@ def test_every_launch_is_in_exactly_one_place(new: list[str], old: list[str]) ->
     assert not set(map(new.__getitem__, pairing.added)) & set(map(old.__getitem__, pairing.removed))
 
 
+@few
 @given(kernels, kernels)
 def test_exchanging_the_sides_exchanges_the_positions(new: list[str], old: list[str]) -> None:
     here, there = paired(new, old), paired(old, new)

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
 from pytest_gpuperf.storage import files
 from tests.kernel_steps import NAMING, Row, counted, slowed, table, traced, with_launches
+from tests.strategies import few
 
 MATCHED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.SAME)
 STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
@@ -243,6 +244,7 @@ def test_a_blame_is_kept_in_files() -> None:
 # Whatever the tables
 
 
+@few
 @given(tables, tables)
 def test_nothing_is_lost(measured: KernelTable, baseline: KernelTable) -> None:
     attribution = of(measured, baseline)
@@ -260,6 +262,7 @@ def test_nothing_is_lost(measured: KernelTable, baseline: KernelTable) -> None:
     assert sum(e.launches_before for e in attribution.entries) == len(baseline.launches)
 
 
+@few
 @given(tables, tables)
 def test_shares_add_up_to_one_or_there_are_none(
     measured: KernelTable, baseline: KernelTable
@@ -273,6 +276,7 @@ def test_shares_add_up_to_one_or_there_are_none(
         assert shares == []
 
 
+@few
 @given(tables, tables)
 def test_exchanging_the_sides_negates_all_changes(
     measured: KernelTable, baseline: KernelTable
@@ -291,6 +295,7 @@ def test_exchanging_the_sides_negates_all_changes(
     )
 
 
+@few
 @given(tables, st.randoms(use_true_random=False))
 def test_exchanging_equal_launches_changes_nothing(one: KernelTable, random: Random) -> None:
     every = keys(one)
@@ -307,6 +312,7 @@ def test_exchanging_equal_launches_changes_nothing(one: KernelTable, random: Ran
     assert attribution.change == pytest.approx(0, abs=1e-6)
 
 
+@few
 @given(tables, tables)
 def test_the_numbering_of_names_is_of_no_matter(
     measured: KernelTable, baseline: KernelTable

@@ -14,6 +14,7 @@ from pytest_gpuperf.judge.comparison import Devices, Differing, MetricChange, Pa
 from pytest_gpuperf.model.measurement import Device, Measurement
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
 from tests.kernel_steps import NAMING, table
+from tests.strategies import few
 
 SURE = ([437.8e6], [438e6], [438.2e6])
 NOISY = ([400e6], [438e6], [480e6])
@@ -136,6 +137,7 @@ def test_processes_that_lack_a_metric_do_not_count_for_it() -> None:
 values = st.lists(st.floats(1e-3, 1e12), min_size=3, max_size=6)
 
 
+@few
 @given(values, values)
 def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> None:
     """Where no process is set aside, and the centre is what the judge's is."""

@@ -18,6 +18,7 @@ from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from tests.strategies import few
 
 METRICS = catalogue().metrics
 CYCLES = 1e9
@@ -224,6 +225,7 @@ def test_counts_do_not_depend_on_the_gpu() -> None:
 values = st.floats(1e-3, 1e12) | st.just(0.0)
 
 
+@few
 @given(data=st.data())
 def test_any_values_on_any_gpus_have_an_answer_that_order_does_not_change(
     data: st.DataObject,
@@ -245,6 +247,7 @@ def test_any_values_on_any_gpus_have_an_answer_that_order_does_not_change(
         assert again.change == pytest.approx(drift.change, rel=1e-6, abs=1e-9)
 
 
+@few
 @given(st.lists(st.floats(0.99e9, 1.01e9), min_size=1, max_size=9))
 def test_an_entry_has_not_drifted_from_itself(same: list[float]) -> None:
     drift = of(recorded(same), recorded(same))
@@ -288,3 +291,10 @@ def test_a_creep_of_a_tenth_of_a_percent_is_found_within_ten_acceptances() -> No
 
 def test_without_creep_nothing_drifts() -> None:
     assert not any(any(chain(seed, 0.0, 20)) for seed in range(100, 200))
+
+
+def test_where_one_gpu_alone_saw_a_zero_all_are_compared_with_all() -> None:
+    """Its changes are shares and those of the others logarithms: they have no mean."""
+    new, anchor = [CYCLES] * 4, [CYCLES, CYCLES, 0.0, CYCLES]
+    gpus = ("a", "a", "b", "b")
+    assert of(recorded(new, gpus), recorded(anchor, gpus)) == of(recorded(new), recorded(anchor))

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Expectation, Outcome
 from tests.examples import measurement, processes
+from tests.strategies import few
 
 METRICS = catalogue().metrics
 INCONCLUSIVE, HOLDS, BROKEN = Outcome.INCONCLUSIVE, Outcome.HOLDS, Outcome.BROKEN
@@ -341,6 +342,7 @@ several = st.lists(counts, min_size=1, max_size=9)
 zero_or_more = st.lists(st.just(0.0) | counts, min_size=1, max_size=5)
 
 
+@few
 @given(relative, zero_or_more)
 def test_an_interval_contains_what_was_measured(metric: str, medians: list[float]) -> None:
     example = {"ns": "1s", "bytes": "1GiB"}.get(METRICS[metric].unit, "1")
@@ -351,6 +353,7 @@ def test_an_interval_contains_what_was_measured(metric: str, medians: list[float
     assert 0 <= expectation.low <= expectation.measured <= expectation.high < math.inf
 
 
+@few
 @given(st.lists(percentages, min_size=1, max_size=9))
 def test_an_interval_of_a_percentage_is_one_too(medians: list[float]) -> None:
     expectation = limit("l2_hit_rate", "30%", *medians)
@@ -360,6 +363,7 @@ def test_an_interval_of_a_percentage_is_one_too(medians: list[float]) -> None:
     assert 0 <= expectation.low <= expectation.measured <= expectation.high <= 100
 
 
+@few
 @given(relative, zero_or_more, zero_or_more, bounds)
 def test_a_ratios_interval_contains_what_was_measured(
     metric: str, over: list[float], under: list[float], bound: float
@@ -375,6 +379,7 @@ def test_a_ratios_interval_contains_what_was_measured(
         assert expectation.measured - nearly <= expectation.high
 
 
+@few
 @given(relative, several, several, bounds, st.floats(1e-6, 1e6))
 def test_the_unit_of_both_sides_does_not_matter(
     metric: str, over: list[float], under: list[float], bound: float, unit: float
@@ -390,6 +395,7 @@ def test_the_unit_of_both_sides_does_not_matter(
     assert (scaled.outcome, scaled.reason) == (expectation.outcome, expectation.reason)
 
 
+@few
 @given(relative | st.just("tensor_utilization"), st.data(), bounds)
 def test_swapped_sides_mirror_the_bounds(metric: str, data: st.DataObject, bound: float) -> None:
     values = st.lists(
@@ -405,6 +411,7 @@ def test_swapped_sides_mirror_the_bounds(metric: str, data: st.DataObject, bound
     assert (mirrored.outcome, mirrored.reason) == (expectation.outcome, expectation.reason)
 
 
+@few
 @given(relative | st.just("tensor_utilization"), st.data(), bounds, bounds)
 def test_two_bounds_are_both_of_them(
     metric: str, data: st.DataObject, one: float, other: float

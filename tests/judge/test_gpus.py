@@ -19,6 +19,7 @@ from pytest_gpuperf.model.measurement import STEP, Device
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import measurement
+from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
 REGRESSED = Outcome.REGRESSED
@@ -89,6 +90,7 @@ def test_processes_are_left_out_with_their_days() -> None:
     assert undated.without(frozenset({1})) == BaselineGpus((ONE,), frozenset({ONE}))
 
 
+@few
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(1e-4, 1e-1))
 def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
     means: list[float], scale: float

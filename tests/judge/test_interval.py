@@ -22,6 +22,7 @@ from pytest_gpuperf.judge.interval import (
 from pytest_gpuperf.judge.noise import BaselineGpus, Scale
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from tests.judge.test_noise import set_aside_by_hand, spread_by_hand
+from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
 HIT_RATE = tolerance_for(catalogue().metrics["l2_hit_rate"])
@@ -63,6 +64,7 @@ def test_rounds_of_one_process_count_as_one_process() -> None:
 # The change and its standard error
 
 
+@few
 @given(rounds_of, rounds_of)
 @example([[100.0]], [[100.0]])
 @example([[101.0, 99.0]], one_each(100.0, 100.1, 99.9, 100.0, 103.0))
@@ -93,6 +95,7 @@ def test_relative_metrics_are_compared_by_their_logarithms(
     assert look.margin == pytest.approx(quantile(0.0025, degrees) * look.standard_error)
 
 
+@few
 @given(
     st.lists(st.floats(0, 100), min_size=1, max_size=9),
     st.lists(st.floats(0, 100), min_size=1, max_size=9),
@@ -229,6 +232,7 @@ def test_two_modes_raise_the_standard_error_to_what_was_seen() -> None:
     assert look.standard_error == pytest.approx(seen * math.sqrt(1.2))
 
 
+@few
 @given(rounds_of, rounds_of, st.randoms(use_true_random=False))
 def test_the_order_of_processes_and_rounds_does_not_matter(
     new: list[list[float]], old: list[list[float]], random: Random
@@ -243,6 +247,7 @@ def test_the_order_of_processes_and_rounds_does_not_matter(
     assert replace(mixed, changes=look.changes, set_aside=look.set_aside) == look
 
 
+@few
 @given(rounds_of, positive)
 def test_more_processes_never_make_it_less_sure(old: list[list[float]], new: float) -> None:
     errors = [
@@ -284,6 +289,7 @@ def test_from_a_baseline_of_zero_there_is_no_share() -> None:
 # What people read
 
 
+@few
 @given(st.floats(-0.99, 1e6))
 def test_a_change_that_is_shown_can_be_judged_again(shown: float) -> None:
     look = difference([[100.0]], one_each(100.0), CYCLES)

@@ -28,7 +28,7 @@ APART = 1e-3
 """Between the modes: ten times the tolerance of counts."""
 NOISE = 5e-6
 BASELINE = 5
-TRIALS = 700
+TRIALS = 400
 
 Process = Mapping[str, float]
 Verdicts = Mapping[str, Verdict]

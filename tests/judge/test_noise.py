@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.noise import WILD_SPREADS, BaselineGpus, Scale, on_judged_scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
 INSTRUCTIONS = tolerance_for(catalogue().metrics["instructions"])
@@ -101,6 +102,7 @@ def test_without_any_spread_the_scale_of_the_class_remains(count: int, degrees: 
     assert scale.set_aside == frozenset()
 
 
+@few
 @given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
 @example([0.0, 0.0, 0.0, 0.0, 0.03])
 @example([0.0, 0.001, 0.02, -0.02, 0.0])
@@ -130,6 +132,7 @@ def test_the_class_counts_for_little_beyond_twice_its_spread(share: float, weigh
     assert scale.spread == pytest.approx(max(pooled, share * S0))
 
 
+@few
 @given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
 def test_the_spread_is_never_below_what_was_seen_nor_far_below_what_is_assumed(
     logs: list[float],
@@ -251,6 +254,7 @@ def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
 # The class
 
 
+@few
 @given(
     st.lists(
         st.lists(st.floats(-0.006, 0.006), min_size=5, max_size=5), min_size=1, max_size=6
@@ -366,6 +370,7 @@ def test_no_metrics_have_no_scales() -> None:
 # Properties
 
 
+@few
 @given(
     st.lists(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=3), min_size=1, max_size=9),
     st.randoms(use_true_random=False),
@@ -381,6 +386,7 @@ def test_the_order_of_processes_and_rounds_does_not_matter(
     assert {order[p] for p in shuffled.set_aside} == scale.set_aside
 
 
+@few
 @given(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=9), st.sampled_from([0.5, 2.0, 1024.0]))
 def test_the_unit_does_not_matter(values: list[float], factor: float) -> None:
     there = alone([[value] for value in values])

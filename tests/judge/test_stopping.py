@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, LOOKS, next_look, settled
 from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 from tests.examples import verdict
+from tests.strategies import few
 
 FAILING = (Outcome.REGRESSED, Outcome.BROKEN)
 OPEN = Outcome.INCONCLUSIVE
@@ -79,6 +80,7 @@ def test_no_look_needs_more_processes_than_there_may_be(most: int, following: in
     assert next_look(verdicts(OPEN), 1, most) == following
 
 
+@few
 @given(outcomes, st.integers(1, 12), st.integers(0, 12))
 def test_a_look_follows_only_what_is_not_settled(
     outcomes_: list[Outcome], processes: int, most: int
@@ -92,6 +94,7 @@ def test_a_look_follows_only_what_is_not_settled(
         assert processes < following <= most
 
 
+@few
 @given(outcomes)
 def test_the_order_of_verdicts_does_not_matter(outcomes_: list[Outcome]) -> None:
     assert settled(verdicts(*outcomes_)) == settled(verdicts(*reversed(outcomes_)))

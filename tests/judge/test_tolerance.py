@@ -14,6 +14,7 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.tolerance import default_scale, parse, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import Metric, MetricClass
+from tests.strategies import few
 
 CYCLES = catalogue().metrics["cycles"]
 INSTRUCTIONS = catalogue().metrics["instructions"]
@@ -80,6 +81,7 @@ def test_a_written_tolerance_moves_floor_and_equivalence_together() -> None:
     assert tolerance.scale == tolerance_for(CYCLES).scale
 
 
+@few
 @given(st.integers(1, 10_000))
 def test_any_written_tolerance_keeps_the_ratio_of_the_two_bounds(thousandths: int) -> None:
     written = tolerance_for(CYCLES, f"{thousandths / 1000}%")

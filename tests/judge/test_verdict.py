@@ -34,6 +34,7 @@ from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import H200, TEST, measurement, processes
+from tests.strategies import few
 
 METRICS = catalogue().metrics
 CYCLES, INSTRUCTIONS = METRICS["cycles"], METRICS["instructions"]
@@ -157,6 +158,7 @@ def test_around_the_floor(processes: int) -> None:
             assert decide(direction, look, tolerance, 1) == expected, (case, sign)
 
 
+@few
 @given(st.floats(-2, 2), st.floats(0, 2), st.integers(1, 2), st.integers(1, 20))
 def test_up_to_two_processes_never_alarm_and_never_improve(
     change: float, error: float, processes: int, family: int
@@ -613,6 +615,7 @@ def on_a_limit(new: list[list[float]], old: list[list[float]]) -> bool:
     return any(math.isclose(size, limit, rel_tol=1e-6, abs_tol=1e-9) for limit in limits)
 
 
+@few
 @given(near(), near(), st.floats(1e-3, 1e3))
 def test_the_unit_does_not_matter(
     new: tuple[float, list[list[float]]], old: tuple[float, list[list[float]]], factor: float
@@ -626,6 +629,7 @@ def test_the_unit_does_not_matter(
     assert outcome_of(scaled(measured), scaled(old[1])) is outcome_of(measured, old[1])
 
 
+@few
 @given(near(), near(), st.randoms(use_true_random=False))
 def test_the_order_of_processes_and_rounds_does_not_matter(
     new: tuple[float, list[list[float]]], old: tuple[float, list[list[float]]], random: Random
@@ -637,6 +641,7 @@ def test_the_order_of_processes_and_rounds_does_not_matter(
     assert verdict_of(shuffled(new[1]), shuffled(old[1])) == verdict_of(new[1], old[1])
 
 
+@few
 @given(positive, st.floats(0.9, 1.1), st.sampled_from([1, 3]))
 @example(1.0, 1.005, 3)
 def test_without_any_spread_swapping_both_sides_swaps_the_verdict(
@@ -650,6 +655,7 @@ def test_without_any_spread_swapping_both_sides_swaps_the_verdict(
     assert back is mirror.get(there, there)
 
 
+@few
 @given(
     st.lists(st.floats(-0.008, 0.008), min_size=1, max_size=9),
     st.lists(st.floats(-0.002, 0.002), min_size=1, max_size=9),
@@ -673,6 +679,7 @@ def test_unchanged_is_only_said_within_the_equivalence_bound(
             assert abs(math.log1p(verdict.change)) <= math.log1p(0.005) * (1 + 1e-9)
 
 
+@few
 @given(
     st.lists(st.floats(40, 60), min_size=1, max_size=9),
     st.lists(st.floats(49.7, 50.3), min_size=1, max_size=9),
@@ -695,6 +702,7 @@ def test_unchanged_points_lie_within_the_equivalence_bound(
 RANKS = {IMPROVED: 0, UNCHANGED: 1, INCONCLUSIVE: 1, REGRESSED: 2}
 
 
+@few
 @given(
     near(),
     st.lists(st.tuples(st.floats(0.95, 1.05), st.floats(0.0, 0.1)), min_size=1, max_size=9),
@@ -708,6 +716,7 @@ def test_more_of_what_is_bad_never_gives_a_better_verdict(
     assert RANKS[outcome_of(less, old[1])] <= RANKS[outcome_of(most, old[1])]
 
 
+@few
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=9),
     st.lists(st.floats(0, 100), min_size=1, max_size=9),
@@ -724,6 +733,7 @@ def test_less_of_what_is_good_never_gives_a_better_verdict(
     )
 
 
+@few
 @given(
     st.one_of(positive, st.just(0.0), st.integers(1, 2**52).map(float)),
     st.integers(1, 9),
@@ -736,6 +746,7 @@ def test_the_same_value_everywhere_is_unchanged(
     assert outcome_of(one_each(*[value] * new), one_each(*[value] * old), metric) is UNCHANGED
 
 
+@few
 @given(near())
 def test_a_baseline_compared_with_itself_neither_regressed_nor_improved(
     old: tuple[float, list[list[float]]],
@@ -750,6 +761,7 @@ any_counts = st.lists(
 )
 
 
+@few
 @given(any_counts, any_counts)
 @example([[1e300]], [[1e-300], [1e-300]])
 def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
