@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import pytest_gpuperf
 from tests.plugin.projects import STEP, Project
 
 HEAVY = ("torch", "scipy", "numpy", "pydantic", "pynvml", "yaml", "filelock", "jinja2")
-MAY_IMPORT_PYTEST = {
-    f"plugin/{name}.py" for name in ("hooks", "session", "options", "fixture", "markers")
-}
-
-PACKAGE = Path(pytest_gpuperf.__file__).parent
 
 CONFTEST = f"""
     import json, sys
@@ -77,21 +68,3 @@ def test_importing_the_plugin_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
-
-
-def imports(file: Path) -> Iterator[str]:
-    """The top-level packages that a module imports anywhere in it."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.split(".")[0]
-
-
-def test_pytest_is_imported_by_the_plugin_alone() -> None:
-    importing = {
-        str(file.relative_to(PACKAGE))
-        for file in PACKAGE.rglob("*.py")
-        if {"pytest", "_pytest"} & set(imports(file))
-    }
-    assert importing == MAY_IMPORT_PYTEST

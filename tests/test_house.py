@@ -1,0 +1,90 @@
+"""The house: its rooms import only downward, and no name stands twice."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests import ROOT
+
+PACKAGE = "pytest_gpuperf"
+LEVELS = (
+    ("errors",),
+    ("model",),
+    ("catalogue", "judge"),
+    ("storage",),
+    ("measure",),
+    ("baselines", "analysis"),
+    ("report",),
+    ("plugin", "commands"),
+    ("__main__",),
+)
+"""The rooms, from the ground up. A room imports from those below it, never from one beside it."""
+LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+MOST_MODULES = 110
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Every module that is not a package's beginning, by its path inside the package."""
+    folder = ROOT / PACKAGE
+    files = (file for file in sorted(folder.rglob("*.py")) if file.name != "__init__.py")
+    return {file.relative_to(folder): ast.parse(file.read_text("utf-8")) for file in files}
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The full names of what a module imports anywhere in it, in functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are written in full"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(module: Path) -> str:
+    return module.parts[0].removesuffix(".py")
+
+
+def twice(names: Iterator[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def test_every_module_is_in_a_room() -> None:
+    assert {room_of(module) for module in modules()} == {*LEVEL}
+
+
+def test_imports_run_only_downward() -> None:
+    upward = [
+        f"{module} imports {name}"
+        for module, tree in modules().items()
+        for name in imported(tree)
+        if name.startswith(f"{PACKAGE}.")
+        and (room := name.split(".")[1]) != room_of(module)
+        and LEVEL.get(room, -1) >= LEVEL[room_of(module)]
+    ]
+    assert upward == []
+
+
+def test_only_the_plugin_imports_pytest() -> None:
+    """The command's fresh processes and any other program that reads our files do without it."""
+    importing = {
+        room_of(module)
+        for module, tree in modules().items()
+        if any(name.split(".")[0] in ("pytest", "_pytest") for name in imported(tree))
+    }
+    assert importing == {"plugin"}
+
+
+def test_no_module_and_no_class_has_the_name_of_another() -> None:
+    assert twice(module.name for module in modules()) == []
+    nodes = (node for tree in modules().values() for node in ast.walk(tree))
+    classes = (node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert twice(classes) == []
+
+
+def test_there_are_no_more_modules_than_somebody_can_know() -> None:
+    assert len(modules()) <= MOST_MODULES
