@@ -37,7 +37,7 @@ _ROWS = (
     ("identical", "alarms on identical code"),
     ("cycles +1%", "+1 % of one cycle-like metric found"),
     ("instructions +0.05%", "+0.05 % of one count found"),
-    ("cycles +detectable", "a cycle-like loss of the size printed as detectable found"),
+    ("cycles +detectable", "a cycle-like loss of the size of the MDE found"),
     ("creep +0.1%", "+0.1 % per acceptance refused within 10"),
     ("creep, identical", "identical code refused within 10 acceptances"),
 )
@@ -67,7 +67,7 @@ def days(file: Path) -> str:
     }
     cells = [f"{r['alarms']} of {r['nights']} ({r['shape']})" for r in found.values()]
     return (
-        f"With a spread between days of {found['N']['day']:g} on top, nights that alarm: "
+        f"With a spread between days of {found['N']['day']:g} on top, A/A trials that alarm: "
         f"{', '.join(cells)}.\n"
     )
 
