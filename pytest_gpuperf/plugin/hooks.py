@@ -1,4 +1,4 @@
-"""pytest's hooks.
+"""The hooks: those of pytest that we answer, and our own.
 
 Measuring and judging happen where the test runs, which under pytest-xdist is a worker; what came of
 it travels with the test's report to the controller, the only one that writes files.

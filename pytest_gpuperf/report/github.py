@@ -1,4 +1,4 @@
-"""What failed, as workflow commands of GitHub Actions: marks at the lines of the tests.
+"""Texts for GitHub Actions: marks at the lines of tests that failed, and the job summary.
 
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
@@ -15,6 +15,8 @@ from pytest_gpuperf.report.markdown import markdown, reasons
 from pytest_gpuperf.report.text import failure, kernel_lines
 from pytest_gpuperf.storage import files
 
+SUMMARY_LIMIT = 1024 * 1024
+"""Bytes of a step's job summary; GitHub drops one that is longer as a whole."""
 _WIDTH = 96
 _KERNELS = 6
 """Lines about kernels: an annotation is read beside code."""
@@ -28,54 +30,6 @@ class Place:
     """Relative to the checkout, where it lies in it."""
     line: int | None
     """From 1 on."""
-
-
-def workflow_commands(
-    results: Iterable[Result],
-    places: Mapping[str, Place],
-    spared: Mapping[str, str] | None = None,
-) -> Iterator[str]:
-    """A line per measurement or ratio that is not as it should be, the worst first.
-
-    GitHub shows the first ten errors and the first ten warnings of a step. `places` are by node id;
-    a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
-    fail whatever it measured ("expected to fail"): what would be an error is a notice then.
-    """
-    for result in worst_first(results):
-        why = (spared or {}).get(result.test, "")
-        if result.outcome in FAULTS:
-            level = "notice" if why else "error"
-            yield _command(level, result, places.get(result.test), why)
-        elif result.outcome in DOUBTS:
-            yield _command("warning", result, places.get(result.test))
-
-
-def _command(level: str, result: Result, place: Place | None, why: str = "") -> str:
-    said = [*([why] if why else []), *reasons(result)]
-    if result.attribution:
-        said += kernel_lines.lines(result.attribution, _WIDTH, _KERNELS)
-    properties = {"file": place.file if place else "", "line": ""}
-    if place and place.line is not None:
-        properties["line"] = str(place.line)
-    properties["title"] = f"gpuperf: {failure.headline(result)}"
-    written = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
-    return f"::{level} {written}::{_data(chr(10).join(said))}"
-
-
-def _data(text: str) -> str:
-    """`text` as the message of a command: nothing in it ends the line."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    """`text` as the value of a property: nothing in it ends the value, either."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-# GitHub Actions: the step's job summary, and where its checkout lies.
-
-SUMMARY_LIMIT = 1024 * 1024
-"""Bytes of a step's job summary; GitHub drops one that is longer as a whole."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +78,48 @@ def actions(environment: Mapping[str, str]) -> Actions | None:
     return Actions(
         _path(environment, "GITHUB_STEP_SUMMARY"), _path(environment, "GITHUB_WORKSPACE")
     )
+
+
+def workflow_commands(
+    results: Iterable[Result],
+    places: Mapping[str, Place],
+    spared: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """A line per measurement or ratio that is not as it should be, the worst first.
+
+    GitHub shows the first ten errors and the first ten warnings of a step. `places` are by node id;
+    a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
+    fail whatever it measured ("expected to fail"): what would be an error is a notice then.
+    """
+    for result in worst_first(results):
+        why = (spared or {}).get(result.test, "")
+        if result.outcome in FAULTS:
+            level = "notice" if why else "error"
+            yield _command(level, result, places.get(result.test), why)
+        elif result.outcome in DOUBTS:
+            yield _command("warning", result, places.get(result.test))
+
+
+def _command(level: str, result: Result, place: Place | None, why: str = "") -> str:
+    said = [*([why] if why else []), *reasons(result)]
+    if result.attribution:
+        said += kernel_lines.lines(result.attribution, _WIDTH, _KERNELS)
+    properties = {"file": place.file if place else "", "line": ""}
+    if place and place.line is not None:
+        properties["line"] = str(place.line)
+    properties["title"] = f"gpuperf: {failure.headline(result)}"
+    written = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
+    return f"::{level} {written}::{_data(chr(10).join(said))}"
+
+
+def _data(text: str) -> str:
+    """`text` as the message of a command: nothing in it ends the line."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """`text` as the value of a property: nothing in it ends the value, either."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""What a failing test says, and the commands to type next."""
+"""The message of a failing test, and how a result stands in one line."""
 
 from __future__ import annotations
 

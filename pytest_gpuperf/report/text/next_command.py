@@ -1,4 +1,4 @@
-"""What to type next: the commands that fit what came of a session."""
+"""The commands to type next, as they fit what came of a session."""
 
 from __future__ import annotations
 
