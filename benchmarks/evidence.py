@@ -37,7 +37,7 @@ _ROWS = (
     ("identical", "alarms on identical code"),
     ("cycles +1%", "+1 % of one cycle-like metric found"),
     ("instructions +0.05%", "+0.05 % of one count found"),
-    ("cycles +detectable", "a cycle-like loss of the size of the MDE found"),
+    ("cycles +detectable", "a cycle-like loss of the MDE's size found"),
     ("creep +0.1%", "+0.1 % per acceptance refused within 10"),
     ("creep, identical", "identical code refused within 10 acceptances"),
 )
