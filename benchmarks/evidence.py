@@ -15,8 +15,7 @@ from typing import Any
 from benchmarks import recorded, suspects
 from benchmarks.suspects import NONE
 from pytest_gpuperf.baselines import calibration
-from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.catalogue import units as units_module
+from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import calibrate as shown
 from pytest_gpuperf.judge import attribution
@@ -28,7 +27,7 @@ from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import ALARM_RATE
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.report.text import kernel_lines as blamed_text
+from pytest_gpuperf.report.text import kernel_lines
 from pytest_gpuperf.storage import baseline_files
 from pytest_gpuperf.storage.files import adapter, read_json
 
@@ -60,14 +59,14 @@ def rates(file: Path) -> str:
 def days(file: Path) -> str:
     """How often a spread between days that nobody calibrated makes identical code alarm."""
     records = json.loads(file.read_text(encoding="utf-8"))
-    found = {
+    shapes = {
         r["shape"]: r
         for r in records
         if (r["scenario"], r["baseline"], r["rule"]) == ("identical", 5, "gpuperf")
     }
-    cells = [f"{r['alarms']} of {r['nights']} ({r['shape']})" for r in found.values()]
+    cells = [f"{r['alarms']} of {r['nights']} ({r['shape']})" for r in shapes.values()]
     return (
-        f"With a spread between days of {found['N']['day']:g} on top, A/A trials that alarm: "
+        f"With a spread between days of {shapes['N']['day']:g} on top, A/A trials that alarm: "
         f"{', '.join(cells)}.\n"
     )
 
@@ -83,31 +82,25 @@ def rivals(file: Path) -> str:
     for rule in names:
         cells = []
         for scenario in ("identical", "cycles +1%"):
-            found = [
-                r
-                for shape in _SHAPES
+            of_shape = {
+                r["shape"]: 100 * r["rate"]
                 for r in records
-                if (r["rule"], r["scenario"], r["shape"]) == (rule, scenario, shape)
-            ]
-            cells.append(" / ".join(f"{r['rate']:.3g}" for r in _percent(found)) + " %")
+                if (r["rule"], r["scenario"]) == (rule, scenario)
+            }
+            cells.append(" / ".join(f"{of_shape[shape]:.3g}" for shape in _SHAPES) + " %")
         rows.append(f"| {rule} | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
 
-def _percent(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**record, "rate": 100 * record["rate"]} for record in records]
-
-
 def _rate(record: dict[str, Any]) -> str:
-    found = "alarms" not in record
-    sign = "≥" if found else "≤"
+    sign = "≤" if "alarms" in record else "≥"
     return f"{record['rate']:.2%} ({sign} {record['bound']:.2%})"
 
 
 def campaign(files: Sequence[Path]) -> str:
     """What `gpuperf calibrate` prints for these runs."""
-    found = calibration.findings([recorded.run(file) for file in files], "")
-    lines = [line.text for one in found for line in shown.lines(one, 80)]
+    findings = calibration.findings([recorded.run(file) for file in files], "")
+    lines = [line.text for one in findings for line in shown.lines(one, 80)]
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 
@@ -129,7 +122,7 @@ def seeds(files: Sequence[Path]) -> str:
             ),
             Outcome.UNCHANGED,
         )
-        changes = " | ".join(units_module.change(v) for v in gated)
+        changes = " | ".join(units.change(v) for v in gated)
         rows.append(
             f"| {file.name.split('.')[0]} | {run.measurements[0].configuration} | "
             f"{changes} | {worst.value} |"
@@ -137,14 +130,14 @@ def seeds(files: Sequence[Path]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def blamed(measured: Path, baseline: Path) -> str:
+def attributed(measured: Path, baseline: Path) -> str:
     """What a failing test says of the kernels in these two recorded tables."""
     new, old = (
         adapter(KernelTable).validate_json(json.dumps(read_json(file, "")), strict=True)
         for file in (measured, baseline)
     )
-    found = attribute(new, old, Naming(kernel_families.family, kernel_families.short_name))
-    return "```\n" + "\n".join(blamed_text.lines(found, 80)) + "\n```\n"
+    naming = Naming(kernel_families.family, kernel_families.short_name)
+    return "```\n" + "\n".join(kernel_lines.lines(attribute(new, old, naming), 80)) + "\n```\n"
 
 
 def kernel_spreads() -> str:
@@ -208,9 +201,9 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
     alarm = quantile(ALARM_RATE / (ALARMING * len(gated)), look.degrees_of_freedom)
     inside = quantile(UNCHANGED_RATE, look.degrees_of_freedom)
     lines = [
-        f"baseline   {len(old)} processes: " + ", ".join(units_module.value(v, unit) for v in old),
+        f"baseline   {len(old)} processes: " + ", ".join(units.value(v, unit) for v in old),
         f"measured   {len(new)} processes: "
-        + ", ".join(units_module.value(median(rounds), unit) for rounds in new),
+        + ", ".join(units.value(median(rounds), unit) for rounds in new),
         f"d          {look.change:+.5f}: the median of the logarithms, minus the baseline's mean",
         f"each       {', '.join(f'{change:+.5f}' for change in look.changes)}: all beyond delta0",
         f"s_b        {own:.6f}: the baseline's own spread; s0 = {tolerance.scale:g}",
@@ -218,9 +211,9 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
         f"se         {look.standard_error:.6f} = s sqrt(1/{len(old)} + 1.16^2/{len(new)})",
         f"d / se     {look.change / look.standard_error:.1f}, and chance reaches {alarm:.2f} in "
         f"{ALARM_RATE:g} / ({ALARMING} looks x {len(gated)} gated metrics) of cases",
-        f"interval   {units_module.moved(look.shown(look.change - look.margin))} to "
-        f"{units_module.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
-        f"MDE        {units_module.moved(effect or 0.0)}: found 99 times in 100",
+        f"interval   {units.moved(look.shown(look.change - look.margin))} to "
+        f"{units.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
+        f"MDE        {units.moved(effect or 0.0)}: found 99 times in 100",
         f"verdict    {verdict.outcome.value} ({verdict.reason})",
     ]
     return "```\n" + "\n".join(lines) + "\n```\n"

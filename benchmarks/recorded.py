@@ -8,8 +8,14 @@ from pathlib import Path
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
 
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(file: str | Path) -> Run:
+    """The run in `file`, from the root on. Raises GpuperfError where it cannot be read."""
+    return _read(_ROOT / file)
+
 
 @cache
-def run(file: Path) -> Run:
-    """The run in `file`. Raises GpuperfError where it cannot be read."""
+def _read(file: Path) -> Run:
     return run_files.load(file)

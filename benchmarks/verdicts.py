@@ -19,10 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks import recorded
 from pytest_gpuperf.commands.report import judged
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Run, Verdict
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import files
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tests" / "data" / "verdicts.json.xz"
@@ -40,7 +41,8 @@ def recorded_runs() -> Iterator[tuple[str, Run]]:
     for folder in _RUNS:
         for file in sorted((ROOT / folder).glob("*.json*")):
             with suppress(GpuperfError):  # benchmarks keep results of other kinds there
-                yield str(file.relative_to(ROOT)), run_files.load(file)
+                name = str(file.relative_to(ROOT))
+                yield name, recorded.run(name)
 
 
 def said_of(run: Run) -> Said:
@@ -69,10 +71,10 @@ def _row(verdict: Verdict) -> list[object]:
     ]
 
 
-def recorded() -> dict[str, Said]:
+def known() -> dict[str, Said]:
     """What was said when the file was written, by run."""
-    found: dict[str, Said] = json.loads(lzma.decompress(FILE.read_bytes()))
-    return found
+    said: dict[str, Said] = json.loads(lzma.decompress(FILE.read_bytes()))
+    return said
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = ",\n".join(f"{json.dumps(f)}: {json.dumps(said)}" for f, said in now.items())
         FILE.write_bytes(lzma.compress(f"{{\n{rows}\n}}\n".encode(), preset=9))
         return 0
-    before = recorded()
+    before = known()
     differing = [
         f"{file}: {test}"
         for file in sorted({*before, *now})

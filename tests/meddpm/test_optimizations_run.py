@@ -8,17 +8,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
+from benchmarks import recorded
 from pytest_gpuperf import __main__
-from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import baseline_files, run_files
 from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, sampled_by
 from suites.meddpm.tolerances import of_sampling, of_training
 from tests import ROOT
 
-RECORDED = run_files.load(ROOT / "docs" / "runs" / "h200-optimizations.json.xz")
 TRAINING = "suites/meddpm/test_training.py"
 SAMPLING = "suites/meddpm/test_sampling.py"
 TESTS = [
@@ -30,48 +27,37 @@ TESTS = [
     ),
     *(f"{SAMPLING}::test_sampling_chain[{name}]" for name in CHAIN),
 ]
-NEWEST = RECORDED.measurements[-1].process
-"""One that measured everything."""
 
 
 def of(run: Run, *, newest: bool) -> Run:
-    """What that process measured, or all others. Kernels' tables take time, and nobody asks."""
-    kept = (m for m in run.measurements if (m.process == NEWEST) is newest)
+    """What the newest process measured, which measured everything, or all others.
+
+    Kernels' tables take time, and nobody asks.
+    """
+    process = run.measurements[-1].process
+    kept = (m for m in run.measurements if (m.process == process) is newest)
     return replace(run, measurements=tuple(replace(m, kernels=None) for m in kept))
 
 
-@pytest.fixture(scope="module")
-def accepted() -> BaselineFile:
-    file = baseline_files.load(ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml")
-    assert file is not None
-    return file
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_every_baseline_is_of_five_processes(test: str, accepted: BaselineFile) -> None:
-    assert len(accepted.tests[test]["step"].gpus) >= 5
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_every_baseline_holds_time_memory_and_counts(test: str, accepted: BaselineFile) -> None:
-    held = {"cycles", "instructions", "step_time", "peak_memory"}
-    assert held <= {*accepted.tests[test]["step"].samples["step"]}
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_where_the_time_of_kernels_is_held_the_baseline_has_it(
-    test: str, accepted: BaselineFile
-) -> None:
-    of = of_training if test.startswith(TRAINING) else of_sampling
-    configuration = test.partition("[")[2].removesuffix("]")
-    held = "kernel_time" in of(configuration).get("tolerance", {})
-    assert ("kernel_time" in accepted.tests[test]["step"].samples["step"]) == held
+def test_every_baseline_is_of_five_processes_and_has_what_is_held() -> None:
+    """Time, memory and counts; and the time of kernels where that is held."""
+    accepted = baseline_files.load(ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml")
+    assert accepted is not None
+    for test in TESTS:
+        entry = accepted.tests[test]["step"]
+        assert len(entry.gpus) >= 5, test
+        assert {"cycles", "instructions", "step_time", "peak_memory"} <= {*entry.samples["step"]}
+        tolerances = of_training if test.startswith(TRAINING) else of_sampling
+        configuration = test.partition("[")[2].removesuffix("]")
+        held = "kernel_time" in tolerances(configuration).get("tolerance", {})
+        assert ("kernel_time" in entry.samples["step"]) == held, test
 
 
 def test_a_process_that_did_not_make_the_baselines_passes(tmp_path: Path) -> None:
-    others, measured = tmp_path / "others.json.xz", tmp_path / "measured.json.xz"
-    run_files.save(of(RECORDED, newest=False), others)
-    run_files.save(of(RECORDED, newest=True), measured)
+    run = recorded.run("docs/runs/h200-optimizations.json.xz")
+    others, measured = tmp_path / "others.json", tmp_path / "measured.json"
+    run_files.save(of(run, newest=False), others)
+    run_files.save(of(run, newest=True), measured)
     shutil.copytree(ROOT / "baselines", tmp_path, dirs_exist_ok=True)  # with its tolerances
     accept = ["--baselines", str(tmp_path), "--reason", "a test", "--force", "--yes"]
     assert __main__.main(["update-baseline", str(others), *accept]) == 0

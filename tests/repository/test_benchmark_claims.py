@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks import recorded
 from benchmarks.claims import table
-from pytest_gpuperf.storage import run_files
 from suites.meddpm.claims import CLAIMS
-from tests import ROOT
 
-RUN = run_files.load(ROOT / "docs" / "runs" / "h200-meddpm.json")
+RUN = "docs/runs/h200-meddpm.json"
 
 
 def row(claim: str, **changes: float) -> list[str]:
     """The cells of a claim's row, the claim changed."""
-    (found,) = (entry for entry in CLAIMS if entry.name == claim)
-    _, _, line = table([replace(found, **changes)], RUN).splitlines()  # type: ignore[arg-type]
+    (one,) = (entry for entry in CLAIMS if entry.name == claim)
+    _, _, line = table([replace(one, **changes)], recorded.run(RUN)).splitlines()  # type: ignore[arg-type]
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
@@ -32,9 +31,9 @@ def test_a_broken_claim_says_so() -> None:
 def test_what_the_run_lacks_is_not_measured() -> None:
     assert row("tf32_uses_the_tensor_cores")[3] == "not measured"
     other = replace(CLAIMS[1], numerator="another")
-    assert "| not measured |" in table([other], RUN)
+    assert "| not measured |" in table([other], recorded.run(RUN))
 
 
 def test_claims_of_other_gpus_have_no_row() -> None:
     assert CLAIMS[0].architectures == ("sm70", "sm75")
-    assert len(table(CLAIMS, RUN).splitlines()) == 2 + len(CLAIMS) - 1
+    assert len(table(CLAIMS, recorded.run(RUN)).splitlines()) == 2 + len(CLAIMS) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,25 +34,25 @@ def report(name: str, folder: Path) -> profiled_step.ProfiledStep:
 def table(launches: int) -> KernelTable:
     """What we counted, as far as kernel replay came."""
     text = lzma.decompress((DATA / "kernels.json.xz").read_bytes()).decode()
-    found = files.adapter(KernelTable).validate_json(text)
-    counted = [launch for launch in found.launches if launch.values]
-    return replace(found, launches=tuple(counted[:launches]))
+    whole = files.adapter(KernelTable).validate_json(text)
+    counted = [launch for launch in whole.launches if launch.values]
+    return replace(whole, launches=tuple(counted[:launches]))
 
 
 def made(values: Mapping[str, float], **settings: Scalar) -> Measurement:
     """A measurement of the step with these values, measured so."""
-    found = measurement({name: [value] for name, value in values.items()}, device=H200)
-    fingerprint = replace(found.fingerprint, settings=settings)
-    return replace(found, fingerprint=fingerprint)
+    one = measurement({name: [value] for name, value in values.items()}, device=H200)
+    return replace(one, fingerprint=replace(one.fingerprint, settings=settings))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The three runs of the benchmark."""
+    tmp_path = tmp_path_factory.mktemp("measured")
     ranged, kernels = report("range-replay", tmp_path), report("kernel-replay", tmp_path)
     values = {sample.metric: sample.values[0] for sample in ranged.samples}
     ours = json.loads((DATA / "step.json").read_text(encoding="utf-8"))
-    found = {
+    runs = {
         OURS: replace(
             made(
                 {k: v for k, v in ours.items() if k in values},
@@ -65,9 +66,15 @@ def folder(tmp_path: Path) -> Path:
         KERNEL: replace(made({}, profiled_s=436.0), kernels=kernels.kernels),
         AGAIN: made({"instructions": values["instructions"]}),
     }
-    for name, one in found.items():
+    for name, one in runs.items():
         run_files.save(run([one]), tmp_path / f"{name}.json.xz")
     return tmp_path
+
+
+@pytest.fixture
+def folder(measured: Path, tmp_path: Path) -> Path:
+    """The same for one test, which may change them."""
+    return shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
 
 
 def test_what_was_reached_and_what_was_not(

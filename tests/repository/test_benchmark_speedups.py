@@ -16,7 +16,7 @@ def named(name: str, time: float, process: str = "p1", **settings: Scalar) -> Me
 
 
 def test_a_configuration_is_so_many_times_as_fast_in_training_and_in_sampling() -> None:
-    found = run(
+    made = run(
         [
             named("baseline", 1000.0),
             named("baseline_sampling", 400.0),
@@ -26,7 +26,7 @@ def test_a_configuration_is_so_many_times_as_fast_in_training_and_in_sampling() 
             named("tf32", 200.0),
         ]
     )
-    head, _, *rows = table(found, ["baseline", "tf32", "best", "another"]).splitlines()
+    head, _, *rows = table(made, ["baseline", "tf32", "best", "another"]).splitlines()
     assert head.split(" | ")[1:4] == ["training step", "faster", "peak memory"]
     assert rows == [
         "| `baseline` | 1000.0 ms | 1.0x | 1.0000 GiB | - | 400.00 ms | 1.0x |",

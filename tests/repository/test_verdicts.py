@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from benchmarks import verdicts
+from benchmarks import recorded, verdicts
 
-RUNS = dict(verdicts.recorded_runs())
-RECORDED = verdicts.recorded()
-
-
-def test_all_runs_are_recorded() -> None:
-    assert {*RUNS} == {*RECORDED}
+known: Mapping[str, verdicts.Said] = verdicts.known()
 
 
-@pytest.mark.parametrize("file", RECORDED)
+def test_all_runs_are_known() -> None:
+    assert {name for name, _ in verdicts.recorded_runs()} == {*known}
+
+
+@pytest.mark.parametrize("file", known)
 def test_a_run_is_judged_as_it_was_recorded(file: str) -> None:
-    assert verdicts.said_of(RUNS[file]) == RECORDED[file]
+    assert verdicts.said_of(recorded.run(file)) == known[file]
