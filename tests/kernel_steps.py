@@ -93,35 +93,35 @@ def counted(name: str) -> KernelTable:
     return files.adapter(KernelTable).validate_json(text)
 
 
-def with_launches(found: KernelTable, launches: Iterable[Launch]) -> KernelTable:
+def with_launches(whole: KernelTable, launches: Iterable[Launch]) -> KernelTable:
     """The same table with other launches."""
-    return replace(found, launches=tuple(launches))
+    return replace(whole, launches=tuple(launches))
 
 
-def slowed(found: KernelTable, positions: Sequence[int], factor: float) -> KernelTable:
+def slowed(whole: KernelTable, positions: Sequence[int], factor: float) -> KernelTable:
     """The same table with some launches taking `factor` times as long."""
     chosen = set(positions)
     return with_launches(
-        found,
+        whole,
         (
             replace(launch, duration=factor * launch.duration) if index in chosen else launch
-            for index, launch in enumerate(found.launches)
+            for index, launch in enumerate(whole.launches)
         ),
     )
 
 
 def spliced(
-    found: KernelTable, at: int, other: KernelTable, launches: Sequence[Launch], removed: int = 0
+    whole: KernelTable, at: int, other: KernelTable, launches: Sequence[Launch], removed: int = 0
 ) -> KernelTable:
     """The same table with launches of `other` put in before launch `at`, for `removed` of its own.
 
     Their counters are kept where both tables have the same.
     """
-    names = tuple(dict.fromkeys([*found.names, *(other.names[x.name] for x in launches)]))
-    alike = found.metrics == other.metrics
+    names = tuple(dict.fromkeys([*whole.names, *(other.names[x.name] for x in launches)]))
+    alike = whole.metrics == other.metrics
     put = [
         replace(x, name=names.index(other.names[x.name]), values=x.values if alike else ())
         for x in launches
     ]
-    every = found.launches
-    return replace(found, names=names, launches=(*every[:at], *put, *every[at + removed :]))
+    every = whole.launches
+    return replace(whole, names=names, launches=(*every[:at], *put, *every[at + removed :]))

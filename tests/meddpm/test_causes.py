@@ -36,41 +36,40 @@ from tests.kernel_steps import counted, spliced, table, traced
 from tests.meddpm import small
 from tests.scripted_collector import ScriptedCollector
 
-CHECKOUT = ROOT
 NAMED = {loss.name: loss for loss in CAUSES}
 CLEAN = {"tf32": "tf32-core", "tf32_channels_last": "tf32_channels_last-core"}
 FPROP, FPROP_FP32 = "sm80_xmma_fprop tf32 nchw 128x64x32", "sm80_xmma_fprop f32 nchw 256x64x8"
 COPY, MUL = "elementwise direct_copy f32", "vectorized_elementwise AUnary Mul f32"
 
 
-def places(found: KernelTable, short: str) -> list[int]:
+def places(step: KernelTable, short: str) -> list[int]:
     """The launches of this kernel."""
-    names = [short_name(name) for name in found.names]
-    return [i for i, launch in enumerate(found.launches) if names[launch.name] == short]
+    names = [short_name(name) for name in step.names]
+    return [i for i, launch in enumerate(step.launches) if names[launch.name] == short]
 
 
-def longest(found: KernelTable, short: str) -> Launch:
-    return max((found.launches[i] for i in places(found, short)), key=lambda x: x.duration)
+def longest(step: KernelTable, short: str) -> Launch:
+    return max((step.launches[i] for i in places(step, short)), key=lambda x: x.duration)
 
 
-def swapped(found: KernelTable, short: str, other: KernelTable, by: Launch) -> KernelTable:
+def swapped(step: KernelTable, short: str, other: KernelTable, by: Launch) -> KernelTable:
     """The same table with all launches of one kernel replaced by one of another's."""
-    for place in places(found, short):
-        found = spliced(found, place, other, [by], removed=1)
-    return found
+    for place in places(step, short):
+        step = spliced(step, place, other, [by], removed=1)
+    return step
 
 
 def conv_fp32() -> KernelTable:
-    found, fp32 = counted("tf32-core"), counted("baseline-core")
-    return spliced(found, places(found, FPROP)[0], fp32, [longest(fp32, FPROP_FP32)], removed=1)
+    step, fp32 = counted("tf32-core"), counted("baseline-core")
+    return spliced(step, places(step, FPROP)[0], fp32, [longest(fp32, FPROP_FP32)], removed=1)
 
 
 def contiguous() -> KernelTable:
-    found = counted("tf32_channels_last-core")
-    copy = longest(found, COPY)
-    for place in places(found, "sm90_xmma_fprop tf32 128x64x32")[::-4]:
-        found = spliced(found, place, found, [copy])
-    return found
+    step = counted("tf32_channels_last-core")
+    copy = longest(step, COPY)
+    for place in places(step, "sm90_xmma_fprop tf32 128x64x32")[::-4]:
+        step = spliced(step, place, step, [copy])
+    return step
 
 
 def conv_algorithm() -> KernelTable:
@@ -80,59 +79,59 @@ def conv_algorithm() -> KernelTable:
 
 
 def extra_kernel() -> KernelTable:
-    found = counted("tf32-core")
-    launch = replace(longest(found, MUL), duration=0.58e6, grid=(585938, 1, 1))
-    return spliced(found, len(found.launches), found, [launch] * 4)
+    step = counted("tf32-core")
+    launch = replace(longest(step, MUL), duration=0.58e6, grid=(585938, 1, 1))
+    return spliced(step, len(step.launches), step, [launch] * 4)
 
 
 def norm_layout() -> KernelTable:
-    found, last = counted("tf32-core"), counted("tf32_channels_last-core")
+    step, last = counted("tf32-core"), counted("tf32_channels_last-core")
     copy = longest(last, COPY)
-    place = places(found, "RowwiseMomentsCUDAKernel f32")[0]
-    backward = places(found, "ComputeInternalGradientsCUDAKernel f32")[-1]
-    return spliced(spliced(found, backward, last, [copy]), place, last, [copy] * 2)
+    place = places(step, "RowwiseMomentsCUDAKernel f32")[0]
+    backward = places(step, "ComputeInternalGradientsCUDAKernel f32")[-1]
+    return spliced(spliced(step, backward, last, [copy]), place, last, [copy] * 2)
 
 
 def attention_fp32() -> KernelTable:
-    found, fp32 = counted("tf32-core"), counted("baseline-core")
+    step, fp32 = counted("tf32-core"), counted("baseline-core")
     for old, new in (
         ("sm90_xmma_gemm tf32 tn 64x128x32", "sm80_xmma_gemm f32 tn 64x256x8"),
         ("sm90_xmma_gemm tf32 nn 64x128x32 segk", "sm80_xmma_gemm f32 nn 64x256x8"),
         ("sm90_xmma_gemm tf32 tn 128x64x32", "sm80_xmma_gemm f32 tn 256x64x8"),
     ):
-        found = swapped(found, old, fp32, longest(fp32, new))
-    return found
+        step = swapped(step, old, fp32, longest(fp32, new))
+    return step
 
 
 def adam_loop() -> KernelTable:
     """The whole optimizer of a recorded step with `foreach=False`."""
-    found, apart = counted("tf32-core"), traced("adam-foreach-off")
-    families = [family(name) for name in found.names]
-    first = next(i for i, x in enumerate(found.launches) if families[x.name] == "optimizer")
-    matched = len(found.launches) - first
+    step, apart = counted("tf32-core"), traced("adam-foreach-off")
+    families = [family(name) for name in step.names]
+    first = next(i for i, x in enumerate(step.launches) if families[x.name] == "optimizer")
+    matched = len(step.launches) - first
     start = next(
         i for i, x in enumerate(apart.launches) if "lerp_scalar" in short_name(apart.names[x.name])
     )
-    made = spliced(found, first, apart, apart.launches[start:], removed=matched)
+    made = spliced(step, first, apart, apart.launches[start:], removed=matched)
     return replace(made, idle=made.idle + 4.6e6)
 
 
 def host_copy() -> KernelTable:
-    found = counted("tf32-core")
+    step = counted("tf32-core")
     copied = Launch(0, "copy", None, None, 4e6)
     other = KernelTable(("Memcpy DtoH (Device -> Pageable)",), (), (copied,), 0.0)
-    return spliced(found, 40, other, [copied])
+    return spliced(step, 40, other, [copied])
 
 
 def synchronise() -> KernelTable:
-    found = counted("tf32-core")
-    return replace(found, idle=found.idle + 1.5e6)
+    step = counted("tf32-core")
+    return replace(step, idle=step.idle + 1.5e6)
 
 
 def conv_twice() -> KernelTable:
-    found = counted("tf32-core")
-    place = places(found, FPROP)[1]
-    return spliced(found, place, found, [found.launches[place]])
+    step = counted("tf32-core")
+    place = places(step, FPROP)[1]
+    return spliced(step, place, step, [step.launches[place]])
 
 
 STEPS: dict[str, Callable[[], KernelTable]] = {
@@ -159,7 +158,7 @@ def recorded() -> Recorded:
 
 
 @pytest.fixture(scope="module")
-def found(recorded: Recorded) -> dict[str, Result]:
+def judged(recorded: Recorded) -> dict[str, Result]:
     return {result.name: result for result in results(recorded)}
 
 
@@ -170,30 +169,28 @@ def of(measured: KernelTable, name: str, clean: KernelTable) -> Result:
     return result
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_each_cause_is_found_in_what_it_was_expected_to_launch(
-    name: str, found: dict[str, Result]
-) -> None:
-    result = found[name]
-    assert result.as_expected, causes.lines([result], 120)
-    assert result.shown
-    assert result.rank is not None
-    guilty, one = NAMED[name].guilty, result.suspects[result.rank - 1]
-    assert guilty
-    assert one.kind in guilty.kinds
-    assert re.search(guilty.kernel, one.row.what)
+def test_each_cause_is_found_in_what_it_was_expected_to_launch(judged: dict[str, Result]) -> None:
+    for name, loss in NAMED.items():
+        result = judged[name]
+        assert result.as_expected, causes.lines([result], 120)
+        assert result.shown, name
+        assert result.rank is not None
+        guilty, one = loss.guilty, result.suspects[result.rank - 1]
+        assert guilty
+        assert one.kind in guilty.kinds, name
+        assert re.search(guilty.kernel, one.row.what), name
 
 
-def test_most_stand_first(found: dict[str, Result]) -> None:
-    ranks = {name: result.rank for name, result in found.items() if result.rank != 1}
+def test_most_stand_first(judged: dict[str, Result]) -> None:
+    ranks = {name: result.rank for name, result in judged.items() if result.rank != 1}
     # Where Adam goes over the weights one by one, the time in which the GPU waits is the longest.
     assert ranks == {"adam-loop": 2, "none": None}
 
 
-def test_one_loss_is_not_taken_for_another(found: dict[str, Result]) -> None:
+def test_one_loss_is_not_taken_for_another(judged: dict[str, Result]) -> None:
     taken = {
         (other.name, result.name)
-        for result in found.values()
+        for result in judged.values()
         for other in CAUSES
         if other.configuration == result.configuration and other.name != result.name
         for one in result.suspects
@@ -203,13 +200,13 @@ def test_one_loss_is_not_taken_for_another(found: dict[str, Result]) -> None:
     assert taken == {("synchronise", "adam-loop")}
 
 
-def test_a_second_clean_step_blames_nothing(found: dict[str, Result]) -> None:
-    result = found["none"]
+def test_a_second_clean_step_blames_nothing(judged: dict[str, Result]) -> None:
+    result = judged["none"]
     assert (result.as_expected, result.suspects, result.same_launches) == (True, (), True)
 
 
 def test_all_ten_were_found_on_an_h200_and_no_innocent_kernel() -> None:
-    results = suspects.results(suspects.load(CHECKOUT / "docs" / "runs" / "causes"))
+    results = suspects.results(suspects.load(ROOT / "docs" / "runs" / "causes"))
     assert suspects.missed(results) == []
     assert [result.rank for result in results if result.name != suspects.NONE].count(1) == 9
     clean = [result for result in results if result.name == suspects.NONE]
@@ -221,7 +218,7 @@ def test_all_ten_were_found_on_an_h200_and_no_innocent_kernel() -> None:
 
 def test_kernels_that_nobody_touched_move_further_than_their_noise_and_are_not_blamed() -> None:
     """What docs/verdict.md says of the tails, and why small changes are never named."""
-    tables = suspects.load(CHECKOUT / "docs" / "runs" / "causes").tables
+    tables = suspects.load(ROOT / "docs" / "runs" / "causes").tables
     elsewhere = ["none-tf32", "host-copy", "extra-kernel", "synchronise"]
     pairs = [("clean-tf32", other) for other in elsewhere]
     pairs += [*itertools.combinations(elsewhere, 2)]
@@ -288,8 +285,8 @@ def failing(result: Result) -> Result:
     return replace(result, rank=None)
 
 
-def test_nine_of_ten_are_enough(found: dict[str, Result]) -> None:
-    ten = list(found.values())
+def test_nine_of_ten_are_enough(judged: dict[str, Result]) -> None:
+    ten = list(judged.values())
     assert not causes.failed(ten)
     assert causes.verdict(ten).startswith("10 of 10 causes found by family and kernel")
     nine = [failing(r) if r.name == "host-copy" else r for r in ten]
@@ -300,32 +297,32 @@ def test_nine_of_ten_are_enough(found: dict[str, Result]) -> None:
     assert causes.failed(eight)
 
 
-def test_of_a_choice_all_have_to_be_found(found: dict[str, Result]) -> None:
-    two = [found["conv-twice"], found["host-copy"]]
+def test_of_a_choice_all_have_to_be_found(judged: dict[str, Result]) -> None:
+    two = [judged["conv-twice"], judged["host-copy"]]
     assert not causes.failed(two)
-    assert causes.failed([found["conv-twice"], failing(found["host-copy"])])
+    assert causes.failed([judged["conv-twice"], failing(judged["host-copy"])])
     assert causes.failed([])
 
 
-def test_something_blamed_for_no_loss_fails(found: dict[str, Result]) -> None:
-    blamed = replace(found["none"], suspects=found["synchronise"].suspects)
-    every = [*(r for r in found.values() if r.name != "none"), blamed]
+def test_something_blamed_for_no_loss_fails(judged: dict[str, Result]) -> None:
+    blamed = replace(judged["none"], suspects=judged["synchronise"].suspects)
+    every = [*(r for r in judged.values() if r.name != "none"), blamed]
     assert causes.failed(every)
     assert causes.verdict(every).endswith("; 1 of 1 steps without a loss not clear")
     (head, *_) = causes.lines([blamed], 80)
     assert head.endswith("BLAMED ALL THE SAME")
 
 
-def test_the_lines_name_what_was_expected_and_what_was_blamed(found: dict[str, Result]) -> None:
-    head, expected, named = causes.lines([found["conv-twice"]], 120)
+def test_the_lines_name_what_was_expected_and_what_was_blamed(judged: dict[str, Result]) -> None:
+    head, expected, named = causes.lines([judged["conv-twice"]], 120)
     assert head == "conv-twice (tf32): +2.6 ms (+1.12 %), found as number 1"
     assert expected == r"  expected added, convolution-forward: ^sm\d+_xmma_fprop tf32"
     assert named.split()[-6:] == ["added", "(called", "more", "often),", "1", "launch"]
 
 
 @pytest.mark.parametrize("width", [50, 80])
-def test_no_line_is_too_long(width: int, found: dict[str, Result]) -> None:
-    assert max(map(len, causes.lines([*found.values()], width))) <= width
+def test_no_line_is_too_long(width: int, judged: dict[str, Result]) -> None:
+    assert max(map(len, causes.lines([*judged.values()], width))) <= width
 
 
 # Files
@@ -334,16 +331,16 @@ def test_no_line_is_too_long(width: int, found: dict[str, Result]) -> None:
 def test_saved_tables_are_judged_as_measured_ones(
     recorded: Recorded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, one in recorded.tables.items():
+    names = (suspects.clean("tf32"), suspects.again("tf32"), "conv-twice", "host-copy")
+    four = replace(recorded, tables={name: recorded.tables[name] for name in names})
+    for name, one in four.tables.items():
         suspects.save_table(tmp_path, name, one)
-    suspects.save(tmp_path, recorded)
-    loaded = suspects.load(tmp_path)
-    assert loaded == recorded
-    assert results(loaded) == results(recorded)
+    suspects.save(tmp_path, four)
+    assert suspects.load(tmp_path) == four
     saved = json.loads((tmp_path / suspects.RESULTS).read_text(encoding="utf-8"))
-    assert [result["rank"] is not None for result in saved["results"]] == [True] * 10 + [False]
+    assert [result["rank"] is not None for result in saved["results"]] == [True, True, False]
     assert causes.main(["--from", str(tmp_path)]) == 0
-    assert "10 of 10 causes found" in " ".join(capsys.readouterr().out.split())
+    assert "2 of 2 causes found" in " ".join(capsys.readouterr().out.split())
     assert causes.main(["--from", str(tmp_path), "--only", "host-copy"]) == 0
     assert "1 of 1 causes found" in " ".join(capsys.readouterr().out.split())
 
@@ -436,21 +433,22 @@ def bench(
 
 def test_every_loss_is_measured_between_two_clean_steps(recorded: Recorded) -> None:
     tf32, last = suspects.clean("tf32"), suspects.clean("tf32_channels_last")
-    names = [tf32, *(n for n in STEPS if n != "contiguous"), "none-tf32"]
+    names = [tf32, "host-copy", "conv-twice", "none-tf32"]
     answers = [recorded.tables[name] for name in names]
     answers += [recorded.tables[last], recorded.tables["contiguous"], recorded.tables[last]]
     said: list[str] = []
     kept: list[str] = []
     collector = Answering(answers)
     one = bench(collector, said, kept)
-    one.measure(CAUSES)
+    one.measure([NAMED[name] for name in ("host-copy", "contiguous", "conv-twice")])
     assert one.errors == {}
-    assert kept == [*names, last, "contiguous", "none-tf32_channels_last"] == [*one.tables]
+    assert sorted(kept) == sorted([*names, last, "contiguous", "none-tf32_channels_last"])
+    assert kept == [*one.tables]
     assert not causes.failed(results(Recorded(one.tables)))
     assert [line.partition(":")[0] for line in said] == kept
     # The clean steps compute the same: no loss is left in the step, and no weight has moved.
-    assert collector.losses[0] == collector.losses[10]
-    assert collector.losses[11] == collector.losses[13]
+    assert collector.losses[0] == collector.losses[3]
+    assert collector.losses[4] == collector.losses[6]
 
 
 @contextmanager
@@ -466,9 +464,9 @@ def test_a_loss_that_fails_is_reported_and_the_rest_go_on(recorded: Recorded) ->
     one.measure([fails, NAMED["conv-twice"]])
     assert one.errors == {"host-copy": "OutOfMemoryError: CUDA out of memory."}
     assert [*one.tables] == [*names]
-    failed, found, none = results(Recorded(one.tables, {}, one.errors))
+    failed, blamed, none = results(Recorded(one.tables, {}, one.errors))
     assert failed.error
-    assert found.as_expected
+    assert blamed.as_expected
     assert none.as_expected
 
 

@@ -91,7 +91,7 @@ EXACT = [
     Case((2, 12, 5, 7, 3), groups=4),
     Case((2, 12, 5, 7, 3), groups=4, channels_last=False),
     Case((2, 12, 5, 7, 3), groups=4, silu=False, shifted=False),
-    Case((1, 96, 3, 3, 3), groups=32),  # three channels in a group; more than a line of them
+    Case((1, 96, 3, 2, 2), groups=32),  # three channels in a group; more than a line of them
     Case((1, 6, 3, 1, 1), groups=6, channels_last=False, shifted=False),
     Case((1, 4, 1, 1, 1), groups=1),
     Case((2, 8, 11), groups=2, silu=False, shifted=False),  # the attention's
@@ -111,8 +111,9 @@ def test_rounds_once(dtype: torch.dtype, channels_last: bool) -> None:
     check(case, case.inputs(), BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("channels_last", [True, False])
-@pytest.mark.parametrize("programs", [1, 24, 100])
+@pytest.mark.parametrize(
+    ("programs", "channels_last"), [(1, True), (24, True), (24, False), (100, False)]
+)
 def test_however_many_programs_share_a_volume(
     programs: int, channels_last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +123,7 @@ def test_however_many_programs_share_a_volume(
     monkeypatch.setattr(fused, "LINE", 8)
     monkeypatch.setattr(fused, "PROGRAMS", programs)
     monkeypatch.setattr(fused, "PART", 2)
-    case = Case((2, 12, 5, 4, 3), 4, channels_last=channels_last)
+    case = Case((2, 12, 5, 3, 3), 4, channels_last=channels_last)
     check(case, case.inputs(), BOUNDS[case.dtype])
 
 

@@ -149,37 +149,27 @@ def test_the_papers_four_configurations() -> None:
     assert all(optimization.summary for optimization in OPTIMIZATIONS.values())
 
 
-@pytest.mark.parametrize("name", PAPER)
-@pytest.mark.parametrize("arch", ["cpu", "sm70", "sm75", "sm80", "sm90"])
-def test_runs_on_every_architecture(name: str, arch: str) -> None:
+def test_the_papers_run_on_every_architecture() -> None:
     """Without TF32 (before sm80) there is still something to run: the paper did, on sm70."""
-    assert OPTIMIZATIONS[name].unavailable(arch) is None
+    for name in PAPER:
+        for arch in ("cpu", "sm70", "sm75", "sm80", "sm90"):
+            assert OPTIMIZATIONS[name].unavailable(arch) is None
 
 
 class TestPrecision:
-    @pytest.mark.parametrize("name", PAPER)
-    @pytest.mark.usefixtures("prior_state")
-    def test_is_set_for_products_and_convolutions_whatever_was_set_before(
-        self, name: str, model: nn.Module
+    def test_is_set_whatever_was_set_before_and_put_back_also_when_the_block_raises(
+        self, model: nn.Module, prior_state: dict[str, object]
     ) -> None:
-        optimization = OPTIMIZATIONS[name]
-        with optimization.applied(model):
-            assert effective() == {optimization.float32_precision}
-
-    @pytest.mark.parametrize("name", PAPER)
-    def test_is_put_back(self, name: str, model: nn.Module, prior_state: dict[str, object]) -> None:
-        with OPTIMIZATIONS[name].applied(model):
-            pass
-        assert global_state() == prior_state
-
-    @pytest.mark.parametrize("name", PAPER)
-    def test_is_put_back_when_the_block_raises(
-        self, name: str, model: nn.Module, prior_state: dict[str, object]
-    ) -> None:
-        with pytest.raises(RuntimeError, match="out of memory"):
-            with OPTIMIZATIONS[name].applied(model):
-                raise RuntimeError("out of memory")
-        assert global_state() == prior_state
+        """For products and for convolutions."""
+        for name in PAPER:
+            optimization = OPTIMIZATIONS[name]
+            with optimization.applied(model):
+                assert effective() == {optimization.float32_precision}, name
+            assert global_state() == prior_state, name
+            with pytest.raises(RuntimeError, match="out of memory"):
+                with optimization.applied(model):
+                    raise RuntimeError("out of memory")
+            assert global_state() == prior_state, name
 
     def test_blocks_can_be_nested(self, prior_state: dict[str, object]) -> None:
         with float32_precision("tf32"):
@@ -208,9 +198,8 @@ class TestPrecision:
             "        pass\n"
             "    assert settings() == before, (precision, before, settings())\n"
         )
-        root = ROOT
         done = subprocess.run(
-            [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
 

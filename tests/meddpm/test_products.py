@@ -35,21 +35,21 @@ def same(layer: nn.Module, part: str, x: Tensor) -> None:
     kind = type(layer)
     with PARTS[part].applied(layer):
         assert type(layer) is not kind
-        found = answer(layer, x)
-    for one, other in zip(found, expected, strict=True):
+        answered = answer(layer, x)
+    for one, other in zip(answered, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 class TestPaddedChannels:
     @each_layout
     @pytest.mark.parametrize("bias", [True, False])
-    @pytest.mark.parametrize("edge", [1, 3, 5])
-    @pytest.mark.parametrize(("inputs", "outputs"), [(3, 16), (1, 9), (16, 1), (9, 3), (2, 3)])
     def test_computes_what_the_convolution_computes(
-        self, inputs: int, outputs: int, edge: int, bias: bool, layout: torch.memory_format
+        self, bias: bool, layout: torch.memory_format
     ) -> None:
-        layer = nn.Conv3d(inputs, outputs, edge, padding=edge // 2, bias=bias).double()
-        same(layer, "padded_channels", volume(inputs, layout))
+        for inputs, outputs in ((3, 16), (1, 9), (16, 1), (9, 3), (2, 3)):
+            for edge in (1, 3, 5):
+                layer = nn.Conv3d(inputs, outputs, edge, padding=edge // 2, bias=bias).double()
+                same(layer, "padded_channels", volume(inputs, layout))
 
     def test_its_gradients_are_those_of_its_values(self) -> None:
         x, weight = volume(4, torch.channels_last_3d, 1), volume(1, torch.contiguous_format, 4)
@@ -57,9 +57,9 @@ class TestPaddedChannels:
         inputs = (x.requires_grad_(), weight.requires_grad_())
         assert torch.autograd.gradcheck(_FewOutputs.apply, inputs)
 
-    @pytest.mark.parametrize(
-        "layer",
-        [
+    def test_others_stay_as_they_are(self) -> None:
+        """Wide ones, and all that do not keep the volume's size or are no plain cube."""
+        for layer in (
             nn.Conv3d(8, 8, 3, padding=1),
             nn.Conv3d(3, 8, 3, padding=1, stride=2),
             nn.Conv3d(3, 8, 3),
@@ -68,12 +68,9 @@ class TestPaddedChannels:
             nn.Conv3d(3, 8, (3, 3, 1), padding=(1, 1, 0)),
             nn.Conv3d(3, 8, 3, padding=1, padding_mode="circular"),
             nn.Conv3d(3, 8, 3, padding="same"),
-        ],
-        ids=["wide", "strided", "shrinks", "dilated", "groups", "no cube", "circular", "same"],
-    )
-    def test_others_stay_as_they_are(self, layer: nn.Conv3d) -> None:
-        with PARTS["padded_channels"].applied(layer):
-            assert type(layer) is nn.Conv3d
+        ):
+            with PARTS["padded_channels"].applied(layer):
+                assert type(layer) is nn.Conv3d, layer
 
     def test_of_the_network_the_first_and_the_last_are_changed(self) -> None:
         network = small.network()
@@ -110,5 +107,5 @@ class TestSeparableUpsampling:
         layer.conv = nn.Identity()  # type: ignore[assignment]
         x = volume(4, torch.contiguous_format).bfloat16()
         with PARTS["separable_upsampling"].applied(layer):
-            found = layer(x)
-        assert torch.equal(found, layer(x.double()).bfloat16())
+            result = layer(x)
+        assert torch.equal(result, layer(x.double()).bfloat16())

@@ -56,25 +56,19 @@ def test_a_chain_of_all_steps_begins_with_noise_and_a_short_one_with_the_volume(
     assert likeness(3) > 0.95
 
 
-# Of those with the fused norm, which takes seconds in an interpreter, one.
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in OPTIMIZATIONS if "fused" not in name),
-        "bf16+channels_last+fused_norm+separable_upsampling+sdpa",
-    ],
-)
-def test_every_configuration_draws_the_same_sample(name: str) -> None:
-    if composed(name).unavailable("cpu"):
-        pytest.skip(f"{name} does not run on a CPU")
+def test_every_configuration_that_a_cpu_runs_draws_the_same_sample() -> None:
+    """But for the fused norm, which is compared layer by layer: its interpreter takes seconds."""
     with chain(steps=1) as step:
         step.reset()
         expected = step()
-    with chain(name, steps=1) as step:
-        step.reset()
-        sample = step()
-    assert sample.dtype == torch.float32
-    assert (sample - expected).norm() < 0.02 * expected.norm()
+    for name in OPTIMIZATIONS:
+        if composed(name).unavailable("cpu") or "fused_norm" in name:
+            continue
+        with chain(name, steps=1) as step:
+            step.reset()
+            sample = step()
+        assert sample.dtype == torch.float32
+        assert (sample - expected).norm() < 0.02 * expected.norm(), name
 
 
 def test_nothing_is_learnt_and_nothing_kept_for_a_backward_pass() -> None:
