@@ -54,9 +54,9 @@ def test_a_finding_has_the_range_of_the_processes_own_ratios() -> None:
         ]
     )
     finding = reports.Finding("a ratio", "A: 1 s / 4 s", 0.25, *sides)
-    assert reports.row(finding, found) == "| a ratio | A: 0.25 | 0.62 (0.5 to 0.75) |"
+    assert reports.row(finding, made) == "| a ratio | A: 0.25 | 0.62 (0.5 to 0.75) |"
     other = replace(finding, theirs=None, denominator=reports.Side("none"))
-    assert reports.row(other, found) == "| a ratio | A: 1 s / 4 s | - |"
+    assert reports.row(other, made) == "| a ratio | A: 1 s / 4 s | - |"
 
 
 def test_copies_in_both_directions_add_up() -> None:
