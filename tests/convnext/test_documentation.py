@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from suites.convnext_ddpm.configurations import CONFIGURATIONS, LOADINGS
 from tests import ROOT
 
@@ -11,16 +9,13 @@ PAGE = ROOT / "docs" / "convnext.md"
 SUITE = ROOT / "suites" / "convnext_ddpm"
 
 
-@pytest.mark.parametrize("name", [*CONFIGURATIONS, *LOADINGS])
-def test_every_configuration_has_a_row(name: str) -> None:
-    rows = PAGE.read_text(encoding="utf-8").splitlines()
-    assert any(row.startswith(f"| `{name}` |") for row in rows)
-
-
-@pytest.mark.parametrize("flag", ["size", "widths", "batch", "steps"])
-def test_every_flag_has_a_row(flag: str) -> None:
-    assert f'"--convnext-{flag}"' in (SUITE / "conftest.py").read_text(encoding="utf-8")
-    assert f"| `--convnext-{flag} " in PAGE.read_text(encoding="utf-8")
+def test_every_configuration_and_every_flag_has_a_row() -> None:
+    page, flags = PAGE.read_text(encoding="utf-8"), ("size", "widths", "batch", "steps")
+    rows = {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("| `")}
+    assert rows >= {f"`{name}`" for name in (*CONFIGURATIONS, *LOADINGS)}
+    for flag in flags:
+        assert f'"--convnext-{flag}"' in (SUITE / "conftest.py").read_text(encoding="utf-8")
+        assert f"| `--convnext-{flag} " in page, flag
 
 
 def test_the_bounds_are_those_of_the_configurations() -> None:

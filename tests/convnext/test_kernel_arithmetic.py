@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.convnext import kernel_cases as cases
 from tests.convnext.emulation import Emulator, Recorder
-from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS, Case
+from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -42,49 +42,42 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Emula
     base: Path = tmp_path_factory.getbasetemp()
     emulator = Emulator(launches, base.parent if base.name.startswith("popen") else base, FEW)
 
-    def found(processors: int) -> Emulator:
+    def of(processors: int) -> Emulator:
         emulator.processors = processors
         return emulator
 
-    return found
+    return of
 
 
 @pytest.fixture(params=[False, True], ids=["ascending", "descending"])
 def emulator(
     emulators: Callable[[int], Emulator], request: pytest.FixtureRequest
 ) -> Callable[[int], Emulator]:
-    def found(processors: int) -> Emulator:
+    def of(processors: int) -> Emulator:
         device = emulators(processors)
         device.descending = request.param
         return device
 
-    return found
+    return of
 
 
-@pytest.mark.parametrize(
-    ("name", "case", "processors"),
-    CALLS,
-    ids=[f"{name}-{case.name}-{processors}" for name, case, processors in CALLS],
-)
-def test_agrees_with_float64(
-    emulator: Callable[[int], Emulator], name: str, case: Case, processors: int
-) -> None:
-    given = {key: guarded(tensor) for key, tensor in cases.inputs(case).items()}
-    result = case.call(COMPOSITIONS[name](emulator(processors)), given)
-    rounds = name == "im2col_bf16" and bool(case.rounded)
-    wanted = cases.expected(case, given)
-    assert cases.error(result, wanted) < BOUNDS["bfloat16" if rounds else "float32"]
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_agrees_with_float64(emulator: Callable[[int], Emulator], name: str) -> None:
+    for case, processors in ((case, count) for called, case, count in CALLS if called == name):
+        given = {key: guarded(tensor) for key, tensor in cases.inputs(case).items()}
+        result = case.call(COMPOSITIONS[name](emulator(processors)), given)
+        rounds = name == "im2col_bf16" and bool(case.rounded)
+        error = cases.error(result, cases.expected(case, given))
+        assert error < BOUNDS["bfloat16" if rounds else "float32"], (case.name, processors)
 
 
-@pytest.mark.parametrize("case", cases.CONVOLUTIONS, ids=lambda case: case.name)
-def test_bfloat16_rounds_nothing_but_the_factors(
-    emulator: Callable[[int], Emulator], case: Case
-) -> None:
+def test_bfloat16_rounds_nothing_but_the_factors(emulator: Callable[[int], Emulator]) -> None:
     """Of factors rounded before, the result is as exact as in float32."""
-    given = cases.inputs(case)
-    given |= {name: given[name].bfloat16().float() for name in case.rounded}
-    result = case.call(COMPOSITIONS["im2col_bf16"](emulator(FEW)), given)
-    assert cases.error(result, cases.expected(case, given)) < BOUNDS["float32"]
+    for case in cases.CONVOLUTIONS:
+        given = cases.inputs(case)
+        given |= {name: given[name].bfloat16().float() for name in case.rounded}
+        result = case.call(COMPOSITIONS["im2col_bf16"](emulator(FEW)), given)
+        assert cases.error(result, cases.expected(case, given)) < BOUNDS["float32"], case.name
 
 
 @pytest.mark.parametrize("name", ["naive", "tiled", "im2col_bf16"])
@@ -99,12 +92,12 @@ def test_norm_keeps_its_precision_far_off_centre(
     assert cases.error(result, cases.expected(case, given)) < 2e-4
 
 
-@pytest.mark.parametrize("case", cases.BLOCKS, ids=lambda case: case.name)
-def test_a_block_that_fits_is_one_kernel(emulator: Callable[[int], Emulator], case: Case) -> None:
-    device = emulator(MANY)
-    device.launched.clear()
-    case.call(COMPOSITIONS["one kernel"](device), cases.inputs(case))
-    assert [launch.source for launch in device.launched] == ["block.cu"]
+def test_a_block_that_fits_is_one_kernel(emulator: Callable[[int], Emulator]) -> None:
+    for case in cases.BLOCKS:
+        device = emulator(MANY)
+        device.launched.clear()
+        case.call(COMPOSITIONS["one kernel"](device), cases.inputs(case))
+        assert [launch.source for launch in device.launched] == ["block.cu"], case.name
 
 
 def guarded(tensor: Tensor) -> Tensor:
