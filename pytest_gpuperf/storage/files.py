@@ -41,13 +41,26 @@ def read_json(file: Path, remedy: str) -> object:
 
     Raises FileNotFoundError, UsageFailure for a file that cannot be read, and BadFile.
     """
+    return parse_json(read_bytes(file), file, remedy)
+
+
+def read_bytes(file: Path) -> bytes:
+    """What `file` holds. Raises FileNotFoundError, and UsageFailure where it cannot be read."""
     try:
-        content = file.read_bytes()
-        text = (lzma.decompress(content) if file.suffix == COMPRESSED else content).decode()
+        return file.read_bytes()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def parse_json(content: bytes, file: Path, remedy: str) -> object:
+    """What `content`, read from `file`, says: JSON, compressed for a name in .xz.
+
+    Raises BadFile; the `remedy` ends its message.
+    """
+    try:
+        text = (lzma.decompress(content) if file.suffix == COMPRESSED else content).decode()
     except lzma.LZMAError as error:
         raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ from tests import ROOT
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ROOMS = (ROOT, ROOT / "pytest_gpuperf")
 """Where a path in backticks may begin."""
-_A_PROJECTS_OWN = ("tests/perf", ".github/workflows/gpu-performance.yml")
+_A_PROJECTS_OWN = ("tests/perf", ".gpuperf/", ".github/workflows/gpu-performance.yml")
 """In examples: files of a project that uses us."""
 
 
