@@ -132,7 +132,7 @@ def test_torch_profiler_works_before_and_after() -> None:
     assert launches() == before
 
 
-@pytest.mark.parametrize("name", catalogue().sets)
+@pytest.mark.parametrize("name", catalogue().counter_sets)
 def test_a_set_is_read_whole_but_for_what_the_architecture_lacks(name: str) -> None:
     device = nvml.detect_device()
     assert device is not None

@@ -1,0 +1,16 @@
+"""The order of the tests on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_FIRST = Path(__file__).with_name("test_soundness.py")
+"""It measures peak memory, in which the pools of CUDA graphs count that earlier tests captured."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of memory come first: a process keeps a graph's pool as long as cuBLAS works in it."""
+    items.sort(key=lambda item: item.path != _FIRST)
