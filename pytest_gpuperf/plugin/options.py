@@ -17,15 +17,15 @@ from pytest_gpuperf.model.settings import Settings
 
 COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
 PROTOCOLS = ("whole-step", "paper-window")
-NCU_REPLAYS = ("kernel", "range", "app-range")  # collect/ncu_command.py, imported where it runs
+NCU_REPLAYS = ("kernel", "range", "app-range")  # measure/ncu/ncu_command.py, imported where it runs
 METRIC_SETS = ("core", "reference", "paper", "full", "activity")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
 TIMELINE = ("never", "always")
 GITHUB = ("auto", "never")
-PROCESSES = ("1", "3", "5", "9")  # judge/looks.py, which is not imported until it judges
-REPORT_SUFFIXES = (".html", ".md", ".json")  # reporting.py, imported when one is written
+PROCESSES = ("1", "3", "5", "9")  # judge/stopping.py, which is not imported until it judges
+REPORT_SUFFIXES = (".html", ".md", ".json")  # report/formats.py, imported when one is written
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ if _FILE.exists() and not json.loads(_FILE.read_text(encoding="utf-8")).get("tor
 
 
 class ScriptedCollector:
-    """Runs the step once and returns what the script says. A `collect.base.Collector`."""
+    """Runs the step once and returns what the script says. A `measure.collector.Collector`."""
 
     name = "scripted"
     torch_device = "cpu"
