@@ -40,7 +40,7 @@ KERNELS = {
 }
 """Of each source, a use of every kernel."""
 
-GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm86", "sm89", "sm103")]
+GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm103")]
 """The sources ask for sm80 and for sm90, and the others have nothing more that is used here."""
 
 
