@@ -22,13 +22,13 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import measurement
 
-METRICS = benchmark.catalogue(deterministic=4, cycle=0, ratio=0)
+METRICS = benchmark.catalogue(deterministic=6, cycle=0, ratio=0)
 MODAL, *OTHERS = METRICS
 APART = 1e-3
 """Between the modes: ten times the tolerance of counts."""
 NOISE = 5e-6
 BASELINE = 5
-TRIALS = 400
+TRIALS = 2000
 
 Process = Mapping[str, float]
 Verdicts = Mapping[str, Verdict]
