@@ -14,7 +14,7 @@ from pytest_gpuperf.model.result import Run
 
 def known_devices() -> str:
     """The devices whose published peaks are known."""
-    return f"{_listed(sorted(roofline.PEAKS))}.\n"
+    return f"{_listed(sorted(roofline.published()))}.\n"
 
 
 def example(run: Run, configuration: str) -> str:

@@ -1,15 +1,19 @@
 """What a GPU kernel's name says: which family of work it is, and a short name for people.
 
 Names are the demangled ones that CUPTI, Nsight and torch.profiler give. Most libraries document no
-naming scheme, so the rules below are read off real names: those recorded on an H200
-(tests/data/h200-kernels) and those in public traces and issues (tests/data/kernel-names.json, each
-with its source). A name that no rule knows is "other", never an error.
+naming scheme, so the rules (`kernel_families.yaml`) are read off real names: those recorded on an
+H200 (tests/data/h200-kernels) and those in public traces and issues (tests/data/kernel-names.json,
+each with its source). A name that no rule knows is "other", never an error.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal, get_args
+
+from pytest_gpuperf.catalogue import data_files
 
 Family = Literal[
     "convolution-forward",
@@ -39,129 +43,22 @@ _HEAD = 2000
 """Characters of a name that are read. ATen repeats its template arguments in the signature (5,050
 characters for one random fill); what tells kernels apart stands far before this. The bound makes
 the cost of any name constant, whatever the patterns do."""
+_DATA = Path(__file__).with_suffix(".yaml")
 
 
-def _rule(pattern: str, family: Family) -> tuple[re.Pattern[str], Family]:
-    return re.compile(pattern, re.VERBOSE), family
-
-
-_RULES = (
-    # Memcpy DtoD (Device -> Device), Memset (Device), [CUDA memcpy HtoD] (nvprof and nsys)
-    _rule(r"^(Mem(cpy|set)\b|\[CUDA\ mem(cpy|set))", "copy"),
-    # ncclDevKernel_AllReduce_Sum_f32_RING_LL: before the reductions, it waits for other GPUs
-    _rule(r"nccl|[aA]ll_?[rR]educe", "other"),
-    # Inductor names the operations it fused, so its kernels are told by those names, and before any
-    # library's: triton_poi_fused__scaled_dot_product_... only prepares an attention's input.
-    _rule(r"^triton_tem_fused\w*attention", "attention"),
-    _rule(r"^triton_tem_fused\w*convolution_backward", "convolution-data-gradient"),
-    _rule(r"^triton_tem_fused\w*convolution", "convolution-forward"),
-    _rule(r"^triton_(tem|mm)_", "gemm"),
-    # triton_for_fused_0: torch._foreach_*, which is what optimizers are made of
-    _rule(r"^triton_for_", "optimizer"),
-    _rule(r"^triton_\w*(layer|group|batch|rms|instance)_norm", "normalization"),
-    _rule(r"^triton_(red|per|spl|mix)_", "reduction"),
-    _rule(
-        r"""^triton_poi_fused_((_to_copy|_unsafe_view|cat|clone|constant_pad_nd|copy|permute
-        |transpose|view|t)_)+\d+$""",
-        "layout",
-    ),
-    _rule(r"^triton_poi_", "elementwise"),
-    # cudnn_generated_fort_native_sdpa_sm90_flash_fprop_..., pytorch_flash::flash_fwd_kernel,
-    # fmha_cutlassF_f32_aligned_64x64_rf_sm80, cudnn::fusion::compute_dot_do_o_specialized
-    _rule(
-        r"""_sdpa(_|$)|flash_(fwd|bwd)|[Ff]lash_?[Aa]tt|fmha|AttentionKernel|AttentionBackwardKernel
-        |PagedKVCache|compute_dot_do_o|convert_dq_to_16bits""",
-        "attention",
-    ),
-    # at::native::multi_tensor_apply_kernel<..., FusedAdamMathFunctor<...>>. The plain foreach
-    # functors, too: nothing else of a training step launches them.
-    _rule(
-        r"multi_tensor_apply|[Aa]dam(W|_|Functor|Math|Kernel)|[Aa]dagrad|LAMBStage|sgd_|ApplyMoment",
-        "optimizer",
-    ),
-    # sm90_xmma_wgrad_indexed_implicit_gemm_..., cudnn::cnn::wgrad2d_grouped_direct_kernel,
-    # CUTLASS's Conv2dWgrad...; legacy volta_scudnn_..._stridedB_splitK_... splits a long sum
-    _rule(
-        r"[wW]grad|stridedB_splitK|conv_depthwise\w*(grad|backward)_weight",
-        "convolution-weight-gradient",
-    ),
-    # sm80_xmma_dgrad_implicit_gemm_..., convolveNd_dgrad_float_engine, cudnn::detail::dgrad_engine
-    _rule(
-        r"[dD]grad|stridedB|computeBOffsets|conv_depthwise\w*backward|col2(im|vol)",
-        "convolution-data-gradient",
-    ),
-    # sm80_xmma_fprop_implicit_gemm_..., implicit_convolveNd_sgemm, _5x_cudnn_volta_scudnn_...,
-    # volta_s884cudnn_..., cudnn::winograd_nonfused::winogradForwardData4x4, FFTs of a convolution:
-    # where only the algorithm is named, the direction cannot be known, and forward it is.
-    _rule(
-        r"""[fF]prop|(im|ex)plicit_convolve|convolveNd|scudnn|[hsi]\d{3,5}cudnn|[wW]inograd
-        |conv[23]d_(grouped|c1_k1)|conv_depthwise|first_layer_fwd|im2col|vol2col
-        |computeOffsetsKernel|fft[12]d_[rc]2[rc]""",
-        "convolution-forward",
-    ),
-    # cuBLAS's own transposition: before the matrix products, its parameters name cuBLAS
-    _rule(r"transpose_readWrite", "layout"),
-    # ampere_sgemm_128x64_tn, sm90_xmma_gemm_..., nvjet_sm90_tst_..., cutlass_80_tensorop_s1688gemm,
-    # internal::gemvx::kernel, cublasLt::splitKreduce_kernel, epilogue::impl::globalKernel<cublasLt>
-    _rule(r"[gG]emm|GEMM|gemv|nvjet|splitKreduce|cublas|[mM]atmul|fused_moe_kernel", "gemm"),
-    # Contiguous on both sides, so a cast and no other layout:
-    # unrolled_elementwise_kernel<direct_copy_kernel_cuda..., TrivialOffsetCalculator<...>>
-    _rule(r"vectorized_elementwise_kernel<[^,]{1,9},[^,]{0,80}_copy_kernel", "elementwise"),
-    _rule(
-        r"^void\ at::native::unrolled_elementwise_kernel<.*_copy_kernel.*\ Trivial", "elementwise"
-    ),
-    # cudnn::engines_precompiled::nchwToNhwcKernel, nhwcAddPaddingKernel, tensorTransformGeneric,
-    # elementwise_kernel<..., direct_copy_kernel_cuda...>, CatArrayBatchedCopy; TensorFlow's
-    # SwapDimension1And2InTensor3UsingTiles
-    _rule(
-        r"""nchwToNhwc|nhwcToNchw|PaddingKernel|tensorTransform|[cC]ubeTranspose|CatArray
-        |_copy_kernel(_cuda)?\(|_copy_kernel_cuda|SwapDimension|ShuffleInTensor
-        |(constant|reflection|replication)_pad|batched_transpose""",
-        "layout",
-    ),
-    # upsample_trilinear3d_out_frame, max_pool_forward_nchw, cudnn::ops::pooling_bw_kernel_max
-    _rule(
-        r"upsample_|interpolate|grid_sampler|max_?pool|avg_?pool|average_pool|pooling_[fb]w",
-        "resampling",
-    ),
-    # RowwiseMomentsCUDAKernel and the other kernels of ATen's GroupNorm and LayerNorm, also where
-    # only the function of an elementwise kernel says so (GroupNormKernelImplInternal); cuDNN's
-    # bn_fw_tr_1C11_kernel_NCHW
-    _rule(
-        r"""RowwiseMoments|Compute\w*FusedParams|ComputeInternalGradients|GammaBetaBackward
-        |([lL]ayer|[gG]roup|[bB]atch|[iI]nstance|RMS|rms)_?[nN]orm|bn_[fb]w_|LayerNorm|ln_[fb]wd""",
-        "normalization",
-    ),
-    # at::native::reduce_kernel<..., MeanOps>, softmax_warp_forward, cunn_SoftMaxBackwardSmem,
-    # cub::DeviceReduceKernel, TensorFlow's BiasGradNHWC_SharedAtomics
-    _rule(r"[rR]educe|reduction|[sS]oft_?[mM]ax|BiasGrad|WelfordOps|nll_loss_forward", "reduction"),
-    # at::native::vectorized_elementwise_kernel, distribution_..., cudnn's op_generic_tensor_kernel,
-    # scalePackedTensor_kernel; Eigen and TensorFlow's Mul_GPU_DT_FLOAT_DT_FLOAT_kernel
-    _rule(
-        r"""[eE]lementwise|distribution_|dropout|[rR]andom|op_(generic_)?tensor|Tensor(4|5)d_kernel
-        |PackedTensor_kernel|convertTensor|EigenMetaKernel|_GPU_DT_|BiasN[CH]|act_and_mul
-        |kernelPointwiseApply""",
-        "elementwise",
-    ),
-)
-"""What a name must contain, and its family; the first that fits decides."""
-
-_PAPER = (
-    ("KN1", "sm80_xmma_fprop_implicit"),
-    ("KN2", "sm90_xmma_fprop_implicit"),
-    ("KN3", "RowwiseMomentsCUDAKernel"),
-    ("KN4", "elementwise_kernel"),
-    ("KN5", "nhwcToNchwKernel"),
-    ("KN6", "implicit_convolveNd"),
-    ("KN7", "_5x_cudnn_volta_scudnn"),
-    ("KN8", "nhwcAddPaddingKernel"),
-)
+@lru_cache(maxsize=1)
+def _rules() -> tuple[tuple[re.Pattern[str], Family], ...]:
+    """What a name must contain, and its family; the first that fits decides."""
+    rules = data_files.read(_DATA)["rules"]
+    return tuple(
+        (re.compile(pattern, re.VERBOSE), kind) for rule in rules for kind, pattern in rule.items()
+    )
 
 
 def family(name: str) -> Family:
     """The family of the kernel of that name; "other" where no rule knows it."""
     head = name[:_HEAD]
-    return next((known for pattern, known in _RULES if pattern.search(head)), "other")
+    return next((known for pattern, known in _rules() if pattern.search(head)), "other")
 
 
 def paper_name(name: str) -> str | None:
@@ -172,7 +69,8 @@ def paper_name(name: str) -> str | None:
     """
     own, _ = _parts(_plain(name))
     own = own.rpartition("::")[2]
-    return next((short for short, prefix in _PAPER if own.startswith(prefix)), None)
+    known: dict[str, str] = data_files.read(_DATA)["paper"]
+    return next((short for short, prefix in known.items() if own.startswith(prefix)), None)
 
 
 def short_name(name: str) -> str:

@@ -9,12 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pytest_gpuperf.catalogue import data_files
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 ALWAYS = "core"
 """The set that is measured whatever else is."""
+_FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Catalogue:
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """The catalogue of this package."""
-    return read(_loaded("metrics.yaml"))
+    return read(data_files.read(_FOLDER / "metrics.yaml"))
 
 
 def read(data: Mapping[str, Any]) -> Catalogue:
@@ -96,16 +98,8 @@ def _members(
 @lru_cache(maxsize=1)
 def timeline_metrics() -> tuple[Metric, ...]:
     """What a timeline samples, the more important first. None of it is in the catalogue."""
-    entries = _loaded("timeline.yaml")["metrics"]
+    entries = data_files.read(_FOLDER / "timeline.yaml")["metrics"]
     return tuple(_metric(name, entry) for name, entry in entries.items())
-
-
-def _loaded(name: str) -> dict[str, Any]:
-    import yaml
-
-    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    data: dict[str, Any] = yaml.safe_load(text)
-    return data
 
 
 def _metric(name: str, entry: dict[str, Any]) -> Metric:

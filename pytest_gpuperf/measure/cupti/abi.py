@@ -12,7 +12,6 @@ The fields have CUPTI's names, so that the headers can be read beside this file.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from ctypes import (
     POINTER,
     c_char_p,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Params(ctypes.Structure):
-    """The beginning of every parameter struct; subclasses add their fields."""
+    """The beginning of every parameter struct; `_params` makes those with fields of their own."""
 
     C_NAME: ClassVar[str] = ""
     """The struct's name in the headers."""
@@ -42,9 +41,6 @@ class Params(ctypes.Structure):
     A later version than the true one is the safe side: libraries accept shorter structs.
     """
     _fields_ = [("structSize", c_size_t), ("pPriv", c_void_p)]
-
-    structSize: int  # noqa: N815
-    pPriv: int | None  # noqa: N815
 
     @classmethod
     def field_names(cls, version: int) -> tuple[str, ...]:
@@ -65,476 +61,228 @@ class Params(ctypes.Structure):
         return cls(structSize=cls.size(version), **values)
 
 
-class ProfilerInitialize(Params):
-    """For cuptiProfilerInitialize."""
-
-    C_NAME = "CUpti_Profiler_Initialize_Params"
-    _fields_ = []
+_FUNCTIONS: dict[type[Params], str] = {}
 
 
-class ProfilerDeInitialize(Params):
-    """For cuptiProfilerDeInitialize."""
-
-    C_NAME = "CUpti_Profiler_DeInitialize_Params"
-    _fields_ = []
-
-
-class DeviceGetChipName(Params):
-    """For cuptiDeviceGetChipName."""
-
-    C_NAME = "CUpti_Device_GetChipName_Params"
-    _fields_ = [("deviceIndex", c_size_t), ("pChipName", c_char_p)]
-
-    pChipName: bytes | None  # noqa: N815
+def _params(name: str, /, **fields: Any) -> type[Params]:
+    """CUpti_`name`_Params with these fields: a type each, or `_since` a version that type."""
+    late = {field: kind for field, kind in fields.items() if isinstance(kind, tuple)}
+    members = {
+        "C_NAME": f"CUpti_{name}_Params",
+        "SINCE": {field: version for field, (version, _) in late.items()},
+        "_fields_": [*(fields | {field: kind for field, (_, kind) in late.items()}).items()],
+    }
+    struct = type(name, (Params,), members)
+    _FUNCTIONS[struct] = f"cupti{name.replace('_', '')}"
+    return struct
 
 
-class GetCounterAvailability(Params):
-    """For cuptiProfilerGetCounterAvailability."""
+def _since(version: int, kind: Any) -> tuple[int, Any]:
+    """The type of a field that `version` of the interface is the first to have."""
+    return version, kind
 
-    C_NAME = "CUpti_Profiler_GetCounterAvailability_Params"
+
+# Named as the headers do, without CUpti_ and _Params. Those of the range profiler first, with those
+# of the host and of the device that it needs; those of PM sampling after them.
+ProfilerInitialize = _params("Profiler_Initialize")
+ProfilerDeInitialize = _params("Profiler_DeInitialize")
+DeviceGetChipName = _params("Device_GetChipName", deviceIndex=c_size_t, pChipName=c_char_p)
+GetCounterAvailability = _params(
+    "Profiler_GetCounterAvailability",
+    ctx=c_void_p,
+    counterAvailabilityImageSize=c_size_t,
+    pCounterAvailabilityImage=c_void_p,
     # 13.1 has the field, but its STRUCT_SIZE macro does not count it yet.
-    SINCE: ClassVar[dict[str, int]] = {"bAllowDeviceLevelCounters": 130201}
-    _fields_ = [
-        ("ctx", c_void_p),
-        ("counterAvailabilityImageSize", c_size_t),
-        ("pCounterAvailabilityImage", c_void_p),
-        ("bAllowDeviceLevelCounters", c_uint8),
-    ]
-
-    counterAvailabilityImageSize: int  # noqa: N815
-
-
-class DeviceSupported(Params):
-    """For cuptiProfilerDeviceSupported."""
-
-    C_NAME = "CUpti_Profiler_DeviceSupported_Params"
-    SINCE: ClassVar[dict[str, int]] = {"sku": 130100}
-    _fields_ = [
-        ("cuDevice", c_int),
-        ("isSupported", c_int),
-        ("architecture", c_int),
-        ("sli", c_int),
-        ("vGpu", c_int),
-        ("confidentialCompute", c_int),
-        ("cmp", c_int),
-        ("wsl", c_int),
-        ("api", c_int),
-        ("sku", c_int),
-    ]
-
-    isSupported: int  # noqa: N815
-
-
-class HostGetSupportedChips(Params):
-    """For cuptiProfilerHostGetSupportedChips."""
-
-    C_NAME = "CUpti_Profiler_Host_GetSupportedChips_Params"
-    _fields_ = [("numChips", c_size_t), ("ppChipNames", POINTER(c_char_p))]
-
-    numChips: int  # noqa: N815
-    ppChipNames: Sequence[bytes]  # noqa: N815
-
-
-class HostInitialize(Params):
-    """For cuptiProfilerHostInitialize."""
-
-    C_NAME = "CUpti_Profiler_Host_Initialize_Params"
-    SINCE: ClassVar[dict[str, int]] = {"pSinglePassMetricSetName": 130201}
-    _fields_ = [
-        ("profilerType", c_int),
-        ("pChipName", c_char_p),
-        ("pCounterAvailabilityImage", c_void_p),
-        ("pHostObject", c_void_p),
-        ("pSinglePassMetricSetName", c_char_p),
-    ]
-
-    pHostObject: int | None  # noqa: N815
-
-
-class HostDeinitialize(Params):
-    """For cuptiProfilerHostDeinitialize."""
-
-    C_NAME = "CUpti_Profiler_Host_Deinitialize_Params"
-    _fields_ = [("pHostObject", c_void_p)]
-
-
-class HostConfigAddMetrics(Params):
-    """For cuptiProfilerHostConfigAddMetrics."""
-
-    C_NAME = "CUpti_Profiler_Host_ConfigAddMetrics_Params"
-    _fields_ = [
-        ("pHostObject", c_void_p),
-        ("ppMetricNames", POINTER(c_char_p)),
-        ("numMetrics", c_size_t),
-    ]
-
-
-class HostGetConfigImageSize(Params):
-    """For cuptiProfilerHostGetConfigImageSize."""
-
-    C_NAME = "CUpti_Profiler_Host_GetConfigImageSize_Params"
-    _fields_ = [("pHostObject", c_void_p), ("configImageSize", c_size_t)]
-
-    configImageSize: int  # noqa: N815
-
-
-class HostGetConfigImage(Params):
-    """For cuptiProfilerHostGetConfigImage."""
-
-    C_NAME = "CUpti_Profiler_Host_GetConfigImage_Params"
-    _fields_ = [
-        ("pHostObject", c_void_p),
-        ("configImageSize", c_size_t),
-        ("pConfigImage", c_void_p),
-    ]
-
-
-class HostGetNumOfPasses(Params):
-    """For cuptiProfilerHostGetNumOfPasses."""
-
-    C_NAME = "CUpti_Profiler_Host_GetNumOfPasses_Params"
-    _fields_ = [
-        ("configImageSize", c_size_t),
-        ("pConfigImage", c_void_p),
-        ("numOfPasses", c_size_t),
-    ]
-
-    numOfPasses: int  # noqa: N815
-
-
-class HostEvaluateToGpuValues(Params):
-    """For cuptiProfilerHostEvaluateToGpuValues."""
-
-    C_NAME = "CUpti_Profiler_Host_EvaluateToGpuValues_Params"
-    _fields_ = [
-        ("pHostObject", c_void_p),
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("rangeIndex", c_size_t),
-        ("ppMetricNames", POINTER(c_char_p)),
-        ("numMetrics", c_size_t),
-        ("pMetricValues", POINTER(c_double)),
-    ]
-
-
-class RangeEnable(Params):
-    """For cuptiRangeProfilerEnable."""
-
-    C_NAME = "CUpti_RangeProfiler_Enable_Params"
-    SINCE: ClassVar[dict[str, int]] = {"cacheControlMode": 130401}
-    _fields_ = [
-        ("ctx", c_void_p),
-        ("pRangeProfilerObject", c_void_p),
-        ("cacheControlMode", c_int),
-    ]
-
-    pRangeProfilerObject: int | None  # noqa: N815
-
-
-class RangeDisable(Params):
-    """For cuptiRangeProfilerDisable."""
-
-    C_NAME = "CUpti_RangeProfiler_Disable_Params"
-    _fields_ = [("pRangeProfilerObject", c_void_p)]
-
-
-class RangeGetCounterDataSize(Params):
-    """For cuptiRangeProfilerGetCounterDataSize."""
-
-    C_NAME = "CUpti_RangeProfiler_GetCounterDataSize_Params"
-    _fields_ = [
-        ("pRangeProfilerObject", c_void_p),
-        ("pMetricNames", POINTER(c_char_p)),
-        ("numMetrics", c_size_t),
-        ("maxNumOfRanges", c_size_t),
-        ("maxNumRangeTreeNodes", c_uint32),
-        ("counterDataSize", c_size_t),
-    ]
-
-    counterDataSize: int  # noqa: N815
-
-
-class RangeCounterDataImageInitialize(Params):
-    """For cuptiRangeProfilerCounterDataImageInitialize."""
-
-    C_NAME = "CUpti_RangeProfiler_CounterDataImage_Initialize_Params"
-    _fields_ = [
-        ("pRangeProfilerObject", c_void_p),
-        ("counterDataSize", c_size_t),
-        ("pCounterData", c_void_p),
-    ]
-
-
-class RangeSetConfig(Params):
-    """For cuptiRangeProfilerSetConfig."""
-
-    C_NAME = "CUpti_RangeProfiler_SetConfig_Params"
-    _fields_ = [
-        ("pRangeProfilerObject", c_void_p),
-        ("configSize", c_size_t),
-        ("pConfig", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("pCounterDataImage", c_void_p),
-        ("range", c_int),
-        ("replayMode", c_int),
-        ("maxRangesPerPass", c_size_t),
-        ("numNestingLevels", c_uint16),
-        ("minNestingLevel", c_uint16),
-        ("passIndex", c_size_t),
-        ("targetNestingLevel", c_uint16),
-    ]
-
-
-class RangeStart(Params):
-    """For cuptiRangeProfilerStart."""
-
-    C_NAME = "CUpti_RangeProfiler_Start_Params"
-    _fields_ = [("pRangeProfilerObject", c_void_p)]
-
-
-class RangeStop(Params):
-    """For cuptiRangeProfilerStop."""
-
-    C_NAME = "CUpti_RangeProfiler_Stop_Params"
-    _fields_ = [
-        ("pRangeProfilerObject", c_void_p),
-        ("passIndex", c_size_t),
-        ("targetNestingLevel", c_size_t),
-        ("isAllPassSubmitted", c_uint8),
-    ]
-
-    isAllPassSubmitted: int  # noqa: N815
-
-
-class RangePushRange(Params):
-    """For cuptiRangeProfilerPushRange."""
-
-    C_NAME = "CUpti_RangeProfiler_PushRange_Params"
-    _fields_ = [("pRangeProfilerObject", c_void_p), ("pRangeName", c_char_p)]
-
-
-class RangePopRange(Params):
-    """For cuptiRangeProfilerPopRange."""
-
-    C_NAME = "CUpti_RangeProfiler_PopRange_Params"
-    _fields_ = [("pRangeProfilerObject", c_void_p)]
-
-
-class RangeDecodeData(Params):
-    """For cuptiRangeProfilerDecodeData."""
-
-    C_NAME = "CUpti_RangeProfiler_DecodeData_Params"
-    _fields_ = [("pRangeProfilerObject", c_void_p), ("numOfRangeDropped", c_size_t)]
-
-    numOfRangeDropped: int  # noqa: N815
-
-
-class RangeGetCounterDataInfo(Params):
-    """For cuptiRangeProfilerGetCounterDataInfo."""
-
-    C_NAME = "CUpti_RangeProfiler_GetCounterDataInfo_Params"
-    _fields_ = [
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("numTotalRanges", c_size_t),
-    ]
-
-    numTotalRanges: int  # noqa: N815
-
-
-class RangeCounterDataGetRangeInfo(Params):
-    """For cuptiRangeProfilerCounterDataGetRangeInfo."""
-
-    C_NAME = "CUpti_RangeProfiler_CounterData_GetRangeInfo_Params"
-    _fields_ = [
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("rangeIndex", c_size_t),
-        ("rangeDelimiter", c_char_p),
-        ("rangeName", c_char_p),
-    ]
-
-    rangeName: bytes | None  # noqa: N815
-
-
-FUNCTIONS: dict[type[Params], str] = {
-    ProfilerInitialize: "cuptiProfilerInitialize",
-    ProfilerDeInitialize: "cuptiProfilerDeInitialize",
-    DeviceGetChipName: "cuptiDeviceGetChipName",
-    GetCounterAvailability: "cuptiProfilerGetCounterAvailability",
-    DeviceSupported: "cuptiProfilerDeviceSupported",
-    HostGetSupportedChips: "cuptiProfilerHostGetSupportedChips",
-    HostInitialize: "cuptiProfilerHostInitialize",
-    HostDeinitialize: "cuptiProfilerHostDeinitialize",
-    HostConfigAddMetrics: "cuptiProfilerHostConfigAddMetrics",
-    HostGetConfigImageSize: "cuptiProfilerHostGetConfigImageSize",
-    HostGetConfigImage: "cuptiProfilerHostGetConfigImage",
-    HostGetNumOfPasses: "cuptiProfilerHostGetNumOfPasses",
-    HostEvaluateToGpuValues: "cuptiProfilerHostEvaluateToGpuValues",
-    RangeEnable: "cuptiRangeProfilerEnable",
-    RangeDisable: "cuptiRangeProfilerDisable",
-    RangeGetCounterDataSize: "cuptiRangeProfilerGetCounterDataSize",
-    RangeCounterDataImageInitialize: "cuptiRangeProfilerCounterDataImageInitialize",
-    RangeSetConfig: "cuptiRangeProfilerSetConfig",
-    RangeStart: "cuptiRangeProfilerStart",
-    RangeStop: "cuptiRangeProfilerStop",
-    RangePushRange: "cuptiRangeProfilerPushRange",
-    RangePopRange: "cuptiRangeProfilerPopRange",
-    RangeDecodeData: "cuptiRangeProfilerDecodeData",
-    RangeGetCounterDataInfo: "cuptiRangeProfilerGetCounterDataInfo",
-    RangeCounterDataGetRangeInfo: "cuptiRangeProfilerCounterDataGetRangeInfo",
+    bAllowDeviceLevelCounters=_since(130201, c_uint8),
+)
+DeviceSupported = _params(
+    "Profiler_DeviceSupported",
+    cuDevice=c_int,
+    isSupported=c_int,
+    architecture=c_int,
+    sli=c_int,
+    vGpu=c_int,
+    confidentialCompute=c_int,
+    cmp=c_int,
+    wsl=c_int,
+    api=c_int,
+    sku=_since(130100, c_int),
+)
+HostGetSupportedChips = _params(
+    "Profiler_Host_GetSupportedChips", numChips=c_size_t, ppChipNames=POINTER(c_char_p)
+)
+HostInitialize = _params(
+    "Profiler_Host_Initialize",
+    profilerType=c_int,
+    pChipName=c_char_p,
+    pCounterAvailabilityImage=c_void_p,
+    pHostObject=c_void_p,
+    pSinglePassMetricSetName=_since(130201, c_char_p),
+)
+HostDeinitialize = _params("Profiler_Host_Deinitialize", pHostObject=c_void_p)
+HostConfigAddMetrics = _params(
+    "Profiler_Host_ConfigAddMetrics",
+    pHostObject=c_void_p,
+    ppMetricNames=POINTER(c_char_p),
+    numMetrics=c_size_t,
+)
+HostGetConfigImageSize = _params(
+    "Profiler_Host_GetConfigImageSize", pHostObject=c_void_p, configImageSize=c_size_t
+)
+HostGetConfigImage = _params(
+    "Profiler_Host_GetConfigImage",
+    pHostObject=c_void_p,
+    configImageSize=c_size_t,
+    pConfigImage=c_void_p,
+)
+HostGetNumOfPasses = _params(
+    "Profiler_Host_GetNumOfPasses",
+    configImageSize=c_size_t,
+    pConfigImage=c_void_p,
+    numOfPasses=c_size_t,
+)
+HostEvaluateToGpuValues = _params(
+    "Profiler_Host_EvaluateToGpuValues",
+    pHostObject=c_void_p,
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    rangeIndex=c_size_t,
+    ppMetricNames=POINTER(c_char_p),
+    numMetrics=c_size_t,
+    pMetricValues=POINTER(c_double),
+)
+RangeEnable = _params(
+    "RangeProfiler_Enable",
+    ctx=c_void_p,
+    pRangeProfilerObject=c_void_p,
+    cacheControlMode=_since(130401, c_int),
+)
+RangeDisable = _params("RangeProfiler_Disable", pRangeProfilerObject=c_void_p)
+RangeGetCounterDataSize = _params(
+    "RangeProfiler_GetCounterDataSize",
+    pRangeProfilerObject=c_void_p,
+    pMetricNames=POINTER(c_char_p),
+    numMetrics=c_size_t,
+    maxNumOfRanges=c_size_t,
+    maxNumRangeTreeNodes=c_uint32,
+    counterDataSize=c_size_t,
+)
+RangeCounterDataImageInitialize = _params(
+    "RangeProfiler_CounterDataImage_Initialize",
+    pRangeProfilerObject=c_void_p,
+    counterDataSize=c_size_t,
+    pCounterData=c_void_p,
+)
+RangeSetConfig = _params(
+    "RangeProfiler_SetConfig",
+    pRangeProfilerObject=c_void_p,
+    configSize=c_size_t,
+    pConfig=c_void_p,
+    counterDataImageSize=c_size_t,
+    pCounterDataImage=c_void_p,
+    range=c_int,
+    replayMode=c_int,
+    maxRangesPerPass=c_size_t,
+    numNestingLevels=c_uint16,
+    minNestingLevel=c_uint16,
+    passIndex=c_size_t,
+    targetNestingLevel=c_uint16,
+)
+RangeStart = _params("RangeProfiler_Start", pRangeProfilerObject=c_void_p)
+RangeStop = _params(
+    "RangeProfiler_Stop",
+    pRangeProfilerObject=c_void_p,
+    passIndex=c_size_t,
+    targetNestingLevel=c_size_t,
+    isAllPassSubmitted=c_uint8,
+)
+RangePushRange = _params(
+    "RangeProfiler_PushRange", pRangeProfilerObject=c_void_p, pRangeName=c_char_p
+)
+RangePopRange = _params("RangeProfiler_PopRange", pRangeProfilerObject=c_void_p)
+RangeDecodeData = _params(
+    "RangeProfiler_DecodeData", pRangeProfilerObject=c_void_p, numOfRangeDropped=c_size_t
+)
+RangeGetCounterDataInfo = _params(
+    "RangeProfiler_GetCounterDataInfo",
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    numTotalRanges=c_size_t,
+)
+RangeCounterDataGetRangeInfo = _params(
+    "RangeProfiler_CounterData_GetRangeInfo",
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    rangeIndex=c_size_t,
+    rangeDelimiter=c_char_p,
+    rangeName=c_char_p,
+)
+PmGetCounterAvailability = _params(
+    "PmSampling_GetCounterAvailability",
+    deviceIndex=c_size_t,
+    counterAvailabilityImageSize=c_size_t,
+    pCounterAvailabilityImage=c_void_p,
+)
+Enable = _params("PmSampling_Enable", deviceIndex=c_size_t, pPmSamplingObject=c_void_p)
+Disable = _params("PmSampling_Disable", pPmSamplingObject=c_void_p)
+SetConfig = _params(
+    "PmSampling_SetConfig",
+    pPmSamplingObject=c_void_p,
+    configSize=c_size_t,
+    pConfig=c_void_p,
+    hardwareBufferSize=c_size_t,
+    samplingInterval=c_uint64,
+    triggerMode=c_int,
+    # 12.6 does not have the field, 12.9.1 does.
+    hwBufferAppendMode=_since(28, c_int),
+)
+Start = _params("PmSampling_Start", pPmSamplingObject=c_void_p)
+Stop = _params("PmSampling_Stop", pPmSamplingObject=c_void_p)
+DecodeData = _params(
+    "PmSampling_DecodeData",
+    pPmSamplingObject=c_void_p,
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    decodeStopReason=c_int,
+    overflow=c_uint8,
+)
+GetCounterDataSize = _params(
+    "PmSampling_GetCounterDataSize",
+    pPmSamplingObject=c_void_p,
+    pMetricNames=POINTER(c_char_p),
+    numMetrics=c_size_t,
+    maxSamples=c_uint32,
+    counterDataSize=c_size_t,
+)
+CounterDataImageInitialize = _params(
+    "PmSampling_CounterDataImage_Initialize",
+    pPmSamplingObject=c_void_p,
+    counterDataSize=c_size_t,
+    pCounterData=c_void_p,
+)
+GetCounterDataInfo = _params(
+    "PmSampling_GetCounterDataInfo",
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    numTotalSamples=c_size_t,
+    numPopulatedSamples=c_size_t,
+    numCompletedSamples=c_size_t,
+)
+CounterDataGetSampleInfo = _params(
+    "PmSampling_CounterData_GetSampleInfo",
+    pPmSamplingObject=c_void_p,
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    sampleIndex=c_size_t,
+    startTimestamp=c_uint64,
+    endTimestamp=c_uint64,
+)
+
+FUNCTIONS = {
+    struct: name for struct, name in _FUNCTIONS.items() if not name.startswith("cuptiPmSampling")
 }
 """Each struct and the function that takes it: what a libcupti has to export to be used."""
-
-
-class PmGetCounterAvailability(Params):
-    """For cuptiPmSamplingGetCounterAvailability."""
-
-    C_NAME = "CUpti_PmSampling_GetCounterAvailability_Params"
-    _fields_ = [
-        ("deviceIndex", c_size_t),
-        ("counterAvailabilityImageSize", c_size_t),
-        ("pCounterAvailabilityImage", c_void_p),
-    ]
-
-    counterAvailabilityImageSize: int  # noqa: N815
-
-
-class Enable(Params):
-    """For cuptiPmSamplingEnable."""
-
-    C_NAME = "CUpti_PmSampling_Enable_Params"
-    _fields_ = [
-        ("deviceIndex", c_size_t),
-        ("pPmSamplingObject", c_void_p),
-    ]
-
-    pPmSamplingObject: int | None  # noqa: N815
-
-
-class Disable(Params):
-    """For cuptiPmSamplingDisable."""
-
-    C_NAME = "CUpti_PmSampling_Disable_Params"
-    _fields_ = [("pPmSamplingObject", c_void_p)]
-
-
-class SetConfig(Params):
-    """For cuptiPmSamplingSetConfig."""
-
-    C_NAME = "CUpti_PmSampling_SetConfig_Params"
-    # 12.6 does not have the field, 12.9.1 does.
-    SINCE: ClassVar[dict[str, int]] = {"hwBufferAppendMode": 28}
-    _fields_ = [
-        ("pPmSamplingObject", c_void_p),
-        ("configSize", c_size_t),
-        ("pConfig", c_void_p),
-        ("hardwareBufferSize", c_size_t),
-        ("samplingInterval", c_uint64),
-        ("triggerMode", c_int),
-        ("hwBufferAppendMode", c_int),
-    ]
-
-
-class Start(Params):
-    """For cuptiPmSamplingStart."""
-
-    C_NAME = "CUpti_PmSampling_Start_Params"
-    _fields_ = [("pPmSamplingObject", c_void_p)]
-
-
-class Stop(Params):
-    """For cuptiPmSamplingStop."""
-
-    C_NAME = "CUpti_PmSampling_Stop_Params"
-    _fields_ = [("pPmSamplingObject", c_void_p)]
-
-
-class DecodeData(Params):
-    """For cuptiPmSamplingDecodeData."""
-
-    C_NAME = "CUpti_PmSampling_DecodeData_Params"
-    _fields_ = [
-        ("pPmSamplingObject", c_void_p),
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("decodeStopReason", c_int),
-        ("overflow", c_uint8),
-    ]
-
-    decodeStopReason: int  # noqa: N815
-    overflow: int
-
-
-class GetCounterDataSize(Params):
-    """For cuptiPmSamplingGetCounterDataSize."""
-
-    C_NAME = "CUpti_PmSampling_GetCounterDataSize_Params"
-    _fields_ = [
-        ("pPmSamplingObject", c_void_p),
-        ("pMetricNames", POINTER(c_char_p)),
-        ("numMetrics", c_size_t),
-        ("maxSamples", c_uint32),
-        ("counterDataSize", c_size_t),
-    ]
-
-    counterDataSize: int  # noqa: N815
-
-
-class CounterDataImageInitialize(Params):
-    """For cuptiPmSamplingCounterDataImageInitialize."""
-
-    C_NAME = "CUpti_PmSampling_CounterDataImage_Initialize_Params"
-    _fields_ = [
-        ("pPmSamplingObject", c_void_p),
-        ("counterDataSize", c_size_t),
-        ("pCounterData", c_void_p),
-    ]
-
-
-class GetCounterDataInfo(Params):
-    """For cuptiPmSamplingGetCounterDataInfo."""
-
-    C_NAME = "CUpti_PmSampling_GetCounterDataInfo_Params"
-    _fields_ = [
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("numTotalSamples", c_size_t),
-        ("numPopulatedSamples", c_size_t),
-        ("numCompletedSamples", c_size_t),
-    ]
-
-    numCompletedSamples: int  # noqa: N815
-
-
-class CounterDataGetSampleInfo(Params):
-    """For cuptiPmSamplingCounterDataGetSampleInfo."""
-
-    C_NAME = "CUpti_PmSampling_CounterData_GetSampleInfo_Params"
-    _fields_ = [
-        ("pPmSamplingObject", c_void_p),
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("sampleIndex", c_size_t),
-        ("startTimestamp", c_uint64),
-        ("endTimestamp", c_uint64),
-    ]
-
-    startTimestamp: int  # noqa: N815
-    endTimestamp: int  # noqa: N815
-
-
-PM_FUNCTIONS: dict[type[Params], str] = {
-    PmGetCounterAvailability: "cuptiPmSamplingGetCounterAvailability",
-    Enable: "cuptiPmSamplingEnable",
-    Disable: "cuptiPmSamplingDisable",
-    SetConfig: "cuptiPmSamplingSetConfig",
-    Start: "cuptiPmSamplingStart",
-    Stop: "cuptiPmSamplingStop",
-    DecodeData: "cuptiPmSamplingDecodeData",
-    GetCounterDataSize: "cuptiPmSamplingGetCounterDataSize",
-    CounterDataImageInitialize: "cuptiPmSamplingCounterDataImageInitialize",
-    GetCounterDataInfo: "cuptiPmSamplingGetCounterDataInfo",
-    CounterDataGetSampleInfo: "cuptiPmSamplingCounterDataGetSampleInfo",
+PM_FUNCTIONS = {
+    struct: name for struct, name in _FUNCTIONS.items() if name.startswith("cuptiPmSampling")
 }
-"""Each struct and the function that takes it: what a libcupti has to export to sample."""
+"""The same of what it has to export to sample."""

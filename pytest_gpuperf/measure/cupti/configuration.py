@@ -25,10 +25,7 @@ _FEATURES = {
     "wsl": "Windows Subsystem for Linux",
     "sku": "the product",
 }
-_AVAILABILITY: dict[
-    ProfilerType,
-    type[abi.GetCounterAvailability] | type[abi.PmGetCounterAvailability],
-] = {
+_AVAILABILITY = {
     ProfilerType.RANGE_PROFILER: abi.GetCounterAvailability,
     ProfilerType.PM_SAMPLING: abi.PmGetCounterAvailability,
 }

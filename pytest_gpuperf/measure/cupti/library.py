@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_gpuperf.catalogue import data_files
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, codes
 from pytest_gpuperf.measure.cupti.codes import ResultCode
@@ -34,81 +35,7 @@ INSTALL = (
     "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
 )
 """The remedy where there is no CUPTI, or too old a one."""
-_OTHER_PROFILER = (
-    "Stop the other profiler: end Nsight Systems, Nsight Compute, cuda-gdb or an active "
-    "torch.profiler; where DCGM monitors the GPU, `dcgmi profile --pause` releases the counters "
-    "and `dcgmi profile --resume` gives them back"
-)
-_PRIVILEGES = (
-    "Run as root or with CAP_SYS_ADMIN (docker run --cap-add=SYS_ADMIN), or let every user read "
-    "them: put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in "
-    "/etc/modprobe.d and reload the nvidia module. On a rented GPU only the provider can do so: "
-    "ask for it"
-)
-_WHOLE_DEVICE = "Measure on a device that is neither partitioned nor virtualised"
-_REASONS: dict[ResultCode, tuple[str, str]] = {
-    ResultCode.ERROR_INSUFFICIENT_PRIVILEGES: (
-        "this user may not read the GPU's performance counters",
-        _PRIVILEGES,
-    ),
-    ResultCode.ERROR_HARDWARE_BUSY: (
-        "the GPU's performance counters are in use by another process",
-        _OTHER_PROFILER,
-    ),
-    ResultCode.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED: (
-        "another profiler is attached to this process",
-        _OTHER_PROFILER,
-    ),
-    ResultCode.ERROR_DISABLED: (
-        "another profiler has disabled CUPTI in this process",
-        _OTHER_PROFILER,
-    ),
-    ResultCode.ERROR_OLD_PROFILER_API_INITIALIZED: (
-        "this process has used CUPTI's old event API, which excludes the range profiler",
-        "Measure in a process that does not use it",
-    ),
-    ResultCode.ERROR_MIG_DEVICE_NOT_SUPPORTED: (
-        "CUPTI does not profile this MIG instance",
-        f"{_WHOLE_DEVICE}: `nvidia-smi -mig 0` switches MIG off (as root, on an idle GPU)",
-    ),
-    ResultCode.ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED: (
-        "CUPTI does not profile this virtual GPU",
-        f"{_WHOLE_DEVICE}, or with a vGPU type that supports profiling",
-    ),
-    ResultCode.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES: (
-        "the hypervisor does not allow this virtual GPU to be profiled",
-        "Ask the administrator of the host to enable profiling for the vGPU "
-        "(vGPU plugin parameter enable_profiling=1)",
-    ),
-    ResultCode.ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED: (
-        "the GPU is in confidential-computing mode, which forbids profiling",
-        "Measure on a GPU with the mode switched off",
-    ),
-    ResultCode.ERROR_CMP_DEVICE_NOT_SUPPORTED: (
-        "CUPTI does not profile mining processors (CMP)",
-        "Measure on another GPU",
-    ),
-    ResultCode.ERROR_SLI_DEVICE_NOT_SUPPORTED: (
-        "CUPTI does not profile GPUs that are linked by SLI",
-        "Switch SLI off",
-    ),
-    ResultCode.ERROR_WSL_DEVICE_NOT_SUPPORTED: (
-        "CUPTI cannot profile in this Windows Subsystem for Linux",
-        "Update the Windows driver, or measure on Linux",
-    ),
-    ResultCode.ERROR_INVALID_CHIP_NAME: (
-        "this CUPTI does not know the GPU's chip",
-        "Install a newer CUPTI. " + INSTALL,
-    ),
-    ResultCode.ERROR_LEGACY_PROFILER_NOT_SUPPORTED: (
-        "this GPU does not support the profiling interface",
-        "GPUs of compute capability 7.0 (Volta) and newer do",
-    ),
-    ResultCode.ERROR_NOT_INITIALIZED: (
-        "CUPTI could not load libnvperf_host.so and libnvperf_target.so, which belong to it",
-        "Put them beside libcupti, or add their folder to LD_LIBRARY_PATH. " + INSTALL,
-    ),
-}
+_REMEDIES = Path(__file__).with_name("remedies.yaml")
 
 
 class CuptiError(MeasurementError):
@@ -249,10 +176,11 @@ def check(result: int, call: str) -> None:
     """
     if result == ResultCode.SUCCESS:
         return
-    known = _REASONS.get(ResultCode(result)) if result in set(ResultCode) else None
+    name = codes.result_name(result)
+    known = data_files.read(_REMEDIES).get(name.removeprefix("CUPTI_"))
     if known:
-        reason, remedy = known
-        raise CountersUnavailable(f"{reason} ({call}: {codes.result_name(result)})", remedy)
+        remedy = known["remedy"].replace("INSTALL", INSTALL)
+        raise CountersUnavailable(f"{known['reason']} ({call}: {name})", remedy)
     raise CuptiError(call, result)
 
 

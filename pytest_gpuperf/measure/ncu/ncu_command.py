@@ -6,9 +6,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_gpuperf.catalogue import data_files
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure import paper_window
 
@@ -17,6 +18,7 @@ KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
 
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _TIME_LIMIT_SECONDS = 60
+_FAILURES = Path(__file__).with_name("failures.yaml")
 _QUOTED_LINES = 5
 """So many last lines of an output that nobody here knows are quoted."""
 
@@ -125,11 +127,12 @@ def numbers(path: Path) -> list[int]:
 
 def recognized(output: str) -> Failure | None:
     """The failure that ncu's terminal output speaks of, if it is one of those known here."""
-    for pattern, known in _KNOWN.items():
-        match = re.search(pattern, output, re.IGNORECASE)
+    for known in data_files.read(_FAILURES):
+        match = re.search(known["pattern"], output, re.IGNORECASE)
         if match:
             names = {name: text.strip(" .") for name, text in match.groupdict("").items()}
-            return replace(known, reason=known.reason.format(**names))
+            reason = known["reason"].format(**names)
+            return Failure(reason, known["remedy"], known.get("counters", False))
     return None
 
 
@@ -158,82 +161,3 @@ def _begun(executable: Path, control: Control, report: Path) -> list[str]:
         *("--check-exit-code", "no"),
         *("--force-overwrite", "--export", str(report)),
     ]
-
-
-# What ncu says when it fails, as regular expressions that are found in any case; their groups fill
-# the braces of the reason. Sources of the texts: output of ncu 2025.3.1 (tests/data/ncu), the error
-# list in NVIDIA's Nsight Compute documentation, and public reports of users. ncu exits with the
-# program's own code where that failed, so the text decides, not the code.
-# The first that matches is taken: causes stand before their consequences, since ncu goes on to say
-# that the application failed and that no kernels were profiled.
-_KNOWN = {
-    r"ERR_NVGPUCTRPERM": Failure(
-        "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)",
-        "Load the kernel module with NVreg_RestrictProfilingToAdminUsers=0 (a line `options "
-        "nvidia NVreg_RestrictProfilingToAdminUsers=0` in /etc/modprobe.d, then reboot), or run "
-        "as root; a container also needs CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN), and its "
-        "host decides",
-        counters=True,
-    ),
-    r"driver resource was unavailable": Failure(
-        "another tool holds the performance counters (a driver resource was unavailable)",
-        "End other profilers; pause DCGM for the while: dcgmi profile --pause, then --resume",
-        counters=True,
-    ),
-    r"InterprocessLockFailed|(?:open|create)[^\n]*lock file|nsight-compute-lock": Failure(
-        "ncu's lock file (nsight-compute-lock in the temporary folder) cannot be opened: another "
-        "user made it, or another ncu holds it",
-        "Wait for the other ncu, or point TMPDIR at a folder of your own: "
-        "mkdir -p ~/ncu && TMPDIR=~/ncu ...",
-        counters=True,
-    ),
-    r"LibraryNotLoaded|Cuda driver is not compatible": Failure(
-        "ncu could not load the driver's profiling library",
-        "Check that the driver is at least as new as this ncu needs, and that a container is "
-        "started with the driver's utilities (NVIDIA_DRIVER_CAPABILITIES=all)",
-        counters=True,
-    ),
-    r"Failed to (?:find|access)[^\n]*?metrics?\b:?\s*(?:regex:)?\^?(?P<name>[^\s(,]+?)"
-    r"\\?\.?(?:[\s(,]|$)": Failure(
-        "this ncu does not know the metric {name} on this GPU",
-        "`ncu --query-metrics` lists those that it knows; another version of ncu may know it",
-    ),
-    r"Option '?(?:--)?(?P<name>[\w-]+)'? is not supported (?:during|with) (?P<mode>\S+)": Failure(
-        "ncu does not take the option --{name} in its {mode} replay mode",
-        "Leave the option out, or profile kernel by kernel (--replay-mode kernel)",
-    ),
-    r"unrecogni[sz]ed option '?(?P<name>[\w-]+)": Failure(
-        "this ncu does not know the option {name}",
-        "Use a newer Nsight Compute",
-    ),
-    r"(?P<name>[\w:]{1,80}) (?:is|was|are) not supported (?:during|in|with|within|by) "
-    r"(?:application )?range": Failure(
-        "the step does something that ncu cannot replay as a range: {name} is not supported",
-        "Profile kernel by kernel (--replay-mode kernel), or keep that call out of the range",
-    ),
-    r"out of memory|OutOfMemory|Failed to allocate|insufficient memory": Failure(
-        "there was not enough memory to profile: ncu saves what kernels write, to replay them",
-        "Make the step smaller, read fewer metrics, or replay the application "
-        "(--replay-mode application), which saves nothing",
-    ),
-    r"UnknownError|Unknown Error on device": Failure(
-        "the driver failed while a kernel was profiled (an unknown error on the device)",
-        "See that the program runs without ncu, that the driver suits this version of ncu, and "
-        "`dmesg` for errors of the GPU (Xid)",
-    ),
-    # Stands before the next: ncu ends a program with code 9 after it failed itself.
-    r'Failed to profile "(?P<name>[^"\n]*)"': Failure(
-        'ncu could not profile the kernel "{name}"',
-        "Run the ncu command by itself to see why, and see that the program runs without ncu",
-    ),
-    r"The application returned an error code \((?P<code>-?\d+)\)": Failure(
-        "the profiled program failed with exit code {code}",
-        "Run it without ncu first: what it printed says why",
-    ),
-    r"No kernels were profiled": Failure(
-        "no kernel was profiled",
-        "See that the step runs on the GPU, that the filters (--nvtx-include, --kernel-name, "
-        "--profile-from-start) let it through, and that child processes are followed "
-        "(--target-processes all)",
-    ),
-}
