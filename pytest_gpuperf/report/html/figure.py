@@ -5,17 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
-from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue import data_files, units
 
 RATIO = "ratio"
 """The unit of a value that is relative to another: "x0.18"."""
 
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
+_DESCRIPTIONS = Path(__file__).parent / "figures" / "figures.yaml"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
 _MOST = 3
@@ -145,6 +148,50 @@ class Figure:
     def at(self, column: str) -> int:
         """The position of a column. Raises ValueError where there is none."""
         return self.columns.index(column)
+
+
+def description(key: str) -> dict[str, Any]:
+    """What `figures.yaml` says of the figure of that key."""
+    described: dict[str, Any] = data_files.read(_DESCRIPTIONS)[key]
+    return described
+
+
+def described(
+    key: str,
+    rows: Iterable[tuple[Cell, ...]],
+    *,
+    said: Sequence[tuple[str, str]] = (),
+    conclusion: str = "",
+    columns: Sequence[str] = (),
+    notes: Iterable[str] = (),
+    missing: str = "",
+    summary: FigureTable | None = None,
+    **drawn: Any,
+) -> Figure:
+    """The figure of that key with these rows, and what the run adds to its description.
+
+    What is `said` of configurations (`told`) stands before the conclusion, or another `conclusion`
+    in place of both. `columns` come after those described; `drawn` are fields of the plot: others,
+    or further `values`. Notes that are alike are one.
+    """
+    known = description(key)
+    before = f"{known['before']} " if "before" in known else ""
+    plot: dict[str, Any] = {**known["plot"], **drawn}
+    plot["shape"] = Shape(plot["shape"])
+    plot["values"] = (*known["plot"]["values"], *drawn.get("values", ()))
+    plot["logarithmic"] = tuple(plot.get("logarithmic", (False, False)))
+    return Figure(
+        key=key,
+        title=known["title"],
+        conclusion=conclusion or told(said, before) + known["conclusion"],
+        columns=(*known["columns"], *columns),
+        rows=tuple(rows),
+        plot=Plot(**plot),
+        source=known.get("source", ""),
+        notes=tuple(dict.fromkeys(notes)),
+        missing=missing,
+        summary=summary,
+    )
 
 
 def quantity(value: float | None, unit: str) -> Quantity | None:

@@ -17,12 +17,10 @@ from pytest_gpuperf.report.html.figure import (
     Cell,
     Figure,
     FigureTable,
-    Plot,
-    Shape,
+    described,
     percent,
     quantity,
     share,
-    told,
 )
 from pytest_gpuperf.report.html.subject import FigureSubject, missing_timelines
 from pytest_gpuperf.report.text import protocol_lines
@@ -47,6 +45,11 @@ _BYTES = {
     "copy_time_d2d": ("copy_bytes_d2d",),
 }
 _SPAN = "gpu_span"
+_TRACED = (
+    "From a trace of the step. The span is from the beginning of the first kernel, copy or fill to "
+    "the end of the last; several at once count once, so that kernels and copies together may be "
+    "longer. Idle is a share of the span, and copies under kernels are a share of the copies' time."
+)
 _MOST = 16
 """Configurations whose timelines are drawn: each has thousands of points."""
 _MOST_BANDS = 100
@@ -55,7 +58,6 @@ _MOST_PHASES = 20
 """Phases that have a row of the table, per configuration: the longest."""
 _LONGEST_NAME = 120
 """Characters of a name that are kept: it stands in thousands of rows."""
-_FULL = 100.0
 
 
 @dataclass(frozen=True)
@@ -104,21 +106,14 @@ def over_the_step(subjects: Sequence[FigureSubject]) -> Figure:
         for metric, name in protocol_lines.NAMES.items()
         if any(timelines.mean(one.timeline, metric) is not None for one in drawn)
     }
-    return Figure(
-        key="timeline",
-        title="What the GPU does over one step",
-        conclusion=_busiest(drawn),
-        columns=("configuration", "time", "phase", *metrics.values()),
-        rows=tuple(row for one in drawn for row in _rows(one, metrics)),
-        plot=Plot(
-            Shape.LINES,
-            name="",
-            values=("time", *metrics.values()),
-            panel="configuration",
-            most=_FULL,
-            bands=tuple(band for one in drawn for band in _bands(one)),
-        ),
-        notes=tuple(_notes(drawn, len(every) - len(drawn))),
+    return described(
+        "timeline",
+        (row for one in drawn for row in _rows(one, metrics)),
+        said=_busy(drawn),
+        columns=[*metrics.values()],
+        values=[*metrics.values()],
+        bands=tuple(band for one in drawn for band in _bands(one)),
+        notes=_notes(drawn, len(every) - len(drawn)),
         missing=missing_timelines(subjects),
         summary=FigureTable(
             ("configuration", "phase", "time", *metrics.values(), "SMs idle"),
@@ -200,19 +195,14 @@ def _notes(drawn: Sequence[_Sampled], others: int) -> Iterator[str]:
         yield f"The timelines of {others} more configurations are in the run file."
 
 
-def _busiest(drawn: Sequence[_Sampled]) -> str:
-    """How busy the SMs and the tensor pipe are on average."""
+def _busy(drawn: Sequence[_Sampled]) -> list[tuple[str, str]]:
+    """How busy the SMs and the tensor pipe are on average, where both were sampled."""
     said = []
     for one in drawn:
         busy, tensor = (timelines.mean(one.timeline, m) for m in ("sm_active", "tensor_active"))
         if busy is not None and tensor is not None:
             said.append((f"SMs {busy:.0f} %, tensor pipe {tensor:.0f} %", one.label))
-    return (
-        told(said, "On average: ")
-        + "SMs far below 100 % for long: a kernel has too few blocks to fill them. SMs at 0: the "
-        "GPU waits for the host. SMs at 100 % while the other lines are low: kernels wait, or do "
-        "other work."
-    )
+    return said
 
 
 def _short(name: str) -> str:
@@ -247,29 +237,20 @@ def transfers(subjects: Sequence[FigureSubject]) -> Figure:
             for subject in subjects
             if subject.value(metric) is not None
         ]
-    return Figure(
-        key="transfers",
-        title="Transfers and gaps: kernels, copies, and time in which the GPU does nothing",
+    return described(
+        "transfers",
+        rows,
         conclusion=_idlest(subjects),
-        columns=("what", "configuration", "value", "share of the span", "bytes", "host memory"),
-        rows=tuple(rows),
-        plot=Plot(Shape.BARS, name="configuration", values=("value",), panel="what"),
-        notes=(
-            "From a trace of the step. The span is from the beginning of the first kernel, copy or "
-            "fill to the end of the last; several at once count once, so that kernels and copies "
-            "together may be longer. Idle is a share of the span, and copies under kernels are a "
-            "share of the copies' time.",
-        )
-        if rows
-        else (),
+        notes=[_TRACED] if rows else [],
         missing="" if rows else _without_trace(subjects),
     )
 
 
 def _idlest(subjects: Sequence[FigureSubject]) -> str:
+    """Who waits most and least; "" where nobody knows."""
     idle = [(value, s) for s in subjects if (value := s.value("gpu_idle")) is not None]
     if not idle:
-        return "A GPU that waits for copies or for its host is not made faster by better kernels."
+        return ""
     most, worst = max(idle, key=lambda entry: entry[0])
     least, best = min(idle, key=lambda entry: entry[0])
     said = f"Of {worst.label}, the GPU does nothing in {units.value(most, '%')} of its span"
@@ -336,20 +317,17 @@ def components(subjects: Sequence[FigureSubject]) -> Figure:
             notes.setdefault(note, []).append(subject.label)
     if left_out:
         notes["left out here, since nothing was launched in a component"] = left_out
-    return Figure(
-        key="components",
-        title="The components of the step: what each takes",
+    return described(
+        "components",
+        rows,
         conclusion=_longest_component(shown),
-        columns=("configuration", "component", "time", "share of the step", "launches", "copies"),
-        rows=tuple(rows),
-        plot=Plot(Shape.STACK, name="configuration", values=("time",), series="component"),
-        notes=tuple(f"{', '.join(labels)}: {note}" for note, labels in notes.items()),
+        notes=(f"{', '.join(labels)}: {note}" for note, labels in notes.items()),
         missing="" if rows else _without_components(subjects),
     )
 
 
 def _longest_component(shown: Sequence[tuple[FigureSubject, ComponentTable]]) -> str:
-    """Which component takes most, in the first subject that has any."""
+    """Which component takes most, in the first subject that has any; "" where none has."""
     for subject, listed in shown:
         inside = _inside(listed)
         if inside:
@@ -359,7 +337,7 @@ def _longest_component(shown: Sequence[tuple[FigureSubject, ComponentTable]]) ->
                 f"{first.name} takes {units.value(first.time, listed.unit)} of {subject.label}"
                 f"{part}: what is saved there counts most."
             )
-    return "The longest component is where a saving counts most."
+    return ""
 
 
 def _inside(listed: ComponentTable) -> list[Component]:

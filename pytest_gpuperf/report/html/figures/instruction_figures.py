@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from pytest_gpuperf.analysis import mix
 from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, SASS, InstructionMix, Mix
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plot, Shape, percent, quantity, told
+from pytest_gpuperf.report.html.figure import Cell, Figure, described, percent, quantity
 from pytest_gpuperf.report.html.subject import FigureSubject, missing_metrics, short_name
 
 _STEP = "the whole step"
-_SHARE, _IPC = "share of instructions", "IPC"
 _PAPER_STACK = (
     "Paper, dominant kernel of 100 launches: V100 IPC 2.38 with 78 % FP; A100 42 % INT and 25 % "
     "FP; H100 more than 50 % UD and 2 % FP."
@@ -44,47 +44,24 @@ def stack(subjects: Sequence[FigureSubject]) -> Figure:
         if largest and dominant.ipc is not None:
             stacked = f"{kernel} runs at IPC {dominant.ipc:.3g}, mostly {largest},"
             said.append((stacked, subject.label))
-    return Figure(
-        key="ipc-stack",
-        title="What the IPC of the dominant kernel is made of",
-        conclusion=told(said)
-        + "A kernel whose IPC is mostly addresses, moves and control does little arithmetic.",
-        columns=("configuration", "kernel", "class", _SHARE, _IPC),
-        rows=tuple(rows),
-        plot=Plot(Shape.STACK, name="configuration", values=(_IPC,), series="class"),
-        source="figure 4",
-        notes=tuple(dict.fromkeys([*_legend(rows), *([_PAPER_STACK] if rows else []), *notes])),
-        missing=missing_metrics(subjects, PIPES, per_kernel=True),
-    )
+    notes = [*_legend(rows), *([_PAPER_STACK] if rows else []), *notes]
+    missing = missing_metrics(subjects, PIPES, per_kernel=True)
+    return described("ipc-stack", rows, said=said, notes=notes, missing=missing)
 
 
 def by_pipe(subjects: Sequence[FigureSubject]) -> Figure:
     """Warp instructions of each family by the pipe that executes them, in the paper's classes."""
-    return _mix_figure(
-        subjects,
-        key="instruction-mix",
-        title="Which instructions each family of kernels executes, by pipe",
-        metrics=PIPES,
-        classes=lambda counted: counted.pipe_classes,
-    )
+    return _mix_figure("instruction-mix", subjects, PIPES, attrgetter("pipe_classes"))
 
 
 def by_sass(subjects: Sequence[FigureSubject]) -> Figure:
     """Thread instructions of each family by SASS class, in the paper's classes."""
-    return _mix_figure(
-        subjects,
-        key="sass-mix",
-        title="Which instructions each family of kernels executes, by SASS class",
-        metrics=SASS,
-        classes=lambda counted: counted.sass_classes,
-    )
+    return _mix_figure("sass-mix", subjects, SASS, attrgetter("sass_classes"))
 
 
 def _mix_figure(
-    subjects: Sequence[FigureSubject],
-    *,
     key: str,
-    title: str,
+    subjects: Sequence[FigureSubject],
     metrics: Sequence[str],
     classes: Callable[[InstructionMix], Mix],
 ) -> Figure:
@@ -113,25 +90,8 @@ def _mix_figure(
             ]
         largest = next((text for _, one in groups if (text := _largest(one))), "")
         said += [(f"the step is mostly {largest}", subject.label)] if largest else []
-    return Figure(
-        key=key,
-        title=title,
-        conclusion=told(said)
-        + "Integer and control work around little arithmetic is overhead of small kernels.",
-        columns=("configuration", "family", "class", _SHARE, "instructions"),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.STACK,
-            name="family",
-            values=(_SHARE,),
-            series="class",
-            panel="configuration",
-            most=100.0,
-        ),
-        source="figures 7 and 9",
-        notes=tuple(dict.fromkeys([*_legend(rows), *notes])),
-        missing=missing_metrics(subjects, metrics, per_kernel=True),
-    )
+    missing = missing_metrics(subjects, metrics, per_kernel=True)
+    return described(key, rows, said=said, notes=[*_legend(rows), *notes], missing=missing)
 
 
 def _legend(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:

@@ -14,14 +14,12 @@ from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.report.html.figure import (
     Cell,
     Figure,
-    Plot,
     Roof,
-    Shape,
     cell_text,
+    described,
     percent,
     quantity,
     share,
-    told,
 )
 from pytest_gpuperf.report.html.figures import paper_figures
 from pytest_gpuperf.report.html.subject import (
@@ -41,6 +39,9 @@ _NAME = 300
 """Characters of a whole name that are kept; ATen's have up to 5,000."""
 _DENSE = ("convolution-forward", "convolution-data-gradient", "convolution-weight-gradient", "gemm")
 _SHARE = "convolution and GEMM share"
+_PAPER_PRIORITY = (
+    "Paper: normalization has the largest sum, then tensor-core GEMMs, then elementwise kernels."
+)
 _UNDER_ROOFS = 40
 """Kernels under the roofs, per configuration, those that take longest."""
 _FLOP_METRICS = (*(name for weights in OPCODES.values() for name in weights), *TENSOR.values())
@@ -73,22 +74,8 @@ def mix(subjects: Sequence[FigureSubject]) -> Figure:
         if total:
             most = families[0]
             said.append((f"{most.name} takes {100 * most.duration / total:.0f} %", subject.label))
-    return Figure(
-        key="kernel-mix",
-        title="Which families of kernels the time goes to",
-        conclusion=told(said) + "The longest family is where a faster kernel counts most.",
-        columns=("configuration", "family", "time", "share of kernel time", "launches"),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.STACK,
-            name="configuration",
-            values=("share of kernel time",),
-            series="family",
-            most=100.0,
-        ),
-        source="figures 6 and 8",
-        notes=tuple(_idle(subjects)),
-        missing=missing_kernels(subjects),
+    return described(
+        "kernel-mix", rows, said=said, notes=_idle(subjects), missing=missing_kernels(subjects)
     )
 
 
@@ -105,24 +92,18 @@ def convolutions(subjects: Sequence[FigureSubject]) -> Figure:
     published = paper_figures.absolute
     gpus = paper_figures.gpus_of([(_SHARE, subject) for subject in measured], published)
     drawn = paper_figures.drawn_columns(gpus, measured)
-    return Figure(
-        key="convolutions",
-        title="How much of the kernels' time is convolutions and matrix products",
-        conclusion=told([(f"{part.value:.0f} %", subject.label) for subject, part in shares])
-        + "The rest is normalization, elementwise work and changes of layout, which tensor cores "
-        "do not speed up.",
-        columns=("configuration", "here", *map(paper_figures.column, gpus)),
-        rows=tuple(
+    note = f"{paper_figures.PROTOCOL}. The paper's Baseline is its dominant kernel alone."
+    return described(
+        "convolutions",
+        (
             (subject.label, part, *(published(_SHARE, subject, gpu) for gpu in gpus))
             for subject, part in shares
         ),
-        plot=Plot(
-            Shape.BARS, name="configuration", values=("here", *drawn), published=drawn, most=100.0
-        ),
-        source="figure 8",
-        notes=(f"{paper_figures.PROTOCOL}. The paper's Baseline is its dominant kernel alone.",)
-        if gpus
-        else (),
+        said=[(f"{part.value:.0f} %", subject.label) for subject, part in shares],
+        columns=[*map(paper_figures.column, gpus)],
+        values=drawn,
+        published=drawn,
+        notes=[note] if gpus else [],
         missing=missing_kernels(subjects),
     )
 
@@ -150,20 +131,7 @@ def longest(subjects: Sequence[FigureSubject]) -> Figure:
                 f"{first.name} takes {100 * first.duration / total:.0f} % of the kernels' time in "
                 f"{subject.label}, in {launched}."
             )
-    return Figure(
-        key="kernels",
-        title="The kernels that take most time",
-        conclusion=said or "A kernel at the top is worth a faster algorithm or fewer launches.",
-        columns=(
-            "configuration", "kernel", "family", "time", "share of kernel time", "launches",
-            "whole name",
-        ),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.BARS, name="kernel", values=("time",), series="family", panel="configuration"
-        ),
-        missing=missing_kernels(subjects),
-    )  # fmt: skip
+    return described("kernels", rows, conclusion=said, missing=missing_kernels(subjects))
 
 
 def ipc(subjects: Sequence[FigureSubject]) -> Figure:
@@ -190,33 +158,8 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
         if totals.geometric_mean is not None and totals.whole is not None:
             rates = f"{totals.geometric_mean:.3g} and {totals.whole:.3g}"
             said.append((rates, subject.label))
-    return Figure(
-        key="kernel-ipc",
-        title="Instructions per cycle of each kernel, against the time it takes",
-        conclusion=told(
-            said,
-            "The geometric mean over kernels, which the paper takes, and the IPC of all of them "
-            "together are ",
-        )
-        + "The mean weighs a kernel of 2 us like one of 20 ms; what is far right and low is worth "
-        "a look.",
-        columns=(
-            "configuration", "kernel", "family", "time", "IPC", "geometric mean of launches",
-            "launches",
-        ),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.POINTS,
-            name="kernel",
-            values=("time", "IPC"),
-            series="family",
-            panel="configuration",
-            logarithmic=(True, False),
-        ),
-        source="section 3",
-        notes=tuple(dict.fromkeys(notes)),
-        missing=missing_metrics(subjects, COUNTS, per_kernel=True),
-    )  # fmt: skip
+    missing = missing_metrics(subjects, COUNTS, per_kernel=True)
+    return described("kernel-ipc", rows, said=said, notes=notes, missing=missing)
 
 
 def priority(subjects: Sequence[FigureSubject]) -> Figure:
@@ -243,34 +186,9 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
         ]
         if scores.families:
             said.append((scores.families[0].family, subject.label))
-    return Figure(
-        key="priority",
-        title="Priority scores: where a faster kernel would save most time",
-        conclusion=told(said, "Most could be gained from ")
-        + "The score is the time of each kernel times its estimated speedup, 1 at "
-        "most; it says what a perfect kernel would save, not how hard it is to write.",
-        columns=(
-            "configuration", "family", "priority score", "share of the score", "time",
-            "estimated speedup", "bottleneck", "of its peak", "launches",
-        ),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.BARS,
-            name="family",
-            values=("priority score",),
-            series="family",
-            panel="configuration",
-        ),
-        source="figure 5",
-        notes=(
-            "Paper: normalization has the largest sum, then tensor-core GEMMs, then elementwise "
-            "kernels.",
-            *dict.fromkeys(notes),
-        )
-        if rows
-        else (),
-        missing=missing_metrics(subjects, THROUGHPUTS, per_kernel=True),
-    )  # fmt: skip
+    missing = missing_metrics(subjects, THROUGHPUTS, per_kernel=True)
+    notes = [_PAPER_PRIORITY, *notes] if rows else []
+    return described("priority", rows, said=said, notes=notes, missing=missing)
 
 
 def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
@@ -291,30 +209,9 @@ def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
         if points.step.roof is not None and points.step.share_of_roof is not None:
             reached = f"{100 * points.step.share_of_roof:.0f} % of {points.step.roof}"
             said.append((reached, subject.label))
-    return Figure(
-        key="roofline",
-        title="Roofline: FLOP/s of each kernel against its FLOP per byte of DRAM traffic",
-        conclusion=told(said, "The kernels together reach ")
-        + "Under the slope, fewer bytes make a kernel faster; under the flat roof, fewer FLOP or "
-        "another data type; far below both, neither is the limit.",
-        columns=(
-            "configuration", "kernel", "family", "FLOP per byte", "FLOP/s", "share of roof",
-            "roof", "time", "DRAM bytes",
-        ),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.POINTS,
-            name="kernel",
-            values=("FLOP per byte", "FLOP/s"),
-            series="family",
-            panel="configuration",
-            logarithmic=(True, True),
-            roofs=tuple(roofs.values()),
-            sizes="time",
-        ),
-        notes=tuple(dict.fromkeys(notes)),
-        missing=missing_metrics(subjects, (*_FLOP_METRICS, DRAM_BYTES), per_kernel=True),
-    )  # fmt: skip
+    missing = missing_metrics(subjects, (*_FLOP_METRICS, DRAM_BYTES), per_kernel=True)
+    drawn_roofs = tuple(roofs.values())
+    return described("roofline", rows, said=said, notes=notes, missing=missing, roofs=drawn_roofs)
 
 
 def _roofline_row(label: str, point: Point) -> tuple[Cell, ...]:

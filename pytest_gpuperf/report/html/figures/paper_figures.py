@@ -17,9 +17,9 @@ from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
     Figure,
-    Plot,
     Quantity,
-    Shape,
+    described,
+    description,
     quantity,
     ratio,
     share,
@@ -28,7 +28,6 @@ from pytest_gpuperf.report.html.subject import WINDOW, FigureSubject
 from pytest_gpuperf.report.text import protocol_lines
 
 _METRICS = ("cycles", "instructions", "ipc")
-_STEP, _WINDOW = "step, relative", "window, relative"
 
 SUITE = "meddpm"
 """The suite that repeats the paper's workload."""
@@ -67,26 +66,16 @@ def window(subjects: Sequence[FigureSubject]) -> Figure:
                     relative(metric, subject, gpu) if gpu else None,
                 )
             )
-    return Figure(
-        key="window",
-        title="The paper's window beside the step that it is cut from",
+    return described(
+        "window",
+        rows,
         conclusion=_conclusion(counted, values),
-        columns=(
-            "metric", "configuration", "step", "window", "share of the step", _STEP, _WINDOW,
-            published if gpu else "paper",
-        ),
-        rows=tuple(rows),
-        plot=Plot(
-            Shape.BARS,
-            name="configuration",
-            values=(_STEP, _WINDOW, *([published] if gpu else [])),
-            panel="metric",
-            published=(published,) if gpu else (),
-        ),
-        source="section 6.1",
-        notes=tuple(f"{s.label}: {protocol_lines.window_line(m)}" for s, m in counted),
+        columns=[published if gpu else "paper"],
+        values=[published] if gpu else [],
+        published=(published,) if gpu else (),
+        notes=(f"{s.label}: {protocol_lines.window_line(m)}" for s, m in counted),
         missing="" if counted else f"This run has no window: measure with {WINDOW}",
-    )  # fmt: skip
+    )
 
 
 def _counted(subjects: Sequence[FigureSubject]) -> list[tuple[FigureSubject, Measurement]]:
@@ -105,10 +94,7 @@ def _conclusion(
         if whole and value is not None:
             shares.append(f"{100 * value / whole:.2g} % of the cycles of {subject.label}")
     seen = f"The window saw {' and '.join(shares)}. " if shares else ""
-    return (
-        f"{seen}A window of so few launches says what a process begins with; the step says how "
-        "fast it trains."
-    )
+    return f"{seen}{description('window')['conclusion']}"
 
 
 Published = Callable[[str, FigureSubject, str], Cell]
