@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_gpuperf.catalogue import data_files, units
 
+_SHARE = "share"
 RATIO = "ratio"
 """The unit of a value that is relative to another: "x0.18"."""
 
@@ -158,7 +159,7 @@ def description(key: str) -> dict[str, Any]:
 
 def described(
     key: str,
-    rows: Iterable[tuple[Cell, ...]],
+    rows: Iterable[Sequence[Cell | float]],
     *,
     said: Sequence[tuple[str, str]] = (),
     conclusion: str = "",
@@ -171,8 +172,9 @@ def described(
     """The figure of that key with these rows, and what the run adds to its description.
 
     What is `said` of configurations (`told`) stands before the conclusion, or another `conclusion`
-    in place of both. `columns` come after those described; `drawn` are fields of the plot: others,
-    or further `values`. Notes that are alike are one.
+    in place of both. Numbers in rows are of their column's unit. `columns` come after those
+    described; `drawn` are fields of the plot: others, or further `values`. Notes that are alike are
+    one.
     """
     known = description(key)
     before = f"{known['before']} " if "before" in known else ""
@@ -180,18 +182,27 @@ def described(
     plot["shape"] = Shape(plot["shape"])
     plot["values"] = (*known["plot"]["values"], *drawn.get("values", ()))
     plot["logarithmic"] = tuple(plot.get("logarithmic", (False, False)))
+    titles = (*known["columns"], *columns)
+    units_of = [known.get("units", {}).get(title, "") for title in titles]
     return Figure(
         key=key,
         title=known["title"],
         conclusion=conclusion or told(said, before) + known["conclusion"],
-        columns=(*known["columns"], *columns),
-        rows=tuple(rows),
+        columns=titles,
+        rows=tuple(tuple(map(_cell, row, units_of)) for row in rows),
         plot=Plot(**plot),
         source=known.get("source", ""),
         notes=tuple(dict.fromkeys(notes)),
         missing=missing,
         summary=summary,
     )
+
+
+def _cell(value: Cell | float, unit: str) -> Cell:
+    """A cell as it is, or of a number in this unit; "share" is 0.01 for 1 %."""
+    if not isinstance(value, (int, float)):
+        return value
+    return quantity(100 * value, "%") if unit == _SHARE else quantity(float(value), unit)
 
 
 def quantity(value: float | None, unit: str) -> Quantity | None:

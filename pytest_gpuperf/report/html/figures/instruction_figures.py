@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from pytest_gpuperf.analysis import mix
 from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, SASS, InstructionMix, Mix
-from pytest_gpuperf.report.html.figure import Cell, Figure, described, percent, quantity
+from pytest_gpuperf.report.html.figure import Cell, Figure, described, quantity
 from pytest_gpuperf.report.html.subject import FigureSubject, missing_metrics, short_name
 
 _STEP = "the whole step"
@@ -19,7 +19,7 @@ _PAPER_STACK = (
 
 def stack(subjects: Sequence[FigureSubject]) -> Figure:
     """The IPC of the kernel that takes longest, by the class of its instructions."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject in subjects:
@@ -30,16 +30,7 @@ def stack(subjects: Sequence[FigureSubject]) -> Figure:
         classes = dominant.pipe_classes
         notes += [*mixes.missing, *classes.missing]
         kernel = short_name(dominant.of)
-        rows += [
-            (
-                subject.label,
-                kernel,
-                part.name,
-                percent(part.share),
-                quantity(part.ipc, "instructions/cycle"),
-            )
-            for part in classes.parts
-        ]
+        rows += [(subject.label, kernel, part.name, part.share, part.ipc) for part in classes.parts]
         largest = _largest(classes)
         if largest and dominant.ipc is not None:
             stacked = f"{kernel} runs at IPC {dominant.ipc:.3g}, mostly {largest},"
@@ -66,7 +57,7 @@ def _mix_figure(
     classes: Callable[[InstructionMix], Mix],
 ) -> Figure:
     """A chart per configuration, a stack per family and one of the step."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject in subjects:
@@ -79,13 +70,7 @@ def _mix_figure(
         for name, one in groups:
             notes += one.missing if one.parts else ()
             rows += [
-                (
-                    subject.label,
-                    name,
-                    part.name,
-                    percent(part.share),
-                    quantity(part.value, one.unit),
-                )
+                (subject.label, name, part.name, part.share, quantity(part.value, one.unit))
                 for part in one.parts
             ]
         largest = next((text for _, one in groups if (text := _largest(one))), "")
@@ -94,7 +79,7 @@ def _mix_figure(
     return described(key, rows, said=said, notes=[*_legend(rows), *notes], missing=missing)
 
 
-def _legend(rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+def _legend(rows: Sequence[Sequence[Cell | float]]) -> Iterator[str]:
     """What the classes are, of those that are there."""
     there = {row[2] for row in rows}
     meanings = [f"{c.name} {c.meaning}" for c in PAPER_CLASSES if c.name in there]

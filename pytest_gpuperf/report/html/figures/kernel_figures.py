@@ -17,7 +17,6 @@ from pytest_gpuperf.report.html.figure import (
     Roof,
     cell_text,
     described,
-    percent,
     quantity,
     share,
 )
@@ -63,7 +62,7 @@ class LaunchedGroup:
 
 def mix(subjects: Sequence[FigureSubject]) -> Figure:
     """The share of kernel time per family, a bar per configuration."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
         families = by_family(table)
@@ -110,7 +109,7 @@ def convolutions(subjects: Sequence[FigureSubject]) -> Figure:
 
 def longest(subjects: Sequence[FigureSubject]) -> Figure:
     """The kernels that take most time, a chart per configuration."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     said = ""
     for subject, table in _tables(subjects):
         kernels = by_kernel(table)
@@ -136,20 +135,15 @@ def longest(subjects: Sequence[FigureSubject]) -> Figure:
 
 def ipc(subjects: Sequence[FigureSubject]) -> Figure:
     """The IPC of each kernel against the time it takes, a chart per configuration."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
         totals = of_kernels(table, family)
         rows += [
             (
-                subject.label,
-                short_name(one.name),
-                one.family,
-                quantity(one.nanoseconds, "ns"),
-                quantity(one.ipc, totals.unit),
-                quantity(one.geometric_mean, totals.unit),
-                quantity(float(one.launches), "launches"),
+                *(subject.label, short_name(one.name), one.family),
+                *(one.nanoseconds, one.ipc, one.geometric_mean, one.launches),
             )
             for one in totals.kernels[:_POINTS]
         ]
@@ -164,7 +158,7 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
 
 def priority(subjects: Sequence[FigureSubject]) -> Figure:
     """Where work pays most: time times estimated speedup by family (Equations 1 and 2)."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject, table in _tables(subjects):
@@ -172,15 +166,8 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
         notes += scores.missing if scores.families else ()
         rows += [
             (
-                subject.label,
-                one.family,
-                quantity(one.score, scores.unit),
-                percent(one.share),
-                quantity(one.nanoseconds, "ns"),
-                percent(one.speedup),
-                one.bottleneck,
-                quantity(one.throughput, "%"),
-                quantity(float(one.launches), "launches"),
+                *(subject.label, one.family, one.score, one.share, one.nanoseconds),
+                *(one.speedup, one.bottleneck, one.throughput, one.launches),
             )
             for one in scores.families
         ]
@@ -193,7 +180,7 @@ def priority(subjects: Sequence[FigureSubject]) -> Figure:
 
 def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
     """Kernels under the roofs of the device, a chart per configuration; areas are their times."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[Cell | float, ...]] = []
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     roofs: dict[str, Roof] = {}
@@ -201,7 +188,14 @@ def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
         device = subject.device
         points = roofline(table, family, peaks_of_device(device.slug), device.arch)
         drawn = [point for point in points.kernels[:_UNDER_ROOFS] if point.flop_per_byte]
-        rows += [_roofline_row(subject.label, point) for point in drawn]
+        rows += [
+            (
+                *(subject.label, short_name(point.name), point.family, point.flop_per_byte),
+                *(point.flop_per_second, point.share_of_roof, point.roof),
+                *(point.nanoseconds, point.dram_bytes),
+            )
+            for point in drawn
+        ]
         if not drawn:
             continue
         notes += [*_together(subject.label, points.step), *points.missing]
@@ -212,20 +206,6 @@ def under_roofs(subjects: Sequence[FigureSubject]) -> Figure:
     missing = missing_metrics(subjects, (*_FLOP_METRICS, DRAM_BYTES), per_kernel=True)
     drawn_roofs = tuple(roofs.values())
     return described("roofline", rows, said=said, notes=notes, missing=missing, roofs=drawn_roofs)
-
-
-def _roofline_row(label: str, point: Point) -> tuple[Cell, ...]:
-    return (
-        label,
-        short_name(point.name),
-        point.family,
-        quantity(point.flop_per_byte, "FLOP/byte"),
-        quantity(point.flop_per_second, "FLOP/s"),
-        percent(point.share_of_roof),
-        point.roof,
-        quantity(point.nanoseconds, "ns"),
-        quantity(point.dram_bytes, "bytes"),
-    )
 
 
 def _together(label: str, step: Point) -> Iterator[str]:
@@ -283,12 +263,8 @@ def _tables(subjects: Sequence[FigureSubject]) -> Iterator[tuple[FigureSubject, 
             yield subject, subject.kernels
 
 
-def _counted(one: LaunchedGroup, total: float) -> tuple[Cell, ...]:
-    return (
-        quantity(one.duration, "ns"),
-        share(one.duration, total),
-        quantity(float(one.launches), "launches"),
-    )
+def _counted(one: LaunchedGroup, total: float) -> tuple[Cell | float, ...]:
+    return one.duration, share(one.duration, total), one.launches
 
 
 def _idle(subjects: Sequence[FigureSubject]) -> Iterator[str]:
