@@ -28,6 +28,10 @@ if nvml.detect_device() is None:
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# What fresh processes import is compiled once, not by each of them: that is a third of their time,
+# and it is what they find wherever this is not set.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")

@@ -117,6 +117,17 @@ class Project:
                 data["measurements"].append(measurement)
         file.write_text(json.dumps(data), encoding="utf-8")
 
+    def replay(self, *arguments: str, factor: float = 1.0, **script: Any) -> pytest.RunResult:
+        """Measures once as `script` says, and judges it as if three processes had measured that.
+
+        What takes three processes to be seen needs no fresh ones here. `factor` is that of cycles.
+        """
+        self.device(**script)
+        self.measure_processes("replayed.json", *[factor] * 3, kernels=bool(script.get("kernels")))
+        return self.run(
+            "--gpuperf-replay=replayed.json", "--gpuperf-report=judged.json", *arguments
+        )
+
     def update(self, *names: str) -> int:
         """Accepts runs as the baseline."""
         # One process is enough for a scripted device, which has no noise.

@@ -48,11 +48,9 @@ A100: dict[str, Any] = {
     "kernels": [],  # [["conv", 900, 5e6]]: name, microseconds, instructions; else one did it all
     "mismatch": "",  # why kernels are not counted
     "torch": False,  # whether fresh processes may import it
-    "processes": [],  # [{"cycles": 2}, {}]: factors of the first process, the second, ...
+    "processes": [],  # [{"": {"cycles": 2}}, {}]: more factors for the first process, the second
 }
 _RATIOS = ("ipc",)
-
-
 _FILE = Path("device.json")
 
 
@@ -157,13 +155,12 @@ class ScriptedCollector:
 
     def _factors(self) -> dict[str, float]:
         test = os.environ["PYTEST_CURRENT_TEST"]
-        found: dict[str, float] = {}
-        for part, factors in self._script["factors"].items():
+        own = self._script["processes"][self._number] if self._script["processes"] else {}
+        factors: dict[str, float] = {}
+        for part, of_part in (*self._script["factors"].items(), *own.items()):
             if part in test:
-                found |= factors
-        if self._script["processes"]:
-            found |= self._script["processes"][self._number]
-        return found
+                factors |= of_part
+        return factors
 
 
 def _number_of_this_process() -> int:

@@ -49,11 +49,9 @@ def told(result: pytest.RunResult) -> list[Command]:
     return commands(result.stdout.str())
 
 
-@pytest.mark.parametrize("mode", ["-v", "-q"])
-def test_a_regression_is_in_the_summary_and_at_its_line(
-    mode: str, a100: Project, summary: Path
-) -> None:
-    result = a100.run(mode, "--gpuperf-report=report.md")
+def test_a_regression_is_in_the_summary_once_and_at_its_line(a100: Project, summary: Path) -> None:
+    # It is looked at again in fresh processes, which tell nothing.
+    result = a100.run("-q", "--gpuperf-report=report.md")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     text = summary.read_text(encoding="utf-8")
     assert text.startswith("# gpuperf: 1 regressed, 1 unchanged\n\n- **test\\_slower regressed on")
@@ -140,19 +138,20 @@ def test_what_a_step_has_written_before_is_kept(a100: Project, summary: Path) ->
     assert text.count("\n\n# gpuperf: 1 unchanged\n") == 1
 
 
-def test_it_can_be_switched_off(a100: Project, summary: Path) -> None:
-    result = a100.run("--gpuperf-github=never", "--gpuperf-processes=1")
-    assert not told(result)
-    assert not summary.read_bytes()
-    assert "job summary" not in result.stdout.str()
-
-
-def test_elsewhere_nothing_is_told(
+def test_elsewhere_or_switched_off_or_without_measurements_nothing_is_told(
     a100: Project, summary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def nothing_is_told(*arguments: str) -> None:
+        result = a100.run(*arguments)
+        assert not told(result)
+        assert not summary.read_bytes()
+        assert "job summary" not in result.stdout.str()
+
+    nothing_is_told("--gpuperf-github=never", "--gpuperf-processes=1")
+    a100.tests("def test_x(): pass", name="test_plain")
+    nothing_is_told("test_plain.py")
     monkeypatch.setenv("GITHUB_ACTIONS", "false")
-    assert not told(a100.run("--gpuperf-processes=1"))
-    assert not summary.read_bytes()
+    nothing_is_told("--gpuperf-processes=1")
 
 
 def test_without_a_file_for_the_summary_there_are_annotations(
@@ -164,21 +163,14 @@ def test_without_a_file_for_the_summary_there_are_annotations(
     assert "job summary" not in result.stdout.str()
 
 
-def test_tests_that_do_not_measure_tell_nothing(project: Project, summary: Path) -> None:
-    project.tests("def test_x(): pass")
-    assert project.run().ret == 0
-    assert not summary.read_bytes()
-
-
-@pytest.mark.parametrize("wrong", ["a folder", "no folder"])
 def test_a_summary_that_cannot_be_written_fails_nothing(
-    wrong: str, a100: Project, monkeypatch: pytest.MonkeyPatch
+    a100: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = a100.root if wrong == "a folder" else a100.root / "missing" / "summary.md"
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
-    result = a100.run("-k", "same")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines([f"note: no job summary: {place} cannot be written (*)"])
+    for place in (a100.root, a100.root / "missing" / "summary.md"):
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
+        result = a100.run("-k", "same")
+        assert result.ret == 0
+        result.stdout.fnmatch_lines([f"note: no job summary: {place} cannot be written (*)"])
 
 
 def test_a_summary_that_is_full_is_left_alone(a100: Project, summary: Path) -> None:
@@ -201,29 +193,20 @@ def test_a_summary_stays_below_what_github_shows(a100: Project, summary: Path) -
     assert "1 table left out" in text
 
 
-@pytest.mark.parametrize(
-    ("workspace", "file"),
-    [(".", "perf/test_inner.py"), ("perf", "test_inner.py"), ("..", "{}/perf/test_inner.py")],
-)
-def test_files_are_named_relative_to_the_checkout(
-    workspace: str, file: str, a100: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(a100.root / workspace))
-    folder = a100.pytester.mkdir("perf")
-    (folder / "test_inner.py").write_text(
-        "def test_step(gpuperf): gpuperf.measure(lambda: None)\n", encoding="utf-8"
-    )
-    (command,) = told(a100.run("perf", "--gpuperf-missing=warn"))
-    assert command.properties["file"] == file.format(a100.root.name)
-    assert command.properties["line"] == "1"
-
-
-def test_a_file_outside_of_the_checkout_has_its_whole_path(
+def test_files_are_named_relative_to_the_checkout_if_they_are_inside(
     a100: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GITHUB_WORKSPACE", str(a100.pytester.mkdir("elsewhere")))
-    (command,) = told(a100.run("--gpuperf-processes=1"))
-    assert command.properties["file"] == str(a100.root / "test_steps.py")
+    test = a100.pytester.mkdir("perf") / "test_inner.py"
+    test.write_text("def test_step(gpuperf): gpuperf.measure(lambda: None)\n", encoding="utf-8")
+    for workspace, file in (
+        (".", "perf/test_inner.py"),
+        ("perf", "test_inner.py"),
+        ("..", f"{a100.root.name}/perf/test_inner.py"),
+        ("elsewhere", str(test)),
+    ):
+        monkeypatch.setenv("GITHUB_WORKSPACE", str(a100.root / workspace))
+        (command,) = told(a100.run("perf", "--gpuperf-missing=warn"))
+        assert (command.properties["file"], command.properties["line"]) == (file, "1")
 
 
 HOSTILE = """
@@ -250,10 +233,3 @@ def test_hostile_names_stay_what_they_are(project: Project, summary: Path) -> No
     text = summary.read_text(encoding="utf-8")
     assert "<script" not in text.replace("\\<", "")
     assert text.count("\n### ") == 6
-
-
-def test_processes_that_we_start_tell_nothing(a100: Project, summary: Path) -> None:
-    # The session looks again, in fresh processes, and tells GitHub once.
-    a100.device(factors=SLOWER)
-    a100.run("-k", "slower")
-    assert summary.read_text(encoding="utf-8").count("# gpuperf: ") == 1

@@ -4,69 +4,68 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.measurement import KernelTable
-from tests.plugin.projects import STEP, Project
+from tests.plugin.projects import Project
 
-SLOW = {"": {"cycles": 2}}
+ADD, SLOWER_ADD = ["ampere_sgemm_128x64_tn", 400, 2e6], ["ampere_sgemm_128x64_tn", 800, 2e6]
+TESTS = """
+    def test_fast(gpuperf): gpuperf.measure(lambda: None)
+    def test_slow(gpuperf): gpuperf.measure(lambda: None)
+"""
 
 
 @pytest.fixture
 def a100(project: Project) -> Project:
-    """A project with one test, on a scripted A100 with a baseline."""
-    project.device()
-    project.tests(STEP)
-    project.accept_processes(*[1.0] * 5)
+    """A project with two tests, on a scripted A100 with a baseline; one of them has regressed."""
+    project.device(kernels=[ADD])
+    project.tests(TESTS)
+    project.accept_processes(*[1.0] * 5, kernels=True)
+    project.device(kernels=[SLOWER_ADD], factors={"slow": {"cycles": 2}})
     return project
 
 
-def tables(project: Project) -> list[KernelTable | None]:
-    """The kernel tables of the run that was saved, one per process."""
-    return [measurement.kernels for measurement in project.saved().measurements]
+def counted(project: Project) -> list[tuple[str, bool]]:
+    """By test, and of each by process, whether there is a kernel table."""
+    measured = project.saved().measurements
+    return [(m.test.partition("::test_")[2], m.kernels is not None) for m in measured]
 
 
-@pytest.mark.parametrize(
-    ("when", "slow", "fast"),
-    [("never", False, False), ("on-regression", True, False), ("always", True, True)],
-)
-def test_kernels_are_counted_when_asked_for(
-    when: str, slow: bool, fast: bool, a100: Project
-) -> None:
-    a100.run(f"--gpuperf-kernels={when}")
-    assert [table is not None for table in tables(a100)] == [fast]
-    a100.run_files()[0].unlink()
-    a100.device(factors=SLOW)
-    a100.run(f"--gpuperf-kernels={when}")
+def test_by_default_those_of_a_regression_are_counted_and_named(a100: Project) -> None:
+    result = a100.run()
+    result.assert_outcomes(passed=1, failed=1)
     # Only in the session's own process: the fresh ones are there to settle the test.
-    assert [table is not None for table in tables(a100)] == [slow, False, False]
-
-
-def test_by_default_a_regression_has_them(a100: Project) -> None:
-    a100.device(factors=SLOW)
-    a100.run()
-    found = tables(a100)[0]
-    assert found is not None
-    assert found.names == ("step_kernel",)
-    assert found.metrics == ("cycles", "active_cycles", "instructions", "ipc", "duration")
-
-
-def test_a_replayed_run_keeps_its_own(a100: Project) -> None:
-    a100.run("--gpuperf-kernels=always", "--gpuperf-run=run.json")
-    result = a100.run(
-        "--gpuperf-replay=run.json", "--gpuperf-kernels=always", "--gpuperf-report=report.json"
+    slow = [("slow", True), ("slow", False), ("slow", False)]
+    assert counted(a100) == [("fast", False), *slow]
+    run = a100.saved()
+    table = run.measurements[1].kernels
+    assert table is not None
+    assert table.names == ("ampere_sgemm_128x64_tn",)
+    assert table.metrics == ("cycles", "active_cycles", "instructions", "ipc", "duration")
+    assert [entry.test for entry in run.attributions] == ["test_steps.py::test_slow"]
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_slow regressed on*",
+            "kernels: +0.4 ms (x2) in a step, 100 % of it explained:",
+            "*ampere_sgemm_128x64_tn  slower x2 (memory, cache or clocks), 1 launch",
+        ]
     )
-    assert result.ret == 0
-    (before,) = a100.saved("run.json").measurements
-    (after,) = a100.saved("report.json").measurements
-    assert before.kernels == after.kernels != None  # noqa: E711 -- both are there
+
+
+def test_they_are_counted_always_or_never_where_that_is_asked_for(a100: Project) -> None:
+    a100.run("--gpuperf-kernels=always", "--gpuperf-processes=3")
+    slow = [("slow", True), ("slow", False), ("slow", False)]
+    assert counted(a100) == [("fast", True), *slow]
+    a100.run_files()[0].unlink()
+    a100.run("--gpuperf-kernels=never", "--gpuperf-processes=1")
+    assert counted(a100) == [("fast", False), ("slow", False)]
+    a100.run_files()[0].unlink()
+    # Without a judge too, who alone could compare them.
+    a100.run("--gpuperf-kernels=always", "--gpuperf-no-judge")
+    assert counted(a100) == [("fast", True), ("slow", True)]
+    assert not a100.saved().attributions
 
 
 def test_a_collector_that_cannot_is_not_asked(project: Project) -> None:
-    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    project.tests("def test_fast(gpuperf): gpuperf.measure(lambda: None)")
     result = project.run("--gpu-arch=cpu", "--gpuperf-kernels=always", "--gpuperf-missing=warn")
     assert result.ret == 0
-    assert tables(project) == [None]
-
-
-def test_they_are_counted_without_a_judge_too(a100: Project) -> None:
-    a100.run("--gpuperf-no-judge", "--gpuperf-kernels=always")
-    assert tables(a100)[0] is not None
+    assert counted(project) == [("fast", False)]

@@ -15,7 +15,10 @@ from tests.measure.ncu_pages import KERNEL, LONGER, RANGE, page
 from tests.plugin.projects import Project, refused
 
 CONFTEST = """
+import sys
 from pathlib import Path
+
+sys.modules["torch"] = None  # it takes seconds to load, and would tell its version alone
 
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.ncu import profiled_step as marks, ncu_collector as ncu

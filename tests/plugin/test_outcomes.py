@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pytest_gpuperf.model.result import Outcome
@@ -45,36 +43,12 @@ def test_unchanged_passes(a100: Project) -> None:
     result.stdout.fnmatch_lines(["*wall_time*x3*reported"])
 
 
-def test_a_regression_fails_and_gives_the_numbers(a100: Project) -> None:
+def test_a_regression_fails_and_gives_the_numbers_and_the_phase(a100: Project) -> None:
     a100.tests(
         """
         import pytest
 
         @pytest.mark.optimization("tf32")
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    a100.accept()
-    a100.device(factors={"": {"cycles": 1.5}})
-    result = a100.run()
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: test_step regressed on NVIDIA A100-SXM4-80GB (sm80)",
-            "configuration: tf32",
-            "*metric*baseline*measured*change*tolerance*verdict",
-            "*cycles*400.00 M*600.00 M*+50.00 %*0.5 %*regressed",
-            'If the change is intended: gpuperf update-baseline --reason "..."',
-        ]
-    )
-    result.stdout.no_fnmatch_line("*test_steps.py:*: Failed")  # no traceback into our code
-
-
-def test_the_failure_says_which_phase_it_was(a100: Project) -> None:
-    a100.tests(
-        """
         def test_step(gpuperf):
             def step():
                 with gpuperf.phase("forward"): pass
@@ -83,32 +57,48 @@ def test_the_failure_says_which_phase_it_was(a100: Project) -> None:
         """
     )
     a100.accept()
-    a100.device(factors={"": {"cycles/backward": 3}})
-    result = a100.run()
+    result = a100.replay(factors={"": {"cycles/backward": 2}})
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*cycles by phase: backward x3"])
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step regressed on NVIDIA A100-SXM4-80GB (sm80)",
+            "configuration: tf32",
+            "*metric*baseline*measured*change*tolerance*verdict",
+            "*cycles*400.00 M*600.00 M*+50.00 %*0.5 %*regressed",
+            "*cycles by phase: backward +100.00 %",
+            "If the change is intended: gpuperf update-baseline replayed.json *",
+            "to accept what is intended:",
+            '  gpuperf update-baseline replayed.json --reason "..."',
+        ]
+    )
+    result.stdout.no_fnmatch_line("*test_steps.py:*: Failed")  # no traceback into our code
 
 
 def test_improved_passes_and_asks_to_be_accepted(a100: Project) -> None:
     a100.accept()
-    a100.device(factors={"": {"cycles": 0.5}})
-    result = a100.run()
+    result = a100.replay(factor=0.5)
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
             "*cycles*400.00 M*200.00 M*-50.00 %*improved",
             "1 improved; to accept, so that a later loss shows:",
-            "  gpuperf update-baseline --reason*",
+            "  gpuperf update-baseline *--reason*",
         ]
     )
 
 
-def test_inconclusive_fails(a100: Project) -> None:
+def test_inconclusive_fails_unless_that_is_not_wanted(a100: Project) -> None:
     a100.accept()
     a100.device(factors={"": {"cycles": 2}})
     result = a100.run("--gpuperf-processes=1")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpuperf: test_step is inconclusive*", "*cycles*inconclusive"])
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step is inconclusive*",
+            "*cycles*inconclusive",
+        ]
+    )
     assert a100.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn").ret == 0
 
 
@@ -182,28 +172,23 @@ def test_a_baseline_of_another_workload_is_not_compared_with(a100: Project) -> N
     assert a100.baseline_text() == before
 
 
-def test_unsupported_is_named_once_and_passes(a100: Project) -> None:
+def test_unsupported_is_named_once_and_fails_where_counters_are_required(a100: Project) -> None:
     a100.tests(
         """
         def test_one(gpuperf): gpuperf.measure(lambda: None)
         def test_two(gpuperf): gpuperf.measure(lambda: None)
         """
     )
-    a100.device(unsupported={"cycles": "not on a MIG instance"})
     a100.accept()
-    result = a100.run()
+    a100.device(unsupported={"cycles": "not on a MIG instance"})
+    result = a100.run("--gpuperf-run=run.json")
     assert result.ret == 0
     assert str(result.stdout).count("unsupported: cycles: not on a MIG instance") == 1
-
-
-def test_unsupported_fails_where_counters_are_required(a100: Project) -> None:
-    a100.accept()
-    a100.device(unsupported={"cycles": "not on a MIG instance"})
     result = a100.run("--gpuperf-require-counters")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_step could not read the counters it needs on*",
+            "gpuperf: test_one could not read the counters it needs on*",
             "*cycles*unsupported",
             "*not on a MIG instance",
             "`gpuperf doctor` says what is missing and what to do about it",
@@ -230,49 +215,72 @@ def test_nothing_is_judged_where_asked(a100: Project) -> None:
 # Measuring
 
 
-def test_the_step_really_runs_after_its_reset(a100: Project) -> None:
+def test_the_step_really_runs_after_its_reset_and_the_plugins_of_others_are_told(
+    a100: Project,
+) -> None:
     a100.tests(
         """
+        def test_phases_cost_nothing_where_nothing_is_measured(gpuperf):
+            assert gpuperf.phase("forward") is gpuperf.phase("backward")
+            with gpuperf.phase("forward"), gpuperf.phase("backward"):
+                pass
+
         def test_step(gpuperf):
             calls = []
             step, reset = (lambda: calls.append("step")), (lambda: calls.append("reset"))
-            measured = gpuperf.measure(step, reset=reset)
+            measured = gpuperf.measure(
+                step, reset=reset, settings=lambda: {"known_afterwards": len(calls)}
+            )
             assert calls == ["reset", "step"]
             assert measured.test == "test_steps.py::test_step"
             assert gpuperf.device.arch == "sm80"
             assert gpuperf.torch_device == "cpu"
         """
     )
-    a100.run("--gpuperf-no-judge").assert_outcomes(passed=1)
-
-
-def test_a_phase_costs_nothing_where_nothing_is_measured(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_phase(gpuperf):
-            assert gpuperf.phase("forward") is gpuperf.phase("backward")
-            with gpuperf.phase("forward"), gpuperf.phase("backward"):
-                pass
+    a100.pytester.makepyfile(
+        watcher="""
+        def pytest_gpuperf_judged(measurement, verdicts):
+            print("seen", measurement.name, *sorted({v.outcome.value for v in verdicts}))
         """
     )
-    result = a100.run()
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*gpuperf ==*")
-    assert not a100.run_files()
+    a100.pytester.syspathinsert()
+    result = a100.run("--gpuperf-missing=warn", "-p", "watcher", "-s")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*seen step no-baseline reported"])
+    (measured,) = a100.saved().measurements
+    settings = measured.fingerprint.settings
+    assert (settings["known_afterwards"], settings["metrics"]) == (2, "core")
 
 
-def test_phases_inside_each_other_fail_while_measuring(a100: Project) -> None:
+def test_a_step_that_cannot_be_measured_fails_and_leaves_no_run(a100: Project) -> None:
     a100.tests(
         """
-        def test_step(gpuperf):
+        def test_nested(gpuperf):
             def step():
                 with gpuperf.phase("forward"), gpuperf.phase("loss"): pass
             gpuperf.measure(step)
+
+        def test_name_that_no_file_can_hold(gpuperf):
+            def step():
+                with gpuperf.phase("\\ud800"): pass
+            gpuperf.measure(step)
+
+        def test_raises(gpuperf):
+            def step():
+                raise ZeroDivisionError("in the step")
+            gpuperf.measure(step)
         """
     )
-    result = a100.run()
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(['*phase "loss" was entered inside phase "forward"*'])
+    result = a100.run("--gpuperf-missing=warn")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            '*phase "loss" was entered inside phase "forward"*',
+            '*MeasurementError: the name of the phase "\\ud800" has half*',
+            '>*raise ZeroDivisionError("in the step")',
+        ]
+    )
+    assert not a100.run_files()
 
 
 def test_several_measurements_of_a_test_have_names(a100: Project) -> None:
@@ -323,39 +331,6 @@ def test_a_file_name_that_is_no_text_is_refused_and_may_be_typed(a100: Project) 
     assert "test_\\udcff.py" in saved.command
 
 
-def test_a_phase_whose_name_no_file_can_hold_fails_the_test(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            def step():
-                with gpuperf.phase("\\ud800"):
-                    pass
-
-            gpuperf.measure(step)
-        """
-    )
-    result = a100.run("--gpuperf-missing=warn")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(['*MeasurementError: the name of the phase "\\ud800" has half*'])
-
-
-def test_what_the_test_knows_only_afterwards_is_saved_too(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            calls = []
-            gpuperf.measure(
-                lambda: calls.append(1), settings=lambda: {"compile_s": 0.5 * bool(calls)}
-            )
-        """
-    )
-    a100.accept()
-    a100.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
-    (measured,) = a100.saved("run.json").measurements
-    assert measured.fingerprint.settings["compile_s"] == 0.5
-    assert measured.fingerprint.settings["metrics"] == "core"
-
-
 def test_a_fixture_may_measure(a100: Project) -> None:
     a100.tests(
         """
@@ -377,24 +352,9 @@ def test_a_fixture_may_measure(a100: Project) -> None:
     assert names == ["in a fixture", "step"]
 
 
-def test_a_failing_step_fails_with_its_own_exception(a100: Project) -> None:
-    a100.tests(
-        """
-        def step():
-            raise ZeroDivisionError("in the step")
-
-        def test_step(gpuperf):
-            gpuperf.measure(step)
-        """
-    )
-    result = a100.run()
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(['>*raise ZeroDivisionError("in the step")'])
-    assert not a100.run_files()
-
-
 def test_an_expected_regression_is_an_expected_failure(a100: Project) -> None:
-    a100.accept()
+    a100.accept_processes(*[1.0] * 5)
+    a100.measure_processes("slower.json", *[2.0] * 3)
     a100.tests(
         """
         import pytest
@@ -404,45 +364,39 @@ def test_an_expected_regression_is_an_expected_failure(a100: Project) -> None:
             gpuperf.measure(lambda: None)
         """
     )
-    a100.device(factors={"": {"cycles": 2}})
-    a100.run("--gpuperf-processes=3").assert_outcomes(xfailed=1)
-    a100.device()
+    a100.run("--gpuperf-replay=slower.json").assert_outcomes(xfailed=1)
     a100.run().assert_outcomes(failed=1)
-
-
-def test_a_hook_sees_every_measurement_with_its_verdicts(a100: Project) -> None:
-    a100.pytester.makepyfile(
-        watcher="""
-        def pytest_gpuperf_judged(measurement, verdicts):
-            print("seen", measurement.name, *sorted({v.outcome.value for v in verdicts}))
-        """
-    )
-    a100.pytester.syspathinsert()
-    result = a100.run("-p", "watcher", "-s")
-    result.stdout.fnmatch_lines(["*seen step no-baseline reported"])
 
 
 # What is written
 
 
-def test_the_run_is_saved_in_its_default_place(a100: Project) -> None:
-    result = a100.run()
+def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
+    flags = ("--gpuperf-report=out/report.md", "--gpuperf-report=out/report.json")
+    result = a100.run(*flags, "--junitxml=junit.xml")
     (file,) = a100.run_files()
-    result.stdout.fnmatch_lines([f"run saved: .gpuperf/runs/{file.name}"])
+    result.stdout.fnmatch_lines(
+        [
+            f"run saved: .gpuperf/runs/{file.name}",
+            "report written: out/report.md",
+            "report written: out/report.json",
+        ]
+    )
     run = a100.saved()
     (measurement,) = run.measurements
     assert measurement.test == "test_steps.py::test_step"
     assert measurement.fingerprint.device.name == "NVIDIA A100-SXM4-80GB"
     assert measurement.fingerprint.settings["collector"] == "scripted"
     outcomes = {verdict.metric: verdict.outcome for verdict in run.verdicts}
-    assert outcomes["cycles"] is Outcome.NO_BASELINE
-    assert outcomes["ipc"] is Outcome.REPORTED
-
-
-def test_the_run_is_saved_where_asked(a100: Project) -> None:
-    a100.run("--gpuperf-run", "kept/run.json")
-    assert a100.saved("kept/run.json").command == "--gpuperf-run kept/run.json"
-    assert not a100.run_files()
+    assert (outcomes["cycles"], outcomes["ipc"]) == (Outcome.NO_BASELINE, Outcome.REPORTED)
+    assert run.command == " ".join((*flags, "--junitxml=junit.xml"))
+    assert a100.saved("out/report.json").verdicts == run.verdicts
+    text = (a100.root / "out" / "report.md").read_text(encoding="utf-8")
+    assert "| cycles |" in text
+    xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
+    assert "test_step has no baseline" in xml
+    assert "fingerprint" not in xml
+    assert xml.count("<property ") == 2 + 2 * 3  # device, processes, and two per gated metric
 
 
 def test_a_run_that_cannot_be_saved_is_said_beside_the_failures(a100: Project) -> None:
@@ -454,31 +408,11 @@ def test_a_run_that_cannot_be_saved_is_said_beside_the_failures(a100: Project) -
     )
 
 
-def test_reports_are_written_by_suffix(a100: Project) -> None:
-    result = a100.run("--gpuperf-report=out/report.md", "--gpuperf-report=out/report.json")
-    result.stdout.fnmatch_lines(
-        ["report written: out/report.md", "report written: out/report.json"]
-    )
-    text = (a100.root / "out" / "report.md").read_text(encoding="utf-8")
-    assert "NVIDIA A100" in text
-    assert "| cycles |" in text
-    data = json.loads((a100.root / "out" / "report.json").read_text(encoding="utf-8"))
-    assert data["verdicts"][0]["outcome"] == "no-baseline"
-
-
 def test_nothing_is_written_by_a_run_that_measures_nothing(a100: Project) -> None:
     a100.tests("def test_nothing(): pass")
     a100.run("--gpuperf-report=report.md").assert_outcomes(passed=1)
     assert not a100.run_files()
     assert not (a100.root / "report.md").exists()
-
-
-def test_junit_has_the_failure_and_little_of_our_data(a100: Project) -> None:
-    a100.run("--junitxml=junit.xml")
-    xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
-    assert "test_step has no baseline" in xml
-    assert "fingerprint" not in xml
-    assert xml.count("<property ") == 2 + 2 * 3  # device, processes, and two per gated metric
 
 
 def test_configurations_of_one_test_are_shown_side_by_side(a100: Project) -> None:
@@ -518,18 +452,3 @@ def test_of_many_tests_those_that_are_unchanged_have_a_line_each(project: Projec
         assert len([line for line in lines if "metric  " in line]) == tables
         brief = "  test_00: cycles 0 %, instructions 0 %, step_time 0 %" in lines
         assert brief == (tables == 1)
-
-
-def test_a_run_that_update_baseline_would_not_find_is_named(a100: Project) -> None:
-    a100.accept()
-    a100.device(factors={"": {"cycles": 1.5}})
-    a100.run("--gpuperf-run=mine.json").stdout.fnmatch_lines(
-        [
-            'If the change is intended: gpuperf update-baseline mine.json --reason "..."',
-            "to accept what is intended:",
-            '  gpuperf update-baseline mine.json --reason "..."',
-        ]
-    )
-    a100.run("--gpuperf-replay=mine.json").stdout.fnmatch_lines(
-        ["to accept what is intended:", '  gpuperf update-baseline mine.json --reason "..."']
-    )

@@ -35,9 +35,8 @@ TESTS = """
 
     def test_that_fails(gpuperf):
         gpuperf.measure(lambda: 1 / 0)
-"""
-INTERRUPTED = """
-    def test_step(gpuperf):
+
+    def test_that_is_interrupted(gpuperf):
         def step():
             raise KeyboardInterrupt
         gpuperf.measure(step)
@@ -108,20 +107,13 @@ def test_the_line_is_there_and_then_it_is_as_if_it_had_not_been(
     shown = in_terminal(a100, *arguments, columns=columns)
     without = in_terminal(a100, *arguments, columns=columns, term="dumb")
     assert shown.text == without.text
+    assert "KeyboardInterrupt" in shown.text
     assert without.progress == []
     assert all(len(line) < columns for line in shown.progress)
-    assert [line.split(": ")[-1] for line in shown.progress] == [SAID.split(": ")[1]] * 3
+    assert [line.split(": ")[-1] for line in shown.progress] == [SAID.split(": ")[1]] * 4
     if columns == 80:
         assert shown.progress[0] == SAID
         assert shown.progress[2] == SAID.replace("step[small] (tf32)", "that_fails")
-
-
-def test_a_measurement_that_is_interrupted_leaves_no_line(a100: Project) -> None:
-    a100.tests(INTERRUPTED)
-    shown = in_terminal(a100)
-    assert shown.progress
-    assert shown.text == in_terminal(a100, term="dumb").text
-    assert "KeyboardInterrupt" in shown.text
 
 
 def config(*, terminal: bool = True, verbosity: int = 0, capture: str = "fd", **ini: Any) -> Any:
@@ -158,35 +150,26 @@ def test_where_others_write_or_nobody_wants_it_there_is_no_line(
 # Without a terminal
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is measured takes long."""
+def test_what_takes_long_is_spoken_of_in_lines(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "counting" not in str(a100.run("-k", "small").stdout)  # which is soon done
     monkeypatch.setattr(progress_module, "PATIENCE", 1e-9)
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("arguments", [(), ("-v",), ("-s",)], ids=" ".join)
-def test_what_takes_long_is_spoken_of_in_lines(arguments: tuple[str, ...], a100: Project) -> None:
-    result = a100.run("-k", "small", *arguments)
-    assert result.outlines.count(SAID) == 1
-    assert result.outlines[result.outlines.index(SAID) - 1].startswith("test_steps.py")
-
-
-@pytest.mark.usefixtures("impatient")
-def test_under_q_nothing_is_said(a100: Project) -> None:
+    for arguments in ((), ("-v",), ("-s",)):
+        result = a100.run("-k", "small", *arguments)
+        assert result.outlines.count(SAID) == 1
+        assert result.outlines[result.outlines.index(SAID) - 1].startswith("test_steps.py")
     assert "counting" not in str(a100.run("-q", "-k", "small").stdout)
 
 
-def test_what_is_soon_done_is_not_spoken_of(a100: Project) -> None:
-    assert "counting" not in str(a100.run("-k", "small").stdout)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_fresh_process_is_spoken_of_by_who_waits_for_it(project: Project) -> None:
+def test_a_fresh_process_is_spoken_of_by_who_waits_for_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "PATIENCE", 1e-9)
     project.device()
     project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
     project.accept_processes(*[1.0] * 5)
-    project.device(processes=[{"cycles": 1.02}, {}, {}])
+    project.device(processes=[{"": {"cycles": 1.02}}, {}, {}])
     result = project.run()
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["test_step: not settled, fresh process * of 2*"])

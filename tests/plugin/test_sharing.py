@@ -10,16 +10,12 @@ import pytest
 
 from tests.plugin.projects import STEP, Project
 
-SLOWER = """
-    def test_slower(gpuperf):
-        gpuperf.measure(lambda: None)
-"""
-
 
 @pytest.fixture
 def a100(project: Project) -> Project:
-    """A project on a scripted A100."""
+    """A project with one test, on a scripted A100."""
     project.device()
+    project.tests(STEP)
     return project
 
 
@@ -34,12 +30,9 @@ def properties(project: Project, test: str) -> list[tuple[str, str]]:
 
 
 def test_a_junit_file_has_the_gated_metrics(a100: Project) -> None:
-    a100.tests(SLOWER)
     a100.accept()
-    a100.device(factors={"": {"cycles": 2}})
-    result = a100.run("--junitxml=junit.xml")
-    result.assert_outcomes(failed=1)
-    assert properties(a100, "test_slower") == [
+    a100.replay("--junitxml=junit.xml", factor=2.0).assert_outcomes(failed=1)
+    assert properties(a100, "test_step") == [
         ("gpuperf.device", "NVIDIA A100-SXM4-80GB (sm80)"),
         ("gpuperf.processes", "3"),
         ("gpuperf.cycles", "regressed"),
@@ -54,27 +47,22 @@ def test_a_junit_file_has_the_gated_metrics(a100: Project) -> None:
     ]
 
 
-def test_without_a_baseline_there_are_values(a100: Project) -> None:
-    a100.tests(STEP)
-    a100.run("--junitxml=junit.xml", "--gpuperf-missing=warn")
-    found = dict(properties(a100, "test_step"))
-    assert found["gpuperf.cycles"] == "no-baseline"
-    assert found["gpuperf.cycles.measured"] == "400000000"
-    assert "gpuperf.cycles.change" not in found
-
-
-def test_without_judging_there_are_values_alone(a100: Project) -> None:
-    a100.tests(STEP)
-    a100.run("--junitxml=junit.xml", "--gpuperf-no-judge")
-    found = dict(properties(a100, "test_step"))
-    assert found["gpuperf.cycles.measured"] == "400000000"
-    assert "gpuperf.cycles" not in found
+def test_without_a_baseline_or_a_judge_there_are_values(a100: Project) -> None:
+    for flag, outcome in (("--gpuperf-missing=warn", "no-baseline"), ("--gpuperf-no-judge", None)):
+        a100.run("--junitxml=junit.xml", flag)
+        said = dict(properties(a100, "test_step"))
+        assert said["gpuperf.cycles.measured"] == "400000000"
+        assert said.get("gpuperf.cycles") == outcome
+        assert "gpuperf.cycles.change" not in said
 
 
 def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100: Project) -> None:
     a100.tests(
         """
         import pytest
+
+        def test_x(): pass
+        def test_y(gpuperf): pass
 
         @pytest.mark.optimization("tf32")
         @pytest.mark.gpuperf(limit={"cycles": "500M"})
@@ -91,19 +79,12 @@ def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100:
     (limit,) = (value for name, value in found if name == "gpuperf.expected")
     assert limit.startswith("expected of cycles: test_step, sampling below 500.00 M: 400.00 M")
     assert limit.endswith("holds")
-
-
-def test_kernels_that_changed_are_said(a100: Project) -> None:
-    a100.device(kernels=[["conv", 900, 5e6]])
-    a100.tests(STEP)
-    a100.accept_processes(1, 1, 1, kernels=True)
-    a100.device(kernels=[["conv", 900, 5e6], ["add", 300, 5e6]])
-    a100.run("--gpuperf-kernels=always", "--junitxml=junit.xml")
-    assert ("gpuperf.kernels", "kernels-changed") in properties(a100, "test_step")
+    # Tests that do not measure have none.
+    assert not properties(a100, "test_x")
+    assert not properties(a100, "test_y")
 
 
 def test_a_test_that_is_run_again_has_each_property_once(a100: Project) -> None:
-    a100.tests(STEP)
     conftest = a100.root / "conftest.py"
     conftest.write_text(
         conftest.read_text(encoding="utf-8")
@@ -123,13 +104,6 @@ def pytest_runtest_protocol(item, nextitem):
     names = [name for name, _ in properties(a100, "test_step")]
     assert "gpuperf.cycles" in names
     assert len(names) == len(set(names))
-
-
-def test_tests_that_do_not_measure_have_no_properties(a100: Project) -> None:
-    a100.tests("def test_x(): pass\ndef test_y(gpuperf): pass")
-    a100.run("--junitxml=junit.xml")
-    assert not properties(a100, "test_x")
-    assert not properties(a100, "test_y")
 
 
 def test_hostile_names_leave_the_xml_well_formed(a100: Project) -> None:
@@ -158,46 +132,33 @@ BOTH = """
 BENCHMARKED = ("-p", "benchmark", "--benchmark-json=benchmark.json", "--benchmark-max-time=0.01")
 
 
-@pytest.fixture
-def benchmarked(a100: Project) -> Project:
-    """The same, where pytest-benchmark is there to be used."""
-    # Projects here do without it.
-    a100.pytester.makeini("[pytest]\naddopts = --strict-markers -p no:hypothesispytest\n")
-    return a100
-
-
 def extra_info(project: Project) -> dict[str, Any]:
     """What pytest-benchmark's file says of its only benchmark."""
     text = (project.root / "benchmark.json").read_text(encoding="utf-8")
-    (found,) = json.loads(text)["benchmarks"]
-    info: dict[str, Any] = found["extra_info"]
+    (benchmark,) = json.loads(text)["benchmarks"]
+    info: dict[str, Any] = benchmark["extra_info"]
     return info
 
 
-def test_a_regression_is_in_the_benchmark_of_its_test(benchmarked: Project) -> None:
-    benchmarked.tests(BOTH)
-    benchmarked.accept()
-    benchmarked.device(factors={"": {"cycles": 2}})
-    result = benchmarked.run_apart(*BENCHMARKED)
-    result.assert_outcomes(failed=1)
-    cycles = extra_info(benchmarked)["gpuperf"]["step"]["metrics"]["cycles"]
-    assert cycles == {
+def test_a_regression_is_in_the_benchmark_of_its_test(a100: Project) -> None:
+    # Projects here do without pytest-benchmark.
+    a100.pytester.makeini("[pytest]\naddopts = --strict-markers -p no:hypothesispytest\n")
+    a100.tests(BOTH)
+    off = a100.run_apart("--benchmark-disable", "--gpuperf-missing=record")
+    off.assert_outcomes(passed=1)
+    a100.measure_processes("run.json", 2, 2, 2)
+    a100.run_apart(*BENCHMARKED, "--gpuperf-replay=run.json").assert_outcomes(failed=1)
+    info = extra_info(a100)["gpuperf"]["step"]
+    assert info["metrics"]["cycles"] == {
         "value": 800_000_000,
         "unit": "cycles",
         "outcome": "regressed",
         "change": pytest.approx(1),
     }
-    info = extra_info(benchmarked)["gpuperf"]["step"]
     assert (info["device"], info["arch"]) == ("NVIDIA A100-SXM4-80GB", "sm80")
     assert info["metrics"]["ipc"]["value"] == pytest.approx(0.84)
     assert "outcome" not in info["metrics"]["ipc"]
-    assert extra_info(benchmarked)["own"] == 1
-
-
-def test_where_benchmarks_are_off_nothing_goes_wrong(benchmarked: Project) -> None:
-    benchmarked.tests(BOTH)
-    result = benchmarked.run_apart("--benchmark-disable", "--gpuperf-missing=warn")
-    result.assert_outcomes(passed=1)
+    assert extra_info(a100)["own"] == 1
 
 
 def test_a_fixture_of_that_name_that_is_another_is_left_alone(a100: Project) -> None:

@@ -37,26 +37,21 @@ def timelines(project: Project, name: str | None = None) -> list[Timeline | None
     return [measurement.timeline for measurement in project.saved(name).measurements]
 
 
-@pytest.mark.parametrize(("flags", "taken"), [((), False), ((ALWAYS,), True)])
-def test_it_is_taken_when_asked_for(flags: tuple[str, ...], taken: bool, a100: Project) -> None:
-    result = a100.run(*flags, "--gpuperf-report=report.md")
-    result.assert_outcomes(passed=1)
-    assert [found is not None for found in timelines(a100)] == [taken]
-    assert (LINE in " ".join(str(result.stdout).split())) is taken
-    report = (a100.root / "report.md").read_text(encoding="utf-8")
-    assert ("timeline: 2 samples of 100 us; tensor pipe 23 %" in report) is taken
-
-
-def test_the_ini_file_can_ask_for_it(a100: Project) -> None:
-    a100.ini("gpuperf_timeline = always")
-    a100.run()
-    assert timelines(a100)[0] is not None
-
-
-def test_the_settings_say_how_long_it_took(a100: Project) -> None:
-    a100.run(ALWAYS)
-    (found,) = a100.saved().measurements
-    assert isinstance(found.fingerprint.settings["timeline_s"], float)
+def test_it_is_taken_when_asked_for(a100: Project) -> None:
+    for number, (flag, setting, taken) in enumerate(
+        (("never", "", False), ("always", "", True), ("", "gpuperf_timeline = always", True))
+    ):
+        a100.ini(setting)
+        flags = (f"--gpuperf-timeline={flag}",) if flag else ()
+        run = f"run-{number}.json"
+        result = a100.run(*flags, "--gpuperf-report=report.md", f"--gpuperf-run={run}")
+        result.assert_outcomes(passed=1)
+        (measured,) = a100.saved(run).measurements
+        assert (measured.timeline is not None) is taken
+        assert ("timeline_s" in measured.fingerprint.settings) is taken  # how long it took
+        assert (LINE in " ".join(str(result.stdout).split())) is taken
+        report = (a100.root / "report.md").read_text(encoding="utf-8")
+        assert ("timeline: 2 samples of 100 us; tensor pipe 23 %" in report) is taken
 
 
 def test_it_has_the_step_s_phases(a100: Project) -> None:

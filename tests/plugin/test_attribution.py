@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model.result import Attribution, ChangeKind, Outcome, Verdict
+from pytest_gpuperf.model.result import Attribution, ChangeKind, Outcome
 from pytest_gpuperf.report.text.kernel_lines import MOST
 from tests.plugin.projects import BASELINE, STEP, Project
 
@@ -24,7 +24,6 @@ OTHER_CODE = [CONV, [ADD[0], 800, 4e6], CONV, ADAM]
 MORE = [CONV, ADD, SOFTMAX, CONV, SOFTMAX, ADAM]
 MOVED = [CONV, ADD, ADAM, CONV]
 
-SLOW = {"": {"cycles": 2}}
 TABLES = BASELINE / "test_steps.kernels.json.xz"
 
 
@@ -38,22 +37,15 @@ def a100(project: Project) -> Project:
 
 
 def replayed(
-    project: Project, kernels: list[Any], *arguments: str, cycles: float = 2.0, **script: Any
+    project: Project, kernels: list[Any], *arguments: str, mismatch: str = ""
 ) -> pytest.RunResult:
-    """Judges three processes in which the kernels were these and the cycles so many times more."""
-    project.device(kernels=kernels, **script)
-    project.measure_processes("run.json", *[cycles] * 3, kernels=True)
-    return project.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", *arguments)
+    """Judges three processes in which the kernels were these and the cycles twice as many."""
+    return project.replay(*arguments, factor=2.0, kernels=kernels, mismatch=mismatch)
 
 
-def blames(project: Project, name: str | None = "report.json") -> list[Attribution]:
+def attributions(project: Project, name: str = "judged.json") -> list[Attribution]:
     """Those of a run or report."""
     return [named.attribution for named in project.saved(name).attributions]
-
-
-def verdicts(project: Project, name: str | None = "report.json") -> list[Verdict]:
-    """Those of a run or report, in their order."""
-    return list(project.saved(name).verdicts)
 
 
 def message(result: pytest.RunResult) -> list[str]:
@@ -68,29 +60,27 @@ def message(result: pytest.RunResult) -> list[str]:
 
 
 def test_a_regression_names_its_kernels(a100: Project) -> None:
-    a100.device(kernels=SLOWER, factors=SLOW)
-    result = a100.run()
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    said = message(result)
-    assert said[-3:] == [
-        "kernels: +0.4 ms (+16.00 %) in a step, 100 % of it explained:",
-        "  +0.4 ms  100 %  ampere_sgemm_128x64_tn  slower x2 (memory, cache or clocks), 1 launch",
-        'If the change is intended: gpuperf update-baseline --reason "..."',
-    ]
-    (found,) = blames(a100, None)
-    assert [entry.kind for entry in found.entries if entry.significant] == [ChangeKind.SLOWER]
-    assert not any(v.outcome is Outcome.KERNELS_CHANGED for v in verdicts(a100, None))
-
-
-def test_a_replayed_run_is_attributed_by_its_own_kernels(a100: Project) -> None:
     for kernels, says in (
         (OTHER_CODE, "slower x2 (other code), 1 launch"),
         (BEFORE, "no kernel stands out from the noise"),
+        (SLOWER, "slower x2 (memory, cache or clocks), 1 launch"),
     ):
         result = replayed(a100, kernels)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
-        assert message(result)[-2].endswith(says)
-        assert len(blames(a100)) == 1
+        said = message(result)
+        assert said[-2].endswith(says)
+        assert len(attributions(a100)) == 1
+        for name in ("replayed.json", "judged.json"):
+            (a100.root / name).rename(a100.root / f"earlier-{name}")
+    assert said[-3:] == [
+        "kernels: +0.4 ms (+16.00 %) in a step, 100 % of it explained:",
+        "  +0.4 ms  100 %  ampere_sgemm_128x64_tn  slower x2 (memory, cache or clocks), 1 launch",
+        'If the change is intended: gpuperf update-baseline replayed.json --reason "..."',
+    ]
+    (slower,) = attributions(a100, "earlier-judged.json")
+    assert [entry.kind for entry in slower.entries if entry.significant] == [ChangeKind.SLOWER]
+    verdicts = a100.saved("earlier-judged.json").verdicts
+    assert Outcome.KERNELS_CHANGED not in {verdict.outcome for verdict in verdicts}
 
 
 def test_no_more_than_twelve_lines_are_said_of_them(a100: Project) -> None:
@@ -101,21 +91,7 @@ def test_no_more_than_twelve_lines_are_said_of_them(a100: Project) -> None:
     assert len(said[start:-1]) == MOST
     assert " smaller: +" in said[-2]
     # The run has them all.
-    assert sum(entry.kind is ChangeKind.ADDED for entry in blames(a100)[0].entries) == 18
-
-
-def test_what_did_not_regress_is_compared_when_its_kernels_are_there(a100: Project) -> None:
-    a100.device(kernels=SLOWER)
-    result = a100.run("--gpuperf-kernels=always", "--gpuperf-run=run.json")
-    assert result.ret == 0
-    assert len(blames(a100, "run.json")) == 1
-    result.stdout.no_fnmatch_line("kernels: *")
-
-
-def test_nothing_is_compared_when_it_was_not_asked_for(a100: Project) -> None:
-    a100.device(kernels=SLOWER)
-    a100.run("--gpuperf-kernels=always", "--gpuperf-no-judge")
-    assert blames(a100, None) == []
+    assert sum(entry.kind is ChangeKind.ADDED for entry in attributions(a100)[0].entries) == 18
 
 
 def test_kernels_that_were_not_counted_are_named_all_the_same(a100: Project) -> None:
@@ -128,54 +104,45 @@ def test_kernels_that_were_not_counted_are_named_all_the_same(a100: Project) -> 
 # Another sequence
 
 
-@pytest.mark.parametrize(
-    ("kernels", "reason", "detail", "launches"),
-    [
+def test_another_sequence_is_reported_first(a100: Project) -> None:
+    for kernels, reason, detail, launches in (
         (MORE, "other-kernels", "2 added", (4, 6)),
         (MOVED, "other-order", "1 moved", (4, 4)),
-    ],
-)
-def test_another_sequence_is_reported_first(
-    a100: Project, kernels: list[Any], reason: str, detail: str, launches: tuple[int, int]
-) -> None:
-    result = replayed(a100, kernels, "--gpuperf-report=report.md")
-    first, *others = verdicts(a100)
-    assert (first.outcome, first.metric, first.phase) == (
-        Outcome.KERNELS_CHANGED,
-        "kernels",
-        "step",
-    )
-    assert (first.reason, first.detail) == (reason, detail)
-    assert (first.baseline, first.measured) == launches
-    assert Outcome.KERNELS_CHANGED not in {verdict.outcome for verdict in others}
-    said = message(result)
-    assert said[2].split() == ["kernels", *map(str, launches), "-", "-", "-", "kernels-changed"]
-    assert said[3].split()[0] == "cycles"
-    assert f"  {detail}" in said
-    result.stdout.fnmatch_lines(
-        [
-            "test_step on NVIDIA A100*",
-            "*metric *",
-            "*kernels *kernels-changed",
-            f"note: kernels of test_step: {detail}",
-        ]
-    )
-    report = (a100.root / "report.md").read_text(encoding="utf-8").splitlines()
-    rows = [line for line in report if line.startswith("| ")]
-    assert rows[2].startswith("| kernels | ")
-    assert rows[2].endswith("| kernels-changed |")
-    assert f"Kernels: {detail}" in report
-    assert any(line.startswith("kernels: ") for line in report)
+    ):
+        result = replayed(a100, kernels, "--gpuperf-report=report.md")
+        first, *others = a100.saved("judged.json").verdicts
+        assert (first.outcome, first.metric) == (Outcome.KERNELS_CHANGED, "kernels")
+        assert (first.phase, first.reason, first.detail) == ("step", reason, detail)
+        assert (first.baseline, first.measured) == launches
+        assert Outcome.KERNELS_CHANGED not in {verdict.outcome for verdict in others}
+        said = message(result)
+        assert said[2].split() == ["kernels", *map(str, launches), *"---", "kernels-changed"]
+        assert said[3].split()[0] == "cycles"
+        assert f"  {detail}" in said
+        result.stdout.fnmatch_lines(
+            ["*metric *", "*kernels *kernels-changed", f"note: kernels of test_step: {detail}"]
+        )
+        report = (a100.root / "report.md").read_text(encoding="utf-8").splitlines()
+        rows = [line for line in report if line.startswith("| ")]
+        assert rows[2].startswith("| kernels | ")
+        assert rows[2].endswith("| kernels-changed |")
+        assert f"Kernels: {detail}" in report
+        assert any(line.startswith("kernels: ") for line in report)
+        for name in ("replayed.json", "judged.json"):
+            (a100.root / name).unlink()
 
 
 def test_another_sequence_fails_no_test(a100: Project) -> None:
     a100.device(kernels=MORE)
-    result = a100.run("--gpuperf-kernels=always")
+    result = a100.run("--gpuperf-kernels=always", "--gpuperf-run=run.json")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         ["*kernels *kernels-changed", "note: kernels of test_step: 2 added"]
     )
+    # Neither settles it another process, nor are kernels of what did not regress listed.
     result.stdout.no_fnmatch_line("processes: *")
+    result.stdout.no_fnmatch_line("kernels: *")
+    assert len(attributions(a100, "run.json")) == 1
 
 
 # Why none is named
@@ -193,8 +160,8 @@ def test_bad_tables_stop_no_verdict(a100: Project) -> None:
             f"note: no kernel can be named: {TABLES}: *",
         ]
     )
-    assert verdicts(a100)[0].metric == "cycles"
-    assert blames(a100) == []
+    assert a100.saved("judged.json").verdicts[0].metric == "cycles"
+    assert attributions(a100) == []
 
 
 def test_a_baseline_without_kernels_says_how_to_get_them(a100: Project) -> None:
@@ -236,12 +203,6 @@ def test_kernels_are_kept_for_review(a100: Project) -> None:
         "        - [gemm, ampere_sgemm_128x64_tn, 1]\n"
         "        - [optimizer, multi_tensor_apply_kernel, 1]\n"
     ) in a100.baseline_text()
-
-
-def test_the_file_of_the_tables_is_named_when_it_is_written(a100: Project) -> None:
-    a100.measure_processes("run.json", *[1.0] * 5, kernels=True)
-    result = a100.gpuperf("update-baseline", "run.json", "--reason=x", "--yes", "--force")
-    result.stdout.fnmatch_lines([f"written: {BASELINE}/test_steps.yaml", f"written: {TABLES}"])
 
 
 def test_a_recorded_missing_baseline_has_kernels(project: Project) -> None:
