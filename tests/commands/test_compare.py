@@ -171,13 +171,7 @@ def test_processes_have_intervals_and_what_has_no_partner_is_listed(gpuperf: Com
     assert lines[lines.index("only in a:") + 1].startswith("  suites/meddpm/test_training.py::")
 
 
-def test_two_devices(gpuperf: Command) -> None:
-    said = " ".join(gpuperf.lines(CPU, H200, "--config", "tf32"))
-    assert "a is of portable (cpu), b of NVIDIA H200 (sm90): what changes is the device" in said
-    assert "workload differs: size 32 -> 128" in said
-
-
-def test_one_configuration_of_two_runs(gpuperf: Command) -> None:
+def test_one_configuration_of_two_runs_or_devices_and_two_of_two(gpuperf: Command) -> None:
     lines = gpuperf.lines(H200, OTHER_GPU, "--config", "tf32")
     assert [line for line in lines if line.endswith("each)")] == [
         "test_training_step[tf32] (1 process each)"
@@ -185,6 +179,9 @@ def test_one_configuration_of_two_runs(gpuperf: Command) -> None:
     assert "baseline" not in " ".join(lines)
     title = "test_training_step[baseline] -> test_training_step[tf32] (1 and 5 processes)"
     assert title in gpuperf.lines(H200, FIVE, *BOTH)
+    said = " ".join(gpuperf.lines(CPU, H200, "--config", "tf32"))
+    assert "a is of portable (cpu), b of NVIDIA H200 (sm90): what changes is the device" in said
+    assert "workload differs: size 32 -> 128" in said
 
 
 def test_only_the_tests_that_match(gpuperf: Command) -> None:
@@ -199,10 +196,10 @@ def test_a_run_with_itself_has_not_changed(gpuperf: Command) -> None:
     assert sum(line.endswith(" 0 %") for line in lines) == 22
 
 
-@pytest.mark.parametrize("columns", [120, 80, 50])
-def test_it_fits_the_terminal(columns: int, gpuperf: Command, tables: Path) -> None:
+def test_it_fits_the_terminal(gpuperf: Command, tables: Path) -> None:
     for words in ((H200, *BOTH), (FIVE, SEEDED), (CPU, H200), (tables, *BOTH)):
-        assert max(map(len, gpuperf.lines(*words, columns=columns))) <= columns, words
+        for columns in (120, 80, 50):
+            assert max(map(len, gpuperf.lines(*words, columns=columns))) <= columns, words
 
 
 def test_markdown(gpuperf: Command) -> None:
@@ -288,15 +285,15 @@ def test_one_side_without_kernels(gpuperf: Command, tables: Path) -> None:
 # Bad input
 
 
-def test_one_run_alone(gpuperf: Command) -> None:
+def test_configurations_that_cannot_be_compared(gpuperf: Command) -> None:
     assert gpuperf.refused(H200) == (
         f"{H200}: compare it with what? Name a second run, or two of its configurations "
         "(--config A --config B); it has baseline, tf32, channels_last, tf32_channels_last"
     )
     assert "compare it with what?" in gpuperf.refused(H200, "--config", "tf32")
-
-
-def test_an_unknown_configuration_lists_those_there_are(gpuperf: Command) -> None:
+    assert gpuperf.refused(H200, *BOTH, "--config", "channels_last") == (
+        "--config is given 3 times: two configurations can be compared"
+    )
     for words, file in (
         ((H200, "--config", "tf32"), H200),
         ((H200, OTHER_GPU), H200),
@@ -305,12 +302,6 @@ def test_an_unknown_configuration_lists_those_there_are(gpuperf: Command) -> Non
         said = gpuperf.refused(*words, "--config", "tf64")
         assert said.startswith(f'{file} has no configuration "tf64"; it has ')
         assert said.endswith("tf32" if file == SEEDED else "tf32_channels_last")
-
-
-def test_three_configurations(gpuperf: Command) -> None:
-    assert gpuperf.refused(H200, *BOTH, "--config", "channels_last") == (
-        "--config is given 3 times: two configurations can be compared"
-    )
 
 
 def test_tests_that_are_unknown_or_of_one_side_only(gpuperf: Command) -> None:

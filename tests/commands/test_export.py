@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
+from pytest_benchmark import cli
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.model.measurement import Measurement
@@ -40,63 +39,37 @@ def export(file: Path, output: Path) -> None:
     assert __main__.main(["export", str(file), "--output", str(output)]) == 0
 
 
-def pytest_benchmark(folder: Path, *arguments: str) -> str:
-    """What the program pytest-benchmark prints, run in `folder`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest_benchmark", *arguments],
-        cwd=folder,
-        # Wide and without a store: files are named.
-        env={**os.environ, "COLUMNS": "300", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 # What pytest-benchmark makes of it
 
 
-def test_its_compare_reads_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, after = tmp_path / "before.json", tmp_path / "after.json"
-    export(H200, before)
-    export(BROKEN, after)
-    assert capsys.readouterr().out == f"written: {before}\nwritten: {after}\n"
-    text = pytest_benchmark(
-        tmp_path, "compare", "before.json", "after.json", "--group-by=fullname", "--columns=median"
-    )
-    (group,) = (part for part in re.split(r"\n\n", text) if f"{TF32}': 2 tests" in part)
-    rows = {line.split()[0]: line.split()[2:] for line in group.splitlines() if "(" in line}
-    assert rows["test_training_step[tf32]"]
-    assert re.search(r"\(before\)\s+231\.5446 \(1\.0\)", group)
-    assert re.search(r"\(after\)\s+1,063\.0847 \(4\.59\)", group)
-
-
-def test_its_histogram_and_its_csv_read_a_run(tmp_path: Path) -> None:
-    export(H200, tmp_path / "run.json")
-    pytest_benchmark(
-        tmp_path,
-        *("compare", "run.json", "--histogram=steps", "--csv=run.csv", "--columns=median,rounds"),
-    )
-    (picture,) = tmp_path.glob("steps*.svg")
-    assert "test_training_step[tf32]" in picture.read_text(encoding="utf-8")
-    rows = (tmp_path / "run.csv").read_text(encoding="utf-8").splitlines()
-    assert rows[0] == "name,median,rounds"
-    assert len(rows) == 5
-
-
-def test_hostile_names_are_one_row_each(tmp_path: Path) -> None:
+def test_its_compare_its_histogram_and_its_csv_read_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("NO_COLOR", "1")
     names = ["a\nb", "<script>alert(1)</script>]]>", "x::y%s{0}", "\x1b[31mred"]
     series = {"step_time": [1.0, 2.0, 3.0]}
-    run_files.save(run([measurement(series, name=name) for name in names]), tmp_path / "saved.json")
-    export(tmp_path / "saved.json", tmp_path / "run.json")
-    text = pytest_benchmark(tmp_path, "compare", "run.json", "--histogram=steps")
-    rows = [line for line in text.splitlines() if line.startswith("test_training_step")]
-    assert len(rows) == len(names)
+    run_files.save(run([measurement(series, name=name) for name in names]), Path("saved.json"))
+    for source, target in ((H200, "before"), (BROKEN, "after"), (Path("saved.json"), "hostile")):
+        export(source, Path(f"{target}.json"))
+        assert capsys.readouterr().out == f"written: {target}.json\n"
+
+    flags = ("--group-by=fullname", "--columns=median,rounds", "--csv=run.csv", "--histogram=steps")
+    words = ("compare", "before.json", "after.json", "hostile.json", *flags)
+    monkeypatch.setattr(sys, "argv", ["pytest-benchmark", *words])
+    cli.main()  # type: ignore[no-untyped-call]
+    text = capsys.readouterr().out
+    (group,) = (part for part in re.split(r"\n\n", text) if f"{TF32}': 2 tests" in part)
+    assert re.search(r"test_training_step\[tf32\] \(before\)\s+231\.5446 \(1\.0\)", group)
+    assert re.search(r"\(after\)\s+1,063\.0847 \(4\.59\)", group)
+    assert text.count("(hostile)") == len(names)  # a row each
     assert "\x1b[31mred" not in text
-    (picture,) = tmp_path.glob("steps*.svg")
-    assert "<script>alert" not in picture.read_text(encoding="utf-8")
+    rows = Path("run.csv").read_text(encoding="utf-8").splitlines()
+    assert rows[0].endswith("median,rounds")
+    pictures = [file.read_text(encoding="utf-8") for file in Path().glob("steps*.svg")]
+    assert any("test_training_step[tf32]" in picture for picture in pictures)
+    assert not any("<script>alert" in picture for picture in pictures)
 
 
 # What it says
@@ -116,23 +89,15 @@ def test_a_benchmark_has_every_round_of_every_process_in_seconds() -> None:
     assert (stats["rounds"], stats["iterations"]) == (4, 1)
 
 
-@pytest.mark.parametrize(
-    ("series", "time", "seconds"),
-    [
+def test_the_time_is_the_best_that_was_measured_by_all_processes() -> None:
+    for series, time, seconds in (
         ({"wall_time": [3.0], "step_time": [2.0], "duration": [1e6]}, "step_time", 0.002),
         ({"wall_time": [3.0], "duration": [1e6]}, "wall_time", 0.003),
         ({"duration": [1e6], "cycles": [5.0]}, "duration", 0.001),
-    ],
-)
-def test_the_time_is_the_best_that_was_measured(
-    series: dict[str, list[float]], time: str, seconds: float
-) -> None:
-    (benchmark,) = exported([measurement(series)])
-    assert benchmark["extra_info"]["gpuperf"]["step"]["time"] == time
-    assert benchmark["stats"]["data"] == pytest.approx([seconds])
-
-
-def test_processes_are_measured_by_one_clock() -> None:
+    ):
+        (benchmark,) = exported([measurement(series)])
+        assert benchmark["extra_info"]["gpuperf"]["step"]["time"] == time
+        assert benchmark["stats"]["data"] == pytest.approx([seconds])
     first = measurement({"step_time": [2.0], "wall_time": [3.0]}, process="p1")
     second = measurement({"wall_time": [4.0]}, process="p2")
     (benchmark,) = exported([first, second])
@@ -179,7 +144,8 @@ def test_the_entries_are_those_of_a_file_of_pytest_benchmark(
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # its pytest is not our worker's
     pytester.makepyfile("def test_x(benchmark): benchmark(lambda: None)")
     pytester.runpytest_subprocess(
-        "-p", "no:gpuperf", "--benchmark-json=theirs.json", "--benchmark-max-time=0.01"
+        *("-p", "no:gpuperf", "-p", "no:hypothesispytest"),
+        *("--benchmark-json=theirs.json", "--benchmark-max-time=0.01"),
     )
     theirs = json.loads((pytester.path / "theirs.json").read_text(encoding="utf-8"))
     ours = interchange.exported(run([measurement({"step_time": [1.0]})]))[0]
@@ -245,18 +211,13 @@ def test_what_has_no_time_is_left_out_and_named(
     assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))["benchmarks"]) == 1
 
 
-@pytest.mark.parametrize(
-    "measurements", [[], [measurement()]], ids=["no measurement", "none with a time"]
-)
-def test_nothing_to_export_is_refused(
-    measurements: list[Measurement], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "run.json"
-    run_files.save(run(measurements), file)
-    output = tmp_path / "out.json"
-    assert __main__.main(["export", str(file), "--output", str(output)]) == 4
-    assert "no measurement has a time to export (step_time," in capsys.readouterr().err
-    assert not output.exists()
+def test_nothing_to_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, output = tmp_path / "run.json", tmp_path / "out.json"
+    for measurements in ([], [measurement()]):  # none at all, and none with a time
+        run_files.save(run(measurements), file)
+        assert __main__.main(["export", str(file), "--output", str(output)]) == 4
+        assert "no measurement has a time to export (step_time," in capsys.readouterr().err
+        assert not output.exists()
 
 
 def test_without_pytest_benchmark_it_says_what_to_install(

@@ -56,22 +56,17 @@ def test_counts_of_the_kernels_add_up() -> None:
     assert {sample.phase for sample in measurement.samples} == {STEP}
 
 
-def test_rates_without_their_counts_are_left_out_with_the_reason() -> None:
-    reasons = {found.metric: found.reason for found in imported(KERNELS).unsupported}
+def test_rates_are_recomputed_from_counts_or_left_out_with_the_reason(tmp_path: Path) -> None:
+    reasons = {left_out.metric: left_out.reason for left_out in imported(KERNELS).unsupported}
     assert set(reasons) == {"tensor_utilization", "l2_hit_rate"}
     assert "no counts" in reasons["l2_hit_rate"]
-
-
-def test_rates_are_recomputed_from_counts(tmp_path: Path) -> None:
-    found = values(imported(written(tmp_path, page(KERNEL, LONGER))))
-    assert found["ipc"] == (9_200_000 / 5_000_000,)  # the mean of both kernels' would be 1.2
-    assert found["active_warps"] == (76_000_000 / 5_000_000,)
-    assert "l1_hit_rate" not in found
-
-
-def test_a_step_of_one_kernel_has_the_kernels_rates(tmp_path: Path) -> None:
-    found = values(imported(written(tmp_path, page(KERNEL))))
-    assert (found["ipc"], found["l1_hit_rate"]) == ((0.4,), (50.25,))
+    both = values(imported(written(tmp_path, page(KERNEL, LONGER))))
+    assert both["ipc"] == (9_200_000 / 5_000_000,)  # the mean of both kernels' would be 1.2
+    assert both["active_warps"] == (76_000_000 / 5_000_000,)
+    assert "l1_hit_rate" not in both
+    # A step of one kernel has the kernel's.
+    alone = values(imported(written(tmp_path, page(KERNEL))))
+    assert (alone["ipc"], alone["l1_hit_rate"]) == ((0.4,), (50.25,))
 
 
 def test_a_rate_needs_the_counts_of_all_kernels(tmp_path: Path) -> None:
@@ -104,7 +99,7 @@ def test_real_ranges() -> None:
         assert measurement.unsupported == ()
 
 
-def test_executions_of_a_step_are_rounds() -> None:
+def test_executions_of_a_step_are_rounds(tmp_path: Path) -> None:
     measurement = imported(NVTX, executions=4)
     assert len(values(measurement)["cycles"]) == 4
     assert values(measurement)["instructions"] == (44_626_337.0,) * 4
@@ -112,9 +107,7 @@ def test_executions_of_a_step_are_rounds() -> None:
     assert len(measurement.kernels.launches) == 4
     assert measurement.fingerprint.settings["rounds"] == 4
     assert values(imported(NVTX))["instructions"] == (4 * 44_626_337.0,)
-
-
-def test_ranges_may_be_executions_too(tmp_path: Path) -> None:
+    # Ranges may be executions too.
     file = written(tmp_path, page(RANGE, {**RANGE, "sm__cycles_elapsed.max": "50,001"}))
     assert values(imported(file, executions=2))["cycles"] == (50_000.0, 50_001.0)
 
@@ -134,15 +127,12 @@ def test_the_kernel_table_has_all_launches() -> None:
     assert table.mismatch == ""
 
 
-def test_a_name_is_in_the_table_once(tmp_path: Path) -> None:
+def test_a_table_has_each_name_once_and_durations(tmp_path: Path) -> None:
     file = written(tmp_path, page(KERNEL, LONGER, {**KERNEL, "sm__cycles_elapsed.max": "n/a"}))
     table = imported(file).kernels
     assert table is not None
     assert [launch.name for launch in table.launches] == [0, 1, 0]
     assert table.launches[2].values[table.metrics.index("cycles")] is None
-
-
-def test_without_durations_there_is_no_table(tmp_path: Path) -> None:
     units = {name: unit for name, unit in COLUMNS.items() if name != "gpu__time_duration.sum"}
     assert imported(written(tmp_path, page(KERNEL, LONGER, units=units))).kernels is None
 
@@ -161,10 +151,13 @@ def test_where_it_comes_from() -> None:
     }
 
 
-def test_importing_twice_gives_the_same_process(tmp_path: Path) -> None:
+def test_several_reports_are_several_processes_a_copy_is_the_same(tmp_path: Path) -> None:
     copy = written(tmp_path, KERNELS.read_text(encoding="utf-8"), "copy.csv")
     assert imported(KERNELS).process == imported(copy).process
-    assert imported(KERNELS).process != imported(NVTX).process
+    request = ImportRequest(test="a.py::b", configuration="tf32")
+    run = import_ncu.imported_run([KERNELS, written(tmp_path, page(KERNEL))], request)
+    assert len({measurement.process for measurement in run.measurements}) == 2
+    assert {(m.test, m.configuration) for m in run.measurements} == {("a.py::b", "tf32")}
 
 
 def test_the_suite_is_that_of_the_test() -> None:
@@ -176,15 +169,6 @@ def test_the_suite_is_that_of_the_test() -> None:
         assert imported(KERNELS, test=test, suite="other").suite == "other"
 
 
-def test_several_reports_are_several_processes(tmp_path: Path) -> None:
-    other = written(tmp_path, page(KERNEL))
-    run = import_ncu.imported_run(
-        [KERNELS, other], ImportRequest(test="a.py::b", configuration="tf32")
-    )
-    assert len({measurement.process for measurement in run.measurements}) == 2
-    assert {(m.test, m.configuration) for m in run.measurements} == {("a.py::b", "tf32")}
-
-
 # What is refused
 
 
@@ -194,43 +178,26 @@ def refused(*files: Path, **request: object) -> str:
     return str(caught.value)
 
 
-def test_a_device_without_a_name_is_asked_for(tmp_path: Path) -> None:
+def test_a_device_has_one_name_and_is_asked_for_it(tmp_path: Path) -> None:
     file = written(tmp_path, page({**KERNEL, NAME: ""}))
     assert "--device-name" in refused(file)
     assert "--device-name" in refused(file, device_name="  ")
     assert imported(file, device_name="NVIDIA H200").fingerprint.device.slug == "nvidia-h200"
-
-
-def test_a_device_has_one_name() -> None:
     assert "made on NVIDIA H200" in refused(KERNELS, device_name="NVIDIA H100")
     assert imported(KERNELS, device_name="NVIDIA H200")
 
 
-def test_several_reports_need_a_test(tmp_path: Path) -> None:
+def test_several_reports_are_different_ones_of_one_test_on_one_device(tmp_path: Path) -> None:
     assert "--test" in refused(KERNELS, written(tmp_path, page(KERNEL)))
-
-
-def test_a_test_has_an_id() -> None:
-    for test in (
-        "test_b",
-        "test_a.py::",
-        "::test_b",
-        "tests/",
-    ):
-        assert f"--test {test}: not the id" in refused(KERNELS, test=test)
-
-
-def test_a_suite_is_no_path() -> None:
-    assert "--suite ../../other" in refused(KERNELS, suite="../../other")
-
-
-def test_the_same_report_twice() -> None:
     assert "the same report as kernel-replay.csv" in refused(KERNELS, KERNELS, test="a.py::b")
-
-
-def test_reports_of_several_devices(tmp_path: Path) -> None:
     other = written(tmp_path, page({**KERNEL, "CC": "8.0", NAME: "NVIDIA A100"}))
     assert "NVIDIA H200 (sm90) and NVIDIA A100 (sm80)" in refused(KERNELS, other, test="a.py::b")
+
+
+def test_a_test_has_an_id_and_a_suite_is_no_path() -> None:
+    for test in ("test_b", "test_a.py::", "::test_b", "tests/"):
+        assert f"--test {test}: not the id" in refused(KERNELS, test=test)
+    assert "--suite ../../other" in refused(KERNELS, suite="../../other")
 
 
 def test_what_is_not_one_step(tmp_path: Path) -> None:
@@ -297,20 +264,17 @@ def test_kernels_that_repeat_are_pointed_out(
     assert "note" not in said
 
 
-def test_a_run_that_exists_is_left_alone(
+def test_a_run_that_exists_is_left_alone_and_bad_files_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = written(tmp_path, "mine", "run.json")
     assert run_import(KERNELS, "--run", out) == errors.BAD_CONFIGURATION
     assert "exists" in capsys.readouterr().err
     assert out.read_text(encoding="utf-8") == "mine"
-
-
-def test_bad_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, page({**KERNEL, "sm__cycles_elapsed.max": "1.980,0"}))
-    assert run_import(file, "--run", tmp_path / "run.json") == errors.BAD_CONFIGURATION
+    assert run_import(file, "--run", tmp_path / "other.json") == errors.BAD_CONFIGURATION
     assert f"{file}: line 3 column sm__cycles_elapsed.max" in capsys.readouterr().err
-    assert not (tmp_path / "run.json").exists()
+    assert not (tmp_path / "other.json").exists()
 
 
 def test_an_executable_opens_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,41 +289,21 @@ def test_an_executable_opens_reports(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert measurement.fingerprint.settings["imported"] == "big.ncu-rep"
 
 
-# Judging it
-
-
-TEST = "test_steps.py::test_step"
-STEP_TEST = """
-    def test_step(gpuperf):
-        gpuperf.measure(lambda: None)
-"""
-
-
 def test_an_imported_run_is_judged(project: Project) -> None:
-    project.tests(STEP_TEST)
-    out = project.root / "run.json"
-    assert run_import(KERNELS, "--test", TEST, "--run", out) == errors.OK
-    assert project.update("run.json") == 0
-    result = project.run("--gpuperf-replay=run.json", "--gpu-arch=sm90")
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    for name, kernel in (("good", KERNEL), ("bad", LONGER)):
+        reports = [
+            written(project.root, page({**kernel, "ID": str(number)}), f"{name}-{number}.csv")
+            for number in range(3)
+        ]
+        test = ("--test", "test_steps.py::test_step")
+        assert run_import(*reports, *test, "--run", project.root / f"{name}.json") == errors.OK
+    assert project.update("good.json") == 0
+    result = project.run("--gpuperf-replay=good.json", "--gpu-arch=sm90")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["test_step on NVIDIA H200 (sm90)", "*instructions*44.626 M*unchanged"]
+        ["test_step on NVIDIA H200 (sm90, 3 processes)", "*cycles*5000*unchanged"]
     )
-
-
-def test_an_imported_regression_fails(project: Project) -> None:
-    project.tests(STEP_TEST)
-    good = [
-        written(project.root, page({**KERNEL, "ID": str(number)}), f"good-{number}.csv")
-        for number in range(3)
-    ]
-    bad = [
-        written(project.root, page({**LONGER, "ID": str(number)}), f"bad-{number}.csv")
-        for number in range(3)
-    ]
-    assert run_import(*good, "--test", TEST, "--run", project.root / "good.json") == errors.OK
-    assert project.update("good.json") == 0
-    assert run_import(*bad, "--test", TEST, "--run", project.root / "bad.json") == errors.OK
     result = project.run("--gpuperf-replay=bad.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*cycles*5000*50000*x10*regressed"])

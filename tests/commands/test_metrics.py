@@ -83,12 +83,9 @@ def test_where_columns_do_not_fit_the_rows_are_stacked() -> None:
     ]
 
 
-def test_no_line_is_wider_than_the_terminal() -> None:
+def test_no_line_is_wider_than_the_terminal_and_nvidia_s_names_can_be_copied() -> None:
     for width in (40, 80, 400):
         assert max(map(len, shown(EVERYTHING, width))) <= width
-
-
-def test_at_80_columns_a_name_of_nvidia_s_can_be_copied() -> None:
     text = shown(Listing(("sm90",), tuple(METRICS.values()), ("core",), ""))
     for metric in METRICS.values():
         hardware = metric.hardware_name("sm90")
@@ -139,15 +136,13 @@ def test_a_part_of_it_in_the_order_of_its_mention(ask: Ask) -> None:
     assert "lts__t_sector_hit_rate.pct" in printed
     assert "dram" not in printed
     assert printed.splitlines()[-2:] == ["        core,l2_hit_rate", "  sm90                 1"]
-    for words in (["--gpu-arch", "sm90", "sm80"], ["--gpu-arch", "sm90", "--gpu-arch", "sm80"]):
-        rows = ask(*words, "--set", "core").splitlines()
-        assert rows[-2:] == ["  sm90     1", "  sm80     1"]
-
-
-def test_nothing_is_counted_in_passes_on_a_cpu(ask: Ask) -> None:
+    # On a CPU nothing is counted in passes.
     printed = ask("--gpu-arch", "cpu")
     assert printed.splitlines()[-1] == "passes: none, counts on a CPU are taken while the step runs"
     assert "sm__" not in printed
+    for words in (["--gpu-arch", "sm90", "sm80"], ["--gpu-arch", "sm90", "--gpu-arch", "sm80"]):
+        rows = ask(*words, "--set", "core").splitlines()
+        assert rows[-2:] == ["  sm90     1", "  sm80     1"]
 
 
 def test_what_the_library_denies_is_noted(ask: Ask, fake: Fake) -> None:

@@ -188,41 +188,37 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
 # What it records
 
 
-@pytest.mark.parametrize(
-    ("order", "command"),
-    [
+def test_the_command_is_kept_as_one_would_type_it() -> None:
+    for order, command in (
         (Order(), "gpuperf record --processes 5 --"),
         (Order(3, ("-k", "a b")), "gpuperf record --processes 3 -- -k 'a b'"),
         (Order(2, (), 0.5), "gpuperf record --processes 2 --pause 0.5 --"),
-    ],
-)
-def test_the_command_is_kept_as_one_would_type_it(order: Order, command: str) -> None:
-    assert order.command == command
+    ):
+        assert order.command == command
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--processes", "0"], "--processes 0: at least 1 is needed"),
-        (["--pause", "-0.1"], "--pause -0.1: give the seconds between two processes, 0 or more"),
-        (["--pause", "nan"], "--pause nan: give"),
-        (["--pause", "inf"], "--pause inf: give"),
-    ],
-    ids=" ".join,
-)
-def test_numbers_that_cannot_be_are_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What it says to these, which are bad configuration; the run that is there is left alone."""
+    before = FILE.read_bytes() if FILE.exists() else None
     assert record(*arguments) == errors.BAD_CONFIGURATION
-    assert said in capsys.readouterr().err
+    assert (FILE.read_bytes() if FILE.exists() else None) == before
+    return capsys.readouterr().err
+
+
+def test_numbers_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, number, said in (
+        ("--processes", "0", "--processes 0: at least 1 is needed"),
+        ("--pause", "-0.1", "--pause -0.1: give the seconds between two processes, 0 or more"),
+        ("--pause", "nan", "--pause nan: give"),
+        ("--pause", "inf", "--pause inf: give"),
+    ):
+        assert said in refused(capsys, flag, number)
 
 
 def test_a_file_that_exists_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
     FILE.write_text("not a run", encoding="utf-8")
-    assert record("--run", "run.json") == errors.BAD_CONFIGURATION
-    said = capsys.readouterr().err
+    said = refused(capsys, "--run", "run.json")
     assert "run.json exists: continue it with `gpuperf record --continue run.json`" in said
-    assert FILE.read_text(encoding="utf-8") == "not a run"
 
 
 def test_the_time_left_is_told_but_not_of_the_last_process(
@@ -280,25 +276,24 @@ def test_failing_tests_are_reported_and_what_was_measured_is_kept(
     assert len(run_files.load(FILE).measurements) == 2
 
 
-@pytest.mark.parametrize(
-    ("code", "ours", "said"),
-    [
+def test_a_process_that_measures_nothing_ends_the_recording(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.measures = False
+    for code, ours, said in (
         (4, 4, "gpuperf: pytest ended with exit code 4, see above"),
         (0, 1, "gpuperf: nothing was measured, so no run was saved"),
         (-9, 137, "gpuperf: pytest ended by signal 9 (Killed), see above"),
-    ],
-)
-def test_a_process_that_measures_nothing_ends_the_recording(
-    code: int, ours: int, said: str, children: Children, capsys: pytest.CaptureFixture[str]
-) -> None:
-    children.measures, children.codes = False, (code,)
-    assert record("--processes", "3", "--run", "run.json") == ours
-    shown = capsys.readouterr()
-    assert said in shown.err.splitlines()
-    assert shown.err.endswith("nothing was measured, so no run was saved\n")
-    assert shown.out.startswith("process 1 of 3: 0 measurements in")
-    assert len(children.started) == 1
-    assert not FILE.exists()
+    ):
+        children.codes = (code,)
+        children.started.clear()
+        assert record("--processes", "3", "--run", "run.json") == ours
+        shown = capsys.readouterr()
+        assert said in shown.err.splitlines()
+        assert shown.err.endswith("nothing was measured, so no run was saved\n")
+        assert shown.out.startswith("process 1 of 3: 0 measurements in")
+        assert len(children.started) == 1
+        assert not FILE.exists()
 
 
 def test_what_a_process_measured_before_it_broke_is_kept_and_can_be_gone_on_with(
@@ -353,61 +348,41 @@ def test_the_workers_of_one_process_count_as_one(capsys: pytest.CaptureFixture[s
     assert "run.json has 2 processes of 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_going_on_takes_no_arguments_but_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    saved(recorded(1, of=2))
+    for arguments, said in (
         (["--", "-k", "a b"], "so these cannot be given: -k 'a b'"),
         (["--run", "other.json"], "so --run other.json cannot be given as well"),
         (["--processes", "0"], "--processes 0: at least 1"),
         (["--pause", "-1"], "--pause -1: give"),
-    ],
-    ids=" ".join,
-)
-def test_going_on_takes_no_arguments_but_numbers(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    ):
+        assert said in refused(capsys, "--continue", "run.json", *arguments)
+
+
+def test_a_run_that_was_not_recorded_or_is_not_there_cannot_be_continued(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    before = saved(recorded(1, of=2))
-    assert record("--continue", "run.json", *arguments) == errors.BAD_CONFIGURATION
-    assert said in capsys.readouterr().err
-    assert FILE.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
+    assert "run.json: no such run file" in refused(capsys, "--continue", "run.json")
+    for command in (
         "suites/meddpm --gpu-arch sm90",
         "",
         "gpuperf record --processes two -- -x",
         "gpuperf record --processes 0 -- -x",
         "gpuperf record -- 'open",
-    ],
-)
-def test_a_run_that_was_not_recorded_cannot_be_continued(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = saved(replace(recorded(1, of=2), command=command))
-    assert record("--continue", "run.json") == errors.BAD_CONFIGURATION
-    said = capsys.readouterr().err
-    assert "run.json was not made by `gpuperf record`, which alone can be continued" in said
-    assert f"`{command}`" in said
-    assert FILE.read_bytes() == before
-
-
-def test_a_run_that_is_not_there_cannot_be_continued(capsys: pytest.CaptureFixture[str]) -> None:
-    assert record("--continue", "run.json") == errors.BAD_CONFIGURATION
-    assert "run.json: no such run file" in capsys.readouterr().err
-    assert not FILE.exists()
+    ):
+        saved(replace(recorded(1, of=2), command=command))
+        said = refused(capsys, "--continue", "run.json")
+        assert "run.json was not made by `gpuperf record`, which alone can be continued" in said
+        assert f"`{command}`" in said
 
 
 @pytest.mark.usefixtures("children")
 def test_a_process_on_another_device_is_not_added(capsys: pytest.CaptureFixture[str]) -> None:
-    before = saved(recorded(1, of=2, device=examples.H200))
-    assert record("--continue", "run.json") == errors.BAD_CONFIGURATION
+    saved(recorded(1, of=2, device=examples.H200))
     assert (
         "run.json was recorded on NVIDIA H200 (sm90), and this process measured on "
         "NVIDIA A100-SXM4-80GB (sm80). Nothing was added to run.json: begin a new recording"
-    ) in capsys.readouterr().err
-    assert FILE.read_bytes() == before
+    ) in refused(capsys, "--continue", "run.json")
 
 
 HELD = recorded(1, of=2)
@@ -421,32 +396,21 @@ def test_what_measures_the_same_is_added() -> None:
         check_same(held, measured, Path("run.json"), partly=partly)
 
 
-@pytest.mark.parametrize(
-    ("held", "measured", "partly", "said"),
-    [
-        (HELD, BOTH, False, "this process measured test_other, of which run.json has nothing."),
-        (HELD, BOTH, True, "this process measured test_other, of which run.json has nothing."),
+def test_what_measures_something_else_is_refused() -> None:
+    of_nothing = "this process measured test_other, of which run.json has nothing."
+    smaller = recorded(1, of=2, workload={"size": 64})
+    for held, measured, partly, said in (
+        (HELD, BOTH, False, of_nothing),
+        (HELD, BOTH, True, of_nothing),
         (BOTH, HELD, False, "run.json has test_other, of which this process measured nothing."),
+        (HELD, smaller, False, "test_step: the workload in run.json is size unset, here 64."),
         (
-            HELD,
-            recorded(1, of=2, workload={"size": 64}),
-            False,
-            "test_step: the workload in run.json is size unset, here 64.",
-        ),
-        (
-            HELD,
-            recorded(1, of=2, device=replace(A100, arch="sm90")),
-            False,
+            *(HELD, recorded(1, of=2, device=replace(A100, arch="sm90")), False),
             "run.json was recorded on NVIDIA A100-SXM4-80GB (sm80), and this process measured on "
             "NVIDIA A100-SXM4-80GB (sm90).",
         ),
-    ],
-    ids=["a new test", "a new test beside failures", "a test less", "workload", "architecture"],
-)
-def test_what_measures_something_else_is_refused(
-    held: Run, measured: Run, partly: bool, said: str
-) -> None:
-    with pytest.raises(UsageFailure) as caught:
-        check_same(held, measured, Path("run.json"), partly=partly)
-    assert str(caught.value).startswith(said)
-    assert "Nothing was added to run.json: begin a new recording" in str(caught.value)
+    ):
+        with pytest.raises(UsageFailure) as caught:
+            check_same(held, measured, Path("run.json"), partly=partly)
+        assert str(caught.value).startswith(said)
+        assert "Nothing was added to run.json: begin a new recording" in str(caught.value)

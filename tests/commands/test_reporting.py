@@ -75,29 +75,19 @@ def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:
     assert outcomes == {Outcome.NO_BASELINE, Outcome.REPORTED}
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (
-            ["--output", "report.pdf"],
-            'no report has the suffix ".pdf", known are .html, .md, .json',
-        ),
-        (["--output", "report"], 'no report has the suffix ""'),
-        (["--baseline", "nowhere"], "--baseline nowhere: no such folder"),
-        (["--output", str(MEASURED)], "this is the run itself; name another file"),
-    ],
-)
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
-    words: list[str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert __main__.main(["report", str(MEASURED), *words]) == errors.BAD_CONFIGURATION
-    assert says in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    for flag, word, says in (
+        ("--output", "x.pdf", 'no report has the suffix ".pdf", known are .html, .md, .json'),
+        ("--output", "report", 'no report has the suffix ""'),
+        ("--baseline", "nowhere", "--baseline nowhere: no such folder"),
+        ("--output", str(MEASURED), "this is the run itself; name another file"),
+    ):
+        assert __main__.main(["report", str(MEASURED), flag, word]) == errors.BAD_CONFIGURATION
+        assert says in capsys.readouterr().err
+        assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_cannot_be_trusted_is_refused(

@@ -147,19 +147,21 @@ def test_baselines_may_be_kept_elsewhere() -> None:
     assert Path("kept", *FILE.parts[1:]).exists()
 
 
-@pytest.mark.parametrize(
-    ("patterns", "tests"),
-    [
-        ([], {TF32, BOTH, OTHER}),
-        ([BOTH], {BOTH}),
-        (["[tf32]", "other"], {TF32, OTHER}),
-    ],
-)
-def test_only_the_tests_that_match_are_accepted(patterns: list[str], tests: set[str]) -> None:
+def test_only_the_tests_that_match_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     saved([one for test in (TF32, BOTH, OTHER) for one in five(test=test)])
-    words = [word for pattern in patterns for word in ("--test", pattern)]
-    assert update("run.json", *FORCED, *words) == errors.OK
-    assert set(baselines().tests) == tests
+    for patterns, tests in (
+        ([BOTH], {BOTH}),
+        (["[tf32]", "other"], {BOTH, TF32, OTHER}),
+    ):
+        words = [word for pattern in patterns for word in ("--test", pattern)]
+        assert update("run.json", *FORCED, *words) == errors.OK
+        assert set(baselines().tests) == tests
+    before = baselines()
+    assert update("run.json", *FORCED, "--test", "tf64") == errors.FAILED
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith('gpuperf: no test of the run matches "tf64"')
+    assert said[1:] == [f"  {test}" for test in (TF32, BOTH, OTHER)]
+    assert baselines() == before
 
 
 def test_only_new_leaves_the_entries_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,32 +197,21 @@ def test_where_nobody_can_be_asked_nothing_is_written(
     assert not FILE.exists()
 
 
-@pytest.mark.parametrize(
-    ("typed", "accepted"),
-    [
-        (b"Yes\n", True),
-        (b"\n", False),
-        (b"n\n", False),
-        (b"\x04", False),  # end of file
-    ],
-)
 def test_on_a_terminal_it_asks(
-    typed: bytes,
-    accepted: bool,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(five())
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        keyboard.write(typed)
-        code = update("run.json", "--reason", "first")
-    said = capsys.readouterr().out
-    assert "accept 1 measurements of run.json? [y/N]" in said
-    assert FILE.exists() is accepted
-    assert code == (errors.OK if accepted else errors.FAILED)
-    assert ("written" if accepted else "nothing was written") in said
+    for typed, accepted in ((b"\n", False), (b"n\n", False), (b"\x04", False), (b"Yes\n", True)):
+        ours, theirs = pty.openpty()
+        with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as terminal:
+            monkeypatch.setattr(sys, "stdin", terminal)
+            keyboard.write(typed)  # \x04 is the end of the file
+            code = update("run.json", "--reason", "first")
+        said = capsys.readouterr().out
+        assert "accept 1 measurements of run.json? [y/N]" in said
+        assert FILE.exists() is accepted, typed
+        assert code == (errors.OK if accepted else errors.FAILED)
+        assert ("written" if accepted else "nothing was written") in said
 
 
 def test_what_was_accepted_while_it_asked_is_shown(
@@ -243,11 +234,11 @@ def test_what_was_accepted_while_it_asked_is_shown(
 # What is refused
 
 
-@pytest.mark.parametrize("reason", [[], ["--reason", "  "]])
-def test_a_reason_is_needed(reason: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert update(saved(five()), "--yes", *reason) == errors.BAD_CONFIGURATION
-    assert "a reason is needed" in capsys.readouterr().err
-    assert not FILE.exists()
+def test_a_reason_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--reason", "  "]):
+        assert update(saved(five()), "--yes", *words) == errors.BAD_CONFIGURATION
+        assert "a reason is needed" in capsys.readouterr().err
+        assert not FILE.exists()
 
 
 def test_runs_that_are_not_there_or_empty_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,17 +249,6 @@ def test_runs_that_are_not_there_or_empty_are_refused(capsys: pytest.CaptureFixt
     assert not run_files.FOLDER.exists()
     assert update(saved([]), *FORCED) == errors.FAILED
     assert "run.json has no measurements to accept" in capsys.readouterr().err
-
-
-def test_a_pattern_that_matches_nothing_lists_the_tests_of_the_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    saved([*five(), *five(test=OTHER)])
-    assert update("run.json", *FORCED, "--test", "tf64") == errors.FAILED
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith('gpuperf: no test of the run matches "tf64"')
-    assert said[1:] == [f"  {TEST}", f"  {OTHER}"]
-    assert not FILE.exists()
 
 
 def test_objections_are_all_shown_and_nothing_is_written_without_force(
