@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import STEP
 
 if TYPE_CHECKING:
@@ -35,23 +36,21 @@ def cuda() -> Any:
 
 def collected(step: Callable[[], object], components: Components | None = None) -> Collected:
     """What the traces of `step` show; no counter is read."""
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     work = Work(step, Phases(), components=components or Components())
     plan = Plan(metrics=(), repetitions=1, warmup=1, activity=ACTIVITY)
-    found = CuptiCollector().collect(work, plan)
-    assert found.unsupported == ()
-    return found
+    shown = CuptiCollector().collect(work, plan)
+    assert shown.unsupported == ()
+    return shown
 
 
-def values(found: Collected, part: str = STEP) -> dict[str, float]:
+def values(shown: Collected, part: str = STEP) -> dict[str, float]:
     """Medians over the traces."""
-    return {s.metric: median(s.values) for s in found.samples if s.phase == part}
+    return {s.metric: median(s.values) for s in shown.samples if s.phase == part}
 
 
-def sizes(found: Collected) -> dict[str, float]:
+def sizes(shown: Collected) -> dict[str, float]:
     """What was copied: the metrics of bytes that are not 0."""
-    return {n: v for n, v in values(found).items() if n.startswith("copy_bytes") and v}
+    return {n: v for n, v in values(shown).items() if n.startswith("copy_bytes") and v}
 
 
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
@@ -62,11 +61,11 @@ def test_bytes_of_copies_by_direction_and_memory_of_the_host(way: str, memory: s
     here = torch.empty(4 * MIB, dtype=torch.uint8, pin_memory=memory == "pinned")
     there = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
     target, source = (there, here) if way == "h2d" else (here, there)
-    found = collected(lambda: target.copy_(source, non_blocking=memory == "pinned"))
-    assert sizes(found) == {f"copy_bytes_{way}_{memory}": 4 * MIB}
+    shown = collected(lambda: target.copy_(source, non_blocking=memory == "pinned"))
+    assert sizes(shown) == {f"copy_bytes_{way}_{memory}": 4 * MIB}
     # Between a GB/s and 200 of them.
-    assert 4 * MIB / 200 < values(found)[f"copy_time_{way}"] < 4 * MIB
-    assert values(found)["launches"] == 0
+    assert 4 * MIB / 200 < values(shown)[f"copy_time_{way}"] < 4 * MIB
+    assert values(shown)["launches"] == 0
 
 
 def test_counts_are_the_same_in_every_trace() -> None:
@@ -119,13 +118,13 @@ def test_what_the_host_waits_between_two_kernels_is_idle_time() -> None:
         time.sleep(0.02)
         cuda()._sleep(LONG // 10)
 
-    found = values(collected(step))
-    assert found["launches"] == 2
-    assert 20 * MILLISECOND < found["launch_gaps"] < 40 * MILLISECOND
-    assert found["launch_gaps"] == found["launch_gap_median"]
-    assert found["kernel_time"] + found["launch_gaps"] == pytest.approx(found["gpu_span"], rel=1e-3)
-    idle = 100 * found["launch_gaps"] / found["gpu_span"]
-    assert found["gpu_idle"] == pytest.approx(idle, abs=0.1)
+    shown = values(collected(step))
+    assert shown["launches"] == 2
+    assert 20 * MILLISECOND < shown["launch_gaps"] < 40 * MILLISECOND
+    assert shown["launch_gaps"] == shown["launch_gap_median"]
+    assert shown["kernel_time"] + shown["launch_gaps"] == pytest.approx(shown["gpu_span"], rel=1e-3)
+    idle = 100 * shown["launch_gaps"] / shown["gpu_span"]
+    assert shown["gpu_idle"] == pytest.approx(idle, abs=0.1)
 
 
 def test_kernels_of_two_streams_count_once() -> None:
@@ -172,9 +171,9 @@ class Block:
 
 def test_components_have_what_was_launched_in_them_and_add_up() -> None:
     step = Block()
-    found = collected(step, step.components)
-    assert found.components == ("block", "gelu")
-    whole, block, gelu = (values(found, part) for part in (STEP, "block", "gelu"))
+    shown = collected(step, step.components)
+    assert shown.components == ("block", "gelu")
+    whole, block, gelu = (values(shown, part) for part in (STEP, "block", "gelu"))
     assert (whole["launches"], gelu["launches"]) == (block["launches"] + 3 + 1, 3)
     assert block["kernel_time"] > gelu["kernel_time"] > 0
     # neg_ is outside: an elementwise kernel as each of gelu's three.
@@ -193,9 +192,9 @@ def test_what_backward_launches_belongs_to_the_component_around_it() -> None:
         with step.components.mark("backward_part"):
             torch.autograd.backward(loss)
 
-    found = collected(training, step.components)
-    whole = values(found)
-    parts = [values(found, part) for part in ("forward_part", "backward_part")]
+    shown = collected(training, step.components)
+    whole = values(shown)
+    parts = [values(shown, part) for part in ("forward_part", "backward_part")]
     assert min(part["launches"] for part in parts) > 0
     assert sum(part["launches"] for part in parts) == whole["launches"]
     assert sum(part["kernel_time"] for part in parts) == pytest.approx(
@@ -217,26 +216,24 @@ def test_a_graph_is_one_launch_with_the_time_of_its_kernels() -> None:
         with step.components.mark("replay"):
             graph.replay()
 
-    eager, found = values(collected(step)), collected(replayed, step.components)
+    eager, shown = values(collected(step)), collected(replayed, step.components)
     # The marks inside were made while it was captured: nobody hears them now.
-    assert found.components == ("replay",)
-    whole = values(found)
+    assert shown.components == ("replay",)
+    whole = values(shown)
     assert (whole["launches"], whole["graph_launches"], eager["graph_launches"]) == (1, 1, 0)
     assert whole["kernel_time"] == pytest.approx(eager["kernel_time"], rel=0.2)
-    assert values(found, "replay")["kernel_time"] == pytest.approx(whole["kernel_time"], rel=0.1)
+    assert values(shown, "replay")["kernel_time"] == pytest.approx(whole["kernel_time"], rel=0.1)
     assert whole["gpu_idle"] < 20
 
 
 def test_counters_can_be_read_before_and_after_traces() -> None:
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     step = Block()
     core = catalogue().hardware_set("core")
     plan = Plan(metrics=core, rounds=2, repetitions=1, warmup=1, activity=ACTIVITY)
     work = Work(step, Phases(), components=step.components)
     first, second = (CuptiCollector().collect(work, plan) for _ in range(2))
-    for found in (first, second):
-        assert found.unsupported == ()
-        assert values(found)["instructions"] > 0
-        assert values(found)["launches"] > 0
+    for shown in (first, second):
+        assert shown.unsupported == ()
+        assert values(shown)["instructions"] > 0
+        assert values(shown)["launches"] > 0
     assert values(first)["launches"] == values(second)["launches"]

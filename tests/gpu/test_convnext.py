@@ -50,11 +50,11 @@ def configured(name: str) -> Configuration:
     from suites.convnext_ddpm import configurations
 
     assert tuple(configurations.CONFIGURATIONS) == CONFIGURATIONS
-    found = configurations.CONFIGURATIONS[name]
-    reason = found.unavailable("sm{}{}".format(*torch.cuda.get_device_capability()))
+    configuration = configurations.CONFIGURATIONS[name]
+    reason = configuration.unavailable("sm{}{}".format(*torch.cuda.get_device_capability()))
     if reason:
         pytest.skip(reason)
-    return found
+    return configuration
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -101,8 +101,8 @@ def test_two_time_steps_are_those_of_a_cpu_in_float64(name: str, cuda: torch.dev
             sampler.step()
             sampler.step()
             # The first steps' clean images hold an error of the answer many times as large.
-            found = sampler.image().double()
-            torch.testing.assert_close(found, image, rtol=0, atol=1e-3)
+            sampled = sampler.image().double()
+            torch.testing.assert_close(sampled, image, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["copy_sync", "copy_async", "resident", "overlap", "graph"])

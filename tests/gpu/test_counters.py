@@ -10,6 +10,7 @@ import pytest
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device import guard, nvml
 from pytest_gpuperf.model.measurement import STEP
 
@@ -40,16 +41,14 @@ class Products:
 
 def collect(step: Products, **changes: object) -> Collected:
     """What the collector brings back from `step` with the core metrics."""
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     plan = replace(Plan(metrics=CORE, rounds=3), **changes)  # type: ignore[arg-type]
     return CuptiCollector().collect(Work(step, step.phases), plan)
 
 
 def values(collected: Collected, phase: str, metric: str) -> tuple[float, ...]:
     """The values of one metric over one phase."""
-    (found,) = (s for s in collected.samples if (s.phase, s.metric) == (phase, metric))
-    return found.values
+    (sample,) = (s for s in collected.samples if (s.phase, s.metric) == (phase, metric))
+    return sample.values
 
 
 def test_the_device_is_one_that_we_know() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.collector import Phases, Work
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 
 if TYPE_CHECKING:
@@ -51,46 +52,41 @@ class Replaying:
 
 def kernels(step: Callable[[], object]) -> KernelTable:
     """The kernel table of `step` with the core metrics."""
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     return CuptiCollector().kernels(Work(step, Phases()), CORE)
 
 
-def count(found: KernelTable, launch: Launch, metric: str) -> float:
+def count(table: KernelTable, launch: Launch, metric: str) -> float:
     """The value of a launch that has one."""
-    value = launch.values[found.metrics.index(metric)]
+    value = launch.values[table.metrics.index(metric)]
     assert value is not None
     return value
 
 
 def test_graphs_and_lone_kernels_are_counted() -> None:
-    found = kernels(Replaying())
-    assert found.mismatch == ""
-    assert [launch.kind for launch in found.launches] == [
+    table = kernels(Replaying())
+    assert table.mismatch == ""
+    assert [launch.kind for launch in table.launches] == [
         *("kernel", "graph", "kernel", "kernel", "graph", "kernel")
     ]
-    first, graph, *between, again, last = found.launches
-    assert found.names[graph.name] == found.names[again.name] == "CUDA graph of 3 kernels"
-    assert all(count(found, one, "cycles") > 0 for one in (first, graph, again, last))
+    first, graph, *between, again, last = table.launches
+    assert table.names[graph.name] == table.names[again.name] == "CUDA graph of 3 kernels"
+    assert all(count(table, one, "cycles") > 0 for one in (first, graph, again, last))
     assert all(set(one.values) == {None} for one in between)
-    assert count(found, again, "instructions") == pytest.approx(
-        count(found, graph, "instructions"), rel=1e-3
+    assert count(table, again, "instructions") == pytest.approx(
+        count(table, graph, "instructions"), rel=1e-3
     )
-    assert count(found, last, "instructions") == pytest.approx(
-        count(found, first, "instructions"), rel=1e-3
+    assert count(table, last, "instructions") == pytest.approx(
+        count(table, first, "instructions"), rel=1e-3
     )
 
 
 def test_a_graph_executes_the_instructions_of_its_kernels() -> None:
-    from pytest_gpuperf.measure.collector import Plan
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     step = Replaying()
     eager = CuptiCollector().collect(Work(step.inside, Phases()), Plan(metrics=CORE, rounds=1))
     (instructions,) = (s.values[0] for s in eager.samples if s.metric == "instructions")
-    found = kernels(step)
-    graph = next(launch for launch in found.launches if launch.kind == "graph")
-    assert count(found, graph, "instructions") == pytest.approx(instructions, rel=1e-3)
+    table = kernels(step)
+    graph = next(launch for launch in table.launches if launch.kind == "graph")
+    assert count(table, graph, "instructions") == pytest.approx(instructions, rel=1e-3)
 
 
 def test_torch_replays_graphs_as_before() -> None:
@@ -119,6 +115,6 @@ def test_the_graphs_of_a_compiled_step() -> None:
 
     for _ in range(3):
         step()
-    found = kernels(step)
-    assert found.mismatch == ""
-    assert [launch.kind for launch in found.launches].count("graph") == 1
+    table = kernels(step)
+    assert table.mismatch == ""
+    assert [launch.kind for launch in table.launches].count("graph") == 1

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Timeline
@@ -56,26 +57,24 @@ class Alternating:
 
 def timeline_of(step: Alternating) -> Timeline:
     """What the collector samples of `step`."""
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
-    found = CuptiCollector().timeline(Work(step, step.phases))
-    assert found.obstacle == ""
-    return found
+    timeline = CuptiCollector().timeline(Work(step, step.phases))
+    assert timeline.obstacle == ""
+    return timeline
 
 
 @pytest.fixture(scope="module")
-def found() -> Timeline:
+def timeline() -> Timeline:
     return timeline_of(Alternating())
 
 
-def within(found: Timeline, phase: str, metric: str) -> list[float]:
+def within(timeline: Timeline, phase: str, metric: str) -> list[float]:
     """The points that are wholly inside a phase, without the first and the last of them."""
-    (at,) = (entry for entry in found.phases if entry.name == phase)
+    (at,) = (entry for entry in timeline.phases if entry.name == phase)
     points = [
         value
-        for number, value in enumerate(found.series[metric])
-        if at.begin <= found.begin + number * found.interval
-        and found.begin + (number + 1) * found.interval <= at.end
+        for number, value in enumerate(timeline.series[metric])
+        if at.begin <= timeline.begin + number * timeline.interval
+        and timeline.begin + (number + 1) * timeline.interval <= at.end
         and value is not None
     ]
     assert len(points) > 20
@@ -98,14 +97,19 @@ def launches(step: Alternating) -> int:
     return sum(event.count for event in trace.key_averages())
 
 
-def test_every_metric_is_sampled(found: Timeline) -> None:
-    assert found.unsupported == ()
-    assert set(found.series) == {metric.name for metric in timeline_metrics()}
+def test_every_metric_is_sampled(timeline: Timeline) -> None:
+    assert timeline.unsupported == ()
+    assert set(timeline.series) == {metric.name for metric in timeline_metrics()}
 
 
-def test_samples_cover_the_step(found: Timeline) -> None:
-    assert found.samples * found.sampling_interval == pytest.approx(found.duration, rel=0.1)
-    assert all(value is not None for values in found.series.values() for value in values)
+def covered(timeline: Timeline) -> float:
+    """The time of all samples."""
+    return timeline.samples * timeline.sampling_interval
+
+
+def test_samples_cover_the_step(timeline: Timeline) -> None:
+    assert covered(timeline) == pytest.approx(timeline.duration, rel=0.1)
+    assert all(value is not None for values in timeline.series.values() for value in values)
 
 
 def near() -> float:
@@ -116,20 +120,20 @@ def near() -> float:
     return 0.5 if device.arch in ("sm75", "sm80") else 0.01
 
 
-def test_a_long_step_is_sampled_at_10_khz(found: Timeline) -> None:
-    assert found.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
+def test_a_long_step_is_sampled_at_10_khz(timeline: Timeline) -> None:
+    assert timeline.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
 
 
 def test_a_short_step_is_sampled_more_often() -> None:
-    found = timeline_of(Alternating(length=1 / 25))
-    assert found.duration < timelines.SHORTEST * 1000
+    timeline = timeline_of(Alternating(length=1 / 25))
+    assert timeline.duration < timelines.SHORTEST * 1000
     # Before and after so short a step, the clocks are joined less exactly.
-    assert found.sampling_interval == pytest.approx(timelines.SHORTEST, rel=near() + 0.02)
-    assert found.samples * found.sampling_interval == pytest.approx(found.duration, rel=0.1)
-    assert mean(within(found, "products", "tensor_active")) > 20
+    assert timeline.sampling_interval == pytest.approx(timelines.SHORTEST, rel=near() + 0.02)
+    assert covered(timeline) == pytest.approx(timeline.duration, rel=0.1)
+    assert mean(within(timeline, "products", "tensor_active")) > 20
 
 
-def test_the_step_takes_as_long_as_by_itself(found: Timeline) -> None:
+def test_the_step_takes_as_long_as_by_itself(timeline: Timeline) -> None:
     import torch
 
     step = Alternating()
@@ -141,59 +145,57 @@ def test_the_step_takes_as_long_as_by_itself(found: Timeline) -> None:
     step()
     after.record()
     torch.cuda.synchronize()
-    assert found.duration / 1e6 == pytest.approx(before.elapsed_time(after), rel=0.1)
+    assert timeline.duration / 1e6 == pytest.approx(before.elapsed_time(after), rel=0.1)
 
 
-def test_phases_are_in_order_and_inside_the_step(found: Timeline) -> None:
-    assert [phase.name for phase in found.phases] == ["products", "pause", "copies"]
-    moments = [moment for phase in found.phases for moment in (phase.begin, phase.end)]
+def test_phases_are_in_order_and_inside_the_step(timeline: Timeline) -> None:
+    assert [phase.name for phase in timeline.phases] == ["products", "pause", "copies"]
+    moments = [moment for phase in timeline.phases for moment in (phase.begin, phase.end)]
     assert moments == sorted(moments)
     assert moments[0] >= 0
-    assert moments[-1] <= found.duration
+    assert moments[-1] <= timeline.duration
 
 
-def test_products_are_on_the_tensor_cores_and_copies_are_not(found: Timeline) -> None:
-    assert mean(within(found, "products", "tensor_active")) > 20
-    assert max(within(found, "copies", "tensor_active")) < 1
-    assert min(within(found, "products", "sm_active")) > 50
-    assert min(within(found, "copies", "sm_active")) > 50
+def test_products_are_on_the_tensor_cores_and_copies_are_not(timeline: Timeline) -> None:
+    assert mean(within(timeline, "products", "tensor_active")) > 20
+    assert max(within(timeline, "copies", "tensor_active")) < 1
+    assert min(within(timeline, "products", "sm_active")) > 50
+    assert min(within(timeline, "copies", "sm_active")) > 50
 
 
-def test_copies_are_limited_by_dram(found: Timeline) -> None:
-    copies = mean(within(found, "copies", "dram_active"))
+def test_copies_are_limited_by_dram(timeline: Timeline) -> None:
+    copies = mean(within(timeline, "copies", "dram_active"))
     assert copies > 50
-    assert copies > 2 * mean(within(found, "products", "dram_active"))
+    assert copies > 2 * mean(within(timeline, "products", "dram_active"))
 
 
-def test_the_pause_is_idle(found: Timeline) -> None:
+def test_the_pause_is_idle(timeline: Timeline) -> None:
     # Where the clocks were joined wrongly, by more than a sample, this shows it.
-    assert max(within(found, "pause", "sm_active")) < 1
-    assert max(within(found, "pause", "tensor_active")) < 1
+    assert max(within(timeline, "pause", "sm_active")) < 1
+    assert max(within(timeline, "pause", "tensor_active")) < 1
 
 
-def test_additions_use_the_fma_pipe(found: Timeline) -> None:
-    assert mean(within(found, "copies", "fma_active")) > 0
-    assert max(within(found, "pause", "fma_active")) < 0.1
+def test_additions_use_the_fma_pipe(timeline: Timeline) -> None:
+    assert mean(within(timeline, "copies", "fma_active")) > 0
+    assert max(within(timeline, "pause", "fma_active")) < 0.1
 
 
-def test_a_second_timeline_is_like_the_first(found: Timeline) -> None:
+def test_a_second_timeline_is_like_the_first(timeline: Timeline) -> None:
     again = timeline_of(Alternating())
-    first, second = (mean(within(one, "products", "tensor_active")) for one in (found, again))
+    first, second = (mean(within(one, "products", "tensor_active")) for one in (timeline, again))
     assert second == pytest.approx(first, rel=0.1)
 
 
 def test_after_torch_profiler_the_clocks_are_still_joined_rightly() -> None:
     # It gives CUPTI the CPU's cycle counter for a clock.
     launches(Alternating())
-    found = timeline_of(Alternating())
-    assert mean(within(found, "products", "tensor_active")) > 20
-    assert max(within(found, "pause", "sm_active")) < 1
-    assert found.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
+    timeline = timeline_of(Alternating())
+    assert mean(within(timeline, "products", "tensor_active")) > 20
+    assert max(within(timeline, "pause", "sm_active")) < 1
+    assert timeline.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
 
 
 def test_counters_and_torch_profiler_work_after_sampling() -> None:
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     step = Alternating()
     step()
     before = launches(step)
@@ -205,8 +207,6 @@ def test_counters_and_torch_profiler_work_after_sampling() -> None:
 
 
 def test_a_step_that_raises_leaves_nothing_behind() -> None:
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-
     step = Alternating()
     executed: list[int] = []
 

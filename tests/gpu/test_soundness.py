@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device.memory import suffices
 from pytest_gpuperf.model.measurement import STEP
 
@@ -18,10 +20,15 @@ PLAN = Plan(metrics=catalogue().hardware_set("core"), rounds=2, repetitions=2)
 BLOCK = 64 * 2**20
 
 
+def peak(step: Callable[[], object]) -> tuple[float, ...]:
+    """The peak memory of each execution of `step`."""
+    collected = CuptiCollector().collect(Work(step, Phases()), PLAN)
+    (sample,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
+    return sample.values
+
+
 def test_the_peak_is_what_the_step_adds_to_what_is_there() -> None:
     import torch
-
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     kept = torch.zeros(BLOCK, dtype=torch.uint8, device="cuda")
 
@@ -31,15 +38,11 @@ def test_the_peak_is_what_the_step_adds_to_what_is_there() -> None:
         del first
         second.add_(kept)
 
-    collected = CuptiCollector().collect(Work(step, Phases()), PLAN)
-    (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
-    assert peak.values == (2 * BLOCK, 2 * BLOCK)
+    assert peak(step) == (2 * BLOCK, 2 * BLOCK)
 
 
 def test_a_graphs_pool_is_part_of_the_peak() -> None:
     import torch
-
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     kept = torch.zeros(BLOCK // 4, device="cuda")  # a sum of integers would first make wider ones
 
@@ -51,17 +54,14 @@ def test_a_graphs_pool_is_part_of_the_peak() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()
-    collected = CuptiCollector().collect(Work(graph.replay, Phases()), PLAN)
-    (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
-    assert min(peak.values) >= BLOCK
-    assert max(peak.values) < 1.5 * BLOCK
+    peaks = peak(graph.replay)
+    assert min(peaks) >= BLOCK
+    assert max(peaks) < 1.5 * BLOCK
 
 
 def test_the_graph_of_an_earlier_step_is_not_part_of_the_peak() -> None:
     """Though it is in a cycle, and a matrix product in it has made cuBLAS take a workspace."""
     import torch
-
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     class Earlier:
         def __init__(self) -> None:
@@ -74,15 +74,11 @@ def test_the_graph_of_an_earlier_step_is_not_part_of_the_peak() -> None:
 
     Earlier().graph.replay()
     kept = torch.zeros(BLOCK // 4, device="cuda")
-    collected = CuptiCollector().collect(Work(lambda: kept + 1, Phases()), PLAN)
-    (peak,) = (s for s in collected.samples if (s.phase, s.metric) == (STEP, "peak_memory"))
-    assert peak.values == (BLOCK, BLOCK)
+    assert peak(lambda: kept + 1) == (BLOCK, BLOCK)
 
 
 def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:
     import torch
-
-    from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     executions = 0
 
