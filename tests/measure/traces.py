@@ -8,10 +8,10 @@ from pytest_gpuperf.measure.trace.activity import COMPONENT
 from pytest_gpuperf.measure.trace.profile import Event
 
 
-def kernel(begin: float, duration: float, call: int = 0, stream: int = 7) -> Event:
+def kernel(begin: float, duration: float, call: int = 0, stream: int = 7, name: str = "k") -> Event:
     """A kernel that the call of this correlation id launched."""
     arguments = {"correlation": call, "stream": stream, "grid": [1, 1, 1], "block": [32, 1, 1]}
-    return _on_device("kernel", "k", begin, duration, arguments)
+    return _on_device("kernel", name, begin, duration, arguments)
 
 
 def copy(begin: float, duration: float, name: str, size: int, call: int = 0) -> Event:

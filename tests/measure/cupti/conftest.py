@@ -39,10 +39,10 @@ def loaded(fake_library: Path) -> Fake:
 
 
 @pytest.fixture
-def fake(loaded: Fake) -> Fake:
-    """The scripted CUPTI, as if it had just been loaded."""
+def fake(loaded: Fake) -> Iterator[Fake]:
+    """The scripted CUPTI, as if it had just been loaded; a test leaves nothing open in it."""
+    yield loaded
     loaded.reset()
-    return loaded
 
 
 @pytest.fixture

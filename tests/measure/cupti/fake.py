@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.driver import Driver
 from pytest_gpuperf.measure.cupti.library import Cupti
 from pytest_gpuperf.measure.execution import CudaClock, CudaTimer
+from pytest_gpuperf.model.measurement import Device
+from tests.examples import H200
 
 
 class Fake:
@@ -20,12 +24,25 @@ class Fake:
         self._library.fake_work.argtypes = (ctypes.c_double,)
         self._library.fake_elapse.argtypes = (ctypes.c_double, ctypes.c_double)
         self._library.fake_now.restype = ctypes.c_uint64
-        self.reset()
+        self._library.fake_reset()
         self.cupti = Cupti(path)
         self.cuda = Driver(path)
 
     def reset(self) -> None:
+        """As if it had just been loaded; what was opened until now must have been closed."""
+        left_open = self.alive
         self._library.fake_reset()
+        assert left_open == 0, self.log
+
+    def collector(self, device: Device = H200, **doubles: Any) -> CuptiCollector:
+        """A collector that counts on this library; `doubles` stand in for torch and pytest."""
+        return CuptiCollector(
+            device,
+            timer=FakeTimer(self),
+            load_cupti=lambda: self.cupti,
+            load_driver=lambda: self.cuda,
+            **doubles,
+        )
 
     def set(self, what: str, value: int | str) -> None:
         """Calls fake_<what>; see the C file."""
@@ -38,6 +55,15 @@ class Fake:
 
     def work(self, amount: float) -> None:
         self._library.fake_work(amount)
+
+    def launching(self, *amounts: float) -> Callable[[], None]:
+        """A step that launches kernels of these amounts of work."""
+
+        def run() -> None:
+            for amount in amounts:
+                self.work(amount)
+
+        return run
 
     def elapse(self, milliseconds: float, active: float = 0) -> None:
         """Lets time pass on the device, of which this percentage is active."""

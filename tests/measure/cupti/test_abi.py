@@ -31,34 +31,22 @@ typedef struct CUmod_st* CUmodule;
 typedef struct CUfunc_st* CUfunction;
 """
 
-ENUMS: dict[type[IntEnum], dict[str, str]] = {
-    codes.ProfilerRange: {"AUTO": "CUPTI_AutoRange", "USER": "CUPTI_UserRange"},
-    codes.ProfilerReplayMode: {
-        "APPLICATION": "CUPTI_ApplicationReplay",
-        "KERNEL": "CUPTI_KernelReplay",
-        "USER": "CUPTI_UserReplay",
-    },
-    codes.ProfilerType: {
-        "RANGE_PROFILER": "CUPTI_PROFILER_TYPE_RANGE_PROFILER",
-        "PM_SAMPLING": "CUPTI_PROFILER_TYPE_PM_SAMPLING",
-    },
-    codes.ProfilerApi: {
-        "RANGE_PROFILING": "CUPTI_PROFILER_RANGE_PROFILING",
-        "PM_SAMPLING": "CUPTI_PROFILER_PM_SAMPLING",
-    },
-    codes.TriggerMode: {
-        m.name: f"CUPTI_PM_SAMPLING_TRIGGER_MODE_{m.name}" for m in codes.TriggerMode
-    },
-    codes.DecodeStopReason: {
-        m.name: f"CUPTI_PM_SAMPLING_DECODE_STOP_REASON_{m.name}" for m in codes.DecodeStopReason
-    },
-    codes.AppendMode: {
-        m.name: f"CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_{m.name}" for m in codes.AppendMode
-    },
-    codes.SupportLevel: {
-        m.name: f"CUPTI_PROFILER_CONFIGURATION_{m.name}" for m in codes.SupportLevel
-    },
-    codes.ResultCode: {member.name: f"CUPTI_{member.name}" for member in codes.ResultCode},
+PREFIXES: dict[type[IntEnum], str] = {
+    codes.ProfilerType: "CUPTI_PROFILER_TYPE_",
+    codes.ProfilerApi: "CUPTI_PROFILER_",
+    codes.TriggerMode: "CUPTI_PM_SAMPLING_TRIGGER_MODE_",
+    codes.DecodeStopReason: "CUPTI_PM_SAMPLING_DECODE_STOP_REASON_",
+    codes.AppendMode: "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_",
+    codes.SupportLevel: "CUPTI_PROFILER_CONFIGURATION_",
+    codes.ResultCode: "CUPTI_",
+}
+ENUMERATORS: dict[str, IntEnum] = {
+    "CUPTI_AutoRange": codes.ProfilerRange.AUTO,
+    "CUPTI_UserRange": codes.ProfilerRange.USER,
+    "CUPTI_ApplicationReplay": codes.ProfilerReplayMode.APPLICATION,
+    "CUPTI_KernelReplay": codes.ProfilerReplayMode.KERNEL,
+    "CUPTI_UserReplay": codes.ProfilerReplayMode.USER,
+    **{prefix + member.name: member for enum, prefix in PREFIXES.items() for member in enum},
 }
 NEWER_NAMES = {
     "CUPTI_PROFILER_CONFIGURATION_LIMITED_SUPPORT",
@@ -90,11 +78,8 @@ def _expected(release: Release) -> dict[str, tuple[int, ...]]:
         for name in params.field_names(release.version):
             field = getattr(params, name)
             expected[f"{params.C_NAME}.{name}"] = (field.offset, field.size)
-    for enum, names in ENUMS.items():
-        for member in enum:
-            if _has(release, names[member.name]):
-                expected[names[member.name]] = (member.value,)
-    return expected
+    known = {name: (e.value,) for name, e in ENUMERATORS.items() if _has(release, name)}
+    return expected | known
 
 
 def _program(release: Release) -> str:
@@ -109,12 +94,8 @@ def _program(release: Release) -> str:
             f"offsetof({struct}, {name}), sizeof((({struct}*)0)->{name}));"
             for name in params.field_names(release.version)
         ]
-    for names in ENUMS.values():
-        lines += [
-            f'printf("{name} %d\\n", (int){name});'
-            for name in names.values()
-            if _has(release, name)
-        ]
+    known = [name for name in ENUMERATORS if _has(release, name)]
+    lines += [f'printf("{name} %d\\n", (int){name});' for name in known]
     return "\n".join([*lines, "}", ""])
 
 
@@ -152,21 +133,11 @@ def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
 
 def test_fields_that_are_not_given_are_zero() -> None:
     params = abi.RangePushRange.of(28, pRangeName=b"step")
-    assert params.pPriv is None
-    assert params.structSize == 32
+    assert (params.pPriv, params.structSize) == (None, 32)
 
 
-def test_versions_are_named_by_cuda_release() -> None:
-    for version, name in (
-        (24, "12.6"),
-        (28, "12.9.1"),
-        (130000, "13.0"),
-        (130201, "13.2.1"),
-        (12, "11 or older"),
-    ):
-        assert codes.release(version) == name
-
-
-def test_result_codes_have_names() -> None:
+def test_versions_and_results_have_names() -> None:
+    versions = {24: "12.6", 28: "12.9.1", 130000: "13.0", 130201: "13.2.1", 12: "11 or older"}
+    assert {version: codes.release(version) for version in versions} == versions
     assert codes.result_name(35) == "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
     assert codes.result_name(4711) == "CUptiResult 4711"

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.trace.activity import NOTHING
 from pytest_gpuperf.measure.trace.profile import Event
-from pytest_gpuperf.model.measurement import STEP, Device
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
-from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.cupti.fake import Fake
 from tests.measure.traces import call, component, copy, kernel, launched
 
-HOPPER = Device("sm90", "NVIDIA H200", "nvidia-h200")
 METRICS = catalogue().metrics
 ACTIVITY = tuple(METRICS[name] for name in catalogue().sets["activity"])
-STEP_EVENTS = [
+STEP_EVENTS = (
     *launched(10, 4, 1),
     *launched(20, 6, 2),
     call(30, 3, "cudaMemcpyAsync"),
     copy(40, 5, "HtoD (Pinned -> Device)", 4096, 3),
-]
+)
 """Kernels in [10, 14) and [20, 26), a copy in [40, 45)."""
 MARKS = [component(0, 8, "0"), component(12, 40, "1")]
 """Those of the first component and of the second.
@@ -36,12 +34,15 @@ The first kernel was launched at 5, the second at 15, the copy at 30.
 
 
 class Step:
-    """A step of two components; notes its executions."""
+    """A step of components whose traces are these events; notes what is executed and traced."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, events: tuple[Event, ...] = STEP_EVENTS) -> None:
         self.phases, self.components = Phases(), Components()
         self.names = list(names)
+        self.events = events
         self.executions = 0
+        self.with_host: list[bool] = []
+        self.heard = Heard()
 
     def __call__(self) -> None:
         self.executions += 1
@@ -50,153 +51,99 @@ class Step:
                 with self.components.mark(name):
                     pass
 
-    def work(self, heard: Heard | None = None) -> Work:
-        return Work(self, self.phases, progress=heard or Heard(), components=self.components)
-
-
-class Script:
-    """Traces that are known beforehand, in place of torch.profiler; notes what it was asked for."""
-
-    def __init__(
-        self, events: Sequence[Event] = STEP_EVENTS, marks: Sequence[Event] = MARKS
-    ) -> None:
-        self.events, self.marks = list(events), list(marks)
-        self.host: list[bool] = []
-
-    def __call__(
+    def traced(
         self, step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
     ) -> list[Event]:
-        self.host.append(host)
+        """In place of torch.profiler."""
+        self.with_host.append(host)
         step()
         synchronize()
-        return [*self.events, *self.marks] if host else self.events
+        return [*self.events, *MARKS] if host else [*self.events]
+
+    def collected(self, fake: Fake, asked: tuple[Metric, ...] = ACTIVITY) -> Collected:
+        work = Work(self, self.phases, progress=self.heard, components=self.components)
+        plan = Plan((METRICS["cycles"],), rounds=1, repetitions=1, warmup=1, activity=asked)
+        return fake.collector(traced=self.traced).collect(work, plan)
 
 
-def collected(
-    fake: Fake,
-    timer: FakeTimer,
-    script: Script,
-    step: Step,
-    *,
-    asked: tuple[Metric, ...] = ACTIVITY,
-    heard: Heard | None = None,
-) -> Collected:
-    collector = CuptiCollector(
-        HOPPER,
-        timer=timer,
-        load_cupti=lambda: fake.cupti,
-        load_driver=lambda: fake.cuda,
-        traced=script,
-    )
-    plan = Plan((METRICS["cycles"],), rounds=1, repetitions=1, warmup=1, activity=asked)
-    return collector.collect(step.work(heard), plan)
+def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
+    return {(s.phase, s.metric): s.values for s in collected.samples}
 
 
-def values(found: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {(s.phase, s.metric): s.values for s in found.samples}
-
-
-def test_the_metrics_of_the_step_one_value_per_trace(fake: Fake, timer: FakeTimer) -> None:
-    found = values(collected(fake, timer, Script(), Step("conv2d", "gelu")))
-    assert found[STEP, "kernel_time"] == (10_000.0,) * 3
-    assert found[STEP, "launches"] == (2.0,) * 3
-    assert found[STEP, "copy_bytes_h2d_pinned"] == (4096.0,) * 3
-    assert found[STEP, "copy_time_h2d"] == (5000.0,) * 3
-    assert found[STEP, "gpu_span"] == (35_000.0,) * 3
-    assert found[STEP, "copy_overlap"] == (0.0,) * 3
-
-
-def test_the_metrics_of_each_component_by_where_the_launch_was(
-    fake: Fake, timer: FakeTimer
-) -> None:
-    collect = collected(fake, timer, Script(), Step("conv2d", "gelu"))
-    assert collect.components == ("conv2d", "gelu")
-    found = values(collect)
-    assert found["conv2d", "kernel_time"] == (4000.0,) * 3
-    assert found["gelu", "kernel_time"] == (6000.0,) * 3
-    assert (found["conv2d", "launches"], found["gelu", "copies"]) == ((1.0,) * 3, (1.0,) * 3)
-    assert ("conv2d", "gpu_idle") not in found
-    assert ("conv2d", "launch_gaps") not in found
-
-
-@pytest.mark.parametrize(
-    ("names", "traces"),
-    [((), [True, False, False, False]), (("conv2d", "gelu"), [True] * 3 + [False] * 3)],
-)
-def test_components_are_traced_apart_since_a_trace_of_the_host_slows_it(
-    fake: Fake, timer: FakeTimer, names: tuple[str, ...], traces: list[bool]
-) -> None:
-    script, plain, step, heard = Script(), Step(), Step(*names), Heard()
-    collected(fake, timer, Script(), plain, asked=())
-    found = collected(fake, timer, script, step, heard=heard)
-    assert script.host == traces
-    assert step.executions == plain.executions + len(traces)
-    assert heard.said[-3:] == ["tracing 1 of 3", "tracing 2 of 3", "tracing 3 of 3"]
-    settings = found.settings or {}
-    assert settings["traces"] == 3
-    assert "activity_s" in settings
-
-
-def test_nothing_is_traced_that_nobody_asked_for(fake: Fake, timer: FakeTimer) -> None:
-    script = Script()
-    found = collected(fake, timer, script, Step("conv2d"), asked=())
-    assert script.host == []
-    assert "activity_s" not in (found.settings or {})
-    assert found.components == ()
-
-
-def test_only_what_was_asked_for_comes_back(fake: Fake, timer: FakeTimer) -> None:
-    asked = (METRICS["launches"], METRICS["gpu_idle"])
-    found = values(collected(fake, timer, Script(), Step("conv2d", "gelu"), asked=asked))
-    assert {metric for _, metric in found} & set(catalogue().sets["activity"]) == {
-        "launches",
-        "gpu_idle",
+def test_the_step_and_each_component_have_a_value_per_trace(fake: Fake) -> None:
+    collected = Step("conv2d", "gelu").collected(fake)
+    assert collected.components == ("conv2d", "gelu")
+    expected = {
+        (STEP, "kernel_time"): 10_000.0,
+        (STEP, "launches"): 2.0,
+        (STEP, "copy_bytes_h2d_pinned"): 4096.0,
+        (STEP, "copy_time_h2d"): 5000.0,
+        (STEP, "gpu_span"): 35_000.0,
+        (STEP, "copy_overlap"): 0.0,
+        ("conv2d", "kernel_time"): 4000.0,
+        ("conv2d", "launches"): 1.0,
+        ("gelu", "kernel_time"): 6000.0,
+        ("gelu", "copies"): 1.0,
     }
+    of = values(collected)
+    assert {key: of[key] for key in expected} == {key: (v,) * 3 for key, v in expected.items()}
+    assert not {("conv2d", "gpu_idle"), ("conv2d", "launch_gaps")} & set(of)
 
 
-def test_a_share_that_a_trace_lacks_is_left_out(fake: Fake, timer: FakeTimer) -> None:
-    found = values(collected(fake, timer, Script([kernel(0, 5)]), Step()))
-    assert (STEP, "kernel_time") in found
-    assert (STEP, "copy_overlap") not in found
+def test_components_are_traced_apart_since_a_trace_of_the_host_slows_it(fake: Fake) -> None:
+    plain = Step("conv2d")
+    nothing = plain.collected(fake, asked=())
+    assert (plain.with_host, nothing.components) == ([], ())
+    assert "activity_s" not in (nothing.settings or {})
+    for step, traces in (
+        (Step(), [True, False, False, False]),
+        (Step("conv2d", "gelu"), [True] * 3 + [False] * 3),
+    ):
+        settings = step.collected(fake).settings or {}
+        assert step.with_host == traces
+        assert step.executions == plain.executions + len(traces)
+        assert step.heard.said[-3:] == ["tracing 1 of 3", "tracing 2 of 3", "tracing 3 of 3"]
+        assert settings["traces"] == 3
+        assert "activity_s" in settings
 
 
-def test_an_empty_trace_is_no_zero(fake: Fake, timer: FakeTimer) -> None:
-    found = collected(fake, timer, Script([call(1, 1)]), Step())
-    assert {s.metric for s in found.samples} == {"step_time", "wall_time", "cycles"}
-    assert {(u.metric, u.reason) for u in found.unsupported} == {
+def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
+    asked = (METRICS["launches"], METRICS["gpu_idle"])
+    of = values(Step("conv2d", "gelu").collected(fake, asked=asked))
+    traced = {metric for _, metric in of} & set(catalogue().sets["activity"])
+    assert traced == {"launches", "gpu_idle"}
+
+
+def test_a_share_that_a_trace_lacks_is_left_out(fake: Fake) -> None:
+    of = values(Step(events=(kernel(0, 5),)).collected(fake))
+    assert (STEP, "kernel_time") in of
+    assert (STEP, "copy_overlap") not in of
+
+
+def test_an_empty_trace_is_no_zero(fake: Fake) -> None:
+    collected = Step(events=(call(1, 1),)).collected(fake)
+    assert {s.metric for s in collected.samples} == {"step_time", "wall_time", "cycles"}
+    assert {(u.metric, u.reason) for u in collected.unsupported} == {
         (metric.name, NOTHING) for metric in ACTIVITY
     }
 
 
-def test_a_component_in_which_nothing_is_launched_has_no_launches(
-    fake: Fake, timer: FakeTimer
-) -> None:
-    graph = [call(50, 1, "cudaGraphLaunch"), kernel(60, 5, 1)]
-    found = values(collected(fake, timer, Script(graph, MARKS), Step("conv2d", "gelu")))
-    assert found["conv2d", "launches"] == (0.0,) * 3
-    assert found[STEP, "graph_launches"] == (1.0,) * 3
+def test_a_component_in_which_nothing_is_launched_has_no_launches(fake: Fake) -> None:
+    graph = (call(50, 1, "cudaGraphLaunch"), kernel(60, 5, 1))
+    of = values(Step("conv2d", "gelu", events=graph).collected(fake))
+    assert of["conv2d", "launches"] == (0.0,) * 3
+    assert of[STEP, "graph_launches"] == (1.0,) * 3
 
 
-def test_a_component_with_a_phase_s_name_is_refused(fake: Fake, timer: FakeTimer) -> None:
-    with pytest.raises(MeasurementError, match='"forward" is both a phase and a component'):
-        collected(fake, timer, Script(), Step("forward"))
+def test_components_that_change_or_have_a_phase_s_name_are_refused(fake: Fake) -> None:
+    class Growing(Step):
+        def __call__(self) -> None:
+            self.names.append(f"part{self.executions}")
+            super().__call__()
 
-
-def test_components_that_change_are_refused(fake: Fake, timer: FakeTimer) -> None:
-    step = Step("conv2d")
-    step.names = []
-
-    def growing() -> None:
-        step.names.append(f"part{step.executions}")
-        Step.__call__(step)
-
-    work = Work(growing, step.phases, components=step.components)
-    collector = CuptiCollector(
-        HOPPER,
-        timer=timer,
-        load_cupti=lambda: fake.cupti,
-        load_driver=lambda: fake.cuda,
-        traced=Script(),
-    )
-    with pytest.raises(MeasurementError, match="the components of the step change"):
-        collector.collect(work, Plan((), repetitions=1, warmup=1, activity=ACTIVITY))
+    for step, says in (
+        (Step("forward"), '"forward" is both a phase and a component'),
+        (Growing(), "the components of the step change"),
+    ):
+        with pytest.raises(MeasurementError, match=says):
+            step.collected(fake)

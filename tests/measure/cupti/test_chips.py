@@ -1,88 +1,134 @@
-"""The catalogue against CUPTI itself: every name on every chip, every null, and the passes."""
+"""The catalogue against real releases of CUPTI: every name on every chip, every null, the passes.
+
+A process has room for one CUPTI, so each release answers everything in a process of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.cupti import codes, configuration
 from tests.measure.cupti.fake import Fake
-from tests.measure.cupti.headers import ABSENT, Release, releases
+from tests.measure.cupti.headers import ABSENT, MISSING, Release, releases
 
 LIBRARIES = [release for release in releases() if release.library]
 GPUS = [name for name in architectures.ARCHITECTURES if name != architectures.CPU]
-PASSES = Path("docs/passes.json")
+DOCUMENTED = json.loads(Path("docs/passes.json").read_text(encoding="utf-8"))
+"""The passes of every set on every architecture, and the release that says so."""
 NVPERF = Path(__file__).with_name("nvperf.py")
 
-ASK = """
-import json, sys
+LOAD = """
+import ctypes, json, sys
 from pathlib import Path
 from pytest_gpuperf.catalogue import architectures as arch
 from pytest_gpuperf.commands import metrics as listing
-from pytest_gpuperf.measure.cupti import configuration as chips, library
+from pytest_gpuperf.measure.cupti import abi, configuration as chips, library
+from pytest_gpuperf.measure.cupti.codes import ProfilerType
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 
+said = {}
 try:
     cupti = library.Cupti(Path(sys.argv[1]))
+    said["version"] = cupti.version
 except CountersUnavailable as error:
-    sys.exit(print(json.dumps({"unavailable": error.reason})))
-
+    said["unavailable"] = error.reason
+maps = Path("/proc/self/maps").read_text()
+said["companions"] = "libnvperf_host.so" in maps and "libnvperf_target.so" in maps
+exports = ctypes.CDLL(sys.argv[1])
+said["absent"] = [name for name in abi.FUNCTIONS.values() if not hasattr(exports, name)]
+if "unavailable" in said:
+    sys.exit(print(json.dumps(said)))
+"""
+ASK = """
 metrics = [metric for metric in catalogue().metrics.values() if metric.hardware]
-lost, found = {}, {}
-for architecture in arch.ARCHITECTURES.values():
-    name = architecture.name
+chips_known = chips.known(cupti)
+lost, nulls, sampled = {}, {}, {}
+for name, architecture in arch.ARCHITECTURES.items():
     given = {m.hardware_name(name): m.name for m in metrics if m.hardware_name(name)}
-    nulls = [m for m in metrics if not m.hardware_name(name)]
-    for chip in set(architecture.chips) & set(chips.known(cupti)):
+    for chip in set(architecture.chips) & set(chips_known):
         refused = chips.schedule(cupti, chip, list(given)).refused
         lost[chip] = [given[entry.metric] for entry in refused]
     first = next(iter(architecture.chips), "")
-    for metric in nulls if first in chips.known(cupti) else []:
+    if first not in chips_known:
+        continue
+    for metric in (m for m in metrics if not m.hardware_name(name)):
         elsewhere = [other for other in metric.hardware.values() if other]
         if len(chips.schedule(cupti, first, elsewhere).refused) < len(elsewhere):
-            found.setdefault(name, []).append(metric.name)
-passes = listing.as_json(listing.listing(library=cupti.path))["passes"]
-known = [chip for a in arch.ARCHITECTURES.values() for chip in a.chips if chip in lost]
-print(json.dumps({"known": known, "lost": lost, "found": found, "passes": passes}))
+            nulls.setdefault(name, []).append(metric.name)
+    sampler = chips.Configuration(cupti, first.encode(), ProfilerType.PM_SAMPLING)
+    sampling = [m.hardware_name(name) for m in timeline_metrics() if m.hardware_name(name)]
+    sampled[name] = [len(sampler.add(sampling)), len(sampler.metrics), sampler.passes]
+    sampler.close()
+said |= {"lost": lost, "nulls": nulls, "sampled": sampled}
+if cupti.release == sys.argv[2]:
+    said["passes"] = listing.as_json(listing.listing(library=cupti.path))["passes"]
+print(json.dumps(said))
 """
 
 WITHOUT_TENSOR_CORES = ("TU116", "TU117")
 """Chips of sm75: the library has no counter for what their tensor cores do."""
 SINCE = {"12.6.80": "sm70 sm75 sm80 sm86 sm89 sm90", "12.9.79": "sm100 sm120", "13.0.85": "sm103"}
 """The architectures that each release knows, beside those of the one before it."""
+NEEDS_DRIVER = 130100
+"""From here on even cuptiGetVersion may fail where there is no driver."""
 
 
-@cache
-def answers(release: Release) -> Any:
-    """What a release says, from a process of its own: a process has room for one CUPTI."""
-    command = [sys.executable, "-c", ASK, str(release.library)]
+@pytest.fixture(scope="module", params=[*LIBRARIES] or [ABSENT], ids=str)
+def release(request: pytest.FixtureRequest) -> Release:
+    chosen: Release = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def loaded_release(release: Release) -> Any:
+    """What a release says that has just been loaded."""
+    command = [sys.executable, "-c", LOAD + ASK, str(release.library), DOCUMENTED["cupti"]]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    said = json.loads(done.stdout)
-    if "unavailable" in said:
-        pytest.skip(said["unavailable"])
-    return said
+    return json.loads(done.stdout)
 
 
-every_release = pytest.mark.parametrize("release", LIBRARIES or [ABSENT], ids=str)
+@pytest.fixture(scope="module")
+def answers(loaded_release: Any) -> Any:
+    """What it says of chips, where it needs no driver for it."""
+    if "unavailable" in loaded_release:
+        pytest.skip(loaded_release["unavailable"])
+    return loaded_release
 
 
-@every_release
-def test_every_name_of_the_catalogue_exists_on_every_chip(release: Release) -> None:
-    for chip, lost in answers(release)["lost"].items():
-        assert lost == (["tensor_ops_fp16"] if chip in WITHOUT_TENSOR_CORES else []), chip
+def checked(lost: dict[str, list[str]]) -> None:
+    """No chip lacks a metric but for the operations of tensor cores that are none."""
+    assert "GH100" in lost
+    for chip, names in lost.items():
+        assert names == (["tensor_ops_fp16"] if chip in WITHOUT_TENSOR_CORES else []), chip
 
 
-@every_release
+@pytest.mark.skipif(not LIBRARIES, reason=MISSING)
+def test_there_are_libraries_to_load() -> None:
+    assert len(LIBRARIES) >= 2
+
+
+def test_a_release_loads_with_all_functions_and_its_companions(
+    release: Release, loaded_release: Any
+) -> None:
+    assert (loaded_release["companions"], loaded_release["absent"]) == (True, [])
+    if release.version < NEEDS_DRIVER or "cuptiGetVersion" not in loaded_release["unavailable"]:
+        assert loaded_release["version"] == release.version
+
+
+def test_every_name_of_the_catalogue_exists_on_every_chip(answers: Any) -> None:
+    checked(answers["lost"])
+
+
 def test_the_host_library_agrees_where_cupti_wants_a_driver(release: Release) -> None:
     assert release.library is not None
     metrics = [metric for metric in catalogue().metrics.values() if metric.hardware]
@@ -98,40 +144,37 @@ def test_the_host_library_agrees_where_cupti_wants_a_driver(release: Release) ->
         capture_output=True,
         text=True,
     )
-    answered = json.loads(done.stdout)
-    assert "GH100" in answered
-    for chip, names in answered.items():
-        lost = [given[chip][name] for name in names]
-        assert lost == (["tensor_ops_fp16"] if chip in WITHOUT_TENSOR_CORES else []), chip
+    lost = json.loads(done.stdout)
+    checked({chip: [given[chip][name] for name in names] for chip, names in lost.items()})
 
 
-@every_release
-def test_what_the_catalogue_calls_absent_has_none_of_its_names(release: Release) -> None:
-    assert answers(release)["found"] == {}
+def test_what_the_catalogue_calls_absent_has_none_of_its_names(answers: Any) -> None:
+    assert answers["nulls"] == {}
 
 
-@every_release
-def test_which_architectures_a_release_knows(release: Release) -> None:
+def test_what_a_timeline_samples_takes_one_pass_on_every_chip(answers: Any) -> None:
+    for name, (refused, sampled, passes) in answers["sampled"].items():
+        expected = (0, 0, 0) if name == "sm70" else (0, len(timeline_metrics()), 1)
+        assert (refused, sampled, passes) == expected, name
+
+
+def test_which_architectures_a_release_knows(release: Release, answers: Any) -> None:
     expected: list[str] = []
     for name, more in SINCE.items():
         if tuple(map(int, name.split("."))) <= tuple(map(int, release.name.split("."))):
             expected += more.split()
-    known = answers(release)["known"]
-    found = [name for name in GPUS if architectures.ARCHITECTURES[name].chips[0] in known]
-    assert found == [name for name in GPUS if name in expected]
+    known = [name for name in GPUS if architectures.ARCHITECTURES[name].chips[0] in answers["lost"]]
+    assert known == [name for name in GPUS if name in expected]
 
 
-@every_release
-def test_passes_are_those_of_the_documentation(release: Release) -> None:
-    documented = json.loads(PASSES.read_text(encoding="utf-8"))
-    passes = answers(release)["passes"]
-    if codes.release(release.version) != documented["cupti"]:
-        pytest.skip(f"the documentation has the passes of CUDA {documented['cupti']}")
-    assert passes == documented["passes"]
+def test_passes_are_those_of_the_documentation(release: Release, answers: Any) -> None:
+    # Another release may take other passes.
+    if codes.release(release.version) == DOCUMENTED["cupti"]:
+        assert answers["passes"] == DOCUMENTED["passes"]
 
 
-def test_passes_are_documented_for_every_architecture_and_set() -> None:
-    documented = json.loads(PASSES.read_text(encoding="utf-8"))["passes"]
+def test_the_documentation_has_the_passes_of_every_set_and_a_core_of_one() -> None:
+    documented = DOCUMENTED["passes"]
     assert list(documented) == GPUS
     for counts in documented.values():
         assert list(counts) == list(catalogue().counter_sets)
@@ -139,23 +182,34 @@ def test_passes_are_documented_for_every_architecture_and_set() -> None:
         assert list(counts.values()) == sorted(counts.values())
 
 
-def test_the_chips_that_a_library_knows(fake: Fake) -> None:
-    assert configuration.known(fake.cupti) == ("GA100", "GH100")
+def test_every_architecture_but_volta_has_all_that_a_timeline_samples() -> None:
+    for name in GPUS:
+        names = [metric.hardware_name(name) for metric in timeline_metrics()]
+        assert len(names) == 4
+        if name == "sm70":
+            assert set(names) == {None}
+        else:
+            assert all(hardware and hardware.endswith("_elapsed") for hardware in names), name
+    # They are not of the catalogue.
+    assert not {metric.name for metric in timeline_metrics()} & set(catalogue().metrics)
+    assert not any(metric.gated for metric in timeline_metrics())
+
+
+# What is asked, of the scripted CUPTI
 
 
 def test_a_schedule_asks_no_device_and_leaves_nothing_behind(fake: Fake) -> None:
+    assert configuration.known(fake.cupti) == ("GA100", "GH100")
     fake.set("passes", 4)
     fake.set("unknown", "dram__bytes.sum")
-    found = configuration.schedule(
+    schedule = configuration.schedule(
         fake.cupti, "GA100", ["sm__cycles_elapsed.max", "dram__bytes.sum"]
     )
-    assert found.passes == 4
-    assert [entry.reason for entry in found.refused] == ["dram__bytes.sum does not exist on GA100"]
+    assert schedule.passes == 4
+    assert [entry.reason for entry in schedule.refused] == [
+        "dram__bytes.sum does not exist on GA100"
+    ]
     assert not any("Availability" in call or "Range" in call for call in fake.log)
-    assert fake.alive == 0
-
-
-def test_nothing_takes_no_pass(fake: Fake) -> None:
     assert configuration.schedule(fake.cupti, "GA100", []) == configuration.Schedule(0, ())
 
 
@@ -164,4 +218,3 @@ def test_a_chip_that_is_not_known_is_an_error_and_no_list_of_lost_metrics(fake: 
         UsageFailure, match=r"CUDA 13\.0\.1 does not .* GV100\. It knows GA100, GH100"
     ):
         configuration.schedule(fake.cupti, "GV100", ["sm__cycles_elapsed.max"])
-    assert fake.alive == 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.collector import Beginning, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowCounter
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -49,16 +50,19 @@ class ScriptedTracer(Tracer):
         return lambda: Trace(tuple(entries))
 
 
-def counter(fake: Fake, timer: FakeTimer, tracer: ScriptedTracer | None = None) -> WindowCounter:
-    """What stands in the collector's place, over the scripted CUPTI."""
-    return WindowCounter(
+@contextmanager
+def counter(fake: Fake, kernels: int = 13) -> Iterator[WindowCounter]:
+    """What stands in the collector's place, over the scripted CUPTI; afterwards nothing traces."""
+    tracer = ScriptedTracer(kernels)
+    yield WindowCounter(
         H200,
         "step",
-        timer=timer,
-        tracer=tracer or ScriptedTracer(),
+        timer=FakeTimer(fake),
+        tracer=tracer,
         load_cupti=lambda: fake.cupti,
         load_driver=lambda: fake.cuda,
     )
+    assert not tracer.on
 
 
 def work(step: Callable[[], object], name: str = "step") -> Work:
@@ -66,114 +70,83 @@ def work(step: Callable[[], object], name: str = "step") -> Work:
     return Work(step, Phases(), test=TEST, name=name)
 
 
-def launching(fake: Fake, *amounts: float) -> Callable[[], None]:
-    """Launches kernels of these amounts of work."""
+def counted(fake: Fake, step: Callable[[], object], kernels: int = 13) -> Window:
+    """The window of a test that launches eight kernels in its fixtures, and others in its step."""
+    with counter(fake, kernels) as window:
+        assert isinstance(window, Beginning)
+        window.begin()
+        fake.launching(*range(1, 9))()
+        counted = window.collect(work(step), PLAN).window
+    assert counted is not None
+    return counted
 
-    def run() -> None:
-        for amount in amounts:
-            fake.work(amount)
 
-    return run
-
-
-def test_it_counts_from_the_beginning_of_the_test(fake: Fake, timer: FakeTimer) -> None:
-    window = counter(fake, timer)
-    assert isinstance(window, Beginning)
-    window.begin()
-    launching(fake, *range(1, 9))()  # what fixtures launch counts as well
+def test_it_counts_from_the_beginning_of_the_test(fake: Fake) -> None:
     executed: list[str] = []
 
     def step() -> None:
         executed.append(".")
-        launching(fake, 9, 10, 11, 12, 13)()
+        fake.launching(9, 10, 11, 12, 13)()
 
-    found = window.collect(work(step), PLAN).window
-    assert found is not None
-    assert (found.skipped, found.counted, found.collector) == (10, 3, "cupti")
-    values = {sample.metric: sample.values for sample in found.samples}
+    window = counted(fake, step)
+    assert (window.skipped, window.counted, window.collector) == (10, 3, "cupti")
+    values = {sample.metric: sample.values for sample in window.samples}
     assert values["cycles"] == (11 + 12 + 13,)  # the first metric counts the work
     assert values["instructions"] == (3 * (11 + 12 + 13),)
-    assert {sample.phase for sample in found.samples} == {PAPER_WINDOW}
+    assert {sample.phase for sample in window.samples} == {PAPER_WINDOW}
     assert len(executed) == 1
-    assert fake.alive == 0
 
 
-def test_the_trace_of_the_same_execution_names_its_launches(fake: Fake, timer: FakeTimer) -> None:
-    tracer = ScriptedTracer()
-    window = counter(fake, timer, tracer)
-    window.begin()
-    found = window.collect(work(launching(fake, *range(1, 14))), PLAN).window
-    assert found is not None
-    table = found.kernels
+def test_the_trace_of_the_same_execution_names_its_launches_if_it_fits(fake: Fake) -> None:
+    step = fake.launching(9, 10, 11, 12, 13)
+    table = counted(fake, step).kernels
     assert table is not None
     assert table.mismatch == ""
-    assert [table.names[launch.name] for launch in table.launches] == [
-        *("kernel_0", "kernel_1", "kernel_0")
-    ]
+    names = [table.names[launch.name] for launch in table.launches]
+    assert names == ["kernel_0", "kernel_1", "kernel_0"]
     at = table.metrics.index("cycles")
     assert [launch.values[at] for launch in table.launches] == [11, 12, 13]
-    assert not tracer.on
+    fake.reset()
+    window = counted(fake, step, kernels=14)
+    assert window.kernels is not None
+    assert "the trace has 14 kernels and the counters 13" in window.kernels.mismatch
+    assert {sample.metric for sample in window.samples} >= {"cycles", "instructions"}
 
 
-def test_names_that_do_not_fit_are_not_given(fake: Fake, timer: FakeTimer) -> None:
-    window = counter(fake, timer, ScriptedTracer(kernels=14))
-    window.begin()
-    found = window.collect(work(launching(fake, *range(1, 14))), PLAN).window
-    assert found is not None
-    assert found.kernels is not None
-    assert "the trace has 14 kernels and the counters 13" in found.kernels.mismatch
-    assert {sample.metric for sample in found.samples} >= {"cycles", "instructions"}
-
-
-def test_another_measurement_of_the_test_is_passed_over(fake: Fake, timer: FakeTimer) -> None:
-    window = counter(fake, timer)
-    window.begin()
+def test_another_measurement_of_the_test_is_passed_over(fake: Fake) -> None:
     executed: list[str] = []
-    found = window.collect(work(lambda: executed.append("."), "sampling"), PLAN)
-    assert (found.window, executed) == (None, [])
-    window.close()
-    assert fake.alive == 0
+    with counter(fake) as window:
+        window.begin()
+        collected = window.collect(work(lambda: executed.append("."), "sampling"), PLAN)
+        assert (collected.window, executed) == (None, [])
+        window.close()
 
 
-def test_a_process_that_launches_too_little_has_no_window(fake: Fake, timer: FakeTimer) -> None:
-    window = counter(fake, timer)
-    window.begin()
+def test_a_process_that_launches_too_little_has_no_window(fake: Fake) -> None:
     with pytest.raises(MeasurementError, match="no more than the 10 kernels before"):
-        window.collect(work(launching(fake, *[1.0] * 10)), PLAN)
-    assert fake.alive == 0
+        counted(fake, fake.launching(9, 10))
 
 
-def test_a_step_that_raises_leaves_nothing_open(fake: Fake, timer: FakeTimer) -> None:
+def test_a_step_that_raises_leaves_nothing_open(fake: Fake) -> None:
     def broken() -> None:
         raise RuntimeError("out of memory")
 
-    tracer = ScriptedTracer()
-    window = counter(fake, timer, tracer)
-    window.begin()
-    with pytest.raises(RuntimeError, match="out of memory"):
-        window.collect(work(broken), PLAN)
-    assert fake.alive == 0
-    assert not tracer.on
+    with counter(fake) as window:
+        window.begin()
+        with pytest.raises(RuntimeError, match="out of memory"):
+            window.collect(work(broken), PLAN)
 
 
-def test_metrics_that_take_several_passes_cannot_be_counted_so(
-    fake: Fake, timer: FakeTimer
-) -> None:
+def test_what_cannot_be_counted_so_is_said_at_the_beginning(fake: Fake) -> None:
+    def begins(kind: type[GpuperfError], says: str) -> None:
+        with counter(fake) as window, pytest.raises(kind, match=says):
+            window.begin()
+        fake.reset()
+
     fake.set("passes", 2)
-    tracer = ScriptedTracer()
-    with pytest.raises(MeasurementError, match="2 passes are needed"):
-        counter(fake, timer, tracer).begin()
-    assert fake.alive == 0
-    assert not tracer.on
-
-
-def test_a_machine_without_counters_says_so(fake: Fake, timer: FakeTimer) -> None:
+    begins(MeasurementError, "2 passes are needed")
     fake.fail("cuptiRangeProfilerEnable", 35)
-    tracer = ScriptedTracer()
-    with pytest.raises(CountersUnavailable):
-        counter(fake, timer, tracer).begin()
-    assert fake.alive == 0
-    assert not tracer.on
+    begins(CountersUnavailable, "cuptiRangeProfilerEnable")
 
 
 # The process that asks for it
@@ -190,28 +163,20 @@ class Failing(Replicas):
         return Finished(run([self._made]) if self._made else None, 3, "no GPU today", 1.0)
 
 
-def asking(fake: Fake, timer: FakeTimer, made: Measurement | None) -> CuptiCollector:
-    """A collector whose fresh process makes this measurement."""
-    return CuptiCollector(
-        H200,
-        replicas=Failing(made),
-        timer=timer,
-        load_cupti=lambda: fake.cupti,
-        load_driver=lambda: fake.cuda,
-    )
+def asked(fake: Fake, made: Measurement | None) -> Window:
+    """What a collector brings back whose fresh process makes this measurement."""
+    return fake.collector(replicas=Failing(made)).window(work(lambda: None))
 
 
-def test_the_window_is_brought_back(fake: Fake, timer: FakeTimer) -> None:
+def test_the_window_is_brought_back(fake: Fake) -> None:
     window = Window(10, 100, "cupti", (Sample(PAPER_WINDOW, "cycles", (5.0,)),))
-    made = replace(measurement(test=TEST), window=window)
-    assert asking(fake, timer, made).window(work(lambda: None)) == window
+    assert asked(fake, replace(measurement(test=TEST), window=window)) == window
 
 
-@pytest.mark.parametrize("measured", [False, True])
-def test_a_process_that_fails_is_quoted(measured: bool, fake: Fake, timer: FakeTimer) -> None:
-    made = measurement(test=TEST) if measured else None
-    with pytest.raises(MeasurementError, match="exit code 3:\nno GPU today"):
-        asking(fake, timer, made).window(work(lambda: None))
+def test_a_process_that_fails_is_quoted(fake: Fake) -> None:
+    for made in (None, measurement(test=TEST)):
+        with pytest.raises(MeasurementError, match="exit code 3:\nno GPU today"):
+            asked(fake, made)
 
 
 def test_outside_of_a_session_no_test_can_be_run_again() -> None:

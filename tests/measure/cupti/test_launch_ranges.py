@@ -1,0 +1,364 @@
+"""Counters per launch: put together with a trace's names, or in a range around each CUDA graph."""
+
+from __future__ import annotations
+
+import lzma
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import correlation
+
+import pytest
+import torch
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.collector import SILENT, Phases, Progress, Work
+from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
+from pytest_gpuperf.measure.cupti.launch_ranges import LEAST_CORRELATION, kernel_table
+from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.trace.profile import Trace, Traced
+from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.storage import files
+from tests import ROOT
+from tests.heard_progress import Heard
+from tests.measure.cupti.fake import Fake, FakeTimer
+
+CYCLES, INSTRUCTIONS = "sm__cycles_elapsed.max", "smsp__inst_executed.sum"
+CORE = catalogue().hardware_set("core")
+METRICS = tuple(catalogue().metrics[name] for name in ("cycles", "ipc"))
+TABLES = ROOT / "tests" / "data" / "h200-tables"
+
+
+def traced(kinds: str, *durations: float, launched: str = "") -> Trace:
+    """A trace of k(ernels), c(opies) and G(raphs), as they ran one after the other.
+
+    `launched` are the same positions, 0 to 9, in the order in which the host launched them.
+    """
+    of = {"k": "kernel", "c": "copy", "G": "graph"}
+    order = launched or "".join(map(str, range(len(kinds))))
+    lasting = durations or [50.0] * len(kinds)
+    return Trace(
+        tuple(
+            Traced(f"{kind}{n}", of[kind], None, None, 1e4 * n, lasting[n], order.index(str(n)))
+            for n, kind in enumerate(kinds)
+        )
+    )
+
+
+def column(table: KernelTable, metric: str = "cycles") -> list[float | None]:
+    """The values of each launch; None also for those that have none to have."""
+    at = table.metrics.index(metric)
+    return [launch.values[at] if launch.values else None for launch in table.launches]
+
+
+# Putting counters and names together
+
+
+def counted(*durations: float) -> list[dict[str, float]]:
+    """Counters of as many launches."""
+    return [{CYCLES: 2 * d, INSTRUCTIONS: 10 * d, "gpu__time_duration.sum": d} for d in durations]
+
+
+def test_copies_have_no_counters_and_shift_nothing() -> None:
+    trace = traced("kckk", 1000, 700, 5000, 3000)
+    table = kernel_table(trace, CORE, "sm90", counted(1000, 5000, 3000))
+    assert table.mismatch == ""
+    assert column(table) == [2000, None, 10_000, 6000]
+
+
+def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
+    for number in (2, 4):
+        trace = traced("kkk", 1000, 5000, 3000)
+        table = kernel_table(trace, CORE, "sm90", counted(*[1000.0] * number))
+        assert table.mismatch.startswith(f"the trace has 3 kernels and the counters {number}: ")
+        assert table.metrics == ()
+        assert not any(launch.values for launch in table.launches)
+        assert [launch.duration for launch in table.launches] == [1000, 5000, 3000]
+
+
+def test_what_is_no_number_is_none_and_a_name_is_kept_once() -> None:
+    trace = Trace(traced("k").entries * 2)
+    broken = {**counted(1000)[0], CYCLES: math.nan}
+    table = kernel_table(trace, CORE, "sm90", [broken, *counted(1000)])
+    assert column(table) == [None, 2000]
+    assert column(table, "ipc") == [None, None]
+    assert table.names == ("k0",)
+
+
+# Recorded on an H200
+
+
+@cache
+def recorded(name: str) -> KernelTable:
+    """A kernel table as the collector made it there."""
+    text = lzma.decompress((TABLES / f"{name}.json.xz").read_bytes()).decode()
+    return files.adapter(KernelTable).validate_json(text)
+
+
+def again(table: KernelTable, shift: int = 0) -> KernelTable:
+    """The same table with every kernel's counters taken `shift` launches further on."""
+    entries = [
+        Traced(table.names[one.name], one.kind, one.grid, one.block, 0.0, one.duration)
+        for one in table.launches
+    ]
+    metrics = [catalogue().metrics[name] for name in table.metrics]
+    hardware = [metric.hardware_name("sm90") or "" for metric in metrics]
+    rows = [launch.values for launch in table.launches if launch.values]
+    values = [
+        {name: value for name, value in zip(hardware, row, strict=True) if value is not None}
+        for row in rows[shift:] + rows[:shift]
+    ]
+    return kernel_table(Trace(tuple(entries)), metrics, "sm90", values)
+
+
+def test_trace_and_counters_of_real_steps_go_together_and_a_shift_is_noticed() -> None:
+    for name, launches in (
+        ("tf32-core", 1548),
+        ("baseline-core", 1298),
+        ("channels_last-core", 1721),
+        ("tf32_channels_last-core", 1421),
+        ("compiled", 26),
+    ):
+        table = recorded(name)
+        assert table.mismatch == again(table).mismatch == ""
+        durations = [launch.duration for launch in table.launches]
+        pairs = [pair for pair in zip(durations, column(table, "duration"), strict=True) if pair[1]]
+        assert len(pairs) == launches
+        logs = [[math.log(each) for each in side if each] for side in zip(*pairs, strict=True)]
+        assert correlation(*logs) > (1 + LEAST_CORRELATION) / 2
+        for shift in (1, -1, 7):
+            assert "do not go together" in again(table, shift).mismatch, (name, shift)
+
+
+def test_the_same_step_launches_the_same_kernels() -> None:
+    one, other = recorded("tf32-core"), recorded("tf32-core-1")
+    assert one.names == other.names
+    assert [(x.name, x.grid, x.block) for x in one.launches] == [
+        (x.name, x.grid, x.block) for x in other.launches
+    ]
+
+
+# Graphs: a range per graph and per stretch between, marked where torch replays it
+
+
+@dataclass
+class Graph:
+    """Does as much work as it says when it is replayed."""
+
+    amount: float
+
+    def replay(self) -> None:
+        torch.cuda.CUDAGraph.replay(self)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def replay(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Torch's replay, as it is on a machine with a GPU."""
+
+    def replay(graph: Graph) -> None:
+        fake.note(f"replay {graph.amount:g}")
+        fake.work(graph.amount)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    return replay
+
+
+def in_ranges(fake: Fake, step: Callable[[], object], graphs: int) -> Values:
+    """The values of the ranges of `step` in a session that has room for just these."""
+    names = launch_ranges.range_names(graphs)
+    with RangeSession((CYCLES,), len(names), cupti=fake.cupti, cuda=fake.cuda) as session:
+        synchronize = FakeTimer(fake).synchronize
+        return launch_ranges.counted_in_graphs(session, step, synchronize, graphs)
+
+
+def between_kernels(fake: Fake) -> Callable[[], None]:
+    """A step that replays two graphs between kernels."""
+
+    def step() -> None:
+        fake.work(1)
+        Graph(10).replay()
+        fake.work(2)
+        fake.work(3)
+        Graph(20).replay()
+
+    return step
+
+
+def test_a_range_per_graph_and_per_stretch_in_every_pass(replay: object, fake: Fake) -> None:
+    fake.set("passes", 3)
+    values = in_ranges(fake, between_kernels(fake), 2)
+    assert {name: of[CYCLES] for name, of in values.items()} == {
+        "stretch 0": 1,
+        "graph 0": 10,
+        "stretch 1": 5,
+        "graph 1": 20,
+        "stretch 2": 0,
+    }
+    assert fake.log.count("push graph 1") == 3
+    assert torch.cuda.CUDAGraph.replay is replay
+
+
+def test_the_device_is_waited_for_before_every_mark(fake: Fake) -> None:
+    in_ranges(fake, Graph(10).replay, 1)
+    begun = fake.log.index("push stretch 0")
+    ended = fake.log.index("RangeProfilerStop")
+    marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
+    assert marks == [
+        *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
+        *("synchronize", "push graph 0", "replay 10", "synchronize", "RangeProfilerPopRange"),
+        *("synchronize", "push stretch 1", "synchronize", "RangeProfilerPopRange"),
+    ]
+
+
+def test_another_number_of_graphs_than_the_trace_has_is_an_error(fake: Fake) -> None:
+    for number in (1, 3):
+        says = rf"the trace has {number} launches .* have 2 of torch\.cuda\.CUDAGraph\.replay"
+        with pytest.raises(MeasurementError, match=says):
+            in_ranges(fake, between_kernels(fake), number)
+
+
+def test_what_the_step_or_its_replay_raises_comes_out_and_replay_is_given_back(
+    replay: object, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks() -> None:
+        Graph(10).replay()
+        raise ArithmeticError("the step's own")
+
+    def broken(graph: Graph) -> None:
+        raise ArithmeticError(f"no graph of {graph.amount:g}")
+
+    with pytest.raises(ArithmeticError, match="the step's own"):
+        in_ranges(fake, breaks, 1)
+    assert torch.cuda.CUDAGraph.replay is replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", broken)
+    with pytest.raises(ArithmeticError, match="no graph of 10"):
+        in_ranges(fake, breaks, 1)
+    assert torch.cuda.CUDAGraph.replay is broken  # type: ignore[comparison-overlap]
+
+
+def test_a_mark_that_fails_is_raised_after_the_step(replay: object, fake: Fake) -> None:
+    ended = []
+
+    def step() -> None:
+        between_kernels(fake)()
+        ended.append("ended")
+
+    for call in ("cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange"):
+        for after in (1, 2):
+            fake.reset()
+            fake.fail(call, 999, after)
+            with pytest.raises(MeasurementError, match=call):
+                in_ranges(fake, step, 2)
+            assert ended.pop() == "ended"
+            assert torch.cuda.CUDAGraph.replay is replay
+
+
+def cycles(trace: Trace) -> list[float | None]:
+    """The cycles of each launch, where graph n has 100 + n of them and stretch n has n."""
+    values = {
+        name: {CYCLES: float(name.split()[1]) + (100 if name.startswith("graph") else 0)}
+        for name in launch_ranges.range_names(len(trace.graphs))
+    }
+    table = launch_ranges.graph_table(trace, METRICS, "sm90", values)
+    assert (table.mismatch, table.metrics) == ("", ("cycles", "ipc"))
+    # What is not counted has no values, and a copy has none to have.
+    assert [launch.values == () for launch in table.launches] == [
+        entry.kind == "copy" for entry in trace.entries
+    ]
+    return column(table)
+
+
+def test_graphs_and_kernels_that_are_alone_have_values() -> None:
+    cases: Sequence[tuple[str, list[float | None]]] = (
+        ("G", [100]),
+        ("GG", [100, 101]),
+        ("kGk", [0, 100, 1]),
+        ("kkGk", [None, None, 100, 1]),
+        ("GkkGk", [100, None, None, 101, 2]),
+        ("cGckGk", [None, 100, None, None, 101, 2]),
+    )
+    for kinds, expected in cases:
+        assert cycles(traced(kinds)) == expected, kinds
+
+
+def test_launching_decides_what_is_between_what() -> None:
+    # On several streams: what was launched first ran last.
+    assert cycles(traced("kGkG", launched="3210")) == [2, 101, 1, 100]
+    # Both kernels were launched between the graphs, although one ran before them.
+    assert cycles(traced("kGkG", launched="3201")) == [None, 101, None, 100]
+    # Where the time of one launch is not known, only graphs have values.
+    *others, kernel = traced("kGk").entries
+    assert cycles(Trace((*others, replace(kernel, launched=None)))) == [None, 100, None]
+
+
+# The collector
+
+
+@pytest.fixture
+def tracing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says what torch's profiler finds, which needs a GPU for it."""
+
+    def finds(kinds: str) -> None:
+        monkeypatch.setattr(cupti_collector, "trace", lambda *_: traced(kinds))
+
+    return finds
+
+
+def kernels(fake: Fake, step: Callable[[], object], progress: Progress = SILENT) -> KernelTable:
+    work = Work(step, Phases(), lambda: fake.work(1e6), progress=progress)
+    return fake.collector().kernels(work, METRICS)
+
+
+def test_graphs_are_counted_in_ranges_and_other_steps_by_launch(
+    fake: Fake, tracing: Callable[[str], None]
+) -> None:
+    tracing("kGkkG")
+    table = kernels(fake, between_kernels(fake))
+    assert table.mismatch == ""
+    assert column(table) == [1, 10, None, None, 20]
+    assert [launch.kind for launch in table.launches].count("graph") == 2
+    fake.reset()
+    tracing("kck")
+    table = kernels(fake, fake.launching(3, 4))
+    assert table.mismatch == ""
+    assert column(table) == [3, None, 4]
+    assert not any(line.startswith("push ") for line in fake.log)
+
+
+def test_graphs_of_others_are_a_mismatch_and_names_and_times_stay(
+    fake: Fake, tracing: Callable[[str], None]
+) -> None:
+    tracing("kGG")
+    table = kernels(fake, Graph(5).replay)
+    assert "graphs are launched by other means" in table.mismatch
+    assert table.metrics == ()
+    assert [(table.names[one.name], one.values) for one in table.launches] == [
+        ("k0", ()),
+        ("G1", ()),
+        ("G2", ()),
+    ]
+
+
+def test_metrics_that_cannot_be_counted_are_a_mismatch(
+    fake: Fake, tracing: Callable[[str], None]
+) -> None:
+    tracing("kG")
+    fake.set("unknown", "nothing")
+    missing = replace(METRICS[0], hardware={"default": "nothing"})
+    table = fake.collector().kernels(Work(Graph(5).replay, Phases()), (missing,))
+    assert table.mismatch == "none of the metrics can be counted here"
+
+
+def test_the_trace_and_every_pass_are_announced(fake: Fake, tracing: Callable[[str], None]) -> None:
+    for kinds in ("kGkkG", "kk"):
+        tracing(kinds)
+        fake.set("passes", 2)
+        heard = Heard()
+        kernels(fake, between_kernels(fake), heard)
+        assert heard.said == [
+            "tracing kernels",
+            "counting kernels, pass 1 of 2 (2)",
+            "counting kernels, pass 2 of 2 (1)",
+        ]

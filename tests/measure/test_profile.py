@@ -1,0 +1,52 @@
+"""An exported trace as the entries of a step: kernels, copies, fills, and graphs as one each."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.measure.trace.profile import Trace, parse
+from tests.measure.traces import call, fill, kernel
+
+
+def entries(trace: Trace) -> list[tuple[str, str, float, float, float | None]]:
+    return [(e.name, e.kind, e.start, e.duration, e.launched) for e in trace.entries]
+
+
+def test_kernels_copies_and_fills_are_in_the_order_of_their_start() -> None:
+    """Times are in nanoseconds since the first of them, when the host launched it as well."""
+    operator = {**call(0, 9), "cat": "cpu_op"}
+    trace = parse(
+        [
+            kernel(20, 5, 2, name="k2"),
+            call(1, 1),
+            kernel(10, 5, 1, name="k1"),
+            fill(16, 1),
+            operator,
+        ]
+    )
+    assert entries(trace) == [
+        ("k1", "kernel", 0, 5000, -9000),
+        ("Memset (Device)", "fill", 6000, 1000, None),
+        ("k2", "kernel", 10_000, 5000, None),
+    ]
+    assert (trace.entries[0].grid, trace.entries[0].block) == ((1, 1, 1), (32, 1, 1))
+    assert (trace.counted, trace.graphs, trace.idle) == ((0, 2), (), 1000 + 3000)
+
+
+def test_what_a_graph_launches_is_one_entry_that_was_launched_once() -> None:
+    driver = {**call(15, 2, "cuLaunchKernel"), "cat": "cuda_driver"}
+    kernels = [kernel(30, 1, 1), kernel(40, 1, 1), kernel(20, 1, 2, name="a"), kernel(50, 1, 3)]
+    trace = parse([call(10, 1, "cudaGraphLaunch"), driver, *kernels])
+    assert entries(trace) == [
+        ("a", "kernel", 0, 1000, -5000),
+        ("CUDA graph of 2 kernels", "graph", 10_000, 11_000, -10_000),
+        ("k", "kernel", 30_000, 1000, None),
+    ]
+    assert (trace.counted, trace.graphs) == ((0, 1, 2), (1,))
+
+
+def test_kernels_that_run_at_once_are_no_idle_time() -> None:
+    assert parse([kernel(0, 10), kernel(2, 3), kernel(12, 1)]).idle == 2000
+
+
+def test_a_trace_without_a_gpu_is_empty() -> None:
+    trace = parse([{"ph": "M", "name": "process_name", "args": {}}])
+    assert (trace.entries, trace.counted, trace.idle) == ((), (), 0.0)
