@@ -83,7 +83,10 @@ NEEDS_DRIVER = 130100
 """From here on even cuptiGetVersion may fail where there is no driver."""
 
 
-@pytest.fixture(scope="module", params=[*LIBRARIES] or [ABSENT], ids=str)
+CHOICES: list[Any] = [*LIBRARIES] or [ABSENT]
+
+
+@pytest.fixture(scope="module", params=CHOICES, ids=str)
 def release(request: pytest.FixtureRequest) -> Release:
     chosen: Release = request.param
     return chosen
