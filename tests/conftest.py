@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from pytest_gpuperf.measure.device import nvml
+from tests import ROOT
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
@@ -72,6 +73,14 @@ def project(
     made = project_type(pytester)
     made.ini()
     return made
+
+
+@pytest.fixture
+def checkout(project: Project) -> Project:
+    """A checkout of ours without baselines, in which pytest runs our suites in this process."""
+    for name in ("suites", "conftest.py"):
+        (project.root / name).symlink_to(ROOT / name)
+    return project
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,7 @@
-"""What the tests of the ConvNeXt DDPM suite share."""
+"""What the tests of the ConvNeXt DDPM suite share.
+
+torch loads its compiler with the first optimizer; `pytester` would forget it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch._dynamo
 
 
 @pytest.fixture(autouse=True, scope="module")

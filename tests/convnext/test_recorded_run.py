@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from benchmarks import recorded
-from pytest_gpuperf import __main__
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
-from tests import ROOT
+from tests.plugin.projects import Project
 
-SMALL = ("--convnext-size", "8", "--convnext-widths", "4,6", "--convnext-steps", "2")
+SMALL = ("--convnext-size=8", "--convnext-widths=4,6", "--convnext-steps=2")
 """Steps are built when a run is judged again, and never executed."""
 
 
@@ -31,32 +27,21 @@ def of(*numbers: int) -> Run:
     return replace(run, measurements=tuple(m for m in run.measurements if m.process in processes))
 
 
-@pytest.fixture(scope="module")
-def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the first and the last process."""
-    folder = tmp_path_factory.mktemp("baselines")
-    file = folder / "known.json"
-    run_files.save(of(0, 2), file)
-    accepted = ["--baselines", str(folder), "--reason", "a test", "--force", "--yes"]
-    assert __main__.main(["update-baseline", str(file), *accepted]) == 0
-    return folder
+@pytest.fixture
+def h200(checkout: Project) -> Project:
+    """A checkout with baselines of the first and the last process."""
+    run_files.save(of(0, 2), checkout.root / "known.json")
+    assert checkout.update("known.json") == 0
+    return checkout
 
 
-def judged(
-    measured: Run, baselines: Path, tests: str = "suites/convnext_ddpm"
-) -> subprocess.CompletedProcess[str]:
-    file = baselines / "measured.json"
-    run_files.save(measured, file)
-    command = [sys.executable, "-m", "pytest", "--gpu-arch", "sm90", tests, "-q"]
-    command += ["--gpuperf-replay", str(file), "--gpuperf-baselines", str(baselines)]
-    command += ["-p", "no:cacheprovider", *SMALL]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def judged(h200: Project, measured: Run, tests: str = "suites/convnext_ddpm") -> pytest.RunResult:
+    run_files.save(measured, h200.root / "measured.json")
+    return h200.run("--gpu-arch=sm90", tests, "--gpuperf-replay=measured.json", *SMALL)
 
 
-def test_a_process_that_did_not_make_the_baselines_passes(baselines: Path) -> None:
-    result = judged(of(1), baselines)
-    assert result.returncode == 0, result.stdout
-    assert "51 passed" in result.stdout
+def test_a_process_that_did_not_make_the_baselines_passes(h200: Project) -> None:
+    judged(h200, of(1)).assert_outcomes(passed=51)
 
 
 def slower(measurement: Measurement, times: float) -> Measurement:
@@ -69,7 +54,7 @@ def slower(measurement: Measurement, times: float) -> Measurement:
     return replace(measurement, samples=samples)
 
 
-def test_kernels_of_a_launch_bound_step_that_take_longer_are_a_regression(baselines: Path) -> None:
+def test_kernels_of_a_launch_bound_step_that_take_longer_are_a_regression(h200: Project) -> None:
     """Its step takes as long as before: the host was and is what it waits for."""
     processes = [
         replace(slower(m, 1.05), process=name)
@@ -77,9 +62,9 @@ def test_kernels_of_a_launch_bound_step_that_take_longer_are_a_regression(baseli
         for name in ("first", "second", "third")
     ]
     test = "suites/convnext_ddpm/test_sampling.py::test_time_step[fused]"
-    result = judged(replace(of(1), measurements=tuple(processes)), baselines, test)
-    assert result.returncode == 1, result.stdout
-    failure = result.stdout.split("= gpuperf =")[0].splitlines()
+    result = judged(h200, replace(of(1), measurements=tuple(processes)), test)
+    result.assert_outcomes(failed=1)
+    failure = str(result.stdout).split("= gpuperf =")[0].splitlines()
     (row,) = (line.split() for line in failure if line.endswith("  regressed"))
     assert row[0] == "kernel_time"
     assert 4.5 < float(row[row.index("%") - 1]) < 5.5

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from pytest_gpuperf.storage import run_files
 from suites.convnext_ddpm import conftest
 from suites.convnext_ddpm.marks import COMPONENTS
-from tests import ROOT
+from tests.plugin.projects import Project
 
 SMALL = ("--convnext-size=4", "--convnext-widths=4,6", "--convnext-steps=3", "--gpuperf-rounds=1")
 IN_ALL = {*COMPONENTS} - {"block", "normalize", "unnormalize", "p_sample"}
@@ -25,22 +20,13 @@ MEASURED = (
 """One of a kind: CI measures all of them, against their baseline."""
 
 
-def suite(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs tests of the suite of this checkout on the CPU."""
-    command = [sys.executable, "-m", "pytest", "--gpu-arch", "cpu", "-p", "no:cacheprovider"]
-    command += arguments
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
-def test_on_the_cpu_it_measures_what_runs_there(tmp_path: Path) -> None:
-    run = tmp_path / "run.json"
-    saved = ("--gpuperf-run", str(run), "--gpuperf-no-judge", "--gpuperf-metrics", "activity")
+def test_on_the_cpu_it_measures_what_runs_there(checkout: Project) -> None:
+    saved = ("--gpuperf-run=run.json", "--gpuperf-no-judge", "--gpuperf-metrics=activity")
     tests = (f"suites/convnext_ddpm/test_{name}" for name in MEASURED)
-    result = suite(*tests, *SMALL, *saved, "-rs")
-    assert result.returncode == 0, result.stdout
-    assert f"{len(MEASURED) - 1} passed, 1 skipped" in result.stdout
-    assert "CUDA graphs are a GPU's" in result.stdout
-    measured = {m.configuration: m for m in run_files.load(run).measurements}
+    result = checkout.run("--gpu-arch=cpu", *tests, *SMALL, *saved, "-rs")
+    result.assert_outcomes(passed=len(MEASURED) - 1, skipped=1)
+    result.stdout.fnmatch_lines(["*CUDA graphs are a GPU's*"])
+    measured = {m.configuration: m for m in checkout.saved("run.json").measurements}
     workload = {"size": 4, "batch": 1, "widths": "4,6"}
     assert measured["resident"].workload == workload
     assert measured["resident_chain"].workload == {**workload, "steps": 3}

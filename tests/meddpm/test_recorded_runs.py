@@ -1,48 +1,105 @@
-"""The runs that were recorded on an H200, judged again against its committed baseline."""
+"""The runs that were recorded on H200s, judged again: by our baselines, and by each other."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import shutil
+from dataclasses import replace
 
-from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.storage import run_files
-from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
+import pytest
+
+from benchmarks import recorded
+from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.storage import baseline_files, run_files
+from suites.meddpm import model
+from suites.meddpm.optimizations import CHAIN, OPTIMIZATIONS, PAPER, sampled_by
+from suites.meddpm.tolerances import of_sampling, of_training
 from tests import ROOT
+from tests.meddpm import small
+from tests.plugin.projects import Project
+
+TRAINING, SAMPLING = (f"suites/meddpm/test_{name}.py" for name in ("training", "sampling"))
+STEP = f"{TRAINING}::test_training_step"
+TESTS = [
+    *(f"{STEP}[{name}]" for name in OPTIMIZATIONS),
+    *(
+        f"{SAMPLING}::test_sampling_step[{name}]"
+        for name, optimization in OPTIMIZATIONS.items()
+        if sampled_by(optimization) is None
+    ),
+    *(f"{SAMPLING}::test_sampling_chain[{name}]" for name in CHAIN),
+]
 
 
-def replay(run: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Judges a recorded run in this checkout. The steps are built, small, and never executed."""
-    command = [sys.executable, "-m", "pytest", "--gpu-arch", "sm90"]
-    command += ["suites/meddpm/test_training.py"]
-    command += ["--gpuperf-replay", str(ROOT / "docs" / "runs" / run), "-p", "no:cacheprovider"]
-    command += ["--meddpm-data", "synthetic", "--meddpm-size", "16", *arguments]
-    # They were recorded before there were others than the paper's.
-    later = (name for name in OPTIMIZATIONS if name not in PAPER)
-    step = "suites/meddpm/test_training.py::test_training_step"
-    command += [f"--deselect={step}[{name}]" for name in later]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+@pytest.fixture
+def h200(checkout: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A checkout with a copy of our baselines. Steps are built, small, and never executed."""
+    shutil.copytree(ROOT / "baselines", checkout.root / "baselines")  # with its tolerances
+    monkeypatch.setattr(model, "med_ddpm", lambda _: small.network())
+    return checkout
 
 
-def test_a_run_that_did_not_make_the_baseline_passes_and_its_claims_hold(tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
-    judged = replay("h200-meddpm.json", "--gpuperf-report", str(report))
-    assert judged.returncode == 0, judged.stdout
+def replay(h200: Project, run: str, *arguments: str) -> pytest.RunResult:
+    """Judges a run in this checkout: one of ours in docs/runs, or one of its own."""
+    synthetic = ("--meddpm-data=synthetic", "--meddpm-size=16")
+    file = ROOT / "docs" / "runs" / run
+    return h200.run("--gpu-arch=sm90", f"--gpuperf-replay={file}", *synthetic, *arguments)
+
+
+def of(run: Run, *, newest: bool) -> Run:
+    """What the newest process measured, which measured everything, or all others.
+
+    Kernels' tables take time, and nobody asks.
+    """
+    process = run.measurements[-1].process
+    kept = (m for m in run.measurements if (m.process == process) is newest)
+    return replace(run, measurements=tuple(replace(m, kernels=None) for m in kept))
+
+
+def test_every_baseline_is_of_five_processes_and_has_what_is_held() -> None:
+    """Time, memory and counts; and the time of kernels where that is held."""
+    accepted = baseline_files.load(ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml")
+    assert accepted is not None
+    for test in TESTS:
+        entry = accepted.tests[test]["step"]
+        assert len(entry.gpus) >= 5, test
+        assert {"cycles", "instructions", "step_time", "peak_memory"} <= {*entry.samples["step"]}
+        tolerances = of_training if test.startswith(TRAINING) else of_sampling
+        configuration = test.partition("[")[2].removesuffix("]")
+        held = "kernel_time" in tolerances(configuration).get("tolerance", {})
+        assert ("kernel_time" in entry.samples["step"]) == held, test
+
+
+def test_a_process_that_did_not_make_the_baselines_passes(h200: Project) -> None:
+    run = recorded.run("docs/runs/h200-optimizations.json.xz")
+    others, measured = h200.root / "others.json", h200.root / "measured.json"
+    run_files.save(of(run, newest=False), others)
+    run_files.save(of(run, newest=True), measured)
+    assert h200.update(others.name) == 0
+    result = replay(h200, str(measured), TRAINING, SAMPLING)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"{len(TESTS)} unchanged on NVIDIA H200 (sm90)*"])
+
+
+def test_a_run_that_did_not_make_the_baseline_passes_and_its_claims_hold(h200: Project) -> None:
+    tests = (*(f"{STEP}[{name}]" for name in PAPER), f"{TRAINING}::test_claim")
+    result = replay(h200, "h200-meddpm.json", *tests, "--gpuperf-report=report.json")
     # 4 steps, and the claims about them; others' claims need what this run has not
-    assert "7 passed, 7 skipped" in judged.stdout
-    assert judged.stdout.count("unchanged") == 4 * 3
-    assert "expected of cycles: tf32 / baseline below 0.35: 0.1771 (" in judged.stdout
-    expected = run_files.load(report).expectations
+    result.assert_outcomes(passed=7, skipped=7)
+    assert str(result.stdout).count("unchanged") == 4 * 3
+    held = "expected of cycles: tf32 / baseline below 0.35: 0.1771 (*"
+    result.stdout.fnmatch_lines([held])
+    expected = run_files.load(h200.root / "report.json").expectations
     assert [entry.outcome for entry in expected] == [Outcome.HOLDS] * 3
     assert all(entry.verified for entry in expected)
 
 
-def test_tf32_broken_on_purpose_fails_and_says_what_by_how_much_and_which_kernels() -> None:
+def test_tf32_broken_on_purpose_fails_and_says_what_by_how_much_and_which_kernels(
+    h200: Project,
+) -> None:
     """A run in which TF32 had no effect."""
-    judged = replay("h200-tf32-broken.json.xz", "-k", "tf32 and not channels")
-    assert judged.returncode == 1, judged.stdout
-    said = judged.stdout.split("= gpuperf =")[0].splitlines()
+    result = replay(h200, "h200-tf32-broken.json.xz", f"{STEP}[tf32]")
+    result.assert_outcomes(failed=1)
+    said = str(result.stdout).split("= gpuperf =")[0].splitlines()
     assert "configuration: tf32" in said
     (row,) = (line.split() for line in said if line.startswith("  instructions "))
     change = ["61.606", "G", "519.80", "G", "x8.44"]
