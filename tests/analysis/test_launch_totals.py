@@ -89,11 +89,11 @@ def test_a_graph_counts_as_one_kernel_and_is_said_to() -> None:
     assert ipc.missing == ("CUDA graphs count as one kernel each: 1 of 1 launches",)
 
 
-@pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),), (("a", 5.0),)])
-def test_without_counters_there_is_no_ipc(rows: tuple[tuple[str, float], ...]) -> None:
-    ipc = launch_totals.of_kernels(table(*rows), family)
-    assert (ipc.geometric_mean, ipc.whole, ipc.kernels) == (None, None, ())
-    assert ipc.missing[0] == "not collected: instructions, active_cycles"
+def test_without_counters_there_is_no_ipc() -> None:
+    for rows in ((), (("copy HtoD", 5.0),), (("a", 5.0),)):
+        ipc = launch_totals.of_kernels(table(*rows), family)
+        assert (ipc.geometric_mean, ipc.whole, ipc.kernels) == (None, None, ()), rows
+        assert ipc.missing[0] == "not collected: instructions, active_cycles", rows
 
 
 def test_counters_that_do_not_fit_the_trace_are_said() -> None:
@@ -101,19 +101,16 @@ def test_counters_that_do_not_fit_the_trace_are_said() -> None:
     assert ipc.missing[0] == "no kernel has counters: 3 kernels and 4"
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
+def test_the_step_by_its_own_values() -> None:
+    for values, expected in (
         (counts(300, 200), 1.5),
         ({**counts(300, 200), "ipc": 9.0}, 1.5),
         ({"ipc": 1.25}, 1.25),
         ({"instructions": 300.0}, None),
         (counts(300, 0), None),
         ({}, None),
-    ],
-)
-def test_the_step_by_its_own_values(values: dict[str, float], expected: float | None) -> None:
-    assert launch_totals.of_step(values) == expected
+    ):
+        assert launch_totals.of_step(values) == expected, values
 
 
 positive = st.floats(1e-3, 1e12)
@@ -157,16 +154,18 @@ def recorded_ipc() -> float:
     return step(recorded())["ipc"]
 
 
-@pytest.mark.parametrize("configuration", ["baseline", "tf32", "channels_last"])
-def test_counts_give_the_ipc_that_the_chip_gives(configuration: str) -> None:
-    values = paper_set()[configuration]
-    assert launch_totals.of_step(values) == pytest.approx(values["ipc"], rel=1e-3)
+def test_counts_give_the_ipc_that_the_chip_gives() -> None:
+    for configuration in ("baseline", "tf32", "channels_last"):
+        values = paper_set()[configuration]
+        assert launch_totals.of_step(values) == pytest.approx(values["ipc"], rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["baseline-core", "tf32-core", "compiled"])
-def test_durations_do_not_change_ipc(name: str) -> None:
-    ipc = counted(name)
-    before, after = (launch_totals.of_kernels(t, naming.family) for t in (ipc, scaled(ipc, 3.0)))
-    assert before.geometric_mean == after.geometric_mean
-    assert before.missing == ()
-    assert 0.2 < (before.geometric_mean or 0) < 4
+def test_durations_do_not_change_ipc() -> None:
+    for name in ("baseline-core", "tf32-core", "compiled"):
+        ipc = counted(name)
+        before, after = (
+            launch_totals.of_kernels(t, naming.family) for t in (ipc, scaled(ipc, 3.0))
+        )
+        assert before.geometric_mean == after.geometric_mean, name
+        assert before.missing == (), name
+        assert 0.2 < (before.geometric_mean or 0) < 4, name

@@ -16,9 +16,8 @@ from tests.analysis.tables import family, hostile, kernels, scaled, table
 from tests.strategies import few
 
 
-@pytest.mark.parametrize(
-    ("throughputs", "expected"),
-    [
+def test_the_estimated_speedup() -> None:
+    for throughputs, expected in (
         ({"sm_throughput": 80.0, "dram_throughput": 20.0}, 0.25),  # 100 / 80 - 1
         ({"sm_throughput": 20.0, "dram_throughput": 62.5}, 0.6),  # 100 / 62.5 - 1
         ({"sm_throughput": 50.0}, 1.0),
@@ -30,15 +29,12 @@ from tests.strategies import few
         ({"l1_throughput": 90.0, "memory_throughput": 62.5}, 0.6),
         ({"l1_throughput": 90.0}, None),
         ({}, None),
-    ],
-)
-def test_the_estimated_speedup(throughputs: dict[str, float], expected: float | None) -> None:
-    assert priority.estimated_speedup(throughputs) == pytest.approx(expected)
+    ):
+        assert priority.estimated_speedup(throughputs) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("throughputs", "expected"),
-    [
+def test_the_bottleneck() -> None:
+    for throughputs, expected in (
         ({"sm_throughput": 80.0, "dram_throughput": 20.0}, "sm_throughput"),
         ({"sm_throughput": 20.0, "dram_throughput": 60.0}, "dram_throughput"),
         # The memory's throughput is that of its busiest unit, which has a name.
@@ -56,10 +52,8 @@ def test_the_estimated_speedup(throughputs: dict[str, float], expected: float | 
         ),
         ({"memory_throughput": 60.0}, "memory_throughput"),
         ({}, None),
-    ],
-)
-def test_the_bottleneck(throughputs: dict[str, float], expected: str | None) -> None:
-    assert priority.bottleneck(throughputs) == expected
+    ):
+        assert priority.bottleneck(throughputs) == expected, throughputs
 
 
 def rates(sm: float, dram: float) -> dict[str, float]:
@@ -140,11 +134,11 @@ def test_launches_without_throughputs_are_left_out() -> None:
     assert ranked.missing == ("2 of 3 launches left out: they have no throughput",)
 
 
-@pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),), (("a", 5.0),)])
-def test_without_throughputs_nothing_is_ranked(rows: tuple[tuple[str, float], ...]) -> None:
-    ranked = priority.priorities(table(*rows), family)
-    assert (ranked.step, ranked.families, ranked.kernels) == (None, (), ())
-    assert ranked.missing[0].startswith("not collected: sm_throughput")
+def test_without_throughputs_nothing_is_ranked() -> None:
+    for rows in ((), (("copy HtoD", 5.0),), (("a", 5.0),)):
+        ranked = priority.priorities(table(*rows), family)
+        assert (ranked.step, ranked.families, ranked.kernels) == (None, (), ()), rows
+        assert ranked.missing[0].startswith("not collected: sm_throughput"), rows
 
 
 def test_launches_of_no_time_have_no_speedup() -> None:

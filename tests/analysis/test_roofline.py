@@ -47,9 +47,8 @@ def only(change: roofline.Roofline) -> roofline.Point:
     return point
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "flop"),
-    [
+def test_flop_by_kind() -> None:
+    for values, kind, flop in (
         ({"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}, "fp32", 32),  # 5 + 7 + 2 x 10
         ({"sass_dadd": 5.0, "sass_dmul": 7.0, "sass_dfma": 10.0}, "fp64", 32),
         # Each of these works on two halves: 2 x (5 + 7 + 2 x 10)
@@ -58,12 +57,10 @@ def only(change: roofline.Roofline) -> roofline.Point:
         ({"sass_fadd2": 5.0, "sass_fmul2": 7.0, "sass_ffma2": 10.0}, "fp32", 64),
         ({"tensor_ops_tf32": 4096.0}, "tensor tf32", 4096),
         ({"tensor_ops_bf16": 4096.0}, "tensor bf16", 4096),
-    ],
-)
-def test_flop_by_kind(values: dict[str, float], kind: str, flop: float) -> None:
-    point = only(roofline.roofline(table(("a", 1.0, counts(100, **values))), family, None))
-    assert point.flop[kind] == flop
-    assert math.fsum(point.flop.values()) == point.total_flop == flop
+    ):
+        point = only(roofline.roofline(table(("a", 1.0, counts(100, **values))), family, None))
+        assert point.flop[kind] == flop, (values, kind)
+        assert math.fsum(point.flop.values()) == point.total_flop == flop, (values, kind)
 
 
 def test_a_kernel_under_the_slope() -> None:
@@ -149,22 +146,19 @@ def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
     assert points.missing == (f"not collected: {', '.join(TENSOR.values())}",)
 
 
-@pytest.mark.parametrize(
-    ("values", "counted"),
-    [
+def test_whether_all_tensor_work_was_counted() -> None:
+    for values, counted in (
         ({**NO_TENSOR, "tensor_utilization": 60.0}, False),  # of a type without a metric
         ({**NO_TENSOR, "tensor_utilization": 4.3}, True),  # constants loaded by HFMA2.MMA
         ({"tensor_ops_fp16": 5.0, "tensor_utilization": 60.0}, True),
         ({"pipe_tensor": 0.0}, True),
         ({"pipe_tensor": 7.0}, False),
         ({}, False),
-    ],
-)
-def test_whether_all_tensor_work_was_counted(values: dict[str, float], counted: bool) -> None:
-    points = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
-    point = only(roofline.roofline(points, family, None))
-    assert (point.total_flop is not None) is counted
-    assert bool(point.missing) is not counted
+    ):
+        points = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
+        point = only(roofline.roofline(points, family, None))
+        assert (point.total_flop is not None) is counted, values
+        assert bool(point.missing) is not counted, values
 
 
 def test_opcodes_that_were_not_collected_leave_no_total() -> None:
@@ -201,10 +195,10 @@ def test_work_without_a_known_peak_has_no_roof() -> None:
     assert point.missing == ("a GPU has no known peak of tensor fp8",)
 
 
-@pytest.mark.parametrize("rows", [(), (("copy HtoD", 5.0),)])
-def test_a_table_without_kernels(rows: tuple[tuple[str, float], ...]) -> None:
-    points = roofline.roofline(table(*rows), family, PLAIN)
-    assert (points.kernels, points.step.launches, points.step.total_flop) == ((), 0, None)
+def test_a_table_without_kernels() -> None:
+    for rows in ((), (("copy HtoD", 5.0),)):
+        points = roofline.roofline(table(*rows), family, PLAIN)
+        assert (points.kernels, points.step.launches, points.step.total_flop) == ((), 0, None), rows
 
 
 def test_work_in_no_time_has_no_rate() -> None:
@@ -304,17 +298,16 @@ def test_a_recorded_step_under_the_bandwidth_roof() -> None:
     assert of_step.shares[DRAM] == pytest.approx(points.step.shares[DRAM], rel=0.02)
 
 
-@pytest.mark.parametrize("configuration", ["baseline", "tf32", "tf32_channels_last"])
-def test_the_three_directions_of_the_convolutions_take_the_same_arithmetic(
-    configuration: str,
-) -> None:
+def test_the_three_directions_of_the_convolutions_take_the_same_arithmetic() -> None:
     """5.7 TFLOP each: 2 x weights x voxels of every convolution, but for the first's data."""
-    points = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
-    convolutions = {p.name: p.total_flop for p in points.families if "convolution" in p.name}
-    assert set(convolutions) == {
-        f"convolution-{direction}" for direction in ("forward", "data-gradient", "weight-gradient")
-    }
-    assert list(convolutions.values()) == pytest.approx([5.8e12] * 3, rel=0.06)
+    for configuration in ("baseline", "tf32", "tf32_channels_last"):
+        points = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
+        convolutions = {p.name: p.total_flop for p in points.families if "convolution" in p.name}
+        assert set(convolutions) == {
+            f"convolution-{direction}"
+            for direction in ("forward", "data-gradient", "weight-gradient")
+        }
+        assert list(convolutions.values()) == pytest.approx([5.8e12] * 3, rel=0.06), configuration
 
 
 def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:
@@ -327,11 +320,11 @@ def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:
     assert before["fp32"] == pytest.approx(after["tensor tf32"], rel=0.06)
 
 
-@pytest.mark.parametrize("configuration", ["baseline", "tf32", "channels_last"])
-def test_bandwidth_agrees_with_the_counters_share(configuration: str) -> None:
-    values = paper_set()[configuration]
-    share = roofline.of_step(values, of_device("nvidia-h200")).shares[DRAM]
-    assert 100 * share == pytest.approx(values["dram_throughput"], rel=0.02)
+def test_bandwidth_agrees_with_the_counters_share() -> None:
+    for configuration in ("baseline", "tf32", "channels_last"):
+        values = paper_set()[configuration]
+        share = roofline.of_step(values, of_device("nvidia-h200")).shares[DRAM]
+        assert 100 * share == pytest.approx(values["dram_throughput"], rel=0.02), configuration
 
 
 def test_peaks_are_of_slugs_and_plausible() -> None:
@@ -345,9 +338,9 @@ def test_peaks_are_of_slugs_and_plausible() -> None:
     assert of_device("nvidia-h200-mig-1g-18gb") is None
 
 
-@pytest.mark.parametrize(
-    ("slug", "sms", "gigahertz", "fp32", "fp16", "tensor_gigahertz", "tensor_fp16"),
-    [
+def test_peaks_are_sms_times_results_times_clock() -> None:
+    """Multiply-adds per clock and SM count twice: another way to the figures of the data sheets."""
+    for slug, sms, gigahertz, fp32, fp16, tensor_gigahertz, tensor_fp16 in (
         ("tesla-v100-sxm2-16gb", 80, 1.53, 64, 128, 1.53, 512),
         ("tesla-v100-pcie-16gb", 80, 1.38, 64, 128, 1.38, 512),
         ("nvidia-a100-sxm4-80gb", 108, 1.41, 64, 256, 1.41, 1024),
@@ -355,29 +348,18 @@ def test_peaks_are_of_slugs_and_plausible() -> None:
         ("nvidia-h100-80gb-hbm3", 132, 1.98, 128, 256, 1.83, 2048),
         ("nvidia-h200", 132, 1.98, 128, 256, 1.83, 2048),
         ("nvidia-h100-pcie", 114, 1.755, 128, 256, 1.62, 2048),
-    ],
-)
-def test_peaks_are_sms_times_results_times_clock(
-    slug: str,
-    sms: int,
-    gigahertz: float,
-    fp32: int,
-    fp16: int,
-    tensor_gigahertz: float,
-    tensor_fp16: int,
-) -> None:
-    """Multiply-adds per clock and SM count twice: another way to the figures of the data sheets."""
-    flop = published()[slug].flop_per_second
-    expected = {
-        "fp32": 2e9 * sms * fp32 * gigahertz,
-        "fp16": 2e9 * sms * fp16 * gigahertz,
-        "fp64": 1e9 * sms * fp32 * gigahertz,
-        "tensor fp16": 2e9 * sms * tensor_fp16 * tensor_gigahertz,
-    }
-    for tensor, share in {"tensor bf16": 1, "tensor tf32": 0.5, "tensor fp8": 2}.items():
-        if tensor in flop:
-            expected[tensor] = share * expected["tensor fp16"]
-    assert flop == pytest.approx(expected, rel=0.02)
+    ):
+        flop = published()[slug].flop_per_second
+        expected = {
+            "fp32": 2e9 * sms * fp32 * gigahertz,
+            "fp16": 2e9 * sms * fp16 * gigahertz,
+            "fp64": 1e9 * sms * fp32 * gigahertz,
+            "tensor fp16": 2e9 * sms * tensor_fp16 * tensor_gigahertz,
+        }
+        for tensor, share in {"tensor bf16": 1, "tensor tf32": 0.5, "tensor fp8": 2}.items():
+            if tensor in flop:
+                expected[tensor] = share * expected["tensor fp16"]
+        assert flop == pytest.approx(expected, rel=0.02), (slug, sms)
 
 
 def test_every_peak_names_nvidias_documents() -> None:

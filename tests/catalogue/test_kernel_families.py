@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -73,9 +74,8 @@ def test_nearly_all_time_of_a_recorded_step_has_a_family() -> None:
 
 
 # What a direction, a library or an operation is called inside a name, whatever else it says.
-@pytest.mark.parametrize(
-    ("token", "expected"),
-    [
+def test_recorded_names_go_by_what_they_call_themselves() -> None:
+    for token, expected in (
         (r"_xmma_fprop|implicit_gemm::fprop|implicit_convolveNd", "convolution-forward"),
         (r"_xmma_dgrad|implicit_gemm::dgrad|dgrad_.*engine", "convolution-data-gradient"),
         (r"wgrad", "convolution-weight-gradient"),
@@ -94,12 +94,10 @@ def test_nearly_all_time_of_a_recorded_step_has_a_family() -> None:
             "elementwise",
         ),
         (r"^Mem(cpy|set) ", "copy"),
-    ],
-)
-def test_recorded_names_go_by_what_they_call_themselves(token: str, expected: str) -> None:
-    named = [name for name in RECORDED if re.search(token, name)]
-    assert named
-    assert {family(name) for name in named} == {expected}
+    ):
+        named = [name for name in RECORDED if re.search(token, name)]
+        assert named, (token, expected)
+        assert {family(name) for name in named} == {expected}, (token, expected)
 
 
 def test_where_the_time_of_tf32_channels_last_goes() -> None:
@@ -126,9 +124,8 @@ def test_a_contiguous_cast_is_no_layout_copy() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
+def test_the_papers_names() -> None:
+    for name, expected in (
         ("sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize32x32x8", "KN1"),
         ("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc", "KN2"),
         ("void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long)", "KN3"),
@@ -144,15 +141,12 @@ def test_a_contiguous_cast_is_no_layout_copy() -> None:
         ("sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32", None),
         ("Memset (Device)", None),
         ("", None),
-    ],
-)
-def test_the_papers_names(name: str, expected: str | None) -> None:
-    assert paper_name(name) == expected
+    ):
+        assert paper_name(name) == expected, name
 
 
-@pytest.mark.parametrize(
-    ("piece", "expected"),
-    [
+def test_short_names_are_for_people() -> None:
+    for piece, expected in (
         ("launch_clamp_scalar", "vectorized_elementwise clamp_scalar f32"),
         (
             "vectorized_elementwise_kernel<4, at::native::BUnary",
@@ -177,10 +171,8 @@ def test_the_papers_names(name: str, expected: str | None) -> None:
         ("false, true, true, false, 7", "gemvx i32x2 f32x4 F Tx2 F 7 F"),
         ("normal_and_transform", "distribution normal f32"),
         ("Memcpy DtoD", "Memcpy DtoD (Device -> Device)"),
-    ],
-)
-def test_short_names_are_for_people(piece: str, expected: str) -> None:
-    assert [short_name(name) for name in RECORDED if piece in name] == [expected]
+    ):
+        assert [short_name(name) for name in RECORDED if piece in name] == [expected], piece
 
 
 def test_the_kernels_of_a_recorded_step_have_different_short_names() -> None:
@@ -231,20 +223,16 @@ def events(work: Callable[[], object]) -> int:
     return count
 
 
-@pytest.mark.parametrize(
-    "unit", ["x", "<", "(a", "at::native::", "triton_poi_fused_t_", "_copy_kernel", "1a"]
-)
-def test_the_cost_of_a_name_is_bounded(unit: str) -> None:
-    # By construction: only the first 2,000 characters are read, so the patterns, too, see no more.
-    short, long = (unit * (size // len(unit) + 1) for size in (10_000, 1_000_000))
-    short_name(short)  # the first call of a process imports and compiles
-    assert events(lambda: short_name(long)) == events(lambda: short_name(short))
-    assert (family(long), short_name(long)) == (family(short), short_name(short))
+def test_the_cost_of_a_name_is_bounded() -> None:
+    for unit in ("x", "<", "(a", "at::native::", "triton_poi_fused_t_", "_copy_kernel", "1a"):
+        # By construction: only the first 2,000 characters are read, so patterns see no more either.
+        short, long = (unit * (size // len(unit) + 1) for size in (10_000, 1_000_000))
+        short_name(short)  # the first call of a process imports and compiles
+        assert events(partial(short_name, long)) == events(partial(short_name, short)), unit
+        assert (family(long), short_name(long)) == (family(short), short_name(short)), unit
 
 
-@pytest.mark.parametrize(
-    "name", ["void at::native::unrolled_elementwise_kernel<", "conv_depthwise", "triton_"]
-)
-def test_repeated_beginnings_of_patterns_end(name: str) -> None:
-    for tail in ("_copy_kernel", "conv_depthwise", "t_", "1_", "_fused_"):
-        assert family(name + tail * 100_000) in FAMILIES
+def test_repeated_beginnings_of_patterns_end() -> None:
+    for name in ("void at::native::unrolled_elementwise_kernel<", "conv_depthwise", "triton_"):
+        for tail in ("_copy_kernel", "conv_depthwise", "t_", "1_", "_fused_"):
+            assert family(name + tail * 100_000) in FAMILIES, name

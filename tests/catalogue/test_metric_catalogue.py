@@ -28,15 +28,15 @@ def test_the_sets_are_those_that_can_be_asked_for() -> None:
     assert tuple(SETS) == METRIC_SETS
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue(name: str) -> None:
-    members = [METRICS[metric] for metric in SETS[name]]
-    assert len(members) == len(set(SETS[name]))
-    assert {(bool(m.hardware), m.traced) for m in members} == {
-        (False, True) if name == "activity" else (True, False)
-    }
-    orders = [catalogue().order(metric.name) for metric in members]
-    assert orders == sorted(orders)
+def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue() -> None:
+    for name in SETS:
+        members = [METRICS[metric] for metric in SETS[name]]
+        assert len(members) == len(set(SETS[name])), name
+        assert {(bool(m.hardware), m.traced) for m in members} == {
+            (False, True) if name == "activity" else (True, False)
+        }
+        orders = [catalogue().order(metric.name) for metric in members]
+        assert orders == sorted(orders), name
 
 
 def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> None:
@@ -60,9 +60,8 @@ def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
     assert {*gated.values()} == {MetricClass.DETERMINISTIC}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "members"),
-    [
+def test_sets_and_metrics_are_selected_by_name() -> None:
+    for wanted, members in (
         ("core", SETS["core"]),
         ("l2_hit_rate", (*SETS["core"], "l2_hit_rate")),
         ("pipe_lsu,l2_hit_rate,cycles", (*SETS["core"], "l2_hit_rate", "pipe_lsu")),
@@ -71,27 +70,22 @@ def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
         ("core,paper", SETS["paper"]),
         ("activity", (*SETS["core"], *SETS["activity"])),
         ("copy_overlap,launches", (*SETS["core"], "launches", "copy_overlap")),
-    ],
-)
-def test_sets_and_metrics_are_selected_by_name(wanted: str, members: tuple[str, ...]) -> None:
-    assert tuple(metric.name for metric in catalogue().selected(wanted)) == members
+    ):
+        assert tuple(metric.name for metric in catalogue().selected(wanted)) == members, wanted
 
 
-@pytest.mark.parametrize(
-    ("wanted", "said"),
-    [
+def test_what_cannot_be_selected_is_named() -> None:
+    for wanted, said in (
         ("papers", 'named "papers". Did you mean "paper"?'),
         ("core,l2_hitrate", 'named "l2_hitrate". Did you mean "l2_hit_rate"?'),
         ("core,", 'named "".'),
         ("", 'named "".'),
         ("fastest", "Sets are core, reference, paper, full"),
         ("core,step_time", '"step_time" is no hardware counter'),
-    ],
-)
-def test_what_cannot_be_selected_is_named(wanted: str, said: str) -> None:
-    with pytest.raises(UsageFailure) as caught:
-        catalogue().selected(wanted)
-    assert said in str(caught.value)
+    ):
+        with pytest.raises(UsageFailure) as caught:
+            catalogue().selected(wanted)
+        assert said in str(caught.value), wanted
 
 
 def test_every_set_has_all_of_the_one_before_it() -> None:
@@ -115,9 +109,8 @@ def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measu
 
 
 # What each figure of the paper shows, and here what it is drawn from.
-@pytest.mark.parametrize(
-    ("figure", "ingredients"),
-    [
+def test_the_paper_s_set_has_what_each_figure_shows() -> None:
+    for figure, ingredients in (
         ("2, IPC against duration", "ipc duration"),
         ("4, 7 and 9, instruction mix by pipe", "pipe_fma pipe_alu pipe_lsu pipe_cbu pipe_uniform"),
         ("4, 7 and 9, by SASS class", "sass_fp32 sass_integer sass_memory sass_control sass_misc"),
@@ -129,10 +122,8 @@ def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measu
         ("12, warps", "active_warps"),
         ("13, stalls", "stall_long_scoreboard stall_math_pipe_throttle stall_branch_resolving"),
         ("roofline", "sass_ffma sass_hfma sass_dfma tensor_ops_tf32 dram_bytes duration"),
-    ],
-)
-def test_the_paper_s_set_has_what_each_figure_shows(figure: str, ingredients: str) -> None:
-    assert set(ingredients.split()) <= set(SETS["paper"]), figure
+    ):
+        assert set(ingredients.split()) <= set(SETS["paper"]), figure
 
 
 def test_the_core_set_can_fail_a_test() -> None:
@@ -201,6 +192,6 @@ def test_an_architecture_may_have_a_name_of_its_own() -> None:
     assert metric.hardware_name("sm120") == metric.hardware_name("sm80")
 
 
-@pytest.mark.parametrize("metric", ["step_time", "wall_time", "flops"])
-def test_what_is_no_counter_has_no_name_of_nvidia_s(metric: str) -> None:
-    assert METRICS[metric].hardware_name("sm90") is None
+def test_what_is_no_counter_has_no_name_of_nvidia_s() -> None:
+    for metric in ("step_time", "wall_time", "flops"):
+        assert METRICS[metric].hardware_name("sm90") is None, metric

@@ -102,18 +102,16 @@ def test_launches_of_one_kernel_count_together() -> None:
     assert entry.before == 610_000
 
 
-@pytest.mark.parametrize(
-    ("instructions", "cause"), [(5e6, Cause.MEMORY), (5.01e6, Cause.MEMORY), (5.5e6, Cause.CODE)]
-)
-def test_instructions_tell_other_code_from_memory(instructions: float, cause: Cause) -> None:
-    before: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 300.0, 5e6))
-    after: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 400.0, instructions))
-    entry = only(of(table(*after), table(*before)))
-    assert entry.cause is cause
-    assert entry.instructions is not None
-    assert entry.cycles is not None
-    assert (entry.instructions.before, entry.instructions.after) == (5e6, instructions)
-    assert (entry.cycles.before, entry.cycles.after) == (600_000, 800_000)
+def test_instructions_tell_other_code_from_memory() -> None:
+    for instructions, cause in ((5e6, Cause.MEMORY), (5.01e6, Cause.MEMORY), (5.5e6, Cause.CODE)):
+        before: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 300.0, 5e6))
+        after: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 400.0, instructions))
+        entry = only(of(table(*after), table(*before)))
+        assert entry.cause is cause, instructions
+        assert entry.instructions is not None, (instructions, cause)
+        assert entry.cycles is not None, (instructions, cause)
+        assert (entry.instructions.before, entry.instructions.after) == (5e6, instructions), cause
+        assert (entry.cycles.before, entry.cycles.after) == (600_000, 800_000)
 
 
 def test_without_counters_the_cause_is_unknown() -> None:
@@ -121,18 +119,16 @@ def test_without_counters_the_cause_is_unknown() -> None:
     assert (entry.cause, entry.cycles, entry.instructions) == (Cause.UNKNOWN, None, None)
 
 
-@pytest.mark.parametrize(
-    ("other", "cause"), [("fprop b", Cause.ALGORITHM), ("fprop@64", Cause.SHAPE)]
-)
-def test_another_kernel_in_a_places_stead_replaced_it(other: str, cause: Cause) -> None:
-    entry = only(change := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
-    assert (entry.kind, entry.cause, entry.change) == (ChangeKind.REPLACED, cause, -200_000)
-    assert entry.name is not None
-    assert entry.replaces is not None
-    assert change.names[entry.replaces] == "fprop" == entry.formerly
-    assert change.names[entry.name] == other.split("@")[0]
-    assert change.launched.changed
-    assert change.launched.replaced == 1
+def test_another_kernel_in_a_places_stead_replaced_it() -> None:
+    for other, cause in (("fprop b", Cause.ALGORITHM), ("fprop@64", Cause.SHAPE)):
+        entry = only(change := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
+        assert (entry.kind, entry.cause, entry.change) == (ChangeKind.REPLACED, cause, -200_000)
+        assert entry.name is not None, (other, cause)
+        assert entry.replaces is not None, (other, cause)
+        assert change.names[entry.replaces] == "fprop" == entry.formerly, (other, cause)
+        assert change.names[entry.name] == other.split("@")[0], (other, cause)
+        assert change.launched.changed, (other, cause)
+        assert change.launched.replaced == 1, (other, cause)
 
 
 def test_an_added_launch_is_called_more_often_or_new() -> None:
@@ -329,20 +325,15 @@ def test_the_numbering_of_names_is_of_no_matter(
 # Steps of an H200
 
 
-@pytest.mark.parametrize(
-    ("measured", "baseline"),
-    [
+def test_the_same_step_measured_again_blames_nothing() -> None:
+    for measured, baseline in (
         (counted("tf32-core-1"), counted("tf32-core")),
         (traced("tf32"), counted("tf32-core")),
         (counted("tf32-core"), traced("tf32")),
-    ],
-)
-def test_the_same_step_measured_again_blames_nothing(
-    measured: KernelTable, baseline: KernelTable
-) -> None:
-    attribution = of(measured, baseline)
-    assert moved(attribution) == []
-    assert not attribution.launched.changed
+    ):
+        attribution = of(measured, baseline)
+        assert moved(attribution) == [], (measured, baseline)
+        assert not attribution.launched.changed, (measured, baseline)
 
 
 def test_tf32_replaces_the_convolutions_of_the_baseline() -> None:

@@ -52,21 +52,16 @@ def test_what_one_process_measured_twice_are_more_rounds_of_it() -> None:
     assert change.metrics[0].a == 3.0
 
 
-@pytest.mark.parametrize(
-    ("metric", "a", "b", "change", "points"),
-    [
+def test_a_change_is_a_share_or_points() -> None:
+    for metric, a, b, change, points in (
         ("cycles", 200.0, 150.0, -0.25, False),
         ("tensor_utilization", 30.0, 22.0, -8.0, True),
         ("layout_copies", 0.0, 0.0, 0.0, False),
         ("layout_copies", 0.0, 39.0, None, False),
-    ],
-)
-def test_a_change_is_a_share_or_points(
-    metric: str, a: float, b: float, change: float | None, points: bool
-) -> None:
-    said = only([measurement({metric: [a]})], [measurement({metric: [b]})])
-    assert (said.change, said.points) == (change, points)
-    assert said.unit == catalogue().metrics[metric].unit
+    ):
+        said = only([measurement({metric: [a]})], [measurement({metric: [b]})])
+        assert (said.change, said.points) == (change, points), (metric, a)
+        assert said.unit == catalogue().metrics[metric].unit, (metric, a)
 
 
 def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
@@ -91,11 +86,11 @@ def test_three_processes_of_each_side_make_an_interval() -> None:
     assert 0.99 < change.low < 1.0 < change.high < 1.01
 
 
-@pytest.mark.parametrize(("a", "b"), [(2, 3), (3, 2), (1, 1)])
-def test_fewer_make_none(a: int, b: int) -> None:
-    change = only(processes("cycles", SURE[:a]), processes("cycles", SURE[:b]))
-    assert change.change == pytest.approx(0, abs=0.01)
-    assert (change.low, change.high) == (None, None)
+def test_fewer_make_none() -> None:
+    for a, b in ((2, 3), (3, 2), (1, 1)):
+        change = only(processes("cycles", SURE[:a]), processes("cycles", SURE[:b]))
+        assert change.change == pytest.approx(0, abs=0.01), (a, b)
+        assert (change.low, change.high) == (None, None), (a, b)
 
 
 def width(change: MetricChange) -> float:
@@ -155,19 +150,16 @@ def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> Non
 # What else differs
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "devices"),
-    [
+def test_devices() -> None:
+    for a, b, devices in (
         (H200, H200, Devices.SAME),
         (H200, OTHER_H200, Devices.OTHER),
         (A100, H200, Devices.KINDS),
         (replace(H200, identity=""), replace(H200, identity=""), Devices.SAME),
-    ],
-)
-def test_devices(a: Device, b: Device, devices: Devices) -> None:
-    change = compared(on(a, [measurement()]), on(b, [measurement()]))
-    assert change.devices is devices
-    assert (change.a.device, change.a.arch, change.a.gpus) == (a.name, a.arch, (a.identity,))
+    ):
+        change = compared(on(a, [measurement()]), on(b, [measurement()]))
+        assert change.devices is devices, (a, b)
+        assert (change.a.device, change.a.arch, change.a.gpus) == (a.name, a.arch, (a.identity,))
 
 
 def test_a_side_on_two_gpus_is_not_the_same_as_one_of_them() -> None:

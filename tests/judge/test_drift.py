@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -50,29 +51,26 @@ def of(new: Recorded, anchor: Recorded, tolerances: dict[str, str] | None = None
 # The limit
 
 
-@pytest.mark.parametrize(
-    ("factor", "drifted"),
-    [
+def test_worse_than_the_tolerance_is_drift() -> None:
+    for factor, drifted in (
         (1.0, False),
         (1 + 0.99 * FLOOR, False),
         (1 + 1.01 * FLOOR, True),
         (2.0, True),
         (1 - 1.01 * FLOOR, False),  # an improvement
         (0.5, False),
-    ],
-)
-def test_worse_than_the_tolerance_is_drift(factor: float, drifted: bool) -> None:
-    drift = of(recorded([CYCLES * factor] * 5), recorded([CYCLES] * 5))
-    assert drift.drifted is drifted
-    assert drift.change == pytest.approx(factor - 1, abs=1e-12)
-    assert drift.tolerance == pytest.approx(FLOOR)
+    ):
+        drift = of(recorded([CYCLES * factor] * 5), recorded([CYCLES] * 5))
+        assert drift.drifted is drifted, factor
+        assert drift.change == pytest.approx(factor - 1, abs=1e-12), (factor, drifted)
+        assert drift.tolerance == pytest.approx(FLOOR), (factor, drifted)
 
 
-@pytest.mark.parametrize(("asked", "drifted"), [("0.3%", True), ("0.5%", False)])
-def test_the_tolerance_that_was_written_counts(asked: str, drifted: bool) -> None:
-    drift = of(recorded([CYCLES * 1.004] * 5), recorded([CYCLES] * 5), {"cycles": asked})
-    assert drift.drifted is drifted
-    assert drift.tolerance == pytest.approx(float(asked[:-1]) / 100)
+def test_the_tolerance_that_was_written_counts() -> None:
+    for asked, drifted in (("0.3%", True), ("0.5%", False)):
+        drift = of(recorded([CYCLES * 1.004] * 5), recorded([CYCLES] * 5), {"cycles": asked})
+        assert drift.drifted is drifted, asked
+        assert drift.tolerance == pytest.approx(float(asked[:-1]) / 100), (asked, drifted)
 
 
 def test_a_tolerance_that_cannot_be_read_is_refused() -> None:
@@ -96,23 +94,20 @@ def test_the_new_side_is_a_median_and_the_anchor_a_mean() -> None:
     assert drift.change == pytest.approx(math.expm1(-0.4 * math.log(1.02)))
 
 
-@pytest.mark.parametrize(("processes", "cost"), [(1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)])
-@pytest.mark.parametrize("family", [1, 2])
-@pytest.mark.parametrize(("share", "drifted"), [(1 - 1e-6, False), (1 + 1e-6, True)])
-def test_around_what_chance_explains(
-    processes: int, cost: float, family: int, share: float, drifted: bool
-) -> None:
+def test_around_what_chance_explains() -> None:
     # A quiet anchor has the spread of its class, and the median of the new costs a little.
+    costs = {1: 1.0, 3: 1.16, 5: 1.2, 9: 1.22}
     spread = 1e-3 * math.sqrt(20 / 24)
-    error = spread * math.sqrt(1 / 5 + cost**2 / processes)
-    limit = share * stats.t.isf(1e-3 / family, 24) * error
-    names = ("cycles", "duration")[:family]
-    new = Recorded({name: [[CYCLES * math.exp(limit)]] * processes for name in names})
-    anchor = Recorded({name: [[CYCLES]] * 5 for name in names})
-    gated = {name: replace(METRICS[name], metric_class=MetricClass.CYCLE) for name in names}
-    gated = {name: replace(known, gated=True) for name, known in gated.items()}
-    said = drifts(new, anchor, gated, dict.fromkeys(names, "0.1%"))
-    assert [drift.drifted for drift in said] == [drifted] * family
+    for case in product(costs, (1, 2), (1 - 1e-6, 1 + 1e-6)):
+        processes, family, share = case
+        error = spread * math.sqrt(1 / 5 + costs[processes] ** 2 / processes)
+        limit = share * stats.t.isf(1e-3 / family, 24) * error
+        names = ("cycles", "duration")[:family]
+        new = Recorded({name: [[CYCLES * math.exp(limit)]] * processes for name in names})
+        anchor = Recorded({name: [[CYCLES]] * 5 for name in names})
+        gated = {name: replace(metric(Direction.LOWER), name=name) for name in names}
+        said = drifts(new, anchor, gated, dict.fromkeys(names, "0.1%"))
+        assert [drift.drifted for drift in said] == [share > 1] * family, case
 
 
 def test_a_calibration_sets_the_noise() -> None:
@@ -125,27 +120,22 @@ def test_a_calibration_sets_the_noise() -> None:
 # Which metrics
 
 
-@pytest.mark.parametrize(
-    ("direction", "gated", "factor", "drifted"),
-    [
+def test_gated_metrics_count_each_in_its_direction() -> None:
+    for direction, gated, factor, drifted in (
         (Direction.LOWER, True, 1.1, [True]),
         (Direction.LOWER, True, 0.9, [False]),
         (Direction.HIGHER, True, 1.1, [False]),
         (Direction.HIGHER, True, 0.9, [True]),
         (Direction.NEUTRAL, True, 1.1, []),
         (Direction.LOWER, False, 1.1, []),
-    ],
-)
-def test_gated_metrics_count_each_in_its_direction(
-    direction: Direction, gated: bool, factor: float, drifted: list[bool]
-) -> None:
-    said = drifts(
-        recorded([factor] * 5, name="x"),
-        recorded([1.0] * 5, name="x"),
-        {"x": metric(direction, gated=gated)},
-        {},
-    )
-    assert [drift.drifted for drift in said] == drifted
+    ):
+        said = drifts(
+            recorded([factor] * 5, name="x"),
+            recorded([1.0] * 5, name="x"),
+            {"x": metric(direction, gated=gated)},
+            {},
+        )
+        assert [drift.drifted for drift in said] == drifted, (direction, gated)
 
 
 def test_percentages_drift_by_points() -> None:
@@ -168,12 +158,12 @@ def test_only_what_both_have_is_compared_in_the_order_of_the_new() -> None:
     assert drifts(new, Recorded({}), METRICS, {}) == ()
 
 
-@pytest.mark.parametrize(("new", "change", "drifted"), [(39.0, None, True), (0.0, 0.0, False)])
-def test_from_zero_there_is_no_ratio_and_any_is_worse(
-    new: float, change: float | None, drifted: bool
-) -> None:
-    drift = of(recorded([new] * 5, name="layout_copies"), recorded([0.0] * 5, name="layout_copies"))
-    assert (drift.change, drift.drifted) == (change, drifted)
+def test_from_zero_there_is_no_ratio_and_any_is_worse() -> None:
+    for new, change, drifted in ((39.0, None, True), (0.0, 0.0, False)):
+        drift = of(
+            recorded([new] * 5, name="layout_copies"), recorded([0.0] * 5, name="layout_copies")
+        )
+        assert (drift.change, drift.drifted) == (change, drifted), new
 
 
 # GPUs of one name are not alike
@@ -210,11 +200,11 @@ def test_on_gpus_that_the_anchor_lacks_the_tolerance_is_wider() -> None:
     assert of(recorded([CYCLES * 1.3] * 5, [OTHER] * 5), anchor).drifted
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [([], [ONE] * 5), ([ONE] * 5, [])])
-def test_gpus_that_are_not_known_are_taken_for_one(ours: list[str], theirs: list[str]) -> None:
-    drift = of(recorded([CYCLES * 1.01] * 5, ours), recorded([CYCLES] * 5, theirs))
-    assert drift.drifted
-    assert drift.tolerance == pytest.approx(FLOOR)
+def test_gpus_that_are_not_known_are_taken_for_one() -> None:
+    for ours, theirs in (([], [ONE] * 5), ([ONE] * 5, [])):
+        drift = of(recorded([CYCLES * 1.01] * 5, ours), recorded([CYCLES] * 5, theirs))
+        assert drift.drifted, (ours, theirs)
+        assert drift.tolerance == pytest.approx(FLOOR), (ours, theirs)
 
 
 def test_counts_do_not_depend_on_the_gpu() -> None:

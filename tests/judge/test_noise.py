@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from random import Random
+from dataclasses import replace
+from itertools import product
 from statistics import median
 
 import pytest
@@ -12,7 +13,15 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.noise import WILD_SPREADS, BaselineGpus, Scale, on_judged_scale, scales
+from pytest_gpuperf.judge.noise import (
+    GPUS_PRIOR_WEIGHT,
+    WILD_SPREADS,
+    BaselineGpus,
+    Scale,
+    error_between,
+    on_judged_scale,
+    scales,
+)
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from tests.strategies import few
 
@@ -22,7 +31,7 @@ HIT_RATE = tolerance_for(catalogue().metrics["l2_hit_rate"])
 S0 = 1e-3
 """Of CYCLES."""
 
-ONE, OTHER = "gpu-1", "gpu-2"
+ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
 
 
 def processes_at(*logarithms: float) -> list[list[float]]:
@@ -73,9 +82,8 @@ def together(baselines: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Sc
 # The scale that things are judged on
 
 
-@pytest.mark.parametrize(
-    ("values", "tolerance", "expected"),
-    [
+def test_logarithms_where_there_are_any() -> None:
+    for values, tolerance, expected in (
         ([1.0, math.e], CYCLES, [0.0, 1.0]),
         ([40.0, 60.0], HIT_RATE, [40.0, 60.0]),
         ([0.0, 60.0], HIT_RATE, [0.0, 60.0]),
@@ -83,27 +91,17 @@ def together(baselines: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Sc
         ([-10.0, -30.0], CYCLES, [-0.5, -1.5]),
         ([0.0, 0.0], CYCLES, [0.0, 0.0]),
         ([-1.0, 1.0], CYCLES, [-1.0, 1.0]),
-    ],
-)
-def test_logarithms_where_there_are_any(
-    values: list[float], tolerance: Tolerance, expected: list[float]
-) -> None:
-    assert on_judged_scale(values, tolerance) == pytest.approx(expected)
+    ):
+        assert on_judged_scale(values, tolerance) == pytest.approx(expected)
 
 
 # One metric alone
 
 
-@pytest.mark.parametrize(("count", "degrees"), [(1, 20), (2, 21), (3, 22), (5, 24), (10, 29)])
-def test_without_any_spread_the_scale_of_the_class_remains(count: int, degrees: int) -> None:
-    scale = alone([[1e6]] * count)
-    assert scale.degrees_of_freedom == degrees
-    assert scale.spread == pytest.approx(S0 * math.sqrt(20 / degrees))
-    assert scale.set_aside == frozenset()
-
-
 @few
 @given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
+@example([0.0])
+@example([0.0] * 10)
 @example([0.0, 0.0, 0.0, 0.0, 0.03])
 @example([0.0, 0.001, 0.02, -0.02, 0.0])
 @example([0.0, 0.0, 0.0, 0.005])
@@ -120,30 +118,14 @@ def test_the_spread_pools_what_is_assumed_with_what_was_seen(logs: list[float]) 
     assert scale.degrees_of_freedom == degrees
 
 
-@pytest.mark.parametrize(
-    ("share", "weight"), [(0.0, 20), (1.0, 20), (2 - 1e-6, 20), (2 + 1e-6, 2), (4.0, 2)]
-)
-def test_the_class_counts_for_little_beyond_twice_its_spread(share: float, weight: int) -> None:
-    # Four values at -a, -a, a, a have the standard deviation 2 a / sqrt(3).
-    a = share * S0 * math.sqrt(3) / 2
-    scale = alone(processes_at(-a, -a, a, a))
-    assert scale.degrees_of_freedom == weight + 3
-    pooled = math.sqrt((weight * S0**2 + 4 * a**2) / (weight + 3))
-    assert scale.spread == pytest.approx(max(pooled, share * S0))
-
-
-@few
-@given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
-def test_the_spread_is_never_below_what_was_seen_nor_far_below_what_is_assumed(
-    logs: list[float],
-) -> None:
-    scale = alone(processes_at(*logs))
-    kept = [v for position, v in enumerate(logs) if position not in scale.set_aside]
-    mean = sum(kept) / len(kept)
-    if len(kept) > 1:
-        seen = math.sqrt(sum((value - mean) ** 2 for value in kept) / (len(kept) - 1))
-        assert scale.spread >= seen * (1 - 1e-6)
-    assert scale.spread >= S0 * math.sqrt(20 / 29) * (1 - 1e-9)
+def test_the_class_counts_for_little_beyond_twice_its_spread() -> None:
+    for share, weight in ((0.0, 20), (1.0, 20), (2 - 1e-6, 20), (2 + 1e-6, 2), (4.0, 2)):
+        # Four values at -a, -a, a, a have the standard deviation 2 a / sqrt(3).
+        a = share * S0 * math.sqrt(3) / 2
+        scale = alone(processes_at(-a, -a, a, a))
+        assert scale.degrees_of_freedom == weight + 3
+        pooled = math.sqrt((weight * S0**2 + 4 * a**2) / (weight + 3))
+        assert scale.spread == pytest.approx(max(pooled, share * S0))
 
 
 def test_rounds_do_not_count_only_their_median() -> None:
@@ -153,27 +135,21 @@ def test_rounds_do_not_count_only_their_median() -> None:
 # Outliers
 
 
-@pytest.mark.parametrize(
-    ("share", "aside"), [(1.0, set()), (5 - 1e-6, set()), (5 + 1e-6, {4}), (30.0, {4})]
-)
-@pytest.mark.parametrize("sign", [1, -1])
-def test_a_process_beyond_five_spreads_of_the_median_is_set_aside(
-    share: float, aside: set[int], sign: int
-) -> None:
-    assert alone(processes_at(0, 0, 0, 0, sign * share * S0)).set_aside == aside
-
-
-@pytest.mark.parametrize(
-    ("logs", "aside"),
-    [
-        # One and two that have nothing in common.
-        ([0, 0, 0, 0, 0.02], {4}),
+def test_up_to_two_beyond_five_spreads_are_set_aside_unless_they_agree() -> None:
+    inside, outside = 5 * S0 - 1e-9, 5 * S0 + 1e-9
+    cases: tuple[tuple[list[float], set[int]], ...] = (
+        ([0, 0, 0, 0, S0], set()),
+        ([0, 0, 0, 0, inside], set()),
+        ([0, 0, 0, 0, -inside], set()),
+        ([0, 0, 0, 0, outside], {4}),
+        ([0, 0, 0, 0, -outside], {4}),
+        # Two that have nothing in common.
         ([0.02, 0, 0, 0, -0.02], {0, 4}),
         ([0, 0.01, 0, 0.03, 0], {1, 3}),
         # Two that agree to within five spreads are a second mode.
         ([0, 0, 0, 0.02, 0.02], set()),
-        ([0, 0, 0, 0.02, 0.02 + 5 * S0 - 1e-6], set()),
-        ([0, 0, 0, 0.02, 0.02 + 5 * S0 + 1e-6], {3, 4}),
+        ([0, 0, 0, 0.02, 0.02 + inside], set()),
+        ([0, 0, 0, 0.02, 0.02 + outside], {3, 4}),
         ([0] * 8 + [0.02, 0.02], set()),
         # Three are no outliers.
         ([0, 0, 0, 0, 0, 0, 0.02, 0.04, 0.06], set()),
@@ -184,18 +160,9 @@ def test_a_process_beyond_five_spreads_of_the_median_is_set_aside(
         ([0, 0, 0.02], set()),
         ([0, 0, 0, 0.02], {3}),
         ([0, 0, 0.02, -0.02], set()),
-    ],
-)
-def test_up_to_two_are_set_aside_unless_they_agree(logs: list[float], aside: set[int]) -> None:
-    assert alone(processes_at(*logs)).set_aside == aside
-
-
-def test_what_is_set_aside_does_not_count_in_the_spread() -> None:
-    with_outlier = alone(processes_at(0, 0, 0, 0, 0.02))
-    without = alone(processes_at(0, 0, 0, 0))
-    assert (with_outlier.spread, with_outlier.degrees_of_freedom) == pytest.approx(
-        (without.spread, without.degrees_of_freedom)
     )
+    for logs, aside in cases:
+        assert alone(processes_at(*logs)).set_aside == aside, logs
 
 
 def test_a_noisy_class_reaches_further() -> None:
@@ -209,26 +176,19 @@ def test_a_noisy_class_reaches_further() -> None:
     assert beside["odd"].set_aside == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("where", "aside"),
-    [
-        ((ONE, ONE, ONE, ONE, OTHER, OTHER), {3}),
+def test_outliers_are_sought_per_gpu_and_the_most_of_them_over_all() -> None:
+    odd = [0, 0, 0, 0.02, 0.03, 0.03]
+    cases: tuple[tuple[list[float], int, set[int]], ...] = (
+        (odd, 4, {3}),
         # The same values: no process is odd among two.
-        ((ONE, ONE, ONE, OTHER, OTHER, OTHER), set()),
-    ],
-)
-def test_outliers_are_sought_per_gpu(where: tuple[str, ...], aside: set[int]) -> None:
-    gpus = BaselineGpus(where, frozenset({ONE}))
-    logs = [0, 0, 0, 0.02, 0.03, 0.03]
-    assert alone(processes_at(*logs), CYCLES, gpus).set_aside == aside
-
-
-def test_the_most_are_counted_over_all_gpus() -> None:
-    gpus = BaselineGpus((ONE,) * 5 + (OTHER,) * 5, frozenset({ONE}))
-    two = processes_at(0, 0, 0, 0, 0.02, 0, 0, 0, 0, 0.05)
-    three = processes_at(0, 0, 0, -0.02, 0.02, 0, 0, 0, 0, 0.05)
-    assert alone(two, CYCLES, gpus).set_aside == {4, 9}
-    assert alone(three, CYCLES, gpus).set_aside == frozenset()
+        (odd, 3, set()),
+        ([0, 0, 0, 0, 0.02, 0, 0, 0, 0, 0.05], 5, {4, 9}),
+        ([0, 0, 0, -0.02, 0.02, 0, 0, 0, 0, 0.05], 5, set()),
+    )
+    for logs, ours, aside in cases:
+        where = (ONE,) * ours + (OTHER,) * (len(logs) - ours)
+        gpus = BaselineGpus(where, frozenset({ONE}))
+        assert alone(processes_at(*logs), CYCLES, gpus).set_aside == aside
 
 
 # GPUs
@@ -251,6 +211,55 @@ def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
     assert scale.degrees_of_freedom == 20 + 3
 
 
+UNITS = (ONE, OTHER, ONE)
+
+
+def test_values_and_positions_are_grouped_by_gpu() -> None:
+    gpus = BaselineGpus(UNITS, frozenset({OTHER, THIRD}))
+    assert gpus.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
+    assert gpus.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
+    assert (gpus.positions(), gpus.positions(comparable=True)) == ([[0, 2], [1]], [[1]])
+    for measured, known in (({ONE}, True), ({ONE, OTHER}, True), ({ONE, THIRD}, False)):
+        assert BaselineGpus(UNITS, frozenset(measured)).known is known
+
+
+def test_an_allocation_is_a_gpu_on_a_day() -> None:
+    cases: tuple[tuple[str, str, set[str], int], ...] = (
+        ("aa", "mm", {"a"}, 1),
+        ("aa", "mt", {"a"}, 2),
+        ("aab", "mmt", {"a"}, 1),
+        ("aab", "mtt", {"a", "b"}, 3),
+        ("ab", "mm", {"a", "b"}, 2),
+        # On a GPU that the baseline lacks, all are compared with.
+        ("aab", "mtt", {"c"}, 3),
+        ("ab", "", {"a"}, 1),
+        ("ab", "", {"c"}, 2),
+    )
+    for where, days, measured, allocations in cases:
+        gpus = BaselineGpus(tuple(where), frozenset(measured), tuple(days))
+        assert gpus.allocations == allocations, (where, days, measured)
+
+
+def test_processes_are_left_out_with_their_days() -> None:
+    gpus = BaselineGpus(UNITS, frozenset({ONE}), ("mon", "tue", "wed"))
+    assert gpus.without(frozenset()) == gpus
+    rest = BaselineGpus((OTHER, ONE), frozenset({ONE}), ("tue", "wed"))
+    assert gpus.without(frozenset({0})) == rest
+    assert replace(gpus, days=()).without(frozenset({0})) == replace(rest, days=())
+
+
+@few
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(1e-4, 1e-1))
+def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
+    means: list[float], scale: float
+) -> None:
+    count = len(means)
+    mean = sum(means) / count
+    seen = sum((value - mean) ** 2 for value in means)
+    variance = (GPUS_PRIOR_WEIGHT * scale**2 + seen) / (GPUS_PRIOR_WEIGHT + count - 1)
+    assert error_between(means, scale) == pytest.approx(math.sqrt(variance * (1 + 1 / count)))
+
+
 # The class
 
 
@@ -263,6 +272,12 @@ def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
 @example([[0.0] * 5, [-0.004, -0.004, 0.0, 0.004, 0.004]])
 @example([[0.0] * 5, [0.0] * 5, [-0.005, -0.005, 0.0, 0.005, 0.005]])
 @example([[0.0] * 5, [0.0, 0.0, 0.0, 0.0, 0.005]])
+# Quiet metrics do not lower the scale of the class.
+@example([[0.0] * 5, [0.0] * 5, [0.0] * 5])
+# A metric with two modes keeps its own spread.
+@example([[-1e-3, -1e-3, 0.0, 1e-3, 1e-3]] * 2 + [[0.0, 0.0, 0.0, 0.02, 0.02]])
+# Where all are that noisy, it is the nature of the class.
+@example([[-5e-3, -5e-3, 0.0, 5e-3, 5e-3]] * 3)
 def test_each_metric_borrows_the_spread_of_the_others(series: list[list[float]]) -> None:
     rounds = {str(i): processes_at(*logs) for i, logs in enumerate(series)}
     said = together(rounds)
@@ -297,48 +312,25 @@ def _variance(logs: Sequence[float]) -> float:
     return sum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
 
 
-def test_quiet_metrics_do_not_lower_the_scale_of_the_class() -> None:
-    quiet = processes_at(0, 0, 0, 0, 0)
-    assert together({"a": quiet, "b": quiet, "c": quiet})["a"] == alone(quiet)
-
-
 def of_spread(spread: float) -> list[list[float]]:
     """Five processes of which none is an outlier, with this standard deviation."""
     return processes_at(-spread, -spread, 0, spread, spread)
 
 
-@pytest.mark.parametrize("typical", [0.0, 0.5, 1.0, 2.0, 3.0])
-@pytest.mark.parametrize(("times", "counts"), [(3.0, True), (4 - 1e-6, True), (4 + 1e-6, False)])
-def test_a_metric_of_four_times_the_typical_spread_does_not_blunt_the_others(
-    typical: float, times: float, counts: bool
-) -> None:
+def test_a_metric_of_four_times_the_typical_spread_does_not_blunt_the_others() -> None:
     """Typical is the median of the class, but no less than what is assumed of it."""
-    limit = max(typical, 1.0) * S0
-    usual, wild = of_spread(typical * S0), of_spread(times * limit)
-    scale = together({"a": usual, "b": usual, "wild": wild})
-    without = together({"a": usual, "b": usual})
-    if counts:
-        shared = math.sqrt(((typical * S0) ** 2 + (times * limit) ** 2) / 2)
-        values = [math.log(value) for (value,) in usual]
-        assert scale["a"].spread == pytest.approx(spread_by_hand(values, max(S0, shared))[0])
-        assert scale["a"].spread > 1.5 * without["a"].spread
-    else:
-        assert (scale["a"], scale["b"]) == (without["a"], without["b"])
-
-
-def test_a_metric_with_two_modes_keeps_its_own_spread() -> None:
-    modes = processes_at(0, 0, 0, 0.02, 0.02)
-    scale = together({"a": of_spread(S0), "b": of_spread(S0), "modes": modes})
-    own = math.sqrt(5 * 0.02**2 * 0.4 * 0.6 / 4)
-    assert scale["modes"].spread == pytest.approx(own)
-    assert scale["modes"].degrees_of_freedom == 2 + 4
-
-
-def test_where_all_are_that_noisy_it_is_the_nature_of_the_class() -> None:
-    noisy = of_spread(5 * S0)
-    scale = together(dict.fromkeys("abc", noisy))
-    assert scale["a"].spread == pytest.approx(5 * S0)
-    assert scale["a"].degrees_of_freedom == 20 + 4
+    for typical, times in product((0.0, 0.5, 1.0, 2.0, 3.0), (3.0, 4 - 1e-6, 4 + 1e-6)):
+        limit = max(typical, 1.0) * S0
+        usual, wild = of_spread(typical * S0), of_spread(times * limit)
+        scale = together({"a": usual, "b": usual, "wild": wild})
+        without = together({"a": usual, "b": usual})
+        if times < 4:
+            shared = math.sqrt(((typical * S0) ** 2 + (times * limit) ** 2) / 2)
+            values = [math.log(value) for (value,) in usual]
+            assert scale["a"].spread == pytest.approx(spread_by_hand(values, max(S0, shared))[0])
+            assert scale["a"].spread > 1.5 * without["a"].spread
+        else:
+            assert (scale["a"], scale["b"]) == (without["a"], without["b"])
 
 
 def test_a_metric_of_one_process_says_nothing_of_what_is_typical() -> None:
@@ -347,12 +339,6 @@ def test_a_metric_of_one_process_says_nothing_of_what_is_typical() -> None:
     scale = together({"a": noisy, "b": noisy, **dict.fromkeys("cdefg", processes_at(0))})
     assert scale["a"].degrees_of_freedom == 20 + 4
     assert scale["c"].spread == pytest.approx(5 * S0)
-
-
-def test_a_metric_does_not_count_in_its_own_class_s_scale() -> None:
-    """Else a noisy metric would look less noisy beside itself."""
-    quiet, noisy = processes_at(0, 0, 0, 0), processes_at(-3e-3, -3e-3, 3e-3, 3e-3)
-    assert together({"quiet": quiet, "noisy": noisy})["noisy"] == alone(noisy)
 
 
 def test_a_metric_with_one_process_borrows_all_of_its_scale() -> None:
@@ -365,30 +351,3 @@ def test_a_metric_with_one_process_borrows_all_of_its_scale() -> None:
 
 def test_no_metrics_have_no_scales() -> None:
     assert scales({}, {}, None) == {}
-
-
-# Properties
-
-
-@few
-@given(
-    st.lists(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=3), min_size=1, max_size=9),
-    st.randoms(use_true_random=False),
-)
-def test_the_order_of_processes_and_rounds_does_not_matter(
-    rounds: list[list[float]], random: Random
-) -> None:
-    order = random.sample(range(len(rounds)), len(rounds))
-    mixed = [random.sample(rounds[p], len(rounds[p])) for p in order]
-    scale, shuffled = alone(rounds), alone(mixed)
-    assert shuffled.spread == scale.spread
-    assert shuffled.degrees_of_freedom == scale.degrees_of_freedom
-    assert {order[p] for p in shuffled.set_aside} == scale.set_aside
-
-
-@few
-@given(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=9), st.sampled_from([0.5, 2.0, 1024.0]))
-def test_the_unit_does_not_matter(values: list[float], factor: float) -> None:
-    there = alone([[value] for value in values])
-    here = alone([[factor * value] for value in values])
-    assert here.spread == pytest.approx(there.spread, rel=1e-6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,22 +33,22 @@ def test_the_looks_are_those_of_the_statistics() -> None:
     assert ALARMING == 3
 
 
-@pytest.mark.parametrize("outcome", DECIDED)
-def test_what_is_decided_is_settled(outcome: Outcome) -> None:
-    assert settled(verdicts(outcome))
-    assert settled([expectation(outcome)])
+def test_what_is_decided_is_settled() -> None:
+    for outcome in DECIDED:
+        assert settled(verdicts(outcome)), outcome
+        assert settled([expectation(outcome)]), outcome
 
 
-@pytest.mark.parametrize("outcome", FAILING)
-def test_a_test_that_fails_is_settled_whatever_is_open(outcome: Outcome) -> None:
-    assert settled(verdicts(outcome))
-    assert settled(verdicts(OPEN, outcome, OPEN))
+def test_a_test_that_fails_is_settled_whatever_is_open() -> None:
+    for outcome in FAILING:
+        assert settled(verdicts(outcome)), outcome
+        assert settled(verdicts(OPEN, outcome, OPEN)), outcome
 
 
-@pytest.mark.parametrize("outcome", DECIDED)
-def test_one_that_is_open_keeps_the_test_open(outcome: Outcome) -> None:
-    assert not settled(verdicts(OPEN))
-    assert not settled(verdicts(outcome, OPEN))
+def test_one_that_is_open_keeps_the_test_open() -> None:
+    for outcome in DECIDED:
+        assert not settled(verdicts(OPEN)), outcome
+        assert not settled(verdicts(outcome, OPEN)), outcome
 
 
 def test_verdicts_and_expectations_are_settled_together() -> None:
@@ -64,20 +63,34 @@ def test_nothing_is_settled() -> None:
     assert next_look([], 1) is None
 
 
-@pytest.mark.parametrize(
-    ("processes", "following"),
-    [(1, 3), (2, 3), (3, 5), (4, 5), (5, 9), (6, 9), (8, 9), (9, None), (10, None), (20, None)],
-)
-def test_the_next_look_is_the_next_larger_one(processes: int, following: int | None) -> None:
-    assert next_look(verdicts(OPEN), processes) == following
+def test_the_next_look_is_the_next_larger_one() -> None:
+    for processes, following in (
+        (1, 3),
+        (2, 3),
+        (3, 5),
+        (4, 5),
+        (5, 9),
+        (6, 9),
+        (8, 9),
+        (9, None),
+        (10, None),
+        (20, None),
+    ):
+        assert next_look(verdicts(OPEN), processes) == following, processes
 
 
-@pytest.mark.parametrize(
-    ("most", "following"),
-    [(0, None), (1, None), (2, None), (3, 3), (4, 3), (5, 3), (9, 3), (100, 3)],
-)
-def test_no_look_needs_more_processes_than_there_may_be(most: int, following: int | None) -> None:
-    assert next_look(verdicts(OPEN), 1, most) == following
+def test_no_look_needs_more_processes_than_there_may_be() -> None:
+    for most, following in (
+        (0, None),
+        (1, None),
+        (2, None),
+        (3, 3),
+        (4, 3),
+        (5, 3),
+        (9, 3),
+        (100, 3),
+    ):
+        assert next_look(verdicts(OPEN), 1, most) == following, most
 
 
 @few

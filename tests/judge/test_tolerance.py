@@ -13,7 +13,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.tolerance import default_scale, parse, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Spread
-from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.model.metric import MetricClass
 from tests.strategies import few
 
 CYCLES = catalogue().metrics["cycles"]
@@ -33,46 +33,36 @@ def calibrated(
     return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric_class.value: spread})
 
 
-@pytest.mark.parametrize(
-    ("metric", "floor", "equivalence", "scale", "points"),
-    [
+def test_each_class_has_the_scales_of_the_statistics() -> None:
+    for metric, floor, equivalence, scale, points in (
         (INSTRUCTIONS, 0.0001, 0.0005, 2e-5, False),
         (CYCLES, 0.005, 0.01, 1e-3, False),
         (IPC, 0.0075, 0.015, 1.5e-3, False),
         (HIT_RATE, 0.75, 1.5, 0.15, True),
-    ],
-)
-def test_each_class_has_the_scales_of_the_statistics(
-    metric: Metric, floor: float, equivalence: float, scale: float, points: bool
-) -> None:
-    tolerance = tolerance_for(metric)
-    assert (tolerance.floor, tolerance.equivalence, tolerance.scale) == pytest.approx(
-        (floor, equivalence, scale), rel=1e-12
-    )
-    assert tolerance.points is points
+    ):
+        tolerance = tolerance_for(metric)
+        assert (tolerance.floor, tolerance.equivalence, tolerance.scale) == pytest.approx(
+            (floor, equivalence, scale), rel=1e-12
+        )
+        assert tolerance.points is points, (metric, floor)
 
 
-@pytest.mark.parametrize("metric_class", MetricClass)
-def test_every_class_claims_unchanged_only_beyond_its_floor(metric_class: MetricClass) -> None:
-    tolerance = tolerance_for(replace(CYCLES, metric_class=metric_class))
-    assert 0 < tolerance.scale < tolerance.floor < tolerance.equivalence
+def test_every_class_claims_unchanged_only_beyond_its_floor() -> None:
+    for metric_class in MetricClass:
+        tolerance = tolerance_for(replace(CYCLES, metric_class=metric_class))
+        assert 0 < tolerance.scale < tolerance.floor < tolerance.equivalence, metric_class
 
 
-@pytest.mark.parametrize(
-    ("metric", "written", "number"),
-    [
+def test_a_share_is_a_fraction_and_points_are_points() -> None:
+    for metric, written, number in (
         (CYCLES, "1%", 0.01),
         (CYCLES, "0.25%", 0.0025),
         (CYCLES, " 2 % ", 0.02),
         (CYCLES, "150%", 1.5),
         (HIT_RATE, "2pt", 2.0),
         (HIT_RATE, "0.5 pt", 0.5),
-    ],
-)
-def test_a_share_is_a_fraction_and_points_are_points(
-    metric: Metric, written: str, number: float
-) -> None:
-    assert parse(written, metric) == pytest.approx(number)
+    ):
+        assert parse(written, metric) == pytest.approx(number), (metric, written)
 
 
 def test_a_written_tolerance_moves_floor_and_equivalence_together() -> None:
@@ -89,22 +79,19 @@ def test_any_written_tolerance_keeps_the_ratio_of_the_two_bounds(thousandths: in
     assert written.equivalence / written.floor == pytest.approx(default.equivalence / default.floor)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_what_is_no_tolerance_is_refused_with_examples() -> None:
+    for written in (
         *("", "%", "1", "1 percent", "1e-2%", "-1%", "+1%", "0%", "0.0%", ".5%", "1.%", "1,5%"),
         *("1%%", "one%", "nan%", "inf%", "9" * 400 + "%", "1%\n1%"),
-    ],
-)
-def test_what_is_no_tolerance_is_refused_with_examples(written: str) -> None:
-    with pytest.raises(UsageFailure, match=r'for cycles: .*"1%".*"2pt"'):
-        parse(written, CYCLES)
+    ):
+        with pytest.raises(UsageFailure, match=r'for cycles: .*"1%".*"2pt"'):
+            parse(written, CYCLES)
 
 
-@pytest.mark.parametrize("written", [0.01, 1, None, True, ["1%"]])
-def test_a_number_instead_of_text_is_refused(written: object) -> None:
-    with pytest.raises(UsageFailure, match=re.escape(repr(written))):
-        parse(written, CYCLES)  # type: ignore[arg-type]
+def test_a_number_instead_of_text_is_refused() -> None:
+    for written in (0.01, 1, None, True, ["1%"]):
+        with pytest.raises(UsageFailure, match=re.escape(repr(written))):
+            parse(written, CYCLES)  # type: ignore[arg-type]
 
 
 def test_a_share_of_a_percentage_is_refused_with_the_points_to_write() -> None:
@@ -120,9 +107,8 @@ def test_points_of_a_count_are_refused_with_the_share_to_write() -> None:
 # What a calibration changes
 
 
-@pytest.mark.parametrize(
-    ("measured", "scale"),
-    [
+def test_a_calibration_replaces_the_scale() -> None:
+    for measured, scale in (
         (3e-3, 3e-3),
         (1e-3, 1e-3),
         (4e-4, 4e-4),
@@ -131,23 +117,17 @@ def test_points_of_a_count_are_refused_with_the_share_to_write() -> None:
         (1e-4, 1e-4),
         (0.999e-4, 1e-4),
         (0.0, 1e-4),
-    ],
-)
-def test_a_calibration_replaces_the_scale(measured: float, scale: float) -> None:
-    tolerance = tolerance_for(CYCLES, None, calibrated(MetricClass.CYCLE, measured))
-    assert tolerance.scale == pytest.approx(scale, rel=1e-12)
-    default = tolerance_for(CYCLES)
-    assert replace(tolerance, scale=default.scale) == default
+    ):
+        tolerance = tolerance_for(CYCLES, None, calibrated(MetricClass.CYCLE, measured))
+        assert tolerance.scale == pytest.approx(scale, rel=1e-12), (measured, scale)
+        default = tolerance_for(CYCLES)
+        assert replace(tolerance, scale=default.scale) == default, (measured, scale)
 
 
-@pytest.mark.parametrize(
-    ("measured", "between"), [(None, 1e-2), (0.0, 1e-2), (9e-3, 1e-2), (1e-2, 1e-2), (3e-2, 3e-2)]
-)
-def test_a_calibration_only_raises_the_spread_between_gpus(
-    measured: float | None, between: float
-) -> None:
-    calibration = calibrated(MetricClass.CYCLE, 1e-3, gpus=measured)
-    assert tolerance_for(CYCLES, None, calibration).between_gpus == between
+def test_a_calibration_only_raises_the_spread_between_gpus() -> None:
+    for measured, between in ((None, 1e-2), (0.0, 1e-2), (9e-3, 1e-2), (1e-2, 1e-2), (3e-2, 3e-2)):
+        calibration = calibrated(MetricClass.CYCLE, 1e-3, gpus=measured)
+        assert tolerance_for(CYCLES, None, calibration).between_gpus == between, measured
 
 
 def test_counts_do_not_begin_to_depend_on_the_gpu() -> None:
@@ -155,13 +135,11 @@ def test_counts_do_not_begin_to_depend_on_the_gpu() -> None:
     assert tolerance_for(INSTRUCTIONS, None, calibration).between_gpus == 0
 
 
-@pytest.mark.parametrize(("measured", "between"), [(None, 0.0), (0.0, 0.0), (2e-3, 2e-3)])
-def test_a_calibration_knows_the_spread_between_days(
-    measured: float | None, between: float
-) -> None:
-    calibration = calibrated(MetricClass.CYCLE, 1e-3, allocations=measured)
-    assert tolerance_for(CYCLES, None, calibration).between_days == between
-    assert tolerance_for(CYCLES).between_days == 0
+def test_a_calibration_knows_the_spread_between_days() -> None:
+    for measured, between in ((None, 0.0), (0.0, 0.0), (2e-3, 2e-3)):
+        calibration = calibrated(MetricClass.CYCLE, 1e-3, allocations=measured)
+        assert tolerance_for(CYCLES, None, calibration).between_days == between, measured
+        assert tolerance_for(CYCLES).between_days == 0, (measured, between)
 
 
 def test_spreads_of_percentages_become_points() -> None:
@@ -184,13 +162,10 @@ def test_a_calibration_moves_no_bounds_and_no_other_class() -> None:
     assert tolerance_for(IPC, None, calibration) == tolerance_for(IPC)
 
 
-@pytest.mark.parametrize(
-    ("metric_class", "scale"),
-    [
+def test_the_default_scale_is_that_of_the_class() -> None:
+    for metric_class, scale in (
         (MetricClass.DETERMINISTIC, 2e-5),
         (MetricClass.CYCLE, 1e-3),
         (MetricClass.RATIO, 1.5e-3),
-    ],
-)
-def test_the_default_scale_is_that_of_the_class(metric_class: MetricClass, scale: float) -> None:
-    assert default_scale(metric_class) == scale
+    ):
+        assert default_scale(metric_class) == scale, metric_class

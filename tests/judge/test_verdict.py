@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from random import Random
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference
+from pytest_gpuperf.judge.noise import BaselineGpus, error_between
 from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
@@ -41,6 +44,9 @@ CYCLES, INSTRUCTIONS = METRICS["cycles"], METRICS["instructions"]
 LOWER, HIGHER = Direction.LOWER, Direction.HIGHER
 REGRESSED, IMPROVED = Outcome.REGRESSED, Outcome.IMPROVED
 UNCHANGED, INCONCLUSIVE = Outcome.UNCHANGED, Outcome.INCONCLUSIVE
+WITHIN = (UNCHANGED, "within-tolerance")
+TOO_FEW, UNSURE = (INCONCLUSIVE, "too-few-processes"), (INCONCLUSIVE, "beyond-floor-unsure")
+SEEN = (INCONCLUSIVE, "seen-in-baseline")
 
 UTILIZATION = replace(METRICS["tensor_utilization"], gated=True)
 """A percentage that is better when higher. The catalogue gates none so far."""
@@ -69,26 +75,10 @@ def look_at(*changes: float, error: float = 0.0, points: bool = False) -> Differ
     )
 
 
-@lru_cache
+@cache
 def t_upper_quantile(tail: float, degrees: int) -> float:
-    """Student's t that is exceeded with probability `tail`, from Simpson's rule on its density."""
-    scale = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2))
-    scale /= math.sqrt(degrees * math.pi)
-
-    def exceeded(t: float) -> float:
-        steps = 2000
-        width = t / steps
-        heights = [
-            math.pow(1 + (i * width) ** 2 / degrees, -(degrees + 1) / 2) for i in range(steps + 1)
-        ]
-        area = heights[0] + heights[-1] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2])
-        return 0.5 - scale * area * width / 3
-
-    low, high = 0.0, 50.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if exceeded(middle) > tail else (low, middle)
-    return low
+    """Student's t that is exceeded with probability `tail`."""
+    return float(stats.t.isf(tail, degrees))
 
 
 def verdict_of(
@@ -108,14 +98,14 @@ def verdict_of(
     return verdicts[0]
 
 
-def outcome_of(
-    new: Sequence[Sequence[float]],
-    old: Sequence[Sequence[float]],
-    metric: Metric = CYCLES,
-    written: str | None = None,
-) -> Outcome:
+def outcome_of(*case: Any) -> Outcome:
     """The outcome of the same."""
-    return verdict_of(new, old, metric, written).outcome
+    return verdict_of(*case).outcome
+
+
+def again(value: float, processes: int = 3) -> list[list[float]]:
+    """Processes that all measured this."""
+    return one_each(*[value] * processes)
 
 
 def toleration(metric_class: MetricClass, *, points: bool = False) -> Tolerance:
@@ -128,31 +118,21 @@ def worse(direction: Direction, change: float) -> float:
     return -change if direction is HIGHER else change
 
 
-# The quantile, by another way
-
-
-@pytest.mark.parametrize(("tail", "degrees"), [(0.0025, 24), (0.0025, 20), (1e-3 / 9, 24)])
-def test_the_oracle_for_t_agrees_with_scipy(tail: float, degrees: int) -> None:
-    from scipy import stats
-
-    assert t_upper_quantile(tail, degrees) == pytest.approx(stats.t.isf(tail, degrees), rel=1e-6)
-
-
 # The floor (delta0): below it nothing is reported, beyond it not by one process alone
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 4, 5, 9])
-def test_around_the_floor(processes: int) -> None:
-    for case in product(CLASSES_AND_DIRECTIONS, (False, True), (0.0, 1 - 1e-9, 1.0, 1 + 1e-9, 9)):
-        (metric_class, direction), points, share = case
+def test_around_the_floor() -> None:
+    shares = (0.0, 1 - 1e-9, 1.0, 1 + 1e-9, 9)
+    for case in product(CLASSES_AND_DIRECTIONS, (False, True), shares, (1, 2, 3, 4, 5, 9)):
+        (metric_class, direction), points, share, processes = case
         tolerance = toleration(metric_class, points=points)
         change = share * (tolerance.floor if points else math.log1p(tolerance.floor))
         for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
             look = look_at(*[worse(direction, sign * change)] * processes, points=points)
             if share <= 1:
-                expected = (UNCHANGED, "within-tolerance")
+                expected = WITHIN
             elif processes < 3:
-                expected = (INCONCLUSIVE, "too-few-processes")
+                expected = TOO_FEW
             else:
                 expected = (outcome, "beyond-floor")
             assert decide(direction, look, tolerance, 1) == expected, (case, sign)
@@ -167,41 +147,39 @@ def test_up_to_two_processes_never_alarm_and_never_improve(
     for direction in (LOWER, HIGHER):
         decision = decide(direction, look, toleration(MetricClass.CYCLE), family)
         assert decision[0] in (UNCHANGED, INCONCLUSIVE)
-        assert (decision[1] == "too-few-processes") is (abs(change) > math.log1p(0.005))
+        assert (decision == TOO_FEW) is (abs(change) > FLOOR)
 
 
 FLOOR = math.log1p(0.005)
 JUST, NOT_QUITE = FLOOR * (1 + 1e-9), FLOOR * (1 - 1e-9)
+BEYOND = (REGRESSED, "beyond-floor")
 
 
-@pytest.mark.parametrize(
-    ("changes", "beyond", "otherwise"),
-    [
+def test_three_and_four_have_to_agree_and_of_five_and_more_the_median() -> None:
+    for changes, expected in (
         # Three or four have to agree, each of them.
-        ((JUST, JUST, JUST), True, None),
-        ((JUST, 1.5 * FLOOR, 9.0), True, None),
-        ((NOT_QUITE, 1.5 * FLOOR, 1.5 * FLOOR), False, (UNCHANGED, "within-tolerance")),
-        ((FLOOR, 1.5 * FLOOR, 1.5 * FLOOR), False, (UNCHANGED, "within-tolerance")),
-        ((NOT_QUITE, 9.0, 9.0), False, (INCONCLUSIVE, "beyond-floor-unsure")),
-        ((-9.0, 9.0, 9.0), False, (INCONCLUSIVE, "beyond-floor-unsure")),
-        ((0.0, 0.0, 9.0), False, (UNCHANGED, "within-tolerance")),
-        ((JUST, JUST, JUST, JUST), True, None),
-        ((NOT_QUITE, 9.0, 9.0, 9.0), False, (INCONCLUSIVE, "beyond-floor-unsure")),
+        ((JUST, JUST, JUST), BEYOND),
+        ((JUST, 1.5 * FLOOR, 9.0), BEYOND),
+        ((NOT_QUITE, 1.5 * FLOOR, 1.5 * FLOOR), WITHIN),
+        ((FLOOR, 1.5 * FLOOR, 1.5 * FLOOR), WITHIN),
+        ((NOT_QUITE, 9.0, 9.0), UNSURE),
+        ((-9.0, 9.0, 9.0), UNSURE),
+        ((0.0, 0.0, 9.0), WITHIN),
+        ((JUST, JUST, JUST, JUST), BEYOND),
+        ((NOT_QUITE, 9.0, 9.0, 9.0), UNSURE),
         # Of five and more, the median.
-        ((0.0, 0.0, JUST, JUST, JUST), True, None),
-        ((-9.0, -9.0, JUST, JUST, JUST), True, None),
-        ((0.0, 0.0, NOT_QUITE, 9.0, 9.0), False, (UNCHANGED, "within-tolerance")),
-        ((0.0,) * 4 + (JUST,) * 5, True, None),
-        ((0.0,) * 5 + (9.0,) * 4, False, (UNCHANGED, "within-tolerance")),
-    ],
-)
-def test_three_and_four_have_to_agree_and_of_five_and_more_the_median(
-    changes: tuple[float, ...], beyond: bool, otherwise: tuple[Outcome, str] | None
-) -> None:
-    for direction, sign in product((LOWER, HIGHER), (1, -1)):
-        look = look_at(*(worse(direction, sign * change) for change in changes))
-        called = (REGRESSED if sign > 0 else IMPROVED, "beyond-floor") if beyond else otherwise
-        assert decide(direction, look, toleration(MetricClass.CYCLE), 1) == called, direction
+        ((0.0, 0.0, JUST, JUST, JUST), BEYOND),
+        ((-9.0, -9.0, JUST, JUST, JUST), BEYOND),
+        ((0.0, 0.0, NOT_QUITE, 9.0, 9.0), WITHIN),
+        ((0.0,) * 4 + (JUST,) * 5, BEYOND),
+        ((0.0,) * 5 + (9.0,) * 4, WITHIN),
+    ):
+        for direction, sign in product((LOWER, HIGHER), (1, -1)):
+            look = look_at(*(worse(direction, sign * change) for change in changes))
+            better = (IMPROVED, "beyond-floor")
+            called = better if (expected, sign) == (BEYOND, -1) else expected
+            decided = decide(direction, look, toleration(MetricClass.CYCLE), 1)
+            assert decided == called, (changes, direction, sign)
 
 
 # Chance: a change beyond the floor needs to be further from zero than noise explains
@@ -215,8 +193,7 @@ def test_around_the_alarm_quantile() -> None:
         error = change / t_upper_quantile(ALARM_RATE / (3 * family), 24) / share
         for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
             look = look_at(*[worse(direction, sign * change)] * processes, error=error)
-            sure, unsure = (outcome, "beyond-floor"), (INCONCLUSIVE, "beyond-floor-unsure")
-            expected = sure if share > 1 else unsure
+            expected = (outcome, "beyond-floor") if share > 1 else UNSURE
             assert decide(direction, look, tolerance, family) == expected, (case, sign)
 
 
@@ -233,93 +210,55 @@ def beside_seen(change: float, *seen: float, spread: float = 1e-5) -> Difference
 
 
 COUNTED = tolerance_for(INSTRUCTIONS)
-SEEN = (INCONCLUSIVE, "seen-in-baseline")
 
 
-@pytest.mark.parametrize(
-    ("spreads", "seen"),
-    [(0.0, True), (5 - 1e-6, True), (5 + 1e-6, False), (50.0, False)],
-)
-def test_a_count_within_five_spreads_of_one_that_was_set_aside_is_no_news(
-    spreads: float, seen: bool
-) -> None:
-    for direction, sign, side in product((LOWER, HIGHER), (1, -1), (1, -1)):
+def test_a_count_within_five_spreads_of_one_that_was_set_aside_is_no_news() -> None:
+    spreads = (0.0, 5 - 1e-6, 5 + 1e-6, 50.0)
+    for case in product(spreads, (LOWER, HIGHER), (1, -1), (1, -1), (3, 5, 9)):
+        away, direction, sign, side, processes = case
         change = worse(direction, sign * 1e-3)
-        look = beside_seen(change, change + side * spreads * 1e-5)
+        look = beside_seen(change, change + side * away * 1e-5)
+        look = replace(look, changes=(change,) * processes)
         news = (REGRESSED if sign > 0 else IMPROVED, "beyond-floor")
-        expected = SEEN if seen else news
-        assert decide(direction, look, COUNTED, 1) == expected, (direction, sign, side)
+        assert decide(direction, look, COUNTED, 1) == (SEEN if away < 5 else news), case
 
 
-@pytest.mark.parametrize("processes", [3, 5, 9])
-def test_more_processes_do_not_make_it_news(processes: int) -> None:
-    look = replace(beside_seen(1e-3, 1e-3), changes=(1e-3,) * processes)
-    assert decide(LOWER, look, COUNTED, 1) == SEEN
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        ((), (REGRESSED, "beyond-floor")),
-        ((-1e-3,), (REGRESSED, "beyond-floor")),
-        ((-1e-3, 5e-3), (REGRESSED, "beyond-floor")),
-        ((-1e-3, 1e-3), SEEN),
-        ((1e-3, 5e-3), SEEN),
-    ],
-)
-def test_any_process_that_was_set_aside_may_have_been_it(
-    seen: tuple[float, ...], expected: tuple[Outcome, str]
-) -> None:
-    assert decide(LOWER, beside_seen(1e-3, *seen), COUNTED, 1) == expected
+def test_any_process_that_was_set_aside_may_have_been_it() -> None:
+    for news in ((), (-1e-3,), (-1e-3, 5e-3)):
+        assert decide(LOWER, beside_seen(1e-3, *news), COUNTED, 1) == BEYOND
+    for seen in ((-1e-3, 1e-3), (1e-3, 5e-3)):
+        assert decide(LOWER, beside_seen(1e-3, *seen), COUNTED, 1) == SEEN
 
 
 def test_only_what_would_be_called_is_called_seen() -> None:
-    one = replace(beside_seen(1e-3, 1e-3), changes=(1e-3,))
-    assert decide(LOWER, one, COUNTED, 1) == (INCONCLUSIVE, "too-few-processes")
-    split = replace(beside_seen(1e-3, 1e-3), changes=(0.0, 1e-3, 1e-3))
-    assert decide(LOWER, split, COUNTED, 1) == (INCONCLUSIVE, "beyond-floor-unsure")
-    assert decide(LOWER, beside_seen(0.0, 1e-3), COUNTED, 1) == (UNCHANGED, "within-tolerance")
+    for changes, expected in (
+        ((1e-3,), TOO_FEW),
+        ((0.0, 1e-3, 1e-3), UNSURE),
+        ((0.0, 0.0, 0.0), WITHIN),
+    ):
+        look = replace(beside_seen(1e-3, 1e-3), changes=changes)
+        assert decide(LOWER, look, COUNTED, 1) == expected
 
 
-@pytest.mark.parametrize("metric_class", [MetricClass.CYCLE, MetricClass.RATIO])
-def test_what_is_noisy_by_nature_has_no_second_value(metric_class: MetricClass) -> None:
+def test_what_is_noisy_by_nature_has_no_second_value() -> None:
     """A slow process of the baseline is one of fifty; three slow ones are not."""
-    tolerance = toleration(metric_class)
-    assert decide(LOWER, beside_seen(0.02, 0.02), tolerance, 1) == (REGRESSED, "beyond-floor")
+    for metric_class in (MetricClass.CYCLE, MetricClass.RATIO):
+        assert decide(LOWER, beside_seen(0.02, 0.02), toleration(metric_class), 1) == BEYOND
 
 
-@pytest.mark.parametrize(
-    ("measured", "metric", "expected", "reason"),
-    [
-        (1_001_000, INSTRUCTIONS, INCONCLUSIVE, "seen-in-baseline"),
-        (1_001_020, INSTRUCTIONS, INCONCLUSIVE, "seen-in-baseline"),
-        (1_002_000, INSTRUCTIONS, REGRESSED, "beyond-floor"),
-        (999_000, INSTRUCTIONS, IMPROVED, "beyond-floor"),
-        (1_000_000, INSTRUCTIONS, UNCHANGED, "within-tolerance"),
-        (1_020_000, CYCLES, REGRESSED, "beyond-floor"),
-    ],
-)
-def test_identical_code_that_has_two_counts(
-    measured: float, metric: Metric, expected: Outcome, reason: str
-) -> None:
+def test_identical_code_that_has_two_counts() -> None:
     """Of which four processes of the baseline had one, and one the other."""
-    odd = 1_020_000 if metric is CYCLES else 1_001_000
-    verdict = verdict_of(again(measured), one_each(*[1_000_000] * 4, odd), metric)
-    assert (verdict.outcome, verdict.reason) == (expected, reason)
-    assert verdict.baseline == pytest.approx(1_000_000)
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected", "reason"),
-    [
-        (39, INCONCLUSIVE, "seen-in-baseline"),
-        (40, REGRESSED, "from-zero"),
-        (0, UNCHANGED, "both-zero"),
-    ],
-)
-def test_a_second_count_beside_zero(measured: float, expected: Outcome, reason: str) -> None:
-    verdict = verdict_of(again(measured), one_each(0, 0, 0, 0, 39), INSTRUCTIONS)
-    assert (verdict.outcome, verdict.reason) == (expected, reason)
+    for measured, metric, odd, expected in (
+        (1_001_000, INSTRUCTIONS, 1_001_000, SEEN),
+        (1_001_020, INSTRUCTIONS, 1_001_000, SEEN),
+        (1_002_000, INSTRUCTIONS, 1_001_000, BEYOND),
+        (999_000, INSTRUCTIONS, 1_001_000, (IMPROVED, "beyond-floor")),
+        (1_000_000, INSTRUCTIONS, 1_001_000, WITHIN),
+        (1_020_000, CYCLES, 1_020_000, BEYOND),
+    ):
+        verdict = verdict_of(again(measured), one_each(*[1_000_000] * 4, odd), metric)
+        assert (verdict.outcome, verdict.reason) == expected, (measured, metric.name)
+        assert verdict.baseline == pytest.approx(1_000_000)
 
 
 # The equivalence bound (delta1): unchanged has to be shown
@@ -334,25 +273,19 @@ def test_around_the_equivalence_bound() -> None:
         look = look_at(
             *[sign * change] * processes, error=room * left / t_upper_quantile(0.0025, 24)
         )
-        expected = (UNCHANGED, "within-tolerance") if room < 1 else (INCONCLUSIVE, "too-noisy")
+        expected = WITHIN if room < 1 else (INCONCLUSIVE, "too-noisy")
         assert decide(direction, look, tolerance, 1) == expected, case
 
 
-@pytest.mark.parametrize(
-    ("room", "expected", "reason"),
-    [(1 - 1e-6, UNCHANGED, "within-tolerance"), (1 + 1e-6, INCONCLUSIVE, "beyond-floor-unsure")],
-)
-def test_beyond_the_floor_by_chance_can_be_unchanged_from_three_processes_on(
-    room: float, expected: Outcome, reason: str
-) -> None:
+def test_beyond_the_floor_by_chance_can_be_unchanged_from_three_processes_on() -> None:
     """Within delta1 all the same; one process is not enough for that."""
     tolerance = toleration(MetricClass.CYCLE)
     change = 1.2 * math.log1p(tolerance.floor)
-    error = room * (math.log1p(tolerance.equivalence) - change) / t_upper_quantile(0.0025, 24)
-    three = look_at(*[change] * 3, error=error)
-    assert decide(LOWER, three, tolerance, 100) == (expected, reason)
-    one = look_at(change, error=error)
-    assert decide(LOWER, one, tolerance, 100) == (INCONCLUSIVE, "too-few-processes")
+    limit = (math.log1p(tolerance.equivalence) - change) / t_upper_quantile(0.0025, 24)
+    for room, expected in ((1 - 1e-6, WITHIN), (1 + 1e-6, UNSURE)):
+        three, one = (look_at(*[change] * count, error=room * limit) for count in (3, 1))
+        assert decide(LOWER, three, tolerance, 100) == expected
+        assert decide(LOWER, one, tolerance, 100) == TOO_FEW
 
 
 # The smallest loss that is found
@@ -374,132 +307,69 @@ def test_the_minimum_detectable_effect_is_beyond_both_the_floor_and_chance() -> 
             assert effect == pytest.approx(expected), case
 
 
-def test_a_verdict_prints_the_minimum_detectable_effect_as_people_read_it() -> None:
-    verdict = verdict_of([[1_000_000.0]], one_each(*[1_000_000.0] * 5))
-    spread = 1e-3 * math.sqrt(20 / 24)
-    miss, alarm = t_upper_quantile(0.01 / 3, 24), t_upper_quantile(1e-3 / 3, 24)
-    expected = max(
-        math.log(1.005) + miss * spread * math.sqrt(1 / 5 + 1),
-        (alarm + miss) * spread * math.sqrt(1 / 5 + 1.16**2 / 3),
-    )
-    assert verdict.minimum_detectable_effect == pytest.approx(math.exp(expected) - 1)
-    points = verdict_of([[50.0]], one_each(*[50.0] * 5), UTILIZATION)
-    spread = 0.15 * math.sqrt(20 / 24)
-    expected = max(
-        0.75 + miss * spread * math.sqrt(1 / 5 + 1),
-        (alarm + miss) * spread * math.sqrt(1 / 5 + 1.16**2 / 3),
-    )
-    assert points.minimum_detectable_effect == pytest.approx(expected)
-
-
-def test_from_zero_there_is_no_minimum_detectable_effect() -> None:
-    assert verdict_of([[0.0]], one_each(0, 0)).minimum_detectable_effect is None
+def test_a_verdict_has_the_minimum_detectable_effect_as_people_read_it() -> None:
+    for metric, value, read in (
+        (CYCLES, 1e6, math.expm1),
+        (UTILIZATION, 50.0, float),
+    ):
+        verdict = verdict_of(again(value, 1), again(value, 5), metric)
+        tolerance = tolerance_for(metric)
+        look = difference(again(value, 1), again(value, 5), tolerance)
+        expected = read(minimum_detectable_effect(look, tolerance, 1))
+        assert verdict.minimum_detectable_effect == pytest.approx(expected)
 
 
 # The same from values
 
-
-def again(value: float, processes: int = 3) -> list[list[float]]:
-    """Processes that all measured this."""
-    return one_each(*[value] * processes)
-
-
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (1_000_000, UNCHANGED),
-        (1_004_900, UNCHANGED),
-        (1_005_100, REGRESSED),
-        (1_010_000, REGRESSED),
-        (5_000_000, REGRESSED),
-        (995_100, UNCHANGED),
-        (994_900, IMPROVED),
-        (200_000, IMPROVED),
-    ],
+# Against five equal processes of a million, or of 50 %.
+FLOORS: tuple[tuple[Metric, str | None, float, Outcome, tuple[float, ...]], ...] = (
+    (CYCLES, None, 0.005, UNCHANGED, (1_000_000, 1_004_900, 995_100)),
+    (CYCLES, None, 0.005, REGRESSED, (1_005_100, 1_010_000, 5_000_000)),
+    (CYCLES, None, 0.005, IMPROVED, (994_900, 200_000)),
+    (INSTRUCTIONS, None, 0.0001, UNCHANGED, (1_000_090, 999_910)),
+    (INSTRUCTIONS, None, 0.0001, REGRESSED, (1_000_110, 1_000_500)),
+    (INSTRUCTIONS, None, 0.0001, IMPROVED, (999_890,)),
+    # A percentage moves in points, and this one is better when higher.
+    (UTILIZATION, None, 0.75, UNCHANGED, (50.0, 49.3, 50.7)),
+    (UTILIZATION, None, 0.75, REGRESSED, (49.2, 0.0)),
+    (UTILIZATION, None, 0.75, IMPROVED, (50.8, 100.0)),
+    (CYCLES, "2%", 0.02, UNCHANGED, (1_019_000,)),
+    (CYCLES, "2%", 0.02, REGRESSED, (1_021_000,)),
+    (CYCLES, "0.4%", 0.004, UNCHANGED, (1_003_000,)),
+    (CYCLES, "0.4%", 0.004, REGRESSED, (1_004_500,)),
+    # Tighter than the noise of the class can show.
+    (CYCLES, "0.1%", 0.001, INCONCLUSIVE, (1_000_000, 1_002_000)),
+    (CYCLES, "0.1%", 0.001, REGRESSED, (1_010_000,)),
 )
-def test_cycles_against_a_baseline_without_spread(measured: float, expected: Outcome) -> None:
-    for old in (again(1_000_000, baseline) for baseline in (3, 5, 10)):
-        assert outcome_of(again(measured), old) is expected
-        one = verdict_of(again(measured, 1), old)
-        if expected is UNCHANGED:
-            assert one.outcome is UNCHANGED
-        else:
-            assert (one.outcome, one.reason) == (INCONCLUSIVE, "too-few-processes")
 
 
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (1_000_090, UNCHANGED),
-        (1_000_110, REGRESSED),
-        (1_000_500, REGRESSED),
-        (999_910, UNCHANGED),
-        (999_890, IMPROVED),
-    ],
-)
-def test_deterministic_counts_have_a_hundredth_of_a_percent(
-    measured: float, expected: Outcome
-) -> None:
-    assert outcome_of(again(measured), again(1_000_000, 5), INSTRUCTIONS) is expected
+def test_each_class_and_each_written_tolerance_has_its_floor() -> None:
+    for metric, written, floor, outcome, values in FLOORS:
+        old = 50.0 if metric.percentage else 1_000_000.0
+        for measured in values:
+            case = (metric.name, written, measured)
+            verdict = verdict_of(again(measured), again(old, 5), metric, written)
+            assert verdict.outcome is outcome, case
+            assert verdict.tolerance == pytest.approx(floor)
+            assert verdict.points is metric.percentage
+            change = measured - old if metric.percentage else measured / old - 1
+            assert verdict.change == pytest.approx(change)
+            one = verdict_of(again(measured, 1), again(old, 5), metric, written)
+            if outcome is not INCONCLUSIVE:
+                expected = WITHIN if outcome is UNCHANGED else TOO_FEW
+                assert (one.outcome, one.reason) == expected, case
 
 
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (50.0, UNCHANGED),
-        (49.3, UNCHANGED),
-        (49.2, REGRESSED),
-        (50.7, UNCHANGED),
-        (50.8, IMPROVED),
-        (0.0, REGRESSED),
-        (100.0, IMPROVED),
-    ],
-)
-def test_a_percentage_moves_in_points_and_higher_is_better(
-    measured: float, expected: Outcome
-) -> None:
-    verdict = verdict_of(again(measured), again(50.0, 5), UTILIZATION)
-    assert verdict.outcome is expected
-    assert verdict.points
-    assert verdict.change == pytest.approx(measured - 50.0)
-    assert verdict.tolerance == pytest.approx(0.75)
-
-
-@pytest.mark.parametrize(
-    ("written", "measured", "expected"),
-    [
-        ("2%", 1_019_000, UNCHANGED),
-        ("2%", 1_021_000, REGRESSED),
-        ("0.4%", 1_003_000, UNCHANGED),
-        ("0.4%", 1_004_500, REGRESSED),
-        # Tighter than the noise of the class can show.
-        ("0.1%", 1_000_000, INCONCLUSIVE),
-        ("0.1%", 1_002_000, INCONCLUSIVE),
-        ("0.1%", 1_010_000, REGRESSED),
-    ],
-)
-def test_a_written_tolerance_takes_the_place_of_the_class_s(
-    written: str, measured: float, expected: Outcome
-) -> None:
-    verdict = verdict_of(again(measured), again(1_000_000, 5), written=written)
-    assert verdict.outcome is expected
-    assert verdict.tolerance == pytest.approx(float(written.rstrip("%")) / 100)
-
-
-@pytest.mark.parametrize(
-    ("measured", "one", "three"),
-    [
-        (1_000_000, UNCHANGED, UNCHANGED),
-        (1_004_900, UNCHANGED, UNCHANGED),
-        (1_005_100, INCONCLUSIVE, REGRESSED),
-        (1_010_000, INCONCLUSIVE, REGRESSED),
-    ],
-)
-def test_a_baseline_of_one_process_has_the_spread_of_its_class(
-    measured: float, one: Outcome, three: Outcome
-) -> None:
-    assert outcome_of(again(measured, 1), again(1_000_000, 1)) is one
-    assert outcome_of(again(measured), again(1_000_000, 1)) is three
+def test_a_quiet_baseline_of_any_size_has_the_spread_of_its_class() -> None:
+    for old in (again(1_000_000, count) for count in (1, 3, 5, 10)):
+        for measured, one, three in (
+            (1_000_000, UNCHANGED, UNCHANGED),
+            (1_004_900, UNCHANGED, UNCHANGED),
+            (1_005_100, INCONCLUSIVE, REGRESSED),
+            (994_900, INCONCLUSIVE, IMPROVED),
+        ):
+            assert outcome_of(again(measured, 1), old) is one
+            assert outcome_of(again(measured), old) is three
 
 
 def test_one_odd_process_of_the_baseline_is_left_out() -> None:
@@ -531,61 +401,52 @@ def test_a_slow_process_among_several_does_not_make_a_regression() -> None:
 # Zeros and negative values
 
 
-@pytest.mark.parametrize(
-    ("new", "old", "metric", "expected", "reason"),
-    [
-        (0, 0, CYCLES, UNCHANGED, "both-zero"),
-        (0, 0, UTILIZATION, UNCHANGED, "both-zero"),
-        (1, 0, CYCLES, REGRESSED, "from-zero"),
-        (1e-9, 0, CYCLES, REGRESSED, "from-zero"),
-        (-1, 0, CYCLES, IMPROVED, "from-zero"),
-        (0, 5, CYCLES, IMPROVED, "beyond-floor"),
-        (5, 0, UTILIZATION, IMPROVED, "beyond-floor"),
-        (0.5, 0, UTILIZATION, UNCHANGED, "within-tolerance"),
-        (0, 5, UTILIZATION, REGRESSED, "beyond-floor"),
-        (-10, -10, CYCLES, UNCHANGED, "within-tolerance"),
-        (-9, -10, CYCLES, REGRESSED, "beyond-floor"),
-        (-11, -10, CYCLES, IMPROVED, "beyond-floor"),
-    ],
-)
-def test_zeros_and_negative_values(
-    new: float, old: float, metric: Metric, expected: Outcome, reason: str
-) -> None:
-    verdict = verdict_of(again(new), again(old, 5), metric)
-    assert (verdict.outcome, verdict.reason) == (expected, reason)
-    assert (verdict.baseline, verdict.measured) == (old, new)
-    one = verdict_of(again(new, 1), again(old, 5), metric)
-    if expected is UNCHANGED:
-        assert (one.outcome, one.reason) == (expected, reason)
-    else:
-        assert (one.outcome, one.reason) == (INCONCLUSIVE, "too-few-processes")
+def test_zeros_and_negative_values() -> None:
+    zero, from_zero = (UNCHANGED, "both-zero"), (REGRESSED, "from-zero")
+    better = (IMPROVED, "beyond-floor")
+    for new, old, metric, expected in (
+        (0, 0, CYCLES, zero),
+        (0, 0, UTILIZATION, zero),
+        (1, 0, CYCLES, from_zero),
+        (1e-9, 0, CYCLES, from_zero),
+        (-1, 0, CYCLES, (IMPROVED, "from-zero")),
+        (0, 5, CYCLES, better),
+        (5, 0, UTILIZATION, better),
+        (0.5, 0, UTILIZATION, WITHIN),
+        (0, 5, UTILIZATION, BEYOND),
+        (-10, -10, CYCLES, WITHIN),
+        (-9, -10, CYCLES, BEYOND),
+        (-11, -10, CYCLES, better),
+    ):
+        case = (new, old, metric.name)
+        verdict = verdict_of(again(new), again(old, 5), metric)
+        assert (verdict.outcome, verdict.reason) == expected, case
+        assert (verdict.baseline, verdict.measured) == (old, new), case
+        one = verdict_of(again(new, 1), again(old, 5), metric)
+        first = expected if expected[0] is UNCHANGED else TOO_FEW
+        assert (one.outcome, one.reason) == first, case
+        if old == 0 and metric is CYCLES:
+            # There is no ratio to give.
+            assert (one.change, one.low, one.high) == (None, None, None)
+            assert (one.tolerance, one.minimum_detectable_effect) == (0.005, None)
 
 
-@pytest.mark.parametrize(
-    ("new", "expected", "reason"),
-    [
-        ([0], UNCHANGED, "both-zero"),
-        ([7], INCONCLUSIVE, "too-few-processes"),
-        ([7, 7], INCONCLUSIVE, "too-few-processes"),
-        ([7, 7, 7], REGRESSED, "from-zero"),
-        ([0, 7, 7], INCONCLUSIVE, "beyond-floor-unsure"),
-        ([0, 0, 7], UNCHANGED, "both-zero"),
-        ([0, 0, 7, 7, 7], REGRESSED, "from-zero"),
-        ([0, 0, 0, 7, 7], UNCHANGED, "both-zero"),
-    ],
-)
-def test_from_zero_the_processes_have_to_agree_as_well(
-    new: list[float], expected: Outcome, reason: str
-) -> None:
-    verdict = verdict_of(one_each(*new), again(0, 5))
-    assert (verdict.outcome, verdict.reason) == (expected, reason)
-
-
-@pytest.mark.parametrize("measured", [0, 7])
-def test_from_zero_no_change_is_given(measured: float) -> None:
-    verdict = verdict_of([[measured]], one_each(0, 0), CYCLES)
-    assert (verdict.change, verdict.low, verdict.high) == (None, None, None)
-    assert verdict.tolerance == 0.005
+def test_from_zero_the_processes_have_to_agree_and_to_be_news() -> None:
+    zero, from_zero = (UNCHANGED, "both-zero"), (REGRESSED, "from-zero")
+    cases: tuple[tuple[list[float], list[float], tuple[Outcome, str]], ...] = (
+        ([7, 7], [0] * 5, TOO_FEW),
+        ([7, 7, 7], [0] * 5, from_zero),
+        ([0, 7, 7], [0] * 5, UNSURE),
+        ([0, 0, 7], [0] * 5, zero),
+        ([0, 0, 7, 7, 7], [0] * 5, from_zero),
+        ([0, 0, 0, 7, 7], [0] * 5, zero),
+        ([39] * 3, [0, 0, 0, 0, 39], SEEN),
+        ([40] * 3, [0, 0, 0, 0, 39], from_zero),
+        ([0] * 3, [0, 0, 0, 0, 39], zero),
+    )
+    for new, old, expected in cases:
+        verdict = verdict_of(one_each(*new), one_each(*old), INSTRUCTIONS)
+        assert (verdict.outcome, verdict.reason) == expected, (new, old)
 
 
 # Properties
@@ -662,41 +523,25 @@ def test_without_any_spread_swapping_both_sides_swaps_the_verdict(
 )
 @example([0.0051], [0.0, 0.0, 0.0])
 @example([0.006, 0.006, 0.006], [0.0, 0.0, 0.0, 0.0, 0.0])
+@example([0.0], [0.0])
 def test_unchanged_is_only_said_within_the_equivalence_bound(
     new: list[float], old: list[float]
 ) -> None:
-    verdict = verdict_of(
-        [[1e6 * math.exp(value)] for value in new], [[1e6 * math.exp(value)] for value in old]
-    )
-    assert verdict.low is not None
-    assert verdict.high is not None
-    assert verdict.change is not None
-    assert verdict.low <= verdict.change <= verdict.high
-    if verdict.outcome is UNCHANGED:
-        assert verdict.low > -0.01
-        assert verdict.high < 0.01
-        if len(new) == 1:
-            assert abs(math.log1p(verdict.change)) <= math.log1p(0.005) * (1 + 1e-9)
-
-
-@few
-@given(
-    st.lists(st.floats(40, 60), min_size=1, max_size=9),
-    st.lists(st.floats(49.7, 50.3), min_size=1, max_size=9),
-)
-@example([50.0], [50.0])
-@example([50.8], [50.0] * 5)
-def test_unchanged_points_lie_within_the_equivalence_bound(
-    new: list[float], old: list[float]
-) -> None:
-    verdict = verdict_of(one_each(*new), one_each(*old), UTILIZATION)
-    assert verdict.low is not None
-    assert verdict.high is not None
-    if verdict.outcome is UNCHANGED:
-        assert verdict.low > -1.5
-        assert verdict.high < 1.5
-        if len(new) == 1:
-            assert abs(verdict.change or 0.0) <= 0.75
+    points = (one_each(*(50 + 150 * value for value in side)) for side in (new, old))
+    logs = (one_each(*(1e6 * math.exp(value) for value in side)) for side in (new, old))
+    for metric, (measured, known) in ((CYCLES, logs), (UTILIZATION, points)):
+        verdict, tolerance = verdict_of(measured, known, metric), tolerance_for(metric)
+        low, change, high = verdict.low, verdict.change, verdict.high
+        assert low is not None
+        assert change is not None
+        assert high is not None
+        assert low <= change <= high
+        if verdict.outcome is UNCHANGED:
+            assert -tolerance.equivalence < low
+            assert high < tolerance.equivalence
+            if len(new) == 1:
+                size = abs(change) if metric.percentage else math.expm1(abs(math.log1p(change)))
+                assert size <= tolerance.floor * (1 + 1e-9)
 
 
 RANKS = {IMPROVED: 0, UNCHANGED: 1, INCONCLUSIVE: 1, REGRESSED: 2}
@@ -775,25 +620,20 @@ def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
 # The numbers that a verdict carries
 
 
-@pytest.mark.parametrize(("count", "cost"), [(1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)])
-def test_a_verdict_carries_what_led_to_it(count: int, cost: float) -> None:
-    verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
-    assert (verdict.test, verdict.name, verdict.phase, verdict.metric) == (
-        TEST,
-        STEP,
-        STEP,
-        "cycles",
-    )
-    assert (verdict.unit, verdict.points, verdict.detail) == ("cycles", False, "")
-    assert verdict.processes == count
-    assert verdict.baseline == pytest.approx(1_000_000)
-    assert verdict.measured == 1_010_000
-    assert verdict.change == pytest.approx(0.01)
-    assert verdict.tolerance == pytest.approx(0.005)
-    error = 1e-3 * math.sqrt(20 / 24) * math.sqrt(1 / 5 + cost**2 / count)
-    margin = t_upper_quantile(0.0025, 24) * error
-    assert verdict.low == pytest.approx(math.exp(math.log(1.01) - margin) - 1)
-    assert verdict.high == pytest.approx(math.exp(math.log(1.01) + margin) - 1)
+def test_a_verdict_carries_what_led_to_it() -> None:
+    for count, cost in ((1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)):
+        verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
+        assert (verdict.test, verdict.name, verdict.phase) == (TEST, STEP, STEP)
+        assert (verdict.metric, verdict.unit, verdict.points) == ("cycles", "cycles", False)
+        assert (verdict.detail, verdict.processes) == ("", count)
+        assert verdict.baseline == pytest.approx(1_000_000)
+        assert verdict.measured == 1_010_000
+        assert verdict.change == pytest.approx(0.01)
+        assert verdict.tolerance == pytest.approx(0.005)
+        error = 1e-3 * math.sqrt(20 / 24) * math.sqrt(1 / 5 + cost**2 / count)
+        margin = t_upper_quantile(0.0025, 24) * error
+        assert verdict.low == pytest.approx(math.exp(math.log(1.01) - margin) - 1)
+        assert verdict.high == pytest.approx(math.exp(math.log(1.01) + margin) - 1)
 
 
 def test_what_one_process_measured_twice_counts_once() -> None:
@@ -874,33 +714,24 @@ def half_width(scale: float) -> float:
     return t_upper_quantile(0.0025, 24) * spread * math.sqrt(1 / 5 + 1)
 
 
-def test_a_quiet_metric_borrows_the_noise_of_its_class() -> None:
+def test_a_quiet_metric_borrows_the_noise_of_the_gated_ones_of_its_class() -> None:
     quiet, _ = beside(CYCLES, OTHER_CYCLES, NOISY)
     assert quiet == pytest.approx(half_width(math.sqrt(NOISY_VARIANCE)))
 
 
-def test_a_metric_that_is_not_gated_does_not_blunt_a_gated_one() -> None:
-    quiet, _ = beside(CYCLES, replace(OTHER_CYCLES, gated=False), NOISY)
-    assert quiet == pytest.approx(half_width(1e-3))
-
-
-def test_metrics_that_are_not_gated_do_not_share_at_all() -> None:
-    reported = replace(CYCLES, gated=False), replace(OTHER_CYCLES, gated=False)
-    quiet, noisy = beside(*reported, NOISY)
-    assert quiet == pytest.approx(half_width(1e-3))
-    assert noisy > quiet
-
-
-def test_a_metric_whose_tolerance_somebody_wrote_does_not_blunt_it_either() -> None:
-    """It is known to vary otherwise here: a step's time, of one that waits for its host."""
-    quiet, noisy = beside(CYCLES, OTHER_CYCLES, NOISY, "100%")
-    assert quiet == pytest.approx(half_width(1e-3))
-    assert noisy > quiet
-
-
-def test_another_class_does_not_blunt_it_either() -> None:
-    quiet, _ = beside(CYCLES, replace(OTHER_CYCLES, metric_class=MetricClass.RATIO), NOISY)
-    assert quiet == pytest.approx(half_width(1e-3))
+def test_nothing_else_blunts_it() -> None:
+    """Neither what is not gated, nor what is known to vary otherwise, nor another class."""
+    reported, ratio = replace(CYCLES, gated=False), MetricClass.RATIO
+    for metric, other, written in (
+        (CYCLES, replace(OTHER_CYCLES, gated=False), None),
+        (reported, replace(OTHER_CYCLES, gated=False), None),
+        # A step's time, say, of one that waits for its host: somebody wrote a tolerance.
+        (CYCLES, OTHER_CYCLES, "100%"),
+        (CYCLES, replace(OTHER_CYCLES, metric_class=ratio), None),
+    ):
+        quiet, noisy = beside(metric, other, NOISY, written)
+        assert quiet == pytest.approx(half_width(1e-3))
+        assert noisy > quiet
 
 
 def test_points_and_shares_of_one_class_are_apart() -> None:
@@ -909,9 +740,8 @@ def test_points_and_shares_of_one_class_are_apart() -> None:
     points = one_each(49.6, 49.6, 50.4, 50.4, 50.0)
     quiet, noisy = beside(shares, UTILIZATION, points)
     assert quiet == pytest.approx(half_width(1.5e-3))
-    assert noisy == pytest.approx(
-        t_upper_quantile(0.0025, 6) * 0.4 * math.sqrt(1.2) if 0.4 > 2 * 0.15 else half_width(0.15)
-    )
+    # Its own 0.4 points are more than twice what is assumed of them.
+    assert noisy == pytest.approx(t_upper_quantile(0.0025, 6) * 0.4 * math.sqrt(1.2))
     quiet, _ = beside(UTILIZATION, shares, NOISY)
     assert quiet == pytest.approx(half_width(0.15))
 
@@ -940,24 +770,78 @@ def calibrated(processes: float, days: float | None = None) -> Calibration:
     return Calibration("2026-03-01", 20, 4, 1, 60, 0, classes)
 
 
-@pytest.mark.parametrize(
-    ("processes", "scale"), [(3e-3, 3e-3), (5e-4, 5e-4), (1e-4, 1e-4), (1e-5, 1e-4)]
-)
-def test_the_measured_spread_takes_the_place_of_the_assumed_one(
-    processes: float, scale: float
-) -> None:
-    assert calibrated_width(calibrated(processes)) == pytest.approx(half_width(scale))
+def test_the_measured_spread_takes_the_place_of_the_assumed_one() -> None:
+    for between, scale in ((3e-3, 3e-3), (5e-4, 5e-4), (1e-4, 1e-4), (1e-5, 1e-4)):
+        assert calibrated_width(calibrated(between)) == pytest.approx(half_width(scale))
     assert calibrated_width(None) == pytest.approx(half_width(1e-3))
 
 
-@pytest.mark.parametrize(
-    ("days", "allocations"), [("aaaaa", 1), ("aabbc", 3), ("abcde", 5), ("", 1)]
-)
-def test_days_are_noise_that_more_processes_do_not_reduce(days: str, allocations: int) -> None:
-    spread = 1e-3 * math.sqrt(20 / 24)
-    error = math.sqrt(spread**2 * 1.2 + 2e-3**2 * (1 + 1 / allocations))
-    width = calibrated_width(calibrated(1e-3, 2e-3), days)
-    assert width == pytest.approx(t_upper_quantile(0.0025, 24) * error)
+def test_days_are_noise_that_more_processes_do_not_reduce() -> None:
+    for days, allocations in (("aaaaa", 1), ("aabbc", 3), ("abcde", 5), ("", 1)):
+        spread = 1e-3 * math.sqrt(20 / 24)
+        error = math.sqrt(spread**2 * 1.2 + 2e-3**2 * (1 + 1 / allocations))
+        width = calibrated_width(calibrated(1e-3, 2e-3), days)
+        assert width == pytest.approx(t_upper_quantile(0.0025, 24) * error)
+
+
+# GPUs: one's own kind is compared with, and others widen the tolerance
+
+ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
+ON_TWO = one_each(1_000_000.0, 1_000_000.0, 1_020_000.0, 1_020_000.0)
+"""The second GPU needs 2 % more cycles for the same work."""
+
+
+def verdict_on(gpu: str, value: float, metric: str = "cycles", count: int = 3) -> Verdict:
+    """The verdict on so many processes on `gpu`, all of this value."""
+    known = Reference({STEP: {metric: ON_TWO}}, gpus=(ONE, ONE, OTHER, OTHER))
+    new = [
+        measurement({metric: [value]}, device=replace(H200, identity=gpu), process=f"p{number}")
+        for number in range(count)
+    ]
+    (verdict,) = judge(new, known, METRICS, {})
+    return verdict
+
+
+def test_a_process_is_compared_with_those_on_its_own_gpu() -> None:
+    for gpu, value, outcome in (
+        (ONE, 1_000_000, UNCHANGED),
+        (ONE, 1_010_000, REGRESSED),
+        (OTHER, 1_020_000, UNCHANGED),
+        (OTHER, 1_010_000, IMPROVED),
+        (OTHER, 1_030_000, REGRESSED),
+    ):
+        verdict = verdict_on(gpu, value)
+        assert (verdict.outcome, verdict.detail) == (outcome, "")
+        assert verdict.tolerance == pytest.approx(0.005)
+        alone = verdict_on(gpu, value, count=1)
+        first = WITHIN if outcome is UNCHANGED else TOO_FEW
+        assert (alone.outcome, alone.reason) == first
+
+
+def test_on_another_gpu_a_loss_has_to_be_beyond_what_gpus_differ_by() -> None:
+    between = error_between([math.log(1_000_000), math.log(1_020_000)], 1e-2)
+    # Two GPUs seen beside the 20 degrees of freedom that are assumed.
+    widening = t_upper_quantile(0.0025, 21) * between
+    for value, count in product((990_000, 1_010_000, 1_030_000), (1, 3)):
+        verdict = verdict_on(THIRD, value, count=count)
+        assert (verdict.outcome, verdict.detail) == (UNCHANGED, OTHER_GPU)
+        assert verdict.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
+    assert verdict_on(THIRD, 1_100_000).outcome is REGRESSED
+    assert verdict_on(THIRD, 1_100_000, count=1).outcome is INCONCLUSIVE
+    # Counts do not depend on the GPU.
+    assert verdict_on(THIRD, 1_010_000, "instructions").detail == ""
+
+
+def test_on_another_gpu_nothing_within_the_tolerance_stays_undecided() -> None:
+    """However far the GPUs are apart: 'unchanged' up to the tolerance, no gap below it."""
+    tolerance = toleration(MetricClass.CYCLE)
+    gpus = BaselineGpus((ONE, ONE, OTHER), frozenset({THIRD}))
+    for apart, sign in product((0.0, 0.01, 0.05), (1, -1)):
+        old = one_each(1e6, 1e6, 1e6 * (1 + apart))
+        look = difference([[1e6]], old, tolerance, gpus)
+        just_inside = look.baseline * math.exp(0.999 * sign * look.floor(tolerance))
+        look = difference([[just_inside]], old, tolerance, gpus)
+        assert decide(LOWER, look, tolerance, 3) == WITHIN
 
 
 # What is judged at all
@@ -977,12 +861,17 @@ def test_what_is_neither_better_nor_worse_is_never_gated() -> None:
     assert not any(metric.gated for metric in neutral)
 
 
-@pytest.mark.parametrize("metric", ["ipc", "active_cycles", "l2_hit_rate", "wall_time"])
-def test_what_is_not_gated_is_reported_with_its_change(metric: str) -> None:
-    verdicts = judged(measurement({metric: [10.0]}), {STEP: {metric: one_each(50.0, 50.0)}})
-    verdict = verdicts[STEP, metric]
-    assert (verdict.outcome, verdict.reason) == (Outcome.REPORTED, "not-gated")
-    assert verdict.change == pytest.approx(-40.0 if METRICS[metric].percentage else -0.8)
+def test_what_is_not_gated_is_reported_with_its_change() -> None:
+    for metric, change in (
+        ("ipc", -0.8),
+        ("active_cycles", -0.8),
+        ("l2_hit_rate", -40.0),
+        ("wall_time", -0.8),
+    ):
+        known = {STEP: {metric: one_each(50.0, 50.0)}}
+        verdict = judged(measurement({metric: [10.0]}), known)[STEP, metric]
+        assert (verdict.outcome, verdict.reason) == (Outcome.REPORTED, "not-gated")
+        assert verdict.change == pytest.approx(change)
 
 
 def test_phases_are_reported_and_never_gated() -> None:
@@ -999,39 +888,29 @@ def test_phases_are_reported_and_never_gated() -> None:
     assert list(verdicts) == [(STEP, "cycles"), ("forward", "cycles"), ("backward", "cycles")]
 
 
-@pytest.mark.parametrize(
-    ("missing", "detail"),
-    [
-        ("no-file", "baselines/sm90/nvidia-h200/meddpm.yaml does not exist"),
-        ("no-entry", "it has no entry for this test"),
-        ("other-workload", "size 128, here 64"),
-    ],
-)
-def test_without_a_baseline_gated_metrics_say_why_there_is_none(missing: str, detail: str) -> None:
+def test_without_a_baseline_gated_metrics_say_why_there_is_none() -> None:
     said = measurement({"cycles": [100.0], "ipc": [2.0]}, phases={"forward": {"cycles": [50.0]}})
-    verdicts = judge([said], Reference(None, missing=missing, detail=detail), METRICS, {})
+    known = Reference(None, missing="other-workload", detail="size 128, here 64")
+    verdicts = judge([said], known, METRICS, {})
     assert [(v.phase, v.metric, v.outcome) for v in verdicts] == [
         (STEP, "cycles", Outcome.NO_BASELINE),
         (STEP, "ipc", Outcome.REPORTED),
         ("forward", "cycles", Outcome.REPORTED),
     ]
-    assert (verdicts[0].reason, verdicts[0].detail) == (missing, detail)
+    assert (verdicts[0].reason, verdicts[0].detail) == ("other-workload", "size 128, here 64")
     assert (verdicts[0].measured, verdicts[0].baseline, verdicts[0].change) == (100.0, None, None)
 
 
-def test_a_metric_that_the_baseline_lacks_beside_others_is_reported() -> None:
-    verdict = judged(measurement({"cycles": [100.0], "instructions": [5.0]}),
-                   {STEP: {"cycles": one_each(100.0)}})[STEP, "instructions"]  # fmt: skip
-    assert (verdict.outcome, verdict.reason) == (Outcome.REPORTED, "new-metric")
-    assert "instructions" in verdict.detail
-
-
-def test_a_measurement_of_which_the_baseline_has_no_gated_metric_has_no_baseline() -> None:
+def test_a_metric_that_the_baseline_lacks_is_reported_beside_others_and_else_has_none() -> None:
     """Of a baseline without counters, say: nothing would be judged, and the test would pass."""
-    verdict = judged(measurement({"cycles": [100.0], "ipc": [2.0]}),
-                   {STEP: {"ipc": one_each(2.0)}})[STEP, "cycles"]  # fmt: skip
-    assert (verdict.outcome, verdict.reason) == (Outcome.NO_BASELINE, "no-metric")
-    assert "cycles" in verdict.detail
+    for known, measured, expected in (
+        ("cycles", "instructions", (Outcome.REPORTED, "new-metric")),
+        ("ipc", "cycles", (Outcome.NO_BASELINE, "no-metric")),
+    ):
+        taken = measurement({known: [2.0], measured: [100.0]})
+        verdict = judged(taken, {STEP: {known: one_each(2.0)}})[STEP, measured]
+        assert (verdict.outcome, verdict.reason) == expected
+        assert measured in verdict.detail
 
 
 def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
@@ -1039,11 +918,8 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
     verdicts = judged(measurement({"instructions": [100.0]}), known)
     assert list(verdicts) == [(STEP, "instructions"), (STEP, "cycles")]
     verdict = verdicts[STEP, "cycles"]
-    assert (verdict.outcome, verdict.reason, verdict.measured) == (
-        Outcome.UNSUPPORTED,
-        "not-collected",
-        None,
-    )
+    assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, "not-collected")
+    assert verdict.measured is None
 
 
 def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> None:
@@ -1057,24 +933,18 @@ def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> N
         assert verdicts[STEP, metric].detail == reason
 
 
-@pytest.mark.parametrize(
-    ("metric", "arch", "reason"),
-    [
+def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> None:
+    for metric, arch, reason in (
         ("pipe_fp16", "sm90", ABSENT),
         ("pipe_fp16", "sm80", "not-collected"),
         ("tensor_ops_tf32", "sm70", ABSENT),
         ("cycles", "cpu", "not-collected"),
         ("step_time", "sm90", "not-collected"),
-    ],
-)
-def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read(
-    metric: str, arch: str, reason: str
-) -> None:
-    taken = measurement(
-        {"instructions": [1.0]}, unsupported={metric: "no"}, device=replace(H200, arch=arch)
-    )
-    verdict = judged(taken, None)[STEP, metric]
-    assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, reason)
+    ):
+        device = replace(H200, arch=arch)
+        taken = measurement({"instructions": [1.0]}, unsupported={metric: "no"}, device=device)
+        verdict = judged(taken, None)[STEP, metric]
+        assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, reason)
 
 
 def test_a_metric_without_a_value_in_one_phase_is_not_unsupported() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-import pytest
-
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import WORST_FIRST, Expectation, Outcome, Result, worst_first
 from tests.examples import TEST, measurement, result, run, verdict
@@ -15,18 +13,15 @@ LIMIT = Expectation(TEST, "duration", "ns", "step", None, 1e9, Outcome.HOLDS, "w
 RATIO = Expectation(TEST, "cycles", "", "tf32 / baseline", None, 1.0, Outcome.BROKEN, "beyond")
 
 
-@pytest.mark.parametrize(
-    ("test", "name", "title"),
-    [
+def test_a_measurement_is_called_by_its_test() -> None:
+    for test, name, title in (
         ("a/b.py::test_x", "step", "test_x"),
         ("a/b.py::TestClass::test_x[a::b]", "step", "test_x[a::b]"),
         ("a/b.py::test_x", "sampling", "test_x, sampling"),
         ("odd", "step", "odd"),
-    ],
-)
-def test_a_measurement_is_called_by_its_test(test: str, name: str, title: str) -> None:
-    assert title_of(test, name) == title
-    assert result(measurement(test=test, name=name)).title == title
+    ):
+        assert title_of(test, name) == title, (test, name)
+        assert result(measurement(test=test, name=name)).title == title, (test, name)
 
 
 def test_a_run_is_made_of_results_and_has_them_again() -> None:

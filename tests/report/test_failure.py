@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from pytest_gpuperf.baselines import reference
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Scalar
-from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
@@ -117,26 +115,21 @@ def test_an_inconclusive_verdict_says_how_to_go_on() -> None:
     assert text.endswith("--gpuperf-inconclusive warn")
 
 
-@pytest.mark.parametrize(
-    ("reasons", "enough"),
-    [
+def test_too_few_processes_is_what_it_says_when_that_is_all() -> None:
+    for reasons, enough in (
         (["too-few-processes"], False),
         (["too-few-processes", "too-few-processes"], False),
         (["too-few-processes", "too-noisy"], True),
         (["seen-in-baseline"], True),
-    ],
-)
-def test_too_few_processes_is_what_it_says_when_that_is_all(
-    reasons: list[str], enough: bool
-) -> None:
-    looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
-    text = failure.failure(result(measurement(), *looks), looks, SESSION)
-    needed = (
-        "One process in fifty is slow by itself: 3 are needed for a verdict. Allow more by "
-        "--gpuperf-processes, or record several: gpuperf record --processes 3"
-    )
-    assert text.endswith(needed) is not enough
-    assert text.endswith("--gpuperf-inconclusive warn") is enough
+    ):
+        looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
+        text = failure.failure(result(measurement(), *looks), looks, SESSION)
+        needed = (
+            "One process in fifty is slow by itself: 3 are needed for a verdict. Allow more by "
+            "--gpuperf-processes, or record several: gpuperf record --processes 3"
+        )
+        assert text.endswith(needed) is not enough, reasons
+        assert text.endswith("--gpuperf-inconclusive warn") is enough, reasons
 
 
 def test_missing_counters_lead_to_the_doctor() -> None:
@@ -146,38 +139,30 @@ def test_missing_counters_lead_to_the_doctor() -> None:
     assert text.endswith("`gpuperf doctor` says what is missing and what to do about it")
 
 
-@pytest.mark.parametrize(
-    ("failing", "says"),
-    [
+def test_of_several_the_worst_is_the_headline_and_all_are_listed() -> None:
+    for failing, says in (
         ([INCONCLUSIVE, verdict()], "regressed"),
         ([INCONCLUSIVE, UNSUPPORTED, NO_BASELINE], "could not read"),
         ([INCONCLUSIVE, NO_BASELINE], "has no baseline"),
-    ],
-)
-def test_of_several_the_worst_is_the_headline_and_all_are_listed(
-    failing: list[Verdict], says: str
-) -> None:
-    text = failure.failure(result(measurement(), *failing), failing, SESSION)
-    assert says in text.splitlines()[0]
-    for found in failing:
-        assert any(
-            line.split()[0] == found.metric and line.endswith(found.outcome.value)
-            for line in text.splitlines()
-        )
+    ):
+        text = failure.failure(result(measurement(), *failing), failing, SESSION)
+        assert says in text.splitlines()[0], failing
+        for found in failing:
+            assert any(
+                line.split()[0] == found.metric and line.endswith(found.outcome.value)
+                for line in text.splitlines()
+            )
 
 
-@pytest.mark.parametrize(
-    ("test", "name", "says"),
-    [
+def test_a_measurement_is_called_by_its_test() -> None:
+    for test, name, says in (
         ("a/b.py::test_x", "step", "test_x"),
         ("a/b.py::TestClass::test_x", "step", "test_x"),
         ("a/b.py::test_x[a::b]", "step", "test_x[a::b]"),
         ("a/b.py::test_x", "sampling", "test_x, sampling"),
         ("odd", "step", "odd"),
-    ],
-)
-def test_a_measurement_is_called_by_its_test(test: str, name: str, says: str) -> None:
-    assert measurement(test=test, name=name).title == says
+    ):
+        assert measurement(test=test, name=name).title == says, (test, name)
 
 
 def test_where_two_workloads_differ() -> None:
@@ -194,16 +179,12 @@ def test_paths_below_the_root_are_short() -> None:
     assert files.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
 
 
-@pytest.mark.parametrize(
-    ("processes", "counted"), [(1, "1 process"), (3, "3 processes"), (9, "9 processes")]
-)
-def test_a_regression_says_how_sure_it_is_and_on_how_many_processes_it_rests(
-    processes: int, counted: str
-) -> None:
-    look = replace(verdict(change=0.05), low=0.041, high=0.059, processes=processes)
-    text = failure.failure(result(measurement(), look), [look], SESSION)
-    assert f"\n  99.5 % interval, {counted}: cycles +4.10 % to +5.90 %\n" in text
-    assert "confidence" not in text
+def test_a_regression_says_how_sure_it_is_and_on_how_many_processes_it_rests() -> None:
+    for processes, counted in ((1, "1 process"), (3, "3 processes"), (9, "9 processes")):
+        look = replace(verdict(change=0.05), low=0.041, high=0.059, processes=processes)
+        text = failure.failure(result(measurement(), look), [look], SESSION)
+        assert f"\n  99.5 % interval, {counted}: cycles +4.10 % to +5.90 %\n" in text
+        assert "confidence" not in text, (processes, counted)
 
 
 def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -30,53 +29,46 @@ def test_a_regression_is_an_error_at_its_test() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "level"),
-    [
+def test_what_has_to_be_looked_at_is_a_warning() -> None:
+    for outcome, level in (
         (Outcome.REGRESSED, "error"),
         (Outcome.BROKEN, "error"),
         (Outcome.INCONCLUSIVE, "warning"),
         (Outcome.NO_BASELINE, "warning"),
         (Outcome.UNFIT, "warning"),
-    ],
-)
-def test_what_has_to_be_looked_at_is_a_warning(outcome: Outcome, level: str) -> None:
-    (line,) = workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
-    assert line.startswith(f"::{level} file=")
+    ):
+        (line,) = workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
+        assert line.startswith(f"::{level} file="), (outcome, level)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "level", "says"),
-    [
+def test_what_failed_no_test_is_no_error() -> None:
+    for outcome, level, says in (
         (Outcome.REGRESSED, "notice", ["expected to fail: known"]),
         (Outcome.BROKEN, "notice", ["expected to fail: known"]),
         (Outcome.INCONCLUSIVE, "warning", []),
         (Outcome.NO_BASELINE, "warning", []),
-    ],
-)
-def test_what_failed_no_test_is_no_error(outcome: Outcome, level: str, says: list[str]) -> None:
-    found = run([measurement()], [verdict(outcome=outcome)])
-    lines = workflow_commands(found.results(), PLACES, {TEST: "expected to fail: known"})
-    (command,) = commands("\n".join(lines))
-    assert command.name == level
-    assert command.message.splitlines()[:-1] == says
+    ):
+        found = run([measurement()], [verdict(outcome=outcome)])
+        lines = workflow_commands(found.results(), PLACES, {TEST: "expected to fail: known"})
+        (command,) = commands("\n".join(lines))
+        assert command.name == level, (outcome, says)
+        assert command.message.splitlines()[:-1] == says, (outcome, level)
 
 
-@pytest.mark.parametrize("spared", [{"another": "expected to fail"}, {TEST: ""}])
-def test_other_tests_excuse_nothing(spared: dict[str, str]) -> None:
-    (line,) = workflow_commands([result(measurement(), verdict())], PLACES, spared)
-    assert line.startswith("::error ")
+def test_other_tests_excuse_nothing() -> None:
+    for spared in ({"another": "expected to fail"}, {TEST: ""}):
+        (line,) = workflow_commands([result(measurement(), verdict())], PLACES, spared)
+        assert line.startswith("::error "), spared
 
 
-@pytest.mark.parametrize(
-    "outcome",
-    [
+def test_what_is_as_it_should_be_is_not_marked() -> None:
+    for outcome in (
         *(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.HOLDS, Outcome.REPORTED),
         *(Outcome.UNSUPPORTED, Outcome.KERNELS_CHANGED),
-    ],
-)
-def test_what_is_as_it_should_be_is_not_marked(outcome: Outcome) -> None:
-    assert not list(workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES))
+    ):
+        assert not list(
+            workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
+        )
 
 
 def test_what_was_not_judged_is_not_marked() -> None:
@@ -115,20 +107,15 @@ def test_errors_stand_before_warnings() -> None:
     assert levels == ["error", "warning", "warning"]
 
 
-@pytest.mark.parametrize(
-    ("places", "expected"),
-    [
+def test_what_is_not_known_of_a_place_is_left_out() -> None:
+    for places, expected in (
         ({}, {"title"}),
         ({TEST: Place("a.py", None)}, {"file", "title"}),
         ({TEST: Place("a.py", 1)}, {"file", "line", "title"}),
-    ],
-)
-def test_what_is_not_known_of_a_place_is_left_out(
-    places: dict[str, Place], expected: set[str]
-) -> None:
-    (line,) = workflow_commands([result(measurement(), verdict())], places)
-    (command,) = commands(line)
-    assert set(command.properties) == expected
+    ):
+        (line,) = workflow_commands([result(measurement(), verdict())], places)
+        (command,) = commands(line)
+        assert set(command.properties) == expected, places
 
 
 def test_the_guilty_kernels_are_named() -> None:

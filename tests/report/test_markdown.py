@@ -71,25 +71,22 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("outcome", "says", "next_command"),
-    [
+def test_what_is_not_as_it_should_be_is_named_first() -> None:
+    for outcome, says, next_command in (
         (Outcome.REGRESSED, "regressed", "If that is intended: `gpuperf update-baseline"),
         (Outcome.NO_BASELINE, "has no baseline", "To make a baseline: `gpuperf record"),
         (Outcome.IMPROVED, "improved", "Accept what improved, so that a later loss shows:"),
         (Outcome.INCONCLUSIVE, "is inconclusive", ""),
         (Outcome.UNFIT, "was not judged", ""),
-    ],
-)
-def test_what_is_not_as_it_should_be_is_named_first(
-    outcome: Outcome, says: str, next_command: str
-) -> None:
-    text = unescaped(markdown(run([measurement()], [verdict(outcome=outcome)])))
-    first, second = text.split("\n\n")[:2]
-    assert first == f"# gpuperf: 1 {outcome.value}"
-    assert second.startswith(f"- **test_training_step[tf32] {says} on NVIDIA H200 (sm90)**: cyc")
-    assert next_command in text
-    assert ("<details>" in text) is (outcome is Outcome.IMPROVED)
+    ):
+        text = unescaped(markdown(run([measurement()], [verdict(outcome=outcome)])))
+        first, second = text.split("\n\n")[:2]
+        assert first == f"# gpuperf: 1 {outcome.value}", (outcome, says)
+        assert second.startswith(
+            f"- **test_training_step[tf32] {says} on NVIDIA H200 (sm90)**: cyc"
+        )
+        assert next_command in text, (outcome, says)
+        assert ("<details>" in text) is (outcome is Outcome.IMPROVED), (outcome, says)
 
 
 def test_the_worst_stands_first_whatever_the_order_in_which_it_was_measured() -> None:
@@ -158,25 +155,25 @@ def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
     assert text.count("\n### ") == 50
 
 
-@pytest.mark.parametrize("limit", [1000, 2000, 5000, 20_000, 100_000])
-def test_a_limit_leaves_out_the_last_tables_and_says_so(limit: int) -> None:
-    names = [f"größe_{number}" for number in range(40)]
-    outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
-    found = run(
-        [measurement(test=name) for name in names],
-        [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
-    )
-    whole, text = markdown(found), markdown(found, limit)
-    assert len(text.encode()) <= limit
-    shown = text.count("\n### ")
-    assert text.count("<details>") == text.count("</details>")
-    if shown < 40:
-        said = f"{40 - shown} tables left out, to stay below {limit:,} bytes"
-        assert said in text.splitlines()[-1]
-    else:
-        assert text == whole
-    headings = re.findall("^###.*$", whole, re.MULTILINE)
-    assert re.findall("^###.*$", text, re.MULTILINE) == headings[:shown]
+def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
+    for limit in (1000, 2000, 5000, 20_000, 100_000):
+        names = [f"größe_{number}" for number in range(40)]
+        outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
+        found = run(
+            [measurement(test=name) for name in names],
+            [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
+        )
+        whole, text = markdown(found), markdown(found, limit)
+        assert len(text.encode()) <= limit
+        shown = text.count("\n### ")
+        assert text.count("<details>") == text.count("</details>"), limit
+        if shown < 40:
+            said = f"{40 - shown} tables left out, to stay below {limit:,} bytes"
+            assert said in text.splitlines()[-1], limit
+        else:
+            assert text == whole, limit
+        headings = re.findall("^###.*$", whole, re.MULTILINE)
+        assert re.findall("^###.*$", text, re.MULTILINE) == headings[:shown], limit
 
 
 def test_what_does_not_even_hold_the_verdicts_holds_nothing() -> None:
@@ -241,10 +238,10 @@ def test_a_run_without_measurements_has_its_heading_only() -> None:
     assert markdown(run([])).startswith("# gpuperf: nothing was measured\n")
 
 
-@pytest.mark.parametrize("character", SPECIAL)
-def test_what_means_something_in_markdown_is_escaped(character: str) -> None:
-    text = markdown(run([measurement(test=f"x{character}y")]))
-    assert f"### x\\{character}y\n" in text
+def test_what_means_something_in_markdown_is_escaped() -> None:
+    for character in SPECIAL:
+        text = markdown(run([measurement(test=f"x{character}y")]))
+        assert f"### x\\{character}y\n" in text, character
 
 
 hostile = st.one_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,38 +107,30 @@ def test_a_limit_is_nothing_to_accept() -> None:
     assert advised(UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))) == []
 
 
-@pytest.mark.parametrize(
-    ("session", "command"),
-    [
+def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:
+    for session, command in (
         (SESSION, 'gpuperf update-baseline --reason "..."'),
         (CommandContext(run="run.json"), 'gpuperf update-baseline run.json --reason "..."'),
         (
             CommandContext(run="a b.json", baselines="perf/accepted"),
             "gpuperf update-baseline 'a b.json' --baselines perf/accepted --reason \"...\"",
         ),
-    ],
-)
-def test_what_is_accepted_is_named_where_it_is_not_the_newest(
-    session: CommandContext, command: str
-) -> None:
-    assert session.accept() == command
+    ):
+        assert session.accept() == command, session
 
 
 # The rest
 
 
-@pytest.mark.parametrize(
-    ("session", "command"),
-    [
+def test_what_is_undecided_takes_more_processes() -> None:
+    for session, command in (
         (replace(SESSION, processes=3), f"pytest --gpuperf-processes 9 {SELECTED}"),
         (replace(SESSION, processes=9), f"pytest {SELECTED}"),
         (CommandContext(processes=9), "pytest"),
         (replace(SESSION, replayed=True), f"gpuperf record --processes 9 -- {SELECTED}"),
-    ],
-)
-def test_what_is_undecided_takes_more_processes(session: CommandContext, command: str) -> None:
-    _, found = advised(UNDECIDED, IMPROVED, session=session)
-    assert found.strip() == command
+    ):
+        _, found = advised(UNDECIDED, IMPROVED, session=session)
+        assert found.strip() == command, session
 
 
 def test_counters_that_cannot_be_read_are_a_case_for_the_doctor() -> None:
@@ -148,17 +139,14 @@ def test_counters_that_cannot_be_read_are_a_case_for_the_doctor() -> None:
     assert advised(found, MISSING) == [*DOCTOR, *RECORD]
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
+def test_what_does_not_exist_is_not() -> None:
+    for found in (
         # What is no counter no doctor can give.
         unreadable("layout_copies", "not counted here"),
         # The baseline was measured with more metrics.
         judged(Outcome.UNSUPPORTED, detail="the baseline has it, this measurement does not"),
-    ],
-)
-def test_what_does_not_exist_is_not(found: Result) -> None:
-    assert advised(found) == []
+    ):
+        assert advised(found) == [], found
 
 
 def test_on_an_unfit_device_the_doctor_knows_who_else_is_there() -> None:
@@ -178,18 +166,22 @@ def test_an_improvement_asks_to_be_accepted() -> None:
 # Commands in few columns
 
 
-@pytest.mark.parametrize(
-    ("width", "shown"),
-    [
+def test_a_command_is_broken_between_its_words() -> None:
+    for width, shown in (
         (80, ["  gpuperf record --processes 5 -- -k 'one or two' suites/meddpm"]),
         (50, ["  gpuperf record --processes 5 -- \\", "    -k 'one or two' suites/meddpm"]),
-        (24, ["  gpuperf record \\", "    --processes 5 -- \\", "    -k 'one or two' \\",
-              "    suites/meddpm"]),
-    ],
-)  # fmt: skip
-def test_a_command_is_broken_between_its_words(width: int, shown: list[str]) -> None:
-    command = "gpuperf record --processes 5 -- -k 'one or two' suites/meddpm"
-    assert list(command_lines(command, width)) == shown
+        (
+            24,
+            [
+                "  gpuperf record \\",
+                "    --processes 5 -- \\",
+                "    -k 'one or two' \\",
+                "    suites/meddpm",
+            ],
+        ),
+    ):
+        command = "gpuperf record --processes 5 -- -k 'one or two' suites/meddpm"
+        assert list(command_lines(command, width)) == shown, width
 
 
 words = st.lists(

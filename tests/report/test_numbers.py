@@ -14,9 +14,8 @@ from pytest_gpuperf.model.result import Outcome
 from tests.examples import verdict
 
 
-@pytest.mark.parametrize(
-    ("number", "unit", "text"),
-    [
+def test_a_value_has_five_digits_and_the_prefix_of_its_unit() -> None:
+    for number, unit, text in (
         (None, "cycles", "-"),
         (437_821_234.0, "cycles", "437.82 M"),
         (43_782_123_456.0, "cycles", "43.782 G"),
@@ -42,12 +41,8 @@ from tests.examples import verdict
         (0.0, "warps/issue", "0"),
         (-2.5, "warps/cycle", "-2.5000"),
         (-437_821_234.0, "cycles", "-437.82 M"),
-    ],
-)
-def test_a_value_has_five_digits_and_the_prefix_of_its_unit(
-    number: float | None, unit: str, text: str
-) -> None:
-    assert units.value(number, unit) == text
+    ):
+        assert units.value(number, unit) == text, (number, unit)
 
 
 @given(
@@ -70,9 +65,8 @@ def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
     assert float(digits) * PREFIXES.get(prefix, 1) == pytest.approx(number, rel=5.1e-5)
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
+def test_a_relative_change() -> None:
+    for change, text in (
         (0.0, "0 %"),
         (-0.0, "0 %"),
         (0.0031, "+0.31 %"),
@@ -90,26 +84,28 @@ def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
         # The rounding of a logarithm, on identical values.
         (3.55e-15, "0 %"),
         (-3.55e-15, "0 %"),
-    ],
-)
-def test_a_relative_change(change: float, text: str) -> None:
-    assert units.change(verdict(change=change)) == text
+    ):
+        assert units.change(verdict(change=change)) == text, change
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [(0.0, "+0.00 pt"), (-2.14, "-2.14 pt"), (55.0, "+55.00 pt"), (-1e-9, "+0.00 pt")],
-)
-def test_a_change_of_a_percentage_is_in_points(change: float, text: str) -> None:
-    assert units.change(verdict(change=change, points=True)) == text
+def test_a_change_of_a_percentage_is_in_points() -> None:
+    for change, text in (
+        (0.0, "+0.00 pt"),
+        (-2.14, "-2.14 pt"),
+        (55.0, "+55.00 pt"),
+        (-1e-9, "+0.00 pt"),
+    ):
+        assert units.change(verdict(change=change, points=True)) == text, change
 
 
-@pytest.mark.parametrize(
-    ("baseline", "measured", "text"),
-    [(None, 5.0, "-"), (0.0, 5.0, "from 0"), (0.0, 0.0, "-"), (0.0, None, "-")],
-)
-def test_without_a_change(baseline: float | None, measured: float | None, text: str) -> None:
-    assert units.change(verdict(baseline=baseline, measured=measured, change=None)) == text
+def test_without_a_change() -> None:
+    for baseline, measured, text in (
+        (None, 5.0, "-"),
+        (0.0, 5.0, "from 0"),
+        (0.0, 0.0, "-"),
+        (0.0, None, "-"),
+    ):
+        assert units.change(verdict(baseline=baseline, measured=measured, change=None)) == text
 
 
 @given(st.floats(-1, 1e9))
@@ -120,9 +116,8 @@ def test_the_sign_of_a_change_is_shown_or_it_is_none_at_all(change: float) -> No
         assert abs(change) > 4e-10
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "points", "text"),
-    [
+def test_a_tolerance_is_in_the_unit_of_its_change() -> None:
+    for tolerance, points, text in (
         (None, False, "-"),
         (0.005, False, "0.5 %"),
         (0.0075, False, "0.75 %"),
@@ -131,10 +126,6 @@ def test_the_sign_of_a_change_is_shown_or_it_is_none_at_all(change: float) -> No
         (math.expm1(math.log1p(0.005)), False, "0.5 %"),
         (0.75, True, "0.75 pt"),
         (2.0, True, "2 pt"),
-    ],
-)
-def test_a_tolerance_is_in_the_unit_of_its_change(
-    tolerance: float | None, points: bool, text: str
-) -> None:
-    shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
-    assert units.tolerance(shown) == text
+    ):
+        shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
+        assert units.tolerance(shown) == text, (tolerance, points)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,24 +100,25 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
     )
 
 
-@pytest.mark.parametrize("width", [100, 60, 58, 56, 40, 20])
-@pytest.mark.parametrize(
-    ("outcome", "tone"),
-    [
-        (Outcome.REGRESSED, "bad"),
-        (Outcome.IMPROVED, "good"),
-        (Outcome.UNCHANGED, ""),
-        (Outcome.INCONCLUSIVE, "doubtful"),
-        (Outcome.NO_BASELINE, "doubtful"),
-        (Outcome.REPORTED, ""),
-    ],
-)
-def test_a_verdict_has_its_tone_in_both_layouts(width: int, outcome: Outcome, tone: str) -> None:
-    rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
-    lines = summary([result(measurement(), *rows)], width, CommandContext())
-    start = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("cycles"))
-    end = next(i for i, line in enumerate(lines) if line.text.lstrip().startswith("instructions"))
-    assert {line.tone for line in lines[start:end]} == {tone}
+def test_a_verdict_has_its_tone_in_both_layouts() -> None:
+    for width in (100, 60, 58, 56, 40, 20):
+        for outcome, tone in (
+            (Outcome.REGRESSED, "bad"),
+            (Outcome.IMPROVED, "good"),
+            (Outcome.UNCHANGED, ""),
+            (Outcome.INCONCLUSIVE, "doubtful"),
+            (Outcome.NO_BASELINE, "doubtful"),
+            (Outcome.REPORTED, ""),
+        ):
+            rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
+            lines = summary([result(measurement(), *rows)], width, CommandContext())
+            start = next(
+                i for i, line in enumerate(lines) if line.text.lstrip().startswith("cycles")
+            )
+            end = next(
+                i for i, line in enumerate(lines) if line.text.lstrip().startswith("instructions")
+            )
+            assert {line.tone for line in lines[start:end]} == {tone}, (width, outcome)
 
 
 def test_phases_have_no_row() -> None:
@@ -164,9 +163,8 @@ def looked_at(test: str, processes: int, name: str = "step") -> Result:
     )
 
 
-@pytest.mark.parametrize(
-    ("judged", "says"),
-    [
+def test_tests_that_took_more_than_one_process_are_named() -> None:
+    for judged, says in (
         ([looked_at("test_x", 3)], "3 for test_x"),
         (
             [looked_at(name, 1) for name in ("test_a", "test_b", "test_c")]
@@ -181,13 +179,11 @@ def looked_at(test: str, processes: int, name: str = "step") -> Result:
             [looked_at("test_x", 3, name="first"), looked_at("test_x", 1, name="second")],
             "3 for test_x, first; 1 for 1 other",
         ),
-    ],
-)
-def test_tests_that_took_more_than_one_process_are_named(judged: list[Result], says: str) -> None:
-    found = [
-        line for line in shown(*judged, width=200).splitlines() if line.startswith("processes")
-    ]
-    assert found == [f"processes: {says}"]
+    ):
+        found = [
+            line for line in shown(*judged, width=200).splitlines() if line.startswith("processes")
+        ]
+        assert found == [f"processes: {says}"], (judged, says)
 
 
 def test_when_the_first_process_settles_all_none_is_counted() -> None:
@@ -267,17 +263,14 @@ def test_other_kernels_come_first_and_are_counted_below() -> None:
     assert [line.tone for line in lines[2:]] == ["doubtful", "", "", "doubtful"]
 
 
-@pytest.mark.parametrize(
-    ("width", "expected"),
-    [
+def test_other_kernels_read_well_at_any_width() -> None:
+    for width, expected in (
         (80, ["  kernels      1647      1649        -          -    -  kernels-changed"]),
         (50, ["  kernels: kernels-changed", "    1647 -> 1649"]),
-    ],
-)
-def test_other_kernels_read_well_at_any_width(width: int, expected: list[str]) -> None:
-    text = texts(summary([CHANGED], width, SESSION))
-    start = text.index(expected[0])
-    assert text[start : start + len(expected)] == expected
+    ):
+        text = texts(summary([CHANGED], width, SESSION))
+        start = text.index(expected[0])
+        assert text[start : start + len(expected)] == expected, width
 
 
 # The order
@@ -338,11 +331,11 @@ def test_of_many_those_that_are_unchanged_have_a_line_each() -> None:
     assert len(lines) == 4 + 1 + 20 + 2
 
 
-@pytest.mark.parametrize(("count", "verbose"), [(20, False), (21, True)])
-def test_of_few_and_where_asked_all_have_their_tables(count: int, verbose: bool) -> None:
-    judged = [*MANY, SLOWER][-count:]
-    lines = summary(judged, 100, SESSION, verbose=verbose)
-    assert len([line for line in lines if line.tone == "heading"]) == count
+def test_of_few_and_where_asked_all_have_their_tables() -> None:
+    for count, verbose in ((20, False), (21, True)):
+        judged = [*MANY, SLOWER][-count:]
+        lines = summary(judged, 100, SESSION, verbose=verbose)
+        assert len([line for line in lines if line.tone == "heading"]) == count, verbose
 
 
 def test_devices_are_told_apart() -> None:
@@ -358,21 +351,18 @@ def test_what_did_not_decide_keeps_its_table() -> None:
     assert "test_reported on NVIDIA H200 (sm90)" in text
 
 
-@pytest.mark.parametrize(
-    ("width", "says"),
-    [
+def test_a_line_holds_as_much_as_fits() -> None:
+    for width, says in (
         (70, "  test_training_step[tf32_channels_last]: cycles +0.10 %, ipc 0 %"),
         (60, "  test_training_step[tf32_channels_last]: cycles +0.10 %"),
         (50, "  test_trai...[tf32_channels_last]: cycles +0.10 %"),
         (30, "  test_tra...32_channels_last]"),
-    ],
-)
-def test_a_line_holds_as_much_as_fits(width: int, says: str) -> None:
-    name = "test_training_step[tf32_channels_last]"
-    rows = [verdict("cycles", Outcome.UNCHANGED, change=1e-3)]
-    rows += [verdict("ipc", Outcome.UNCHANGED, change=0.0)]
-    judged = [*MANY, result(measurement(test=f"a.py::{name}"), *rows)]
-    assert says in texts(summary(judged, width, SESSION))
+    ):
+        name = "test_training_step[tf32_channels_last]"
+        rows = [verdict("cycles", Outcome.UNCHANGED, change=1e-3)]
+        rows += [verdict("ipc", Outcome.UNCHANGED, change=0.0)]
+        judged = [*MANY, result(measurement(test=f"a.py::{name}"), *rows)]
+        assert says in texts(summary(judged, width, SESSION)), width
 
 
 # Many metrics
@@ -396,13 +386,15 @@ def metrics_of(lines: Sequence[Line]) -> list[str]:
     return [line.text.split()[0] for line in lines if line.text.startswith("  ")][1:]
 
 
-@pytest.mark.parametrize("judged", [True, False])
-def test_of_many_metrics_those_that_decide_have_a_row(judged: bool) -> None:
-    lines = summary([of_metrics([*PAPER, *TIMES], judged=judged)], 100, SESSION)
-    *rows, more = metrics_of(lines)
-    assert rows == ESSENTIAL
-    assert lines[-1].text == f"  {more} more reported: see -v, the run's file or --gpuperf-report"
-    assert int(more) == len(PAPER) + len(TIMES) - len(ESSENTIAL)
+def test_of_many_metrics_those_that_decide_have_a_row() -> None:
+    for judged in (True, False):
+        lines = summary([of_metrics([*PAPER, *TIMES], judged=judged)], 100, SESSION)
+        *rows, more = metrics_of(lines)
+        assert rows == ESSENTIAL, judged
+        assert (
+            lines[-1].text == f"  {more} more reported: see -v, the run's file or --gpuperf-report"
+        )
+        assert int(more) == len(PAPER) + len(TIMES) - len(ESSENTIAL), judged
 
 
 def test_where_asked_all_metrics_have_a_row() -> None:
@@ -424,24 +416,24 @@ def test_a_verdict_is_never_left_out() -> None:
     assert "pipe_tex" not in rows
 
 
-@pytest.mark.parametrize("width", [20, 50, 80])
-def test_how_many_are_left_out_is_said_at_any_width(width: int) -> None:
-    lines = texts(summary([of_metrics(PAPER)], width, SESSION))
-    assert all(len(line) <= width for line in lines)
-    said = " ".join(" ".join(lines).split())
-    assert said.endswith("more reported: see -v, the run's file or --gpuperf-report")
+def test_how_many_are_left_out_is_said_at_any_width() -> None:
+    for width in (20, 50, 80):
+        lines = texts(summary([of_metrics(PAPER)], width, SESSION))
+        assert all(len(line) <= width for line in lines), width
+        said = " ".join(" ".join(lines).split())
+        assert said.endswith("more reported: see -v, the run's file or --gpuperf-report"), width
 
 
-@pytest.mark.parametrize("verbose", [False, True])
-def test_of_many_metrics_configurations_show_those_that_decide(verbose: bool) -> None:
-    values = dict.fromkeys(PAPER, 1.0)
-    judged = [configured("baseline", **values), configured("tf32", **values)]
-    _, _, *rows = texts(configurations(judged, 100, verbose=verbose))
-    if verbose:
-        assert [row.split()[0] for row in rows] == PAPER
-    else:
-        assert [row.split()[0] for row in rows[:-1]] == ESSENTIAL[:-2]
-        assert rows[-1].endswith(" more reported: see -v, the run's file or --gpuperf-report")
+def test_of_many_metrics_configurations_show_those_that_decide() -> None:
+    for verbose in (False, True):
+        values = dict.fromkeys(PAPER, 1.0)
+        judged = [configured("baseline", **values), configured("tf32", **values)]
+        _, _, *rows = texts(configurations(judged, 100, verbose=verbose))
+        if verbose:
+            assert [row.split()[0] for row in rows] == PAPER, verbose
+        else:
+            assert [row.split()[0] for row in rows[:-1]] == ESSENTIAL[:-2], verbose
+            assert rows[-1].endswith(" more reported: see -v, the run's file or --gpuperf-report")
 
 
 # Widths
@@ -469,24 +461,24 @@ def test_every_number_of_a_failure_is_there_at_any_width(width: int) -> None:
         assert number in text
 
 
-@pytest.mark.parametrize("file", RUNS, ids=lambda file: file.name)
-def test_no_committed_run_is_too_wide(file: Path) -> None:
+def test_no_committed_run_is_too_wide() -> None:
     """Also with names that are as long as some are, and with many tests."""
-    run = recorded_run(file)
-    for width in (40, 57, 80, 132):
-        lines = summary(run.results(), width, CommandContext(run.command))
-        assert all(len(line.text) <= width for line in lines)
-    longer = [
-        replace(
-            r, measurements=tuple(replace(m, test=long, name="its own") for m in r.measurements)
-        )
-        for r in run.results()
-        for long in [r.test.replace("[", f"[{'a-long-name-' * 20}")]
-    ]
-    session = CommandContext("a name " * 40, run="/a/folder/" * 20, compared=("a" * 90, "b"))
-    for width in (40, 100, 200):
-        lines = summary(longer * (1 if width == 100 else 6), width, session, "run.json")
-        assert all(len(line.text) <= width for line in lines)
+    for file in RUNS:
+        run = recorded_run(file)
+        for width in (40, 57, 80, 132):
+            lines = summary(run.results(), width, CommandContext(run.command))
+            assert all(len(line.text) <= width for line in lines), file
+        longer = [
+            replace(
+                r, measurements=tuple(replace(m, test=long, name="its own") for m in r.measurements)
+            )
+            for r in run.results()
+            for long in [r.test.replace("[", f"[{'a-long-name-' * 20}")]
+        ]
+        session = CommandContext("a name " * 40, run="/a/folder/" * 20, compared=("a" * 90, "b"))
+        for width in (40, 100, 200):
+            lines = summary(longer * (1 if width == 100 else 6), width, session, "run.json")
+            assert all(len(line.text) <= width for line in lines), file
 
 
 # The configurations side by side
