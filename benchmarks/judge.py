@@ -195,9 +195,10 @@ class Night:
     """The first of the new processes alone."""
 
 
-def night(case: Case, random: np.random.Generator, metrics: Mapping[str, Metric]) -> Night:
+def night(
+    case: Case, machine: Machine, random: np.random.Generator, metrics: Mapping[str, Metric]
+) -> Night:
     """Records a baseline and judges fresh processes against it until the test is settled."""
-    machine = Machine(case.noise, metrics)
     days = [process % ALLOCATIONS for process in range(case.baseline)]
     old = machine.processes(random, days)
     samples = {name: old[:, i].tolist() for i, name in enumerate(metrics)}
@@ -282,8 +283,9 @@ def simulate(
     names = list(metrics)
     cycles = [i for i, m in enumerate(metrics.values()) if m.metric_class is MetricClass.CYCLE]
     key = zlib.crc32(repr((case.scenario, asdict(case.noise), case.baseline)).encode())
+    machine = Machine(case.noise, metrics)
     for number in numbers:
-        ended = night(case, np.random.default_rng([seed, key, number]), metrics)
+        ended = night(case, machine, np.random.default_rng([seed, key, number]), metrics)
         regressed = {v.metric for v in ended.verdicts if v.outcome is Outcome.REGRESSED}
         outcomes = {v.outcome for v in ended.verdicts}
         counts["nights"] += 1

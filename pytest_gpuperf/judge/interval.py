@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import (
@@ -62,7 +62,7 @@ class Difference:
         """k: how many new processes there are."""
         return len(self.changes)
 
-    @property
+    @cached_property
     def change(self) -> float:
         """d: the median of the processes' changes."""
         return median(self.changes)

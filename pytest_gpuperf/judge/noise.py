@@ -82,6 +82,8 @@ class BaselineGpus:
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
         """Without the baseline's processes at these positions."""
+        if not positions:
+            return self
         kept = [p for p in range(len(self.baseline)) if p not in positions]
         days = tuple(self.days[p] for p in kept) if self.days else ()
         return BaselineGpus(tuple(self.baseline[p] for p in kept), self.measured, days)
@@ -125,8 +127,9 @@ def scales(
         name: on_judged_scale([median(process) for process in rounds], tolerances[name])
         for name, rounds in baselines.items()
     }
+    by_gpu = gpus.positions() if gpus is not None else []
     groups = {
-        name: gpus.positions()
+        name: by_gpu
         if gpus is not None and tolerances[name].between_gpus
         else [list(range(len(series)))]
         for name, series in values.items()
@@ -173,9 +176,10 @@ def error_between(means: Sequence[float], scale: float) -> float:
 def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> float:
     """A standard deviation within the groups that one or two outliers do not move."""
     distances = [
-        abs(values[position] - median(values[p] for p in group))
+        abs(values[position] - middle)
         for group in groups
         if len(group) >= _LEAST_GROUP
+        for middle in [median(values[p] for p in group)]
         for position in group
     ]
     return _MAD_TO_SIGMA * median(distances) if distances else 0.0
@@ -202,4 +206,6 @@ def _outliers(
 
 
 def _squares(groups: Sequence[Sequence[float]]) -> float:
-    return math.fsum((value - fmean(group)) ** 2 for group in groups for value in group)
+    return math.fsum(
+        (value - mean) ** 2 for group in groups for mean in [fmean(group)] for value in group
+    )

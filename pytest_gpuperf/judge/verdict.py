@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pytest_gpuperf.judge.interval import Difference, centre, difference, quantile
 from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, BaselineGpus, Rounds, Scale, scales
@@ -94,35 +95,36 @@ def judge(
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
-            verdict = Verdict(
-                test=first.test,
-                name=first.name,
-                phase=phase,
-                metric=name,
-                unit=metric.unit,
-                outcome=Outcome.REPORTED,
-                reason="not-gated",
-                measured=centre(rounds),
-                points=metric.percentage,
-                processes=processes,
-            )
+            said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": "not-gated"}
             if name in compared:
                 look = difference(rounds, compared[name], allowed[name], gpus, spreads[name])
-                verdict = _compared(verdict, look, allowed[name], family)
+                said |= _compared(look, allowed[name], family)
                 if gated:
-                    outcome, reason = decide(metric.direction, look, allowed[name], family)
-                    verdict = replace(verdict, outcome=outcome, reason=reason)
-            elif gated and comparable:
-                detail = f"the baseline has no {name} for this test: accept a run that has it"
-                verdict = replace(verdict, reason=NEW_METRIC, detail=detail)
-            elif gated:
-                verdict = replace(
-                    verdict,
-                    outcome=Outcome.NO_BASELINE,
-                    reason=reference.missing or "no-metric",
-                    detail=reference.detail or f"the baseline has no {name} for this test",
+                    said["outcome"], said["reason"] = decide(
+                        metric.direction, look, allowed[name], family
+                    )
+            else:
+                said["measured"] = centre(rounds)
+                detail = f"the baseline has no {name} for this test"
+                if gated and comparable:
+                    said["reason"] = NEW_METRIC
+                    said["detail"] = f"{detail}: accept a run that has it"
+                elif gated:
+                    said["outcome"] = Outcome.NO_BASELINE
+                    said["reason"] = reference.missing or "no-metric"
+                    said["detail"] = reference.detail or detail
+            verdicts.append(
+                Verdict(
+                    test=first.test,
+                    name=first.name,
+                    phase=phase,
+                    metric=name,
+                    unit=metric.unit,
+                    points=metric.percentage,
+                    processes=processes,
+                    **said,
                 )
-            verdicts.append(verdict)
+            )
     return (*verdicts, *_unsupported(first, measured, known, metrics))
 
 
@@ -261,22 +263,20 @@ def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
     return quantile(ALARM_RATE / (ALARMING * max(family, 1)), degrees_of_freedom)
 
 
-def _compared(verdict: Verdict, look: Difference, tolerance: Tolerance, family: int) -> Verdict:
+def _compared(look: Difference, tolerance: Tolerance, family: int) -> dict[str, Any]:
+    """The numbers of a verdict."""
     if look.from_zero:
-        return replace(
-            verdict, baseline=0.0, measured=look.measured, tolerance=tolerance.floor, change=None
-        )
-    return replace(
-        verdict,
-        baseline=look.baseline,
-        measured=look.measured,
-        change=look.shown(look.change),
-        low=look.shown(look.change - look.margin),
-        high=look.shown(look.change + look.margin),
-        tolerance=look.shown(look.floor(tolerance)),
-        detail=OTHER_GPU if look.widening else "",
-        minimum_detectable_effect=look.shown(minimum_detectable_effect(look, tolerance, family)),
-    )
+        return {"baseline": 0.0, "measured": look.measured, "tolerance": tolerance.floor}
+    return {
+        "baseline": look.baseline,
+        "measured": look.measured,
+        "change": look.shown(look.change),
+        "low": look.shown(look.change - look.margin),
+        "high": look.shown(look.change + look.margin),
+        "tolerance": look.shown(look.floor(tolerance)),
+        "detail": OTHER_GPU if look.widening else "",
+        "minimum_detectable_effect": look.shown(minimum_detectable_effect(look, tolerance, family)),
+    }
 
 
 def _unsupported(

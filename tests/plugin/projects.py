@@ -27,6 +27,7 @@ from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.storage.run_files import FOLDER, load
+from tests import ROOT
 from tests.plugin import scripted
 
 LOADED = (
@@ -39,6 +40,12 @@ imported under it, and most of these cannot be imported twice."""
 STEP = """
     def test_step(gpuperf):
         gpuperf.measure(lambda: None)
+"""
+CONFTEST = f"""
+    import sys
+
+    sys.path.append({str(ROOT)!r})
+    from {scripted.__name__} import pytest_gpuperf_collector
 """
 BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb")
 
@@ -56,7 +63,7 @@ class Project:
 
     def device(self, **script: Any) -> None:
         """Puts a scripted device into the project: an A100, but for what `script` says."""
-        self.pytester.makeconftest(Path(scripted.__file__).read_text(encoding="utf-8"))
+        self.pytester.makeconftest(CONFTEST)
         (self.root / "device.json").write_text(json.dumps(script), encoding="utf-8")
 
     def tests(self, source: str, name: str = "test_steps") -> None:

@@ -1,4 +1,4 @@
-"""A scripted device. Written into a project as its conftest.py, it answers in a GPU's place.
+"""A scripted device. Where a project's conftest.py takes it in, it answers in a GPU's place.
 
 `device.json` in the root directory says what the device is called and what its counters read. The
 step is really run, once per measurement, on the CPU; only the numbers are made up.
