@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from statistics import fmean
+from typing import Any
 
 from pytest_gpuperf.judge.alignment import (
     CYCLES,
@@ -116,7 +117,7 @@ class _Comparison:
             before=self.before,
             after=self.after,
             change=self.after - self.before,
-            relative=_relative(self.before, self.after),
+            relative=self.after / self.before - 1 if self.before else None,
             explained=self._share(math.fsum(e.change for e in entries if e.significant)),
             shift=_shift(entries),
             launched=LaunchCounts(
@@ -205,11 +206,7 @@ class _Comparison:
             block=(),
             launches_before=0,
             launches_after=0,
-            before=before,
-            after=after,
-            change=after - before,
-            share=self._share(after - before),
-            relative=_relative(before, after),
+            **self._times(before, after),
             cycles=None,
             instructions=None,
             statistic=test.statistic,
@@ -229,8 +226,6 @@ class _Comparison:
         test: tuple[float, float] | None = None,
         significant: bool = True,
     ) -> KernelChange:
-        before = math.fsum(self.old.durations[j] for j in old)
-        after = math.fsum(self.new.durations[i] for i in new)
         replaced = kind is ChangeKind.REPLACED
         return KernelChange(
             kind=kind,
@@ -242,15 +237,7 @@ class _Comparison:
             formerly=self.short(former[0]) if replaced else "",
             grid=key[1],
             block=key[2],
-            launches_before=len(old),
-            launches_after=len(new),
-            before=before,
-            after=after,
-            change=after - before,
-            share=self._share(after - before),
-            relative=_relative(before, after),
-            cycles=self._counted(CYCLES, new, old),
-            instructions=self._counted(INSTRUCTIONS, new, old),
+            **self._launches(new, old),
             statistic=test[0] if test else None,
             p_value=test[1] if test else None,
             significant=significant,
@@ -259,20 +246,30 @@ class _Comparison:
     def _family(self, family: str) -> FamilyChange:
         new = [i for i, key in enumerate(self.new.keys) if self.family(key[0]) == family]
         old = [j for j, key in enumerate(self.old.keys) if self.family(key[0]) == family]
+        return FamilyChange(family=family, **self._launches(new, old))
+
+    def _launches(self, new: Sequence[int], old: Sequence[int]) -> dict[str, Any]:
+        """The fields of a change that count these launches."""
         before = math.fsum(self.old.durations[j] for j in old)
         after = math.fsum(self.new.durations[i] for i in new)
-        return FamilyChange(
-            family=family,
-            launches_before=len(old),
-            launches_after=len(new),
-            before=before,
-            after=after,
-            change=after - before,
-            share=self._share(after - before),
-            relative=_relative(before, after),
-            cycles=self._counted(CYCLES, new, old),
-            instructions=self._counted(INSTRUCTIONS, new, old),
-        )
+        return {
+            "launches_before": len(old),
+            "launches_after": len(new),
+            **self._times(before, after),
+            "cycles": self._counted(CYCLES, new, old),
+            "instructions": self._counted(INSTRUCTIONS, new, old),
+        }
+
+    def _times(self, before: float, after: float) -> dict[str, Any]:
+        """The fields of a change from `before` to `after` nanoseconds."""
+        change = after - before
+        return {
+            "before": before,
+            "after": after,
+            "change": change,
+            "share": self._share(change),
+            "relative": after / before - 1 if before else None,
+        }
 
     def _share(self, change: float) -> float | None:
         return None if self.whole is None else change / self.whole
@@ -297,10 +294,6 @@ def _cause(instructions: CountChange | None) -> Cause:
     moved = abs(instructions.after - instructions.before)
     size = max(abs(instructions.before), abs(instructions.after))
     return Cause.CODE if moved > INSTRUCTIONS_MOVED * size else Cause.MEMORY
-
-
-def _relative(before: float, after: float) -> float | None:
-    return after / before - 1 if before else None
 
 
 def _by_key(keys: Sequence[Key], places: Sequence[int]) -> dict[Key, list[int]]:
