@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pytest_gpuperf.analysis import launch_totals, mix, priority, roofline
+from pytest_gpuperf.analysis import launch_totals, priority, roofline
 from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.model.result import Run
 
@@ -27,14 +27,15 @@ def example(run: Run, configuration: str) -> str:
         for k in launch_totals.of_kernels(table, kernel_families.family).kernels
         if k.name == score.name
     )
-    whole = mix.kernel_mix(table, lambda name: name)
-    part = next(part for part in whole.parts if part.family == score.name)
+    whole = launch_totals.total(
+        launch.duration for launch in launch_totals.Counters(table).whole().launches
+    )
     time = units.value(score.nanoseconds, "ns")
     assert score.throughput
-    every = units.value(whole.total, "ns")
+    every = units.value(whole, "ns")
     return (
         f"{_code(score.name)}, {score.launches} launches in {time}:\n\n"
-        f"- share of kernel time: {time} / {every} = {_percent(part.share)}\n"
+        f"- share of kernel time: {time} / {every} = {_percent(score.nanoseconds / whole)}\n"
         f"- IPC: {_number(rate.ipc)} of its launches together, geometric mean over them "
         f"{_number(rate.geometric_mean)}\n"
         f"- bottleneck: `{score.bottleneck}`, at {score.throughput:.2f} % of its peak\n"

@@ -1,17 +1,18 @@
-"""Mixes: what a step consists of, kernels by their time and instructions by their kind.
+"""Mixes: the instructions of a step, a family or a kernel by their kind.
 
-Kernels: the share of kernel time per family (figures 6 and 8 of the paper). Instructions, twice: by
-the pipe that executed them (warp instructions) and by SASS class (thread instructions whose
-predicates were true), as counted, and in the classes of the paper's figures 4, 7 and 9. Those are
-the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper counted
-opcodes; counters know pipes and SASS classes, which are not the same thing. `PAPER_CLASSES` says
-what each class is made of here, and which have no counter.
+Twice: by the pipe that executed them (warp instructions) and by SASS class (thread instructions
+whose predicates were true), as counted, and in the classes of the paper's figures 4, 7 and 9. Those
+are the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper
+counted opcodes; counters know pipes and SASS classes, which are not the same thing.
+`instruction_classes.yaml` says what each class is made of here, and which have no counter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from pytest_gpuperf.analysis import launch_totals
 from pytest_gpuperf.analysis.launch_totals import (
@@ -25,6 +26,7 @@ from pytest_gpuperf.analysis.launch_totals import (
     ratio,
     total,
 )
+from pytest_gpuperf.catalogue import data_files
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 
 PIPES = (
@@ -42,7 +44,7 @@ THREADS = "thread_instructions"
 """The metric of all thread instructions, whatever their class."""
 _ROUNDING = 1e-3
 """Counters of several passes differ by some parts in 100,000 of identical work."""
-_NANOSECONDS, _WARPS, _THREADS = "ns", "instructions", "thread instructions"
+_WARPS, _THREADS = "instructions", "thread instructions"
 REST = "rest"
 """Instructions of no pipe, or of no SASS class, that is counted."""
 
@@ -57,86 +59,16 @@ class PaperClass:
     """Empty where no pipe tells these instructions from others."""
     sass: tuple[str, ...]
     """Empty where no SASS class does."""
-    caveat: str
 
 
-PAPER_CLASSES = (
-    PaperClass(
-        "FP",
-        "floating point",
-        ("pipe_fma", "pipe_fp16", "pipe_fp64"),
-        ("sass_fp32", "sass_fp16", "sass_fp64", "sass_fp8", "sass_fp4"),
-        "by pipe with integer multiplications (IMAD), which the FMA pipe executes, and without "
-        "comparisons and minima (ALU) and special functions (XU)",
-    ),
-    PaperClass(
-        "INT",
-        "integer and logic",
-        ("pipe_alu",),
-        ("sass_integer", "sass_bit"),
-        "by pipe without integer multiplications, and with moves, selections, comparisons and "
-        "predicate logic, all of which the ALU executes",
-    ),
-    PaperClass(
-        "LS",
-        "load and store",
-        ("pipe_lsu", "pipe_tex", "pipe_tma", "pipe_tmem"),
-        ("sass_memory",),
-        "by pipe with shuffles and reads of special registers, which the LSU executes, with "
-        "textures, bulk copies (TMA) and moves to and from tensor memory",
-    ),
-    PaperClass("MV", "move", (), (), "in INT by pipe, in MISC by SASS class"),
-    PaperClass(
-        "CTRL",
-        "control",
-        ("pipe_cbu", "pipe_adu"),
-        ("sass_control",),
-        "by pipe with constants that are loaded by index, which the ADU executes",
-    ),
-    PaperClass("PRED", "predicate", (), (), "in INT by pipe, in MISC by SASS class"),
-    PaperClass("UD", "uniform datapath", ("pipe_uniform",), ("sass_uniform",), ""),
-    PaperClass(
-        "TENSOR",
-        "tensor cores",
-        ("pipe_tensor", "pipe_tc"),
-        (),
-        "with HFMA2.MMA, by which compilers load constants; the paper has no such class (its "
-        "reference lists HMMA under floating point), and SASS classes have none",
-    ),
-    PaperClass(
-        "MISC",
-        "everything else",
-        ("pipe_xu", REST),
-        ("sass_conversion", "sass_communication", "sass_misc", REST),
-        "special functions (by pipe), conversions, and what is in no other class",
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelShare:
-    """The kernels of one family within a step."""
-
-    family: str
-    launches: int
-    nanoseconds: float
-    share: float | None
-    """Of the time of all that are in the mix; None where that is 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelMix:
-    """The time of a step's kernels by family."""
-
-    unit: str
-    """Of `total`."""
-    total: float
-    """Time of all launches in the mix, added up; gaps between them are not in it."""
-    copies: bool
-    """Whether the driver's copies and fills are in the mix."""
-    parts: tuple[KernelShare, ...]
-    """The largest first."""
-    missing: tuple[str, ...]
+@cache
+def paper_classes() -> tuple[PaperClass, ...]:
+    """The classes, in the paper's order."""
+    known = data_files.read(Path(__file__).with_name("instruction_classes.yaml"))
+    return tuple(
+        PaperClass(name, of["meaning"], tuple(of["pipes"]), tuple(of["sass"]))
+        for name, of in known.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +93,7 @@ class Mix:
     """Of `total` and of every part's value."""
     total: float
     parts: tuple[Part, ...]
-    """In the order of PIPES, SASS or PAPER_CLASSES; empty where nothing was collected."""
+    """In the order of PIPES, SASS or of the classes; empty where nothing was collected."""
     missing: tuple[str, ...]
 
 
@@ -196,33 +128,6 @@ class InstructionMixes:
     missing: tuple[str, ...]
 
 
-def kernel_mix(table: KernelTable, family: Family, *, copies: bool = False) -> KernelMix:
-    """The share of kernel time per family (figures 6 and 8).
-
-    share = the family's time / the time of all, over the launches' durations without counters.
-    Kernels and graphs, as the paper's profiler saw them; with `copies` also the driver's copies and
-    fills. `family` may group by anything: `kernel_families.paper_name` gives the paper's KN1 to
-    KN8.
-    """
-    counters = Counters(table)
-    by_family: dict[str, list[float]] = {}
-    launches = table.launches if copies else counters.whole().launches
-    for launch in launches:
-        by_family.setdefault(family(table.names[launch.name]), []).append(launch.duration)
-    times = {name: total(durations) for name, durations in by_family.items()}
-    whole = total(times.values())
-    return KernelMix(
-        unit=_NANOSECONDS,
-        total=whole,
-        copies=copies,
-        parts=tuple(
-            KernelShare(name, len(by_family[name]), time, ratio(time, whole))
-            for name, time in sorted(times.items(), key=lambda item: -item[1])
-        ),
-        missing=tuple(of_graphs(launches)),
-    )
-
-
 def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> InstructionMix:
     """The instruction mix that these counts describe, such as those of a whole measured step.
 
@@ -239,8 +144,8 @@ def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> I
         ipc=rate,
         pipes=_mix(_WARPS, *pipes, rate),
         sass=_mix(_THREADS, *sass, rate),
-        pipe_classes=_classes(_WARPS, *pipes, rate, {c.name: c.pipes for c in PAPER_CLASSES}),
-        sass_classes=_classes(_THREADS, *sass, rate, {c.name: c.sass for c in PAPER_CLASSES}),
+        pipe_classes=_classes(_WARPS, *pipes, rate, {c.name: c.pipes for c in paper_classes()}),
+        sass_classes=_classes(_THREADS, *sass, rate, {c.name: c.sass for c in paper_classes()}),
     )
 
 

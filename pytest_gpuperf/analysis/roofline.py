@@ -24,7 +24,7 @@ has for both ("Throughput of Native Arithmetic Instructions").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,14 +33,13 @@ from pytest_gpuperf.analysis.launch_totals import (
     Counters,
     Family,
     Group,
-    absent,
     existing,
     of_graphs,
     ratio,
     total,
 )
 from pytest_gpuperf.catalogue import data_files
-from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.model.measurement import KernelTable
 
 _TERA, _GIGA = 1e12, 1e9
 
@@ -53,7 +52,6 @@ TENSOR_TF32, TENSOR_FP8 = "tensor tf32", "tensor fp8"
 class Peaks:
     """What one GPU could do at most."""
 
-    device: str
     flop_per_second: Mapping[str, float]
     """By kind of arithmetic: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
     bytes_per_second: float
@@ -77,7 +75,6 @@ def published() -> Mapping[str, Peaks]:
         half = figures.pop("half")
         figures[FP16] = half * figures[FP32]
         peaks[slug] = Peaks(
-            device["name"],
             {kind: value * _TERA for kind, value in figures.items()},
             device["DRAM"] * _GIGA,
             f"{data['sources'][device['source']]}; fp16 is {half} x fp32 by the CUDA C++ "
@@ -112,7 +109,6 @@ _BESIDES = 10.0
 """% of tensor_utilization that a kernel can have without tensor operations. Compilers load
 constants by HFMA2.MMA, which that pipe executes: elementwise kernels reach 4.3 % on an H200
 (docs/runs/collectors/cupti.json.xz)."""
-_STEP_TIME, _DURATION = "step_time", "duration"
 _SECOND = 1e9
 """Nanoseconds."""
 _SASS = tuple(metric for weights in OPCODES.values() for metric in weights)
@@ -121,24 +117,24 @@ _WANTED = (*_SASS, *TENSOR.values(), DRAM_BYTES, _PIPE, _UTILIZATION)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a kernel, a family or a step stands under the roofs."""
+    """Where a kernel or a step stands under the roofs."""
 
     name: str
-    """The kernel's name, the family, or STEP."""
+    """The kernel's name, or STEP."""
     family: str
-    """The kernel's, or the family itself; "" for STEP."""
-    launches: int
+    """The kernel's; "" for STEP."""
     nanoseconds: float
     """Time in which the work was done."""
     flop: Mapping[str, float]
     """FLOP by kind of arithmetic ("fp32", "tensor tf32", ...): those that were counted."""
     total_flop: float | None
-    """None where not all could be counted; `missing` says why."""
+    """None where not all could be counted, in every launch: all opcodes, and the operations of
+    tensor cores that worked or may have."""
     dram_bytes: float | None
+    """None where they were not counted in every launch."""
     flop_per_byte: float | None
     """Arithmetic intensity. None without DRAM traffic or a total."""
     flop_per_second: float | None
-    bytes_per_second: float | None
     shares: Mapping[str, float]
     """Of the published peaks, 0 to 1, by kind of arithmetic and DRAM. Empty where these are not
     known for the device."""
@@ -148,7 +144,6 @@ class Point:
     share_of_roof: float | None
     """Achieved / attainable, 0 to 1: the largest of `shares`. The rest of the time, neither
     arithmetic nor DRAM is the limit."""
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +154,8 @@ class Roofline:
     """None for a device whose peaks are not known."""
     step: Point
     """All kernels together, without gaps and copies."""
-    families: tuple[Point, ...]
-    """Those that take longest first, as `kernels`."""
     kernels: tuple[Point, ...]
-    """By name."""
+    """By name; those that take longest first."""
     missing: tuple[str, ...]
 
 
@@ -176,113 +169,54 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str 
     """
     counters = Counters(table)
     everything = counters.whole()
-    opcodes = _opcodes(arch)
-    missing = [*counters.absent(*opcodes, *_tensor(arch), DRAM_BYTES)]
-    missing += _unknown(peaks)
+    if arch:
+        opcodes, tensor = existing(_SASS, arch), existing(TENSOR.values(), arch)
+    else:
+        opcodes = tuple(metric for metric in _SASS if metric not in _PACKED)
+        tensor = tuple(TENSOR.values())
+    missing = [*counters.absent(*opcodes, *tensor, DRAM_BYTES)]
+    if peaks is None:
+        missing += ["the peaks of this device are not known, so that there are no shares of them"]
     missing += of_graphs(everything.launches)
+    kernels = [_point(counters, group, peaks, opcodes) for group in counters.by_kernel(family)]
     return Roofline(
         peaks=peaks,
-        step=_of_group(counters, everything, peaks, opcodes),
-        families=_longest(
-            _of_group(counters, g, peaks, opcodes) for g in counters.by_family(family)
-        ),
-        kernels=_longest(
-            _of_group(counters, g, peaks, opcodes) for g in counters.by_kernel(family)
-        ),
+        step=_point(counters, everything, peaks, opcodes),
+        kernels=tuple(sorted(kernels, key=lambda point: -point.nanoseconds)),
         missing=tuple(missing),
     )
 
 
-def of_step(values: Mapping[str, float], peaks: Peaks | None, arch: str = "") -> Point:
-    """The roofline position of a whole step or phase, from its own values.
-
-    As `roofline` does it for kernels. The time is `step_time`, which is without counters, or else
-    `duration`; both have the gaps between kernels.
-    """
-    milliseconds = values.get(_STEP_TIME)
-    nanoseconds = milliseconds * 1e6 if milliseconds is not None else values.get(_DURATION)
-    opcodes = _opcodes(arch)
-    missing = [*absent((*opcodes, *_tensor(arch), DRAM_BYTES), values), *_unknown(peaks)]
-    if nanoseconds is None:
-        missing.append(f"not collected: {_STEP_TIME} or {_DURATION}, so that there are no rates")
-    counts = {metric: values[metric] for metric in _WANTED if metric in values}
-    return _point(Group(STEP, "", ()), [counts], nanoseconds or 0.0, peaks, opcodes, missing)
-
-
-def _opcodes(arch: str) -> tuple[str, ...]:
-    """The metrics without which FLOP are not all counted."""
-    return existing(_SASS, arch) if arch else tuple(m for m in _SASS if m not in _PACKED)
-
-
-def _tensor(arch: str) -> tuple[str, ...]:
-    return existing(TENSOR.values(), arch) if arch else tuple(TENSOR.values())
-
-
-def _unknown(peaks: Peaks | None) -> Iterator[str]:
-    if peaks is None:
-        yield "the peaks of this device are not known, so that there are no shares of them"
-
-
-def _longest(points: Iterable[Point]) -> tuple[Point, ...]:
-    return tuple(sorted(points, key=lambda point: -point.nanoseconds))
-
-
-def _of_group(
-    counters: Counters, group: Group, peaks: Peaks | None, opcodes: Sequence[str]
-) -> Point:
+def _point(counters: Counters, group: Group, peaks: Peaks | None, opcodes: Sequence[str]) -> Point:
+    """The position of a group's launches; FLOP are complete where all `opcodes` have values."""
     counts = [counters.values(launch, _WANTED) for launch in group.launches]
     time = total(launch.duration for launch in group.launches)
-    return _point(group, counts, time, peaks, opcodes, ())
-
-
-def _point(
-    group: Group,
-    counts: Sequence[Mapping[str, float]],
-    nanoseconds: float,
-    peaks: Peaks | None,
-    opcodes: Sequence[str],
-    missing: Iterable[str],
-) -> Point:
-    """The position of launches with these values, `nanoseconds` in all.
-
-    FLOP are complete where there are values of all `opcodes`.
-    """
+    seconds = time / _SECOND
     flop = _flop(counts, opcodes)
-    uncounted = [*_uncounted(counts, opcodes)]
-    said = [*missing, *uncounted]
-    whole = total(flop.values()) if counts and not uncounted else None
-    without = sum(DRAM_BYTES not in values for values in counts)
+    complete = counts and all(_complete(values, opcodes) for values in counts)
+    whole = total(flop.values()) if complete else None
     moved = None
-    if without:
-        said.append(f"no bytes: {_some(without, counts)}DRAM traffic was not counted")
-    elif counts:
+    if counts and all(DRAM_BYTES in values for values in counts):
         moved = total(values[DRAM_BYTES] for values in counts)
-    rates = {kind: ratio(work, nanoseconds / _SECOND) for kind, work in flop.items()}
-    bandwidth = None if moved is None else ratio(moved, nanoseconds / _SECOND)
-    shares: dict[str, float] = {}
+    rates = {kind: ratio(work, seconds) for kind, work in flop.items()}
+    rates[DRAM] = None if moved is None else ratio(moved, seconds)
+    shares = _shares(rates, peaks) if peaks else {}
+    known = all(kind in shares for kind, work in flop.items() if work)
     roof = None
-    if peaks is not None:
-        shares = _shares({**rates, DRAM: bandwidth}, peaks)
-        unknown = [kind for kind, work in flop.items() if work and kind not in shares]
-        if unknown and nanoseconds:
-            said.append(f"{peaks.device} has no known peak of {', '.join(unknown)}")
-        if whole is not None and DRAM in shares and not unknown and any(shares.values()):
-            roof = max(shares, key=shares.__getitem__)
+    if whole is not None and DRAM in shares and known and any(shares.values()):
+        roof = max(shares, key=shares.__getitem__)
     return Point(
         name=group.name,
         family=group.family,
-        launches=len(counts),
-        nanoseconds=nanoseconds,
+        nanoseconds=time,
         flop=flop,
         total_flop=whole,
         dram_bytes=moved,
         flop_per_byte=None if whole is None or moved is None else ratio(whole, moved),
-        flop_per_second=None if whole is None else ratio(whole, nanoseconds / _SECOND),
-        bytes_per_second=bandwidth,
+        flop_per_second=None if whole is None else ratio(whole, seconds),
         shares=shares,
         roof=roof,
         share_of_roof=None if roof is None else shares[roof],
-        missing=tuple(said),
     )
 
 
@@ -300,21 +234,9 @@ def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict
     return flop
 
 
-def _uncounted(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> Iterator[str]:
-    """Why the FLOP of these launches are not all counted; nothing where they are."""
-    without = sum(not all(metric in values for metric in opcodes) for values in counts)
-    if without:
-        yield f"no total of FLOP: {_some(without, counts)}SASS opcodes were not counted"
-    without = sum(_lacks_tensor(values) for values in counts)
-    if without:
-        yield (
-            f"no total of FLOP: {_some(without, counts)}tensor cores worked, or may have, and "
-            "their operations were not counted"
-        )
-
-
-def _some(count: int, counts: Sequence[Mapping[str, float]]) -> str:
-    return f"in {count:,} of {len(counts):,} launches " if len(counts) > 1 else ""
+def _complete(values: Mapping[str, float], opcodes: Sequence[str]) -> bool:
+    """Whether all FLOP of a launch with these counts were counted."""
+    return all(metric in values for metric in opcodes) and not _lacks_tensor(values)
 
 
 def _lacks_tensor(values: Mapping[str, float]) -> bool:

@@ -61,18 +61,6 @@ def family(name: str) -> Family:
     return next((known for pattern, known in _rules() if pattern.search(head)), "other")
 
 
-def paper_name(name: str) -> str | None:
-    """KN1 to KN8 of the ICPE 2026 paper on Med-DDPM (its table 2), or None.
-
-    The table gives beginnings of names, so the kernel's own name must begin like it:
-    `vectorized_elementwise_kernel` is not KN4.
-    """
-    own, _ = _parts(_plain(name))
-    own = own.rpartition("::")[2]
-    known: dict[str, str] = data_files.read(_DATA)["paper"]
-    return next((short for short, prefix in known.items() if own.startswith(prefix)), None)
-
-
 def short_name(name: str) -> str:
     """A name of about 40 and at most 60 characters that people can tell kernels by.
 

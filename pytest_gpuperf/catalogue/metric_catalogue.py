@@ -51,10 +51,6 @@ class Catalogue:
         members = {metric for name in names for metric in self.sets.get(name, (name,))}
         return tuple(metric for name, metric in self.metrics.items() if name in members)
 
-    def order(self, name: str) -> int:
-        """The position of a metric in the catalogue, for sorting."""
-        return list(self.metrics).index(name)
-
     def _check(self, name: str) -> None:
         if name in self.sets:
             return

@@ -1,4 +1,4 @@
-"""Kernels by their time, and instructions by pipe, by SASS class and in the paper's classes."""
+"""Instructions by pipe, by SASS class and in the paper's classes."""
 
 from __future__ import annotations
 
@@ -10,53 +10,10 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.analysis import mix
 from pytest_gpuperf.analysis.launch_totals import existing
-from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, REST, SASS
-from pytest_gpuperf.catalogue import kernel_families as naming
+from pytest_gpuperf.analysis.mix import PIPES, REST, SASS, paper_classes
 from pytest_gpuperf.model.measurement import KernelTable
-from tests.analysis.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
+from tests.analysis.tables import family, hostile, paper_set, recorded, step, table
 from tests.strategies import few
-
-# Kernels
-
-
-def test_the_kernel_mix_is_the_share_of_kernel_time() -> None:
-    mixed = mix.kernel_mix(
-        table(
-            ("conv a", 60.0), ("norm", 15.0), ("conv b", 20.0), ("copy HtoD", 100.0), ("add", 5.0)
-        ),
-        family,
-    )
-    assert (mixed.unit, mixed.total, mixed.copies, mixed.missing) == ("ns", 100_000, False, ())
-    assert [(p.family, p.launches, p.nanoseconds, p.share) for p in mixed.parts] == [
-        ("conv", 2, 80_000, 0.80),
-        ("norm", 1, 15_000, 0.15),
-        ("add", 1, 5_000, 0.05),
-    ]
-
-
-def test_copies_are_in_the_mix_when_asked_for() -> None:
-    mixed = mix.kernel_mix(table(("conv", 60.0), ("copy HtoD", 20.0)), family, copies=True)
-    assert mixed.copies
-    assert [(p.family, p.share) for p in mixed.parts] == [("conv", 0.75), ("copy", 0.25)]
-
-
-def test_the_grouping_is_the_callers() -> None:
-    mixed = mix.kernel_mix(kernels(), lambda name: naming.paper_name(name) or "others")
-    assert {"KN1", "KN3", "KN5", "others"} <= {part.family for part in mixed.parts}
-
-
-def test_graphs_are_said_to_hide_their_kernels() -> None:
-    mixed = mix.kernel_mix(table(("graph of 9", 5.0), ("graph of 9", 5.0), ("conv", 5.0)), family)
-    assert mixed.missing == ("CUDA graphs count as one kernel each: 2 of 3 launches",)
-
-
-def test_a_mix_of_nothing() -> None:
-    assert mix.kernel_mix(table(), family).parts == ()
-    (part,) = mix.kernel_mix(table(("conv", 0.0)), family).parts
-    assert (part.nanoseconds, part.share) == (0, None)
-
-
-# Instructions
 
 COUNTS = {
     "instructions": 1000.0,
@@ -183,8 +140,8 @@ def test_what_an_architecture_does_not_have_is_not_missed() -> None:
 
 
 def test_classes_have_every_pipe_and_sass_class_once() -> None:
-    assert sorted(x for c in PAPER_CLASSES for x in c.pipes) == sorted((*PIPES, REST))
-    assert sorted(x for c in PAPER_CLASSES for x in c.sass) == sorted((*SASS, REST))
+    assert sorted(x for c in paper_classes() for x in c.pipes) == sorted((*PIPES, REST))
+    assert sorted(x for c in paper_classes() for x in c.sass) == sorted((*SASS, REST))
 
 
 # Of a table
@@ -253,43 +210,15 @@ def test_shares_add_up_to_one(values: dict[str, float]) -> None:
 
 
 @few
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(1e-3, 1e6)), min_size=1), st.booleans())
-def test_kernel_shares_add_up_to_one(rows: list[tuple[str, float]], copies: bool) -> None:
-    mixed = mix.kernel_mix(table(*rows), family, copies=copies)
-    assert math.fsum(part.share or 0 for part in mixed.parts) == pytest.approx(1)
-    assert sum(part.launches for part in mixed.parts) == len(rows)
-
-
-@few
 @given(hostile((*PIPES[:4], *SASS[:3], "instructions", "active_cycles")))
 def test_no_table_is_too_odd(mixed: KernelTable) -> None:
     mixes = mix.instruction_mixes(mixed, family, "sm90")
     for one in (mixes.step, *mixes.families, *([mixes.dominant] if mixes.dominant else [])):
         for parts in (one.pipes.parts, one.sass.parts, one.pipe_classes.parts):
             assert all(part.share is None or math.isfinite(part.share) for part in parts)
-    for share in mix.kernel_mix(mixed, family, copies=True).parts:
-        assert share.share is None or 0 <= share.share <= 1
 
 
 # Recorded on an H200
-
-
-def test_a_recorded_kernel_mix() -> None:
-    mixed = mix.kernel_mix(kernels(), naming.family)
-    assert [part.family for part in mixed.parts[:2]] == [
-        "convolution-weight-gradient",
-        "normalization",
-    ]
-    # What the trace of the step says: 226 of 229 ms are kernels.
-    assert mixed.total / 1e6 == pytest.approx(226.2, abs=0.1)
-    convolutions = [p.share or 0 for p in mixed.parts if p.family.startswith("convolution")]
-    assert math.fsum(convolutions) == pytest.approx(0.524, abs=0.001)
-
-
-def test_longer_launches_leave_the_mix_as_it_is() -> None:
-    before, after = (mix.kernel_mix(t, naming.family) for t in (kernels(), scaled(kernels(), 2.0)))
-    assert after.total == pytest.approx(2 * before.total)
-    assert [p.share for p in after.parts] == pytest.approx([p.share for p in before.parts])
 
 
 def test_a_recorded_step_without_pipes_says_so() -> None:

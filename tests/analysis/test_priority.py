@@ -203,7 +203,7 @@ def test_normalization_is_where_a_recorded_step_could_gain() -> None:
     assert ranked.step is not None
     assert ranked.step.launches == 1548
     assert ranked.step.nanoseconds / 1e6 == pytest.approx(226.2, abs=0.1)
-    assert naming.paper_name(ranked.kernels[0].name) == "KN3"
+    assert "RowwiseMomentsCUDAKernel" in ranked.kernels[0].name
     # GroupNorm's moments leave all units idle: 3.6 % of DRAM's peak is their most.
     assert ranked.kernels[0].speedup == 1
     assert ranked.kernels[0].throughput == pytest.approx(3.6, abs=0.1)

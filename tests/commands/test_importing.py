@@ -237,7 +237,7 @@ def test_the_run_is_saved_and_loads(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "note" not in said
     (measurement,) = run_files.load(out).measurements
     assert measurement == imported(KERNELS)
-    order = catalogue().order
+    order = [*catalogue().metrics].index
     assert [s.metric for s in measurement.samples] == sorted(values(measurement), key=order)
 
 

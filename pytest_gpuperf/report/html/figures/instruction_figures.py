@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from pytest_gpuperf.analysis import mix
-from pytest_gpuperf.analysis.mix import PAPER_CLASSES, PIPES, SASS, InstructionMix, Mix
+from pytest_gpuperf.analysis.mix import PIPES, SASS, InstructionMix, Mix, paper_classes
 from pytest_gpuperf.report.html.figure import Cell, Figure, described, quantity
 from pytest_gpuperf.report.html.subject import FigureSubject, missing_metrics, short_name
 
@@ -82,7 +82,7 @@ def _mix_figure(
 def _legend(rows: Sequence[Sequence[Cell | float]]) -> Iterator[str]:
     """What the classes are, of those that are there."""
     there = {row[2] for row in rows}
-    meanings = [f"{c.name} {c.meaning}" for c in PAPER_CLASSES if c.name in there]
+    meanings = [f"{c.name} {c.meaning}" for c in paper_classes() if c.name in there]
     if meanings:
         yield f"Classes: {', '.join(meanings)}."
 
