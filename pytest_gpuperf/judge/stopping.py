@@ -1,9 +1,16 @@
-"""The stopping rule: 1 process first, then 3, 5 and 9 in all, until the test is settled."""
+"""The stopping rules: how many processes until a test is settled, how many rounds in each.
+
+One process first, then 3, 5 and 9 in all. Rounds within a process say how sure its own value is;
+what differs between processes they do not tell, so there is no need for many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
+from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 
 LOOKS = (1, 3, 5, 9)
@@ -12,6 +19,36 @@ LEAST_TO_ALARM = 3
 """A single process is never called a regression: one in fifty is slow as a whole."""
 ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
 """The looks that can alarm, over which the error is split."""
+
+LEAST_ROUNDS = 2
+"""One value cannot agree with another."""
+AGREEMENT = 0.25
+"""Rounds agree that are within this share of the tolerance from their median. Then the median moves
+by less than an eighth of the smallest loss that a test fails for, whatever further rounds bring."""
+
+
+def enough_rounds(
+    rounds: Mapping[str, Sequence[float]],
+    metrics: Mapping[str, Metric],
+    tolerances: Mapping[str, str],
+) -> bool:
+    """Whether one process has counted enough of the whole step: by metric, a value per round.
+
+    So it is when more than half of the rounds of each gated metric, and at least two, agree with
+    their median. `tolerances` are those that somebody wrote, by metric.
+    """
+    return all(
+        _agree(values, tolerance_for(metrics[name], tolerances.get(name)))
+        for name, values in rounds.items()
+        if metrics[name].gated
+    )
+
+
+def _agree(values: Sequence[float], tolerance: Tolerance) -> bool:
+    middle = median(values)
+    reach = AGREEMENT * tolerance.floor * (1.0 if tolerance.points else abs(middle))
+    near = sum(abs(value - middle) <= reach for value in values)
+    return near >= LEAST_ROUNDS and 2 * near > len(values)
 
 
 def settled(judged: Iterable[Verdict | Expectation]) -> bool:

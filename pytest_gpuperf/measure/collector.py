@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
@@ -144,15 +144,15 @@ SILENT = Progress()
 """For measurements that nobody watches."""
 
 
-def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> Iterator[None]:
-    """`count` executions in a row, each announced as it begins.
+def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> Iterator[int]:
+    """The numbers from 1 of `count` executions in a row, each announced as it begins.
 
     `after` of about the same length follow in other stages; None where nobody knows how many.
     """
     for number in range(1, count + 1):
         left = None if after is None else count - number + 1 + after
         progress.begins(stage, f"{number} of {count}", left)
-        yield
+        yield number
 
 
 def no_reset() -> None:
@@ -185,23 +185,34 @@ class Work:
     """How far the losses of two executions after `reset` may be apart, relative; None: any."""
 
 
+Rounds = Mapping[str, Sequence[float]]
+"""What one process has counted of the whole step so far: by metric, a value per round."""
+
+
+def never(rounds: Rounds) -> bool:  # noqa: ARG001
+    """Any number of rounds may be followed by another."""
+    return False
+
+
 @dataclass(frozen=True)
 class Plan:
     """How often to repeat the step.
 
-    One process executes it `warmup + repetitions + rounds * passes` times, and once more where
-    kernels are instrumented; traces come on top.
+    One process executes it once to warm up, and then once per pass of each round; once more per
+    pass for its phases, and once where kernels are instrumented. Traces come on top.
     """
 
     metrics: tuple[Metric, ...]
     """The hardware metrics asked for."""
     rounds: int = 5
-    """Samples of each counter."""
-    repetitions: int = 3
-    """Unprofiled repetitions, for the times."""
-    warmup: int = 2
-    """First executions, discarded: lazy loading, allocation, algorithm choice. Two of them show
-    whether the step's loss is a number, and the same after every reset (`loss.py`)."""
+    """The most samples of each counter."""
+    enough: Callable[[Rounds], bool] = never
+    """Whether the rounds so far tell what this process has to tell: the judge knows."""
+    repetitions: int | None = None
+    """Executions for the times alone. None: as many as a collector takes whose counting takes time
+    of the device; one whose counting does not takes the times of the executions that it counts."""
+    warmup: int = 1
+    """First executions, discarded: lazy loading, allocation, algorithm choice."""
     activity: tuple[Metric, ...] = ()
     """Metrics from traces that were asked for. With any of them, components are measured."""
     extremes: bool = False

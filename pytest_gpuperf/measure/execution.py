@@ -1,4 +1,4 @@
-"""Executions of a step: warm-up with a look at its loss, unprofiled repetitions, the clocks.
+"""Executions of a step: what each of them takes, the loss it returns, and the clocks.
 
 The clocks are CUDA events on torch's current stream; torch is imported at the first use.
 """
@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Integral, Real
+from statistics import median
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep
@@ -22,6 +22,9 @@ from pytest_gpuperf.model.measurement import STEP, Scalar
 
 Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
+
+REPETITIONS = 3
+"""Executions for the times alone, where those that are counted have none."""
 
 
 class CudaClock:
@@ -96,58 +99,83 @@ def prepare(work: Work, timer: CudaTimer) -> None:
     timer.synchronize()
 
 
-@dataclass(frozen=True)
-class WarmedUp:
-    """What the first executions of a step have shown."""
+class Executions:
+    """Whole executions of one step, each after a reset, in the order in which they happen.
 
-    phases: tuple[str, ...]
-    """In the order in which they occur, repetitions included."""
-    settings: dict[str, Scalar]
-    """The step's loss, where it returns one."""
-
-
-def warm_up(work: Work, plan: Plan, timer: CudaTimer, memory: CudaMemory) -> WarmedUp:
-    """Executes the step `plan.warmup` times, at least once, on a device that was cleared.
-
-    Raises MeasurementError for phases that change from one execution to the next, and UnsoundStep
-    for a loss that is no number or does.
+    Each is timed, its peak of memory noted, and its loss looked at afterwards; the first ones are
+    discarded. The peak is the allocator's own count: reading it takes no time of the device.
     """
-    heard: list[tuple[str, ...]] = []
-    losses = Losses(work)
-    memory.clear()
-    for _ in each(work.progress, "warming up", max(plan.warmup, 1), after=None):
-        prepare(work, timer)
-        listener = PhaseNames()
-        with work.phases.heard_by(listener):
-            returned = work.step()
-        timer.synchronize()
-        losses.add(returned)
-        del returned  # a loss may hold all that the step kept for its backward pass
-        heard.append(tuple(listener.names))
-        if heard[-1] != heard[0]:
-            raise MeasurementError(
-                "the phases of the step change from one execution to the next: "
-                f"first {list(heard[0])}, then {list(heard[-1])}"
-            )
-    return WarmedUp(heard[0], losses.settings())
 
+    def __init__(self, work: Work, timer: CudaTimer, memory: CudaMemory) -> None:
+        self.work = work
+        self.timer = timer
+        self.series: Series = {}
+        """Times in ms, and peaks in bytes, of those that count."""
+        self.phases: tuple[str, ...] = ()
+        """In the order in which they occur, repetitions included."""
+        self._memory = memory
+        self._losses = Losses(work)
 
-def times(work: Work, plan: Plan, timer: CudaTimer, memory: CudaMemory) -> Series:
-    """Device and wall-clock times of `plan.repetitions` executions, in ms, and their peak memory.
+    def warm_up(self, plan: Plan) -> None:
+        """Executes the step `plan.warmup` times, at least once, on a device that was cleared.
 
-    The peak is the allocator's own count: reading it takes no time of the device.
-    """
-    series: Series = {}
-    for _ in each(work.progress, "timing", plan.repetitions, after=None):
-        prepare(work, timer)
-        memory.begin()
-        device_ms, wall_ms = timer.timed(work.step)
-        peak = memory.peak()
-        series.setdefault((STEP, "step_time"), []).append(device_ms)
-        series.setdefault((STEP, "wall_time"), []).append(wall_ms)
-        if peak is not None:
-            series.setdefault((STEP, "peak_memory"), []).append(float(peak))
-    return series
+        Raises MeasurementError for phases that change from one execution to the next, and
+        UnsoundStep for a loss that is no number or does.
+        """
+        self._memory.clear()
+        for number in each(self.work.progress, "warming up", max(plan.warmup, 1), after=None):
+            self.prepare()
+            listener = PhaseNames()
+            with self.work.phases.heard_by(listener):
+                returned = self.work.step()
+            self.timer.synchronize()
+            self._losses.add(returned)
+            del returned  # a loss may hold all that the step kept for its backward pass
+            phases = tuple(listener.names)
+            if number > 1 and phases != self.phases:
+                raise MeasurementError(
+                    "the phases of the step change from one execution to the next: "
+                    f"first {list(self.phases)}, then {list(phases)}"
+                )
+            self.phases = phases
+
+    def prepare(self) -> None:
+        """Puts the step's state back, and waits until the device has done so."""
+        prepare(self.work, self.timer)
+
+    def execute(self, *, timed: bool = True, ended: Callable[[], object] | None = None) -> None:
+        """Runs the step and waits for the device; then calls `ended`.
+
+        Not `timed` leaves the series as they are. Raises UnsoundStep for a loss that is no number,
+        or not that of the executions before.
+        """
+        returned: list[object] = []
+        self._memory.begin()
+        device_ms, wall_ms = self.timer.timed(lambda: returned.append(self.work.step()))
+        if ended:
+            ended()
+        peak = self._memory.peak()
+        self._losses.add(returned.pop())
+        if timed:
+            self.series.setdefault((STEP, "step_time"), []).append(device_ms)
+            self.series.setdefault((STEP, "wall_time"), []).append(wall_ms)
+            if peak is not None:
+                self.series.setdefault((STEP, "peak_memory"), []).append(float(peak))
+
+    def repeat(self, count: int | None) -> None:
+        """So many executions, for their times alone; REPETITIONS where nobody said how many."""
+        for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
+            self.prepare()
+            self.execute()
+
+    def floor_s(self, count: int) -> float:
+        """The seconds that so many executions take when nothing is lost between them."""
+        walls = self.series.get((STEP, "wall_time"), [])
+        return round(count * median(walls) / 1e3, 3) if walls else 0.0
+
+    def settings(self) -> dict[str, Scalar]:
+        """The step's loss, where it returns one."""
+        return self._losses.settings()
 
 
 @contextmanager
@@ -167,11 +195,11 @@ def garbage_kept() -> Iterator[None]:
 
 
 class Losses:
-    """The losses that the warm-up executions of one step returned, each after a reset.
+    """The losses that the executions of one step returned, each after a reset.
 
     A loss is a float, or a tensor of floats; of a tensor with several elements (a sampled volume)
-    the root of their mean square counts. A step that returns anything else has none, and nothing is
-    looked at, and in warm-up executions only: reading it waits for the device.
+    the root of their mean square counts. A step that returns anything else has none. Reading it
+    waits for the device, so that it is done when an execution has been timed.
     """
 
     def __init__(self, work: Work) -> None:

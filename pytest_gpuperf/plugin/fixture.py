@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,8 +25,8 @@ from pytest_gpuperf.errors import (
     UnsoundStep,
     UsageFailure,
 )
-from pytest_gpuperf.judge import expectation
-from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, no_reset
+from pytest_gpuperf.judge import expectation, stopping
+from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import Subject
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
@@ -110,7 +111,7 @@ class GpuPerf:
 
         `step` may return its loss, a float or a tensor: where it is NaN or infinite, or differs by
         more than `reproducible` between two executions after `reset`, the test fails before
-        anything is counted. `reproducible` is relative (default 0.001), 0 asks for the same bits,
+        anything is judged. `reproducible` is relative (default 0.001), 0 asks for the same bits,
         False for nothing; without it the marker's keyword applies.
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
@@ -173,6 +174,13 @@ class GpuPerf:
         plan = Plan(
             metrics=tuple(metric for metric in selected if not metric.traced),
             rounds=self._traits.rounds or self._settings.rounds,
+            enough=partial(
+                stopping.enough_rounds,
+                metrics=catalogue().metrics,
+                tolerances=self._traits.tolerance,
+            )
+            if self._session.decides
+            else never,
             activity=tuple(metric for metric in selected if metric.traced),
         )
         asked = repetitions or self._traits.repetitions

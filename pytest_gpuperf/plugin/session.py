@@ -60,6 +60,13 @@ class Session:
             )
 
     @property
+    def decides(self) -> bool:
+        """Whether a verdict is what this process measures for, and not a baseline of many."""
+        if self.task is not None:
+            return self.task.is_replica
+        return self.settings.judge and self.settings.missing != "record"
+
+    @property
     def is_worker(self) -> bool:
         """Whether pytest-xdist started this process, which then writes no files."""
         return hasattr(self.config, "workerinput")

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_gpuperf.baselines.calibration import findings
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.stopping import settled
+from pytest_gpuperf.judge.stopping import enough_rounds, settled
 from pytest_gpuperf.judge.trials import folds, strangers
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.entry import Calibration
@@ -26,6 +26,7 @@ from tests import ROOT
 
 FILES = sorted((ROOT / "tests" / "data" / "h200-campaign").glob("*.json.xz"))
 CONFIGURATIONS = ("baseline", "tf32", "channels_last", "tf32_channels_last")
+CYCLES = (STEP, "cycles")
 each_configuration = pytest.mark.parametrize("configuration", CONFIGURATIONS)
 with_and_without_calibration = pytest.mark.parametrize("calibrated", [False, True])
 
@@ -47,7 +48,11 @@ def calibration() -> Calibration:
 def verdicts_on(
     new: Sequence[Measurement], baseline: Sequence[Measurement], *, calibrated: bool = False
 ) -> tuple[Verdict, ...]:
-    """What is said of `new` had `baseline` been accepted."""
+    """What is said of `new`, of which no more rounds are counted than are enough.
+
+    `baseline` was accepted, with all its rounds.
+    """
+    new = [as_counted(measurement) for measurement in new]
     entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(
         entry.samples,
@@ -56,6 +61,19 @@ def verdicts_on(
         calibration=calibration() if calibrated else None,
     )
     return judge(new, known, catalogue().metrics, {})
+
+
+def as_counted(measurement: Measurement) -> Measurement:
+    """The same with as many rounds as the judge asks a process for."""
+    metrics = catalogue().metrics
+    step = {s.metric: s.values for s in measurement.samples if s.phase == STEP}
+    rounds = next(
+        count
+        for count in range(1, 6)
+        if count == 5 or enough_rounds({n: v[:count] for n, v in step.items()}, metrics, {})
+    )
+    samples = (replace(s, values=s.values[:rounds]) for s in measurement.samples)
+    return replace(measurement, samples=tuple(samples))
 
 
 def more_of(metric: str, share: float, measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -101,6 +119,13 @@ def test_identical_code_is_unchanged_in_every_night(configuration: str, calibrat
             assert {v.outcome for v in gated} == {Outcome.UNCHANGED}
             nights += 1
     assert nights >= 3 * 16 + 21
+
+
+def test_two_rounds_are_nearly_always_enough() -> None:
+    every = [as_counted(m) for name in CONFIGURATIONS for m in measured(name)]
+    rounds = [len(s.values) for m in every for s in m.samples if (s.phase, s.metric) == CYCLES]
+    assert len(rounds) == 84
+    assert sum(count == 2 for count in rounds) >= 80
 
 
 def test_no_night_of_the_campaign_alarms() -> None:

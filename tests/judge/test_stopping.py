@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, LOOKS, next_look, settled
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.stopping import (
+    ALARMING,
+    LEAST_TO_ALARM,
+    LOOKS,
+    enough_rounds,
+    next_look,
+    settled,
+)
 from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 from tests.examples import verdict
 from tests.strategies import few
@@ -120,3 +131,39 @@ def test_looks_end() -> None:
         seen.append(processes)
         processes = next_look(verdicts(OPEN), processes)
     assert seen == [1, 3, 5, 9]
+
+
+KNOWN = catalogue().metrics
+TENSOR = KNOWN["tensor_utilization"]
+METRICS = {**KNOWN, TENSOR.name: replace(TENSOR, gated=True)}
+
+
+@pytest.mark.parametrize(
+    ("metric", "written", "values", "enough"),
+    [
+        ("cycles", "", (1e9,), False),  # one value agrees with nothing
+        ("cycles", "", (1e9, 1.0024e9), True),  # each 0.12 % from the middle
+        ("cycles", "", (1e9, 1.0026e9), False),  # more than a quarter of the tolerance, 0.5 %
+        ("cycles", "", (1e9, 1.03e9, 1.001e9), True),  # two of three agree
+        ("cycles", "", (1e9, 1.03e9, 1.001e9, 1.02e9), False),  # half is not most
+        ("cycles", "15%", (1e9, 1.07e9), True),  # of a tolerance that somebody wrote
+        ("instructions", "", (1_000_000, 1_000_049), True),
+        ("instructions", "", (1_000_000, 1_000_051), False),
+        ("tensor_utilization", "", (50.0, 50.37), True),  # points of a percentage
+        ("tensor_utilization", "", (50.0, 50.38), False),
+        ("layout_copies", "", (0, 0), True),
+        ("ipc", "", (1.0, 2.0), True),  # not gated: nobody waits for it
+    ],
+)
+def test_rounds_are_enough_when_most_of_them_agree(
+    metric: str, written: str, values: tuple[float, ...], enough: bool
+) -> None:
+    tolerances = {metric: written} if written else {}
+    assert enough_rounds({metric: values}, METRICS, tolerances) is enough
+
+
+def test_every_gated_metric_has_to_agree() -> None:
+    agreeing, apart = {"cycles": (1e9, 1e9)}, {"step_time": (1.0, 2.0)}
+    assert enough_rounds(agreeing, METRICS, {})
+    assert not enough_rounds({**agreeing, **apart}, METRICS, {})
+    assert enough_rounds({}, METRICS, {})

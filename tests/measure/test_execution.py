@@ -17,11 +17,10 @@ from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaClock,
     CudaTimer,
+    Executions,
     Losses,
     Stopwatch,
     garbage_kept,
-    times,
-    warm_up,
 )
 from tests.heard_progress import Heard
 
@@ -113,8 +112,8 @@ class Memory(CudaMemory):
         return 100
 
 
-def test_a_warm_up_hears_the_phases_and_looks_at_the_loss() -> None:
-    phases, timer, memory, heard = Phases(), Timer(), Memory(), Heard()
+def test_executions_have_phases_times_a_peak_of_memory_and_a_loss() -> None:
+    phases, heard = Phases(), Heard()
 
     def step() -> float:
         for name in ("forward", "backward"):
@@ -123,12 +122,17 @@ def test_a_warm_up_hears_the_phases_and_looks_at_the_loss() -> None:
         return 0.5
 
     work = Work(step, phases, lambda: None, progress=heard)
-    warmed_up = warm_up(work, Plan(()), timer, memory)
-    assert warmed_up.phases == ("forward", "backward")
-    assert warmed_up.settings == {"loss": 0.5, "loss_apart": 0.0}
-    assert heard.said == ["warming up 1 of 2", "warming up 2 of 2"]
-    series = times(work, Plan((), repetitions=2), timer, memory)
-    assert series == {
+    executions = Executions(work, Timer(), Memory())
+    executions.warm_up(Plan(()))
+    assert executions.phases == ("forward", "backward")
+    assert executions.settings() == {"loss": 0.5}
+    assert (executions.series, executions.floor_s(3)) == ({}, 0.0)
+    executions.repeat(2)
+    executions.execute(timed=False)
+    assert heard.said == ["warming up 1 of 1", "timing 1 of 2", "timing 2 of 2"]
+    assert executions.settings() == {"loss": 0.5, "loss_apart": 0.0}
+    assert executions.floor_s(3) == 0.021
+    assert executions.series == {
         ("step", "step_time"): [5.0, 5.0],
         ("step", "wall_time"): [7.0, 7.0],
         ("step", "peak_memory"): [100.0, 100.0],
@@ -143,7 +147,15 @@ def test_phases_that_change_are_refused() -> None:
             pass
 
     with pytest.raises(MeasurementError, match=r"change from .* first \['a'\], then \['b'\]"):
-        warm_up(Work(step, phases), Plan(()), Timer(), Memory())
+        Executions(Work(step, phases), Timer(), Memory()).warm_up(Plan((), warmup=2))
+
+
+def test_a_loss_that_changes_after_the_warm_up_stops_the_measurement() -> None:
+    returned = iter([0.5, 0.5, 0.6])
+    executions = Executions(Work(lambda: next(returned), Phases(), lambda: None), Timer(), Memory())
+    executions.warm_up(Plan(()))
+    with pytest.raises(UnsoundStep, match=r"the losses 0\.5 and 0\.6"):
+        executions.repeat(None)
 
 
 def test_garbage_is_not_collected_within_the_block() -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _COUNTED_ROUNDS = 2
 """The counts are the same every time; the second round shows it where they are not."""
+_REPETITIONS = 2
+"""Nobody judges the times: they are another processor's everywhere."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
 
@@ -62,18 +64,19 @@ class CpuCollector:
         rounds = max(1, min(plan.rounds, _COUNTED_ROUNDS))
         losses = Losses(work)
         # At least once: the first execution makes gradients and optimizer state.
-        for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + plan.repetitions):
+        repetitions = plan.repetitions or _REPETITIONS
+        for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + repetitions):
             work.reset()
             losses.add(work.step())
         series: _Series = {}
-        _count(work, rounds, series, plan.repetitions)
-        timed = each(work.progress, "timing", plan.repetitions)
+        _count(work, rounds, series, losses, repetitions)
+        timed = each(work.progress, "timing", repetitions)
         series[STEP, "wall_time"] = [_wall_time(work) for _ in timed]
         unsupported = tuple(Unsupported(metric.name, _NO_TRACE) for metric in plan.activity)
         components: tuple[str, ...] = ()
         if plan.activity:
             phases = {phase for phase, _ in series}
-            times = _component_times(work, plan.repetitions)
+            times = _component_times(work, repetitions)
             components = checked([list(once) for once in times], phases)
             for name in components:
                 series[name, "wall_time"] = [once[name] for once in times]
@@ -139,14 +142,14 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
     return times
 
 
-def _count(work: Work, rounds: int, series: _Series, after: int) -> None:
+def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int) -> None:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
     `after` executions follow.
     """
     phases: list[str] | None = None
     for _ in each(work.progress, "counting, round", rounds, after):
-        counter = _counted(work)
+        counter = _counted(work, losses)
         names = list(counter.phases)
         if phases is not None and names != phases:
             raise MeasurementError(
@@ -160,12 +163,13 @@ def _count(work: Work, rounds: int, series: _Series, after: int) -> None:
         series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
 
 
-def _counted(work: Work) -> StepCounter:
+def _counted(work: Work, losses: Losses) -> StepCounter:
     """One execution of the step, counted."""
     from pytest_gpuperf.measure.cpu.dispatch import StepCounter
 
     work.reset()
     counter = StepCounter()
     with garbage_kept(), work.phases.heard_by(counter), counter.watching():
-        work.step()
+        returned = work.step()
+    losses.add(returned)
     return counter

@@ -1,7 +1,11 @@
 """Counters of a whole step and of its phases, from range-profiler sessions.
 
-What the hardware counts is counted in rounds: all passes over the step as one range, and all passes
-again with a user range per phase. What CUPTI counts by instrumenting kernels
+What the hardware counts is counted in rounds: all passes over the step as one range. That costs the
+device nothing measurable (on an H200 a step of 229.6 ms takes 229.7, and one of 1221.7 ms 1221.2),
+so that its times are taken there too. Then come all passes once more, with a user range per phase:
+there the device waits for the host at each border, by 1 to 5 % of the step. Ranges inside one
+another would save nothing: CUPTI takes all passes again for each level. What CUPTI counts by
+instrumenting kernels
 (`Metric.instrumented`) is exact and slow (on an H200, 50 times the time of a TF32 training step):
 it is counted in one execution, in ranges that leave nothing out, and the step's value is the sum of
 theirs.
@@ -11,13 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
 from pytest_gpuperf.measure.cupti import driver, library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.execution import CudaTimer, Series, Stopwatch, prepare
+from pytest_gpuperf.measure.execution import (
+    CudaTimer,
+    Executions,
+    Series,
+    Stopwatch,
+    prepare,
+)
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
@@ -40,18 +50,13 @@ class PhaseRange:
 
 
 @dataclass(frozen=True)
-class _Round:
-    """The values of the step as one range, and of its phases' ranges, by range name."""
-
-    step: Values
-    phases: Values
-
-
-@dataclass(frozen=True)
 class _Rounds:
     """What came of the rounds of some metrics."""
 
-    rounds: tuple[_Round, ...] = ()
+    step: tuple[dict[str, float], ...] = ()
+    """The values of the step as one range, per round."""
+    phases: Values = field(default_factory=dict)
+    """Those of its phases' ranges, by range name: they were counted once."""
     refused: tuple[Unsupported, ...] = ()
     """Under NVIDIA's names."""
     passes: int = 0
@@ -65,17 +70,18 @@ class _Rounds:
 
 @dataclass(frozen=True)
 class Counting:
-    """Counts steps on the current device of architecture `arch`."""
+    """Counts executions of one step on the current device of architecture `arch`."""
 
     arch: str
-    timer: CudaTimer
+    executions: Executions
     cupti: library.Cupti
     cuda: driver.Driver
 
-    def of(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> CountedStep:
+    def of(self, plan: Plan, ranges: Sequence[PhaseRange]) -> CountedStep:
         """The counters of `plan.metrics` over the step and over `ranges`, its phases.
 
-        Raises CountersUnavailable and MeasurementError, and what the step raises.
+        No more rounds than are enough. Raises CountersUnavailable and MeasurementError, and what
+        the step raises.
         """
         named = {m.name: hw for m in plan.metrics if (hw := m.hardware_name(self.arch))}
         absent = {
@@ -86,20 +92,19 @@ class Counting:
         existing = [metric for metric in plan.metrics if metric.name in named]
         instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
         watch = Stopwatch()
-        counted = self._rounds(
-            work, plan.rounds, [m for m in existing if m not in instrumented], ranges
-        )
+        counted = self._rounds(plan, [m for m in existing if m not in instrumented], ranges)
         watch.lap()
-        once = self._instrumented(work, instrumented, ranges)
+        once = self._instrumented(instrumented, ranges)
         instrumented_s = watch.lap()
         refused = {u.metric: u.reason for u in (*counted.refused, *once.refused)}
         absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
-        rounds = {m.name: (once if m in instrumented else counted).rounds for m in existing}
+        rounds = {m.name: once if m in instrumented else counted for m in existing}
         metrics = [metric for metric in existing if metric.name not in absent]
         series, problems = _series(metrics, named, rounds, ranges)
         settings: dict[str, Scalar] = {
             "chip": counted.chip or once.chip,
             "passes": counted.passes + once.passes,
+            "rounds": len(counted.step),
             "counter_passes": counted.executions + once.executions,
             "ranges": 1 + len(ranges),
             "reopened": counted.reopened,
@@ -110,38 +115,44 @@ class Counting:
         return CountedStep(series, _unsupported(plan.metrics, absent) + problems, settings)
 
     def _rounds(
-        self, work: Work, count: int, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]
+        self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]
     ) -> _Rounds:
-        """All passes over the step and all passes over its phases, so many times."""
+        """All passes over the step until that is enough, and all passes over its phases once."""
         if not metrics:
             return _Rounds()
-        rounds: list[_Round] = []
+        step: list[dict[str, float]] = []
+        phases: Values = {}
         phases_s = 0.0
         watch = Stopwatch()
         with self._session(metrics, max(1, len(ranges))) as session:
-            passes = session.passes * (2 if ranges else 1)
-            for number in range(count if session.metrics else 0):
-                prepared = announced(
-                    work, self.timer, _passes(work.progress, number, count, passes)
-                )
-                step = self._step_round(work, session, prepared)
+            names = {m.name: m.hardware_name(self.arch) for m in metrics}
+            if session.metrics:
+                for number in range(plan.rounds):
+                    step.append(self._step_round(session, number, plan))
+                    so_far = {
+                        name: [values[hardware] for values in step]
+                        for name, hardware in names.items()
+                        if hardware in session.metrics
+                    }
+                    timed = self.executions.series.items()
+                    if plan.enough({**so_far, **{m: v for (_, m), v in timed}}):
+                        break
                 watch.lap()
-                phases = self._phase_round(work, session, ranges, prepared) if ranges else {}
-                phases_s += watch.lap()
-                rounds.append(_Round(step, phases))
+                if ranges:
+                    phases = self._phase_round(session, ranges, "counting phases")
+                    phases_s = watch.lap()
         return _Rounds(
-            tuple(rounds),
+            tuple(step),
+            phases,
             session.unsupported,
             session.passes,
-            passes * len(rounds),
+            session.passes * (len(step) + bool(phases)),
             session.reopened,
             session.chip,
             phases_s,
         )
 
-    def _instrumented(
-        self, work: Work, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]
-    ) -> _Rounds:
+    def _instrumented(self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]) -> _Rounds:
         """One execution (where one pass is enough) in ranges that cover the step."""
         if not metrics:
             return _Rounds()
@@ -149,9 +160,8 @@ class Counting:
         with self._session(metrics, len(covered)) as session:
             if not session.metrics:
                 return _Rounds(refused=session.unsupported, chip=session.chip)
-            passes = each(work.progress, "counting in instrumented kernels, pass", session.passes)
-            prepared = announced(work, self.timer, passes)
-            phases = self._phase_round(work, session, covered, prepared, covering=True)
+            stage = "counting in instrumented kernels"
+            phases = self._phase_round(session, covered, stage, covering=True)
         step = {
             hardware: math.fsum(
                 _or_nothing(entry, phases[entry.name][hardware]) for entry in covered
@@ -159,47 +169,47 @@ class Counting:
             for hardware in session.metrics
         }
         return _Rounds(
-            (_Round({STEP: step}, phases),),
-            session.unsupported,
-            session.passes,
-            session.passes,
-            chip=session.chip,
+            (step,), phases, session.unsupported, session.passes, session.passes, chip=session.chip
         )
 
     def _session(self, metrics: Sequence[Metric], most: int) -> RangeSession:
         names = [hardware for m in metrics if (hardware := m.hardware_name(self.arch))]
         return RangeSession(names, most, cupti=self.cupti, cuda=self.cuda)
 
-    def _step_round(
-        self, work: Work, session: RangeSession, prepared: Callable[[], None]
-    ) -> Values:
+    def _step_round(self, session: RangeSession, number: int, plan: Plan) -> dict[str, float]:
+        """The values of round `number`, from 0 on; its executions are timed, if no others are."""
+
         def whole() -> None:
             session.push(STEP)
-            work.step()
             # A range ends where the host pops it: its kernels have to be done by then.
-            self.timer.synchronize()
-            session.pop()
+            self.executions.execute(timed=plan.repetitions is None, ended=session.pop)
 
-        return session.round([STEP], whole, prepare=prepared)
+        work = self.executions.work
+        passes = _passes(work.progress, number, plan.rounds, session.passes)
+        prepared = announced(work, self.executions.timer, passes)
+        return session.round([STEP], whole, prepare=prepared)[STEP]
 
     def _phase_round(
         self,
-        work: Work,
         session: RangeSession,
         ranges: Sequence[PhaseRange],
-        prepared: Callable[[], None],
+        stage: str,
         *,
         covering: bool = False,
     ) -> Values:
+        work, timer = self.executions.work, self.executions.timer
+
         def in_phases() -> None:
-            marker = RangeMarker(session, self.timer.synchronize, ranges, covering=covering)
+            marker = RangeMarker(session, timer.synchronize, ranges, covering=covering)
             marker.begin()
             with work.phases.heard_by(marker):
                 work.step()
-            self.timer.synchronize()
+            timer.synchronize()
             marker.finish()
 
         names = [entry.name for entry in ranges]
+        passes = each(work.progress, f"{stage}, pass", session.passes)
+        prepared = announced(work, timer, passes)
         return session.round(names, in_phases, prepare=prepared, undefined=True)
 
 
@@ -228,7 +238,7 @@ def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
     return phase_ranges(names)
 
 
-def announced(work: Work, timer: CudaTimer, passes: Iterator[None]) -> Callable[[], None]:
+def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callable[[], None]:
     """What comes before every pass, outside of counting: it is announced, and reset."""
 
     def prepared() -> None:
@@ -328,8 +338,10 @@ class RangeMarker(Marker):
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
     """The passes of the round after so many that are done, each announced as it begins."""
     for number in range(1, passes + 1):
-        place = f"round {done + 1} of {rounds}, pass {number} of {passes}"
-        progress.begins("counting", place, (rounds - done) * passes - number + 1)
+        # How many rounds it takes is known when they agree; two are the least.
+        left = max(min(2, rounds) - done, 1) * passes - number + 1
+        place = f"round {done + 1} of at most {rounds}, pass {number} of {passes}"
+        progress.begins("counting", place, left)
         yield
 
 
@@ -341,14 +353,14 @@ def _or_nothing(entry: PhaseRange, value: float) -> float:
 def _series(
     metrics: Sequence[Metric],
     named: dict[str, str],
-    rounds: dict[str, tuple[_Round, ...]],
+    rounds: dict[str, _Rounds],
     ranges: Sequence[PhaseRange],
 ) -> tuple[Series, tuple[Unsupported, ...]]:
     """The values per phase and metric, and what has no value in some phase."""
     series: Series = {}
     for metric in metrics:
         hardware = named[metric.name]
-        series[STEP, metric.name] = [one.step[STEP][hardware] for one in rounds[metric.name]]
+        series[STEP, metric.name] = [values[hardware] for values in rounds[metric.name].step]
     problems: dict[str, list[str]] = {}
     for phase in dict.fromkeys(entry.phase for entry in ranges):
         members = [entry.name for entry in ranges if entry.phase == phase]
@@ -358,12 +370,10 @@ def _series(
                 problem = f'phase "{phase}" occurs {len(members)} times and the metric does not add'
                 problems.setdefault(metric.name, []).append(problem)
                 continue
-            values = [
-                math.fsum(one.phases[name][hardware] for name in members)
-                for one in rounds[metric.name]
-            ]
-            if all(map(math.isfinite, values)):
-                series[phase, metric.name] = values
+            counted = rounds[metric.name].phases
+            value = math.fsum(counted[name][hardware] for name in members)
+            if math.isfinite(value):
+                series[phase, metric.name] = [value]
             else:
                 problem = f'phase "{phase}" has no value: nothing ran there that the metric counts'
                 problems.setdefault(metric.name, []).append(problem)

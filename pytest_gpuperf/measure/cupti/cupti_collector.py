@@ -1,4 +1,4 @@
-"""The CUPTI collector: times from unprofiled repetitions, counters from range-profiler sessions.
+"""The CUPTI collector: times and counters of the same executions, in range-profiler sessions.
 
 The paper's window is counted from inside the process that it is about: `ncu --launch-skip 10
 --launch-count 100` numbers the launches from the start of a process, so a fresh process opens the
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure import paper_window
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.cupti import driver, launch_ranges, library
@@ -28,17 +29,23 @@ from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaClock,
     CudaTimer,
+    Executions,
     Stopwatch,
     garbage_kept,
     prepare,
-    times,
-    warm_up,
 )
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
 from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.profile import Trace, Tracer, events, trace
 from pytest_gpuperf.measure.trace.timelines import absent
-from pytest_gpuperf.model.measurement import Device, KernelTable, Timeline, Unsupported, Window
+from pytest_gpuperf.model.measurement import (
+    STEP,
+    Device,
+    KernelTable,
+    Timeline,
+    Unsupported,
+    Window,
+)
 from pytest_gpuperf.model.metric import Metric
 
 _MORE_LAUNCHES = 64
@@ -55,11 +62,11 @@ trace has it, and the counters do not."""
 class CuptiCollector:
     """Counts and times a step on the current CUDA device.
 
-    The order: `plan.warmup` executions, at least one, in which the phases are learnt and the loss
-    is looked at; unprofiled repetitions for times and peak memory; rounds of counter passes;
-    traces, where metrics from them are asked for. Times and counters are never taken from the same
-    execution. Where counters cannot be read, the times are returned all the same and every hardware
-    metric is listed as unsupported, with the reason and the remedy.
+    The order: `plan.warmup` executions, at least one, in which the phases are learnt; repetitions,
+    where somebody asked for a number of them; rounds of counter passes, which are timed otherwise
+    (`counting.py` says why that may be), and one over the phases; traces, where metrics from them
+    are asked for. Where counters cannot be read, the times are returned all the same and every
+    hardware metric is listed as unsupported, with the reason and the remedy.
 
     `device` is what `nvml.detect_device` finds, if not given. `replicas` run a test again in a
     fresh process, which the paper's window takes. The rest is for tests.
@@ -118,31 +125,39 @@ class CuptiCollector:
         reproduced; what the step raises comes out unchanged.
         """
         watch = Stopwatch()
-        warmed_up = warm_up(work, plan, self._timer, self._memory)
+        executions = Executions(work, self._timer, self._memory)
+        executions.warm_up(plan)
         warmup_s = watch.lap()
+        ranges = phase_ranges(executions.phases)
         with garbage_kept():
-            series = times(work, plan, self._timer, self._memory)
+            if plan.repetitions:
+                executions.repeat(plan.repetitions)
             times_s = watch.lap()
-            counted = self._count(work, plan, phase_ranges(warmed_up.phases))
+            counted = self._count(executions, plan, ranges)
             counters_s = watch.lap()
-            active = activity.measured(work, plan, warmed_up.phases, self._timer, self._traced)
+            if not executions.series:
+                executions.repeat(plan.repetitions)
+                times_s += watch.lap()
+            active = activity.measured(work, plan, executions.phases, self._timer, self._traced)
             activity_s = watch.lap()
         traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
+        passes = int(counted.settings.get("passes", 0))
+        least = max(plan.warmup, 1) + (LEAST_ROUNDS + bool(ranges)) * passes
         return Collected(
-            samples=samples_of({**series, **counted.series, **active.series}),
+            samples=samples_of({**executions.series, **counted.series, **active.series}),
             unsupported=(*counted.unsupported, *active.unsupported),
             components=active.components,
             settings={
-                **warmed_up.settings,
+                **executions.settings(),
                 **counted.settings,
                 **traces,
-                "rounds": plan.rounds,
-                "repetitions": plan.repetitions,
+                "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": max(plan.warmup, 1),
                 "warmup_s": warmup_s,
                 "times_s": times_s,
                 "counters_s": counters_s,
                 "cost_s": watch.total(),
+                "floor_s": executions.floor_s(least),
             },
         )
 
@@ -229,12 +244,14 @@ class CuptiCollector:
                 traced, chosen, arch, session.launches(whole, prepare=reset)
             )
 
-    def _count(self, work: Work, plan: Plan, ranges: Sequence[PhaseRange]) -> CountedStep:
+    def _count(
+        self, executions: Executions, plan: Plan, ranges: Sequence[PhaseRange]
+    ) -> CountedStep:
         if not plan.metrics or plan.rounds < 1:
             return CountedStep({}, (), {})
         try:
             cupti, cuda = self._load_cupti(), self._load_driver()
-            return Counting(self.device().arch, self._timer, cupti, cuda).of(work, plan, ranges)
+            return Counting(self.device().arch, executions, cupti, cuda).of(plan, ranges)
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
             return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})

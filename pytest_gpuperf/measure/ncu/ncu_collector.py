@@ -18,11 +18,11 @@ from pytest_gpuperf.measure import paper_window, replica
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, samples_of
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
+    REPETITIONS,
     CudaTimer,
+    Executions,
     Stopwatch,
     garbage_kept,
-    times,
-    warm_up,
 )
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_rows, profiled_step
 from pytest_gpuperf.measure.ncu.ncu_command import Control
@@ -95,10 +95,11 @@ class NcuCollector:
         unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
         """
         watch = Stopwatch()
-        warmed_up = warm_up(work, plan, self._timer, self._memory)
+        executions = Executions(work, self._timer, self._memory)
+        executions.warm_up(plan)
         warmup_s = watch.lap()
         with garbage_kept():
-            series = times(work, plan, self._timer, self._memory)
+            executions.repeat(plan.repetitions)
         times_s = watch.lap()
         try:
             profiled = self._profile(work, plan.metrics)
@@ -108,12 +109,12 @@ class NcuCollector:
             profiled = _Profiled((), unsupported)
         untraced = tuple(Unsupported(metric.name, _UNTRACED) for metric in plan.activity)
         settings: dict[str, Scalar] = {
-            **warmed_up.settings,
+            **executions.settings(),
             "replay": self._control.replay,
             "clock_control": self._control.clocks,
             "cache_control": self._control.caches,
             "rounds": 1,
-            "repetitions": plan.repetitions,
+            "repetitions": plan.repetitions or REPETITIONS,
             "warmup": max(plan.warmup, 1),
             "warmup_s": warmup_s,
             "times_s": times_s,
@@ -122,7 +123,7 @@ class NcuCollector:
             **profiled.settings,
         }
         return Collected(
-            (*samples_of(series), *profiled.samples),
+            (*samples_of(executions.series), *profiled.samples),
             (*profiled.unsupported, *untraced),
             settings,
         )

@@ -115,4 +115,5 @@ class FakeTimer(CudaTimer):
     def timed(self, run: Callable[[], object]) -> tuple[float, float]:
         self._fake.note("timed")
         run()
+        self.synchronize()
         return 5.0, 7.0

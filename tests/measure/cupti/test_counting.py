@@ -1,4 +1,4 @@
-"""Counting in instrumented kernels: once, and in ranges that leave nothing out."""
+"""Counting a step in rounds and its phases once; in instrumented kernels, leaving nothing out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
 from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
+from pytest_gpuperf.measure.device.memory import CudaMemory
+from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage import run_files
@@ -19,6 +21,18 @@ from tests.measure.cupti.fake import Fake, FakeTimer
 
 METRICS = catalogue().metrics
 CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instructions", "sass_fadd"))
+
+
+def counting(fake: Fake, work: Work) -> Counting:
+    """Counts executions of this work on a scripted H200."""
+    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()), fake.cupti, fake.cuda)
+
+
+class Memory(CudaMemory):
+    """Needs no device."""
+
+    def peak(self) -> int:
+        return 5_000_000_000
 
 
 class Step:
@@ -44,9 +58,8 @@ class Step:
 
     def counted(self, *metrics: Metric, rounds: int = 3) -> CountedStep:
         """What is counted of this step on a scripted H200."""
-        counting = Counting("sm90", FakeTimer(self.fake), self.fake.cupti, self.fake.cuda)
         ranges = phase_ranges([name for name, _ in self.parts])
-        return counting.of(self.work, Plan(metrics, rounds), ranges)
+        return counting(self.fake, self.work).of(Plan(metrics, rounds), ranges)
 
 
 def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake) -> None:
@@ -54,17 +67,40 @@ def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake)
     found = step.counted(CYCLES, THREADS)
     assert found.series == {
         ("step", "cycles"): [7.5] * 3,
-        ("forward", "cycles"): [2.0] * 3,
-        ("backward", "cycles"): [4.0] * 3,
+        ("forward", "cycles"): [2.0],
+        ("backward", "cycles"): [4.0],
         ("step", "thread_instructions"): [7.5],
         ("forward", "thread_instructions"): [2.0],
         ("backward", "thread_instructions"): [4.0],
     }
-    assert step.executed == 3 * 2 + 1
-    settings = {name: found.settings[name] for name in ("passes", "counter_passes", "chip")}
-    assert settings == {"passes": 2, "counter_passes": 7, "chip": "GH100"}
+    assert step.executed == 3 + 1 + 1
+    settings = {name: found.settings[name] for name in ("passes", "rounds", "counter_passes")}
+    assert settings == {"passes": 2, "rounds": 3, "counter_passes": 5}
+    assert found.settings["chip"] == "GH100"
     assert "instrumented_s" in found.settings
     assert fake.alive == 0
+
+
+def test_rounds_end_when_they_are_enough(fake: Fake) -> None:
+    asked: list[Rounds] = []
+
+    def enough(rounds: Rounds) -> bool:
+        asked.append({name: list(values) for name, values in rounds.items()})
+        return len(asked) == 2
+
+    step = Step(fake, ("forward", 2))
+    counted = counting(fake, step.work).of(Plan((CYCLES,), 5, enough), phase_ranges(["forward"]))
+    assert counted.settings["rounds"] == 2
+    assert step.executed == 2 + 1
+    one = {"cycles": [3.0], "step_time": [5.0], "wall_time": [7.0], "peak_memory": [5e9]}
+    assert asked == [one, {name: values * 2 for name, values in one.items()}]
+
+
+def test_the_executions_that_are_counted_are_timed_unless_others_were_asked_for(fake: Fake) -> None:
+    for repetitions, timed in ((None, 3), (4, 0)):
+        counter = counting(fake, Step(fake).work)
+        counter.of(Plan((CYCLES,), 3, repetitions=repetitions), ())
+        assert len(counter.executions.series.get((STEP, "step_time"), [])) == timed
 
 
 def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
@@ -90,7 +126,7 @@ def test_a_step_without_phases_is_one_range(fake: Fake) -> None:
 def test_without_instrumented_metrics_nothing_is_instrumented(fake: Fake) -> None:
     step = Step(fake, ("forward", 2))
     assert "instrumented_s" not in step.counted(CYCLES).settings
-    assert step.executed == 3 * 2
+    assert step.executed == 3 + 1
 
 
 def test_what_cannot_be_instrumented_is_named_and_costs_only_itself(fake: Fake) -> None:
@@ -111,7 +147,7 @@ def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) 
     step = Step(fake, ("forward", 2))
     assert step.counted(replace(THREADS, additive=False), rounds=2).series == {
         ("step", "thread_instructions"): [3.0] * 2,
-        ("forward", "thread_instructions"): [2.0] * 2,
+        ("forward", "thread_instructions"): [2.0],
     }
 
 
@@ -119,23 +155,21 @@ def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
     # The fake has no number for a ratio over a range without work, as CUPTI for some of its sums.
     ratio = replace(THREADS, hardware={"default": "smsp__sass_inst_executed.per_second"})
     step = Step(fake, ("forward", 2))
-    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
 
     def only_forward() -> None:
         with step.phases.mark("forward"):
             fake.work(2)
 
     work = Work(only_forward, step.phases)
-    found = counting.of(work, Plan((ratio,)), phase_ranges(["forward"]))
+    found = counting(fake, work).of(Plan((ratio,)), phase_ranges(["forward"]))
     assert found.series["step", "thread_instructions"] == [2.0]
 
 
 @pytest.mark.parametrize("later", [[("b", 1.0)], [], [("a", 1.0), ("b", 1.0)]])
 def test_phases_that_change_are_an_error(fake: Fake, later: list[tuple[str, float]]) -> None:
     step = Step(fake, *later)
-    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
     with pytest.raises(MeasurementError, match="phases of the step change"):
-        counting.of(step.work, Plan((THREADS,)), phase_ranges(["a"]))
+        counting(fake, step.work).of(Plan((THREADS,)), phase_ranges(["a"]))
     assert fake.alive == 0
 
 
@@ -146,17 +180,16 @@ def test_what_the_step_raises_comes_out(fake: Fake) -> None:
         with phases.mark("a"):
             raise ArithmeticError("the step's own")
 
-    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
     with pytest.raises(ArithmeticError, match="the step's own"):
-        counting.of(Work(run, phases), Plan((THREADS,)), phase_ranges(["a"]))
+        counting(fake, Work(run, phases)).of(Plan((THREADS,)), phase_ranges(["a"]))
     assert fake.alive == 0
 
 
 def test_the_slow_execution_is_announced(fake: Fake) -> None:
     heard = Heard()
     step = Step(fake, ("forward", 2))
-    counting = Counting("sm90", FakeTimer(fake), fake.cupti, fake.cuda)
-    counting.of(replace(step.work, progress=heard), Plan((THREADS,)), phase_ranges(["forward"]))
+    work = replace(step.work, progress=heard)
+    counting(fake, work).of(Plan((THREADS,)), phase_ranges(["forward"]))
     assert heard.said == ["counting in instrumented kernels, pass 1 of 1 (1)"]
 
 
