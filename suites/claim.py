@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.plugin.fixture import GpuPerf
+
+BEYOND = pytest.mark.beyond
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,19 @@ class Claim:
         )
 
 
-def parameters(claims: Sequence[Claim]) -> list[Any]:
-    """A parameter of a test per claim, named after it, on the architectures of which it is made."""
+def parameters(claims: Sequence[Claim], default: Collection[str]) -> list[Any]:
+    """A parameter of a test per claim, named after it, on the architectures of which it is made.
+
+    Claims of other configurations than the suite's `default` ones are beyond its default, too.
+    """
     return [
-        pytest.param(claim, marks=pytest.mark.gpu_arch(*claim.architectures), id=claim.name)
+        pytest.param(
+            claim,
+            marks=[
+                pytest.mark.gpu_arch(*claim.architectures),
+                *([] if {claim.numerator, claim.denominator} <= set(default) else [BEYOND]),
+            ],
+            id=claim.name,
+        )
         for claim in claims
     ]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.convnext_ddpm.step import Chain
 
+pytestmark = pytest.mark.beyond
+
 
 MEASURED: dict[str, dict[str, object]] = {
     # Nothing but the host's launches of 100 graphs stands between its kernels.

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.convnext_ddpm.loading import WeightLoading
 
+pytestmark = pytest.mark.beyond
+
 
 @pytest.mark.gpuperf(repetitions=20, tolerance=tolerance("baseline"))
 @pytest.mark.parametrize(

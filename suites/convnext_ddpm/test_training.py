@@ -8,7 +8,7 @@ import pytest
 
 from suites.claim import parameters
 from suites.convnext_ddpm.claims import CLAIMS
-from suites.convnext_ddpm.configurations import TRAINING
+from suites.convnext_ddpm.configurations import CONFIGURATIONS, TRAINING
 from suites.convnext_ddpm.tolerances import tolerance
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
             marks=[
                 pytest.mark.optimization(f"{name}_training"),
                 pytest.mark.gpuperf(tolerance=tolerance(name)),
+                pytest.mark.beyond,
             ],
         )
         for name in TRAINING
@@ -41,7 +42,7 @@ def test_training_step(
     gpuperf.measure(training_step, reset=training_step.reset, workload=workload)
 
 
-@pytest.mark.parametrize("claim", parameters(CLAIMS))
+@pytest.mark.parametrize("claim", parameters(CLAIMS, CONFIGURATIONS))
 def test_claim(gpuperf: GpuPerf, claim: Claim) -> None:
     """What is claimed of two configurations that were measured before."""
     claim.expect(gpuperf)

@@ -25,6 +25,8 @@ CURVE_SIZE_ON_A_GPU = 32
 """Of the loss curves: 200 steps of every configuration take minutes and not half an hour."""
 SIZE_ON_A_CPU = 16
 
+pytestmark = pytest.mark.beyond(last=True)
+
 
 def _each(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from suites.meddpm.optimizations import Optimization
 
 # A CPU's portable counts of a chain are those of the training's forward pass, over and over.
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.beyond]
 
 
 def _each(names: Iterable[str], what: str) -> pytest.MarkDecorator:

@@ -8,7 +8,7 @@ import pytest
 
 from suites.claim import parameters
 from suites.meddpm.claims import CLAIMS
-from suites.meddpm.optimizations import OPTIMIZATIONS
+from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 from suites.meddpm.tolerances import of_training
 
 if TYPE_CHECKING:
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test per configuration: those of the suite, and those that were asked for."""
+    """A test per configuration: the paper's, those beyond it, and those that were asked for."""
     if metafunc.function is not test_training_step:
         return
     asked = metafunc.config.getoption("--meddpm-configuration")
     names = dict.fromkeys([*OPTIMIZATIONS, *asked])
+    default = {*PAPER, *asked}
     metafunc.parametrize(
         "configuration",
         [
@@ -32,6 +33,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 marks=[
                     pytest.mark.optimization(name),
                     pytest.mark.gpuperf(**of_training(name)),
+                    *([] if name in default else [pytest.mark.beyond]),
                 ],
             )
             for name in names
@@ -54,7 +56,7 @@ def test_training_step(
     )
 
 
-@pytest.mark.parametrize("claim", parameters(CLAIMS))
+@pytest.mark.parametrize("claim", parameters(CLAIMS, PAPER))
 def test_claim(gpuperf: GpuPerf, claim: Claim) -> None:
     """What is claimed of two configurations that were measured above."""
     claim.expect(gpuperf)

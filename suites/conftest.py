@@ -1,0 +1,81 @@
+"""What of the suites runs: what their folder's name asks for, and what is asked for by name.
+
+A test with the marker `beyond` is left out of `pytest suites/meddpm`. It runs under --everything,
+and where its file, its id, -k, -m or --lf names it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+BEYOND = "beyond"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Registers the flag."""
+    parser.getgroup("suites").addoption(
+        "--everything",
+        action="store_true",
+        help="of a suite, run also what is beyond its default: further configurations, sampling, "
+        "loading, quality gates. A file, a test's id, -k and -m ask for what they name",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the marker."""
+    config.addinivalue_line(
+        "markers",
+        f"{BEYOND}(last=False): runs where --everything, a file, a test's id, -k or -m asks for "
+        "it; after all others of its suite where `last`",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what nobody asked for; what was asked for by the folder comes first."""
+    items.sort(key=_place)
+    if config.getoption("everything", False) or _selects(config):
+        return
+    named = _named(config)
+    left_out = [
+        item for item in items if item.get_closest_marker(BEYOND) and item.path not in named
+    ]
+    if left_out:
+        config.stash[_LEFT_OUT] = len(left_out)
+        config.hook.pytest_deselected(items=left_out)
+        unwanted = set(left_out)
+        items[:] = [item for item in items if item not in unwanted]
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
+    """Says how to get the rest."""
+    left_out = config.stash.get(_LEFT_OUT, 0)
+    if not left_out:
+        return None
+    return f"{left_out} more with --everything; a file, a test's id or -k asks for some of them"
+
+
+_LEFT_OUT = pytest.StashKey[int]()
+
+
+def _place(item: pytest.Item) -> int:
+    marker = item.get_closest_marker(BEYOND)
+    if marker is None:
+        return 0
+    return 2 if marker.kwargs.get("last") else 1
+
+
+def _selects(config: pytest.Config) -> bool:
+    """Whether tests are chosen by what they are called, or by how they ended."""
+    return bool(
+        config.getoption("keyword") or config.getoption("markexpr") or config.getoption("lf", False)
+    )
+
+
+def _named(config: pytest.Config) -> set[Path]:
+    """The files that the command line names, by themselves or in a test's id."""
+    folder = config.invocation_params.dir
+    paths = (folder / argument.partition("::")[0] for argument in config.args)
+    return {path.resolve() for path in paths if path.is_file()}
