@@ -6,14 +6,16 @@ all that the child started can be ended together.
 
 from __future__ import annotations
 
+import importlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,11 @@ GRACE = 3.0
 PARENT = "GPUPERF_PARENT"
 """The environment variable that tells the child the process id of who started it."""
 
+TURN = "GPUPERF_TURN"
+"""The environment variable with the pipes of a process that waits for its turn, and its imports."""
+
+_IMPORTED_AHEAD = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "triton")
+"""What takes seconds to import; torch itself imports some of it in the first step only."""
 _QUOTED_LINES = 20
 _TICK = 1.0
 _POLL = 0.02
@@ -80,28 +87,160 @@ def run_pytest(
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
-    with tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True) as temporary:
-        saved, said = Path(temporary) / "run.json", Path(temporary) / "output"
+    with _Child(arguments, folder, under, environment or {}) as child:
+        return child.finished(time_limit, tick)
+
+
+def run_in_turn(
+    arguments: Sequence[str],
+    count: int,
+    *,
+    folder: Path,
+    time_limit: float,
+    environment: Mapping[str, str],
+    begins: Callable[[int], None],
+    tick: Callable[[float], None],
+) -> Generator[Finished, None, None]:
+    """Runs the same pytest in `count` processes, which start together and run their tests in turn.
+
+    What a process imports takes longer than many a measurement, and needs no device: all of them
+    do it at once, with what this process has imported of torch, and wait. `begins` is called before
+    the test of each, with its number from 1 on, `tick` while anything is waited for. The time limit
+    is that of each. For the rest see `run_pytest`.
+    """
+    with ExitStack() as started:
+        children = [
+            started.enter_context(_Child(arguments, folder, (), environment, in_turn=True))
+            for _ in range(count)
+        ]
+        for child in children:
+            child.prepared(time_limit, tick)
+        for number, child in enumerate(children, 1):
+            begins(number)
+            yield child.finished(time_limit, tick)
+
+
+class _Child:
+    """A pytest in a process of its own. Leaving the block ends it, and all that it has started."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        under: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        in_turn: bool = False,
+    ) -> None:
+        """`in_turn`: it waits for `finished` before it runs a test."""
+        self._kept = ExitStack()
+        temporary = tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True)
+        folder_of_its_own = Path(self._kept.enter_context(temporary))
+        self._saved, self._said = folder_of_its_own / "run.json", folder_of_its_own / "output"
         # Whoever started it tells GitHub, of all processes together.
-        flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={saved}")
+        flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={self._saved}")
         # Unbuffered, or what stdout says would come after all that stderr says.
         python = [sys.executable, "-u", "-m", "pytest"]
         command = [*under, *python, *with_flags(arguments, flags)]
-        begun = time.monotonic()
+        added = dict(environment)
+        self._turn = self._ready = -1
+        theirs: tuple[int, ...] = ()
+        if in_turn:
+            turn, self._turn = os.pipe()
+            self._ready, ready = os.pipe()
+            theirs = turn, ready
+            loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
+            added[TURN] = " ".join(map(str, (*theirs, *loaded)))
+        self._begun = time.monotonic()
         # A file in a pipe's place: a grandchild that keeps it open is not waited for.
-        with said.open("wb") as output:
-            child = _started(command, folder, _environment(environment or {}), output.fileno())
-            try:
-                in_time = _waited(child, time_limit, tick)
-            finally:
-                _end(child)
+        output = self._kept.enter_context(self._said.open("wb"))
+        try:
+            self._process = _started(
+                command, folder, _environment(added), output.fileno(), pass_fds=theirs
+            )
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    def __enter__(self) -> _Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            _end(self._process)
+        finally:
+            self._close()
+
+    def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
+        """Returns when it waits for its turn, or has ended before."""
+        begun = time.monotonic()
+        while (passed := time.monotonic() - begun) < time_limit:
+            tick(passed)
+            if select.select([self._ready], [], [], _TICK)[0]:
+                break
+
+    def finished(self, time_limit: float | None, tick: Callable[[float], None] | None) -> Finished:
+        """Gives it its turn, and waits until it has ended."""
+        if self._turn >= 0:
+            self._begun = time.monotonic()
+            with suppress(BrokenPipeError):  # it has ended before; its output says why
+                os.write(self._turn, b".")
+        try:
+            in_time = _waited(self._process, time_limit, tick)
+        finally:
+            _end(self._process)
         return Finished(
-            run=run_files.load(saved) if saved.exists() else None,
-            code=child.wait(),
-            output=said.read_text(encoding="utf-8", errors="replace"),
-            seconds=time.monotonic() - begun,
+            run=run_files.load(self._saved) if self._saved.exists() else None,
+            code=self._process.wait(),
+            output=self._said.read_text(encoding="utf-8", errors="replace"),
+            seconds=time.monotonic() - self._begun,
             timed_out=not in_time,
         )
+
+    def _close(self) -> None:
+        for descriptor in (self._turn, self._ready):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._turn = self._ready = -1
+        self._kept.close()
+
+
+class Turn:
+    """The side of a process that `run_in_turn` has started."""
+
+    def __init__(self, turn: int, ready: int, modules: Sequence[str]) -> None:
+        self._turn = turn
+        self._ready = ready
+        self._modules = modules
+
+    def wait(self) -> None:
+        """Imports what will be needed, says so, and returns when the turn has come."""
+        if self._ready < 0:
+            return
+        for name in self._modules:
+            # What cannot be imported ahead says so where it is needed.
+            with suppress(Exception):
+                importlib.import_module(name)
+        os.write(self._ready, b".")
+        os.close(self._ready)
+        os.read(self._turn, 1)
+        os.close(self._turn)
+        self._ready = -1
+
+
+def own_turn() -> Turn | None:
+    """What this process has to wait for; None where nothing.
+
+    Takes it out of the environment: processes that a test starts are not meant.
+    """
+    text = os.environ.pop(TURN, None)
+    if text is None:
+        return None
+    turn, ready, *modules = text.split()
+    return Turn(int(turn), int(ready), modules)
 
 
 def with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -137,7 +276,11 @@ def _environment(added: Mapping[str, str]) -> dict[str, str]:
 
 
 def _started(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: int
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    output: int,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -148,6 +291,7 @@ def _started(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     except OSError as error:
         if command[0] != sys.executable and folder.is_dir():

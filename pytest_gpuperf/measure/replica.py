@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,9 @@ class Replicas:
         measures nothing, or takes longer than the time limit; what was measured before is kept.
         """
         known = self._measured.setdefault(test, [])
-        for _ in each(self._progress, "not settled, fresh process", count - len(known)):
-            known.append(self._replica(test))
+        missing = count - len(known)
+        if missing > 0:
+            self._measure(test, missing, known)
         named = tuple(m for process in known[:count] for m in process if m.name == name)
         if len(named) < count:
             raise MeasurementError(
@@ -124,9 +126,34 @@ class Replicas:
         self._progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         return self._alone(task, under, environment or {})
 
-    def _replica(self, test: str) -> tuple[Measurement, ...]:
-        finished = self._alone(Task(test))
-        run = finished.run
+    def _measure(self, test: str, count: int, known: list[tuple[Measurement, ...]]) -> None:
+        """Adds what `count` more processes have measured."""
+        stage = "not settled, fresh process"
+        self._progress.begins(f"{stage}es start" if count > 1 else f"{stage} starts")
+        announced = each(self._progress, stage, count)
+
+        def begins(_: int) -> None:
+            next(announced)
+            _release_memory()
+
+        task = Task(test)
+        with tempfile.TemporaryDirectory(prefix="gpuperf-") as cache:
+            processes = fresh_process.run_in_turn(
+                self._flagged(cache),
+                count,
+                folder=self._folder,
+                time_limit=self._time_limit,
+                environment={VARIABLE: json.dumps(asdict(task))},
+                begins=begins,
+                tick=lambda _: self._progress.goes_on(),
+            )
+            with closing(processes):
+                for finished in processes:
+                    measured = self._replica(task, self._in_time(finished, task))
+                    known.append(measured)
+
+    def _replica(self, task: Task, finished: Finished) -> tuple[Measurement, ...]:
+        run, test = finished.run, task.test
         # A test that fails after it measured fails in the session as well, and says why there.
         if run is None or finished.code not in (_PASSED, _FAILED):
             raise MeasurementError(
@@ -141,16 +168,23 @@ class Replicas:
     ) -> Finished:
         _release_memory()
         with tempfile.TemporaryDirectory(prefix="gpuperf-") as cache:
-            # pytest lets the last of several values win. What failed last is the session's.
-            flags = ["-o", f"cache_dir={cache}", *(["-n0"] if self._distributed else [])]
             finished = fresh_process.run_pytest(
-                fresh_process.with_flags(self._arguments, flags),
+                self._flagged(cache),
                 folder=self._folder,
                 under=under,
                 time_limit=self._time_limit,
                 environment={**(environment or {}), VARIABLE: json.dumps(asdict(task))},
                 tick=lambda _: self._progress.goes_on(),
             )
+        return self._in_time(finished, task, under)
+
+    def _flagged(self, cache: str) -> list[str]:
+        # pytest lets the last of several values win. What failed last is the session's.
+        flags = ["-o", f"cache_dir={cache}", *(["-n0"] if self._distributed else [])]
+        return fresh_process.with_flags(self._arguments, flags)
+
+    @staticmethod
+    def _in_time(finished: Finished, task: Task, under: Sequence[str] = ()) -> Finished:
         if finished.timed_out:
             profiler = f" under {Path(under[0]).name}" if under else ""
             raise MeasurementError(

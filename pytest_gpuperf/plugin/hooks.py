@@ -120,6 +120,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     here.
     """
     session = item.config.stash[_SESSION]
+    if session.turn is not None:
+        session.turn.wait()
     if session.refusal is not None and _concerns_us(item):
         raise session.refusal
     if session.task is not None and not session.task.is_replica:

@@ -21,6 +21,7 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
+    from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
@@ -41,6 +42,8 @@ class Session:
         """What keeps the tests of this worker from running: they say it."""
         self.ledger: Ledger | None = None
         """What was measured, once something was; in the process that writes."""
+        self.turn: Turn | None = None
+        """What a replica waits for before its test."""
         self._parent: int | None = None
         if "GPUPERF_PARENT" in os.environ:
             self._follow_the_parent()
@@ -51,6 +54,7 @@ class Session:
 
         parent = fresh_process.follow_parent()
         self.task = replica.own_task()
+        self.turn = fresh_process.own_turn()
         if self.task is not None:
             # `gpuperf record` waits too, and holds no device.
             self._parent = parent

@@ -11,13 +11,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.fresh_process import PARENT, follow_parent, run_pytest, with_flags
+from pytest_gpuperf.measure.fresh_process import (
+    PARENT,
+    Finished,
+    follow_parent,
+    run_in_turn,
+    run_pytest,
+    with_flags,
+)
 from tests.plugin import scripted
 from tests.waiting import lives, wait_for
 
@@ -195,6 +205,76 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_profiler_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageFailure, match=r"^no-such-profiler: cannot be run \(No such"):
         run_pytest([], folder=tmp_path, under=["no-such-profiler"])
+
+
+# Several
+
+
+def in_turn(folder: Path, *, time_limit: float = 600) -> Generator[Finished, None, None]:
+    """Two processes, each of which notes in `diary` that its test runs."""
+    return run_in_turn(
+        ["-q"],
+        2,
+        folder=folder,
+        time_limit=time_limit,
+        environment={},
+        begins=lambda number: note(folder, f"{number} begins"),
+        tick=lambda _: None,
+    )
+
+
+def note(folder: Path, line: str) -> None:
+    with (folder / "diary").open("a", encoding="utf-8") as diary:
+        diary.write(f"{line}\n")
+
+
+def test_processes_start_together_and_run_their_tests_in_turn(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has imported ahead what takes long and this process has, and nothing else."""
+    monkeypatch.setattr(fresh_process, "_IMPORTED_AHEAD", ("wave", "no_such_module", "chunk"))
+    monkeypatch.setitem(sys.modules, "wave", ModuleType("wave"))
+    monkeypatch.setitem(sys.modules, "no_such_module", ModuleType("no_such_module"))
+    write(
+        folder,
+        """
+import os, sys
+from pathlib import Path
+
+Path(f"loaded-{os.getpid()}").touch()
+
+def test_it():
+    loaded = len(list(Path().glob("loaded-*")))
+    ahead = [name for name in ("wave", "chunk") if name in sys.modules]
+    with open("diary", "a") as diary:
+        print(f"{loaded} loaded, with {ahead}, {os.environ.get('GPUPERF_TURN')}", file=diary)
+""",
+    )
+    assert [finished.code for finished in in_turn(folder)] == [0, 0]
+    runs = "2 loaded, with ['wave'], None"
+    diary = (folder / "diary").read_text(encoding="utf-8").splitlines()
+    assert diary == ["1 begins", runs, "2 begins", runs]
+    assert fresh_process.TURN not in os.environ
+
+
+def test_a_process_that_ends_before_its_turn_says_why(folder: Path) -> None:
+    write(folder, "raise ArithmeticError('while it is imported')")
+    for finished in in_turn(folder):
+        assert (finished.code, finished.run) == (2, None)
+        assert "while it is imported" in finished.output
+
+
+def test_those_that_wait_are_ended_with_who_waits_for_them(folder: Path) -> None:
+    """The first has taken longer than it may."""
+    write(
+        folder,
+        "import os, time\nfrom pathlib import Path\n\nPath(f'loaded-{os.getpid()}').touch()\n\n"
+        "def test_it(): time.sleep(600)",
+    )
+    with closing(in_turn(folder, time_limit=5)) as processes:
+        assert next(processes).timed_out
+    loaded = [int(file.name.removeprefix("loaded-")) for file in folder.glob("loaded-*")]
+    assert [pid for pid in loaded if lives(pid)] == []
 
 
 # Whom a child ends with

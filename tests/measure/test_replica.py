@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,18 +35,20 @@ FOLDER = Path("where the session was started")
 
 @dataclass
 class Processes:
-    """Stand for `run_pytest`: each measures the step, and `ends` as it is told for its number."""
+    """Stand for fresh ones: each measures the step, and `ends` as it is told for its number."""
 
     ends: Mapping[int, Finished] = field(default_factory=dict)
     tasks: list[dict[str, str]] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    """How many of those that were started together were ended together."""
 
     def __call__(
         self,
         arguments: Sequence[str],
         *,
         folder: Path,
-        under: Sequence[str],
+        under: Sequence[str] = (),
         time_limit: float,
         environment: Mapping[str, str],
         tick: Callable[[float], None],
@@ -58,12 +61,23 @@ class Processes:
         made = [measurement(test=test, process=f"p{number}") for test in (TEST, "of others")]
         return self.ends.get(number, Finished(run(made), 0, "", 1.0))
 
+    def in_turn(
+        self, arguments: Sequence[str], count: int, *, begins: Callable[[int], None], **others: Any
+    ) -> Iterator[Finished]:
+        try:
+            for number in range(1, count + 1):
+                begins(number)
+                yield self(arguments, **others)
+        finally:
+            self.ended.append(count)
+
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     """In the place of fresh processes."""
     scripted = Processes()
     monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    monkeypatch.setattr(fresh_process, "run_in_turn", scripted.in_turn)
     return scripted
 
 
@@ -83,8 +97,14 @@ def test_replicas_are_made_when_asked_for_and_kept(processes: Processes) -> None
     assert processes.tasks == [asdict(Task(TEST))] * 3
     waiting = "not settled, fresh process"
     assert heard.said == [
-        *(f"{waiting} 1 of 1 (1)", "goes on"),
-        *(f"{waiting} 1 of 2 (2)", "goes on", f"{waiting} 2 of 2 (1)", "goes on"),
+        *(f"{waiting} starts", f"{waiting} 1 of 1 (1)", "goes on"),
+        *(
+            f"{waiting}es start",
+            f"{waiting} 1 of 2 (2)",
+            "goes on",
+            f"{waiting} 2 of 2 (1)",
+            "goes on",
+        ),
     ]
 
 
@@ -105,6 +125,7 @@ def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
     with pytest.raises(MeasurementError, match=f"^a fresh process of {TEST} ") as caught:
         made.measurements(TEST, "step", 2)
     assert said in str(caught.value)
+    assert processes.ended == [2]
     assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
 
 
@@ -191,7 +212,7 @@ class Marks:
         (
             Task(TEST, PROFILED, "step"),
             [
-                *("reset", "step", "reset", "step", "reset"),
+                *("reset", "step", "reset"),
                 *("begin", "enter forward", "step", "leave forward", "end"),
             ],
         ),
