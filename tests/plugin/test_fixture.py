@@ -54,6 +54,7 @@ class Recorded:
         self.instrument: Any = RecordedRun(file)
         self._session: Any = SimpleNamespace(
             settings=settings,
+            decides=settings.judge,
             instrument=self.instrument,
             judging=Judging(settings, None),
             display=Display(Outlet),

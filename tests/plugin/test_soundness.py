@@ -13,7 +13,7 @@ CPU = ("--gpu-arch=cpu", "--gpuperf-missing=warn")
 DRIFTING = """
     import pytest
 
-    losses = iter([0.1234, 0.1236, *[0.125] * 30])
+    losses = iter([0.1234, 0.1236, *[0.1235] * 30])
 
     {marker}
     def test_step(gpuperf):
