@@ -7,6 +7,7 @@ or GPU that does not offer it; a function that is not here does not exist, as in
 # ruff: noqa: N802  (the names are NVML's)
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TypeVar
@@ -130,6 +131,10 @@ class Library:
         self, handle: Gpu | Instance
     ) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid) for pid in supported(handle.processes)]
+
+
+Install = Callable[[Library | None], None]
+"""Makes a library the module, or has there be none."""
 
 
 def whole(handle: Gpu) -> Gpu:

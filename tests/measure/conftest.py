@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+from tests.scripted_nvml import Install, Library
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,3 +17,14 @@ def modules_frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a scripted NVML in place of the real one, or none; CUDA_VISIBLE_DEVICES is unset."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def put(library: Library | None) -> None:
+        monkeypatch.setitem(sys.modules, "pynvml", library)
+
+    return put

@@ -1,19 +1,18 @@
-"""Marks of components: who hears them, what may be inside what, and the time of each."""
+"""Marks of components: what may be inside what, how they are told apart, and the time of each."""
 
 from __future__ import annotations
 
 import time
-import timeit
-from collections.abc import Iterable
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Components, PhaseNames, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Collected, Components, PhaseNames, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector, HostTimes
 from pytest_gpuperf.measure.trace.activity import checked
 from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
 
 ACTIVITY = tuple(catalogue().metrics[name] for name in catalogue().sets["activity"])
@@ -36,39 +35,19 @@ def test_components_may_be_inside_each_other_and_come_again() -> None:
     assert " ".join(diary.names) == "block conv2d block /block /conv2d /block conv2d /conv2d"
 
 
-def test_a_component_that_raises_is_left() -> None:
-    components, diary = Components(), Diary()
-    with pytest.raises(ZeroDivisionError), components.heard_by(diary), components.mark("conv2d"):
-        _ = 1 / 0
-    assert diary.names == ["conv2d", "/conv2d"]
-
-
-def test_the_name_of_the_whole_step_is_reserved() -> None:
-    components = Components()
-    with (
-        components.heard_by(PhaseNames()),
-        pytest.raises(MeasurementError, match='a component cannot be named "step"'),
-        components.mark(STEP),
-    ):
-        pass
-
-
-def test_phases_and_components_are_heard_apart() -> None:
+def test_phases_and_components_are_heard_apart_and_unheard_ones_are_the_same_nothing() -> None:
     phases, components, heard = Phases(), Components(), PhaseNames()
     with phases.heard_by(heard), phases.mark("forward"), components.mark("conv2d"):
         pass
     assert heard.names == ["forward"]
+    assert components.mark("conv2d") is phases.mark("forward")
 
 
-def test_an_unheard_component_costs_what_an_unheard_phase_costs() -> None:
+def test_the_name_of_the_whole_step_is_reserved() -> None:
     components = Components()
-    assert components.mark("conv2d") is Phases().mark("forward")
-
-    def mark() -> None:
-        with components.mark("conv2d"):
+    with pytest.raises(MeasurementError, match='a component cannot be named "step"'):
+        with components.heard_by(PhaseNames()), components.mark(STEP):
             pass
-
-    assert min(timeit.repeat(mark, number=1000, repeat=5)) / 1000 < 10e-6
 
 
 def test_the_host_s_time_belongs_to_the_innermost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +63,9 @@ def test_the_host_s_time_belongs_to_the_innermost(monkeypatch: pytest.MonkeyPatc
     assert times.times == {"block": 10 + 20 + 3, "conv2d": 5}
 
 
-def test_components_that_cannot_be_told_apart_are_refused() -> None:
+def test_components_are_named_once_in_the_order_of_their_appearance_or_refused() -> None:
+    for heard, names in (([], ()), ([[]], ()), ([["b", "a", "b"], ["a", "b"]], ("b", "a"))):
+        assert checked(heard, ()) == names
     for heard, phases, message in (
         ([["a", "b"], ["b", "a", "c"]], [], r"first \['a', 'b'\], then \['b', 'a', 'c'\]"),
         ([["a"], []], [], r"first \['a'\], then \[\]"),
@@ -94,72 +75,57 @@ def test_components_that_cannot_be_told_apart_are_refused() -> None:
             checked(heard, phases)
 
 
-def test_components_are_named_once_in_the_order_of_their_appearance() -> None:
-    for heard, names in (
-        ([], ()),
-        ([[]], ()),
-        ([["b", "a", "b"], ["a", "b"]], ("b", "a")),
-    ):
-        assert checked(heard, ()) == names
-
-
 # On the CPU
 
 
 class Step:
-    """A step with these components; notes its executions."""
+    """A step with these components in a phase; notes its executions."""
 
-    def __init__(self, *names: str, phase: str = "forward") -> None:
+    def __init__(self, *names: str) -> None:
         self.phases, self.components = Phases(), Components()
-        self.names: Iterable[str] = names
-        self.phase = phase
+        self.names = names
         self.executions = 0
+        self.heard = Heard()
 
     def __call__(self) -> None:
         self.executions += 1
-        with self.phases.mark(self.phase):
+        with self.phases.mark("forward"):
             for name in self.names:
                 with self.components.mark(name):
                     sum(range(100))
 
-    def work(self, progress: Heard | None = None) -> Work:
-        return Work(self, self.phases, progress=progress or Heard(), components=self.components)
-
-
-def plan(**asked: object) -> Plan:
-    return Plan(metrics=(), **{"rounds": 1, "repetitions": 2, "warmup": 1, **asked})  # type: ignore[arg-type]
+    def collected(self, activity: tuple[Metric, ...] = ACTIVITY) -> Collected:
+        work = Work(self, self.phases, progress=self.heard, components=self.components)
+        plan = Plan(metrics=(), rounds=1, repetitions=2, warmup=1, activity=activity)
+        return CpuCollector().collect(work, plan)
 
 
 def test_on_the_cpu_components_have_their_wall_time() -> None:
-    found = CpuCollector().collect(Step("conv2d", "gelu", "conv2d").work(), plan(activity=ACTIVITY))
-    assert found.components == ("conv2d", "gelu")
-    times = {s.phase: s.values for s in found.samples if s.metric == "wall_time"}
+    collected = Step("conv2d", "gelu", "conv2d").collected()
+    assert collected.components == ("conv2d", "gelu")
+    times = {s.phase: s.values for s in collected.samples if s.metric == "wall_time"}
     assert list(times) == [STEP, "conv2d", "gelu"]
     assert all(len(values) == 2 and min(values) > 0 for values in times.values())
 
 
 def test_on_the_cpu_nothing_of_a_trace_is_supported_and_the_reason_is_given() -> None:
-    found = CpuCollector().collect(Step().work(), plan(activity=ACTIVITY))
-    assert found.components == ()
-    reasons = {entry.metric: entry.reason for entry in found.unsupported}
+    collected = Step().collected()
+    assert collected.components == ()
+    reasons = {entry.metric: entry.reason for entry in collected.unsupported}
     assert {metric.name for metric in ACTIVITY} <= set(reasons)
     assert reasons["kernel_time"] == "there is no GPU whose activity could be traced"
 
 
-@pytest.mark.parametrize(
-    ("names", "asked", "more"), [(("a",), ACTIVITY, 2), ((), ACTIVITY, 1), (("a",), (), 0)]
-)
-def test_components_take_executions_of_their_own_where_activity_is_asked_for(
-    names: tuple[str, ...], asked: object, more: int
-) -> None:
-    plain, step = Step(*names), Step(*names)
-    CpuCollector().collect(plain.work(), plan())
-    heard = Heard()
-    CpuCollector().collect(step.work(heard), plan(activity=asked))
-    assert step.executions == plain.executions + more
-    assert sum("timing components" in said for said in heard.said) >= more
+def test_components_take_executions_of_their_own_where_activity_is_asked_for() -> None:
+    plain = Step("a")
+    plain.collected(activity=())
+    assert not any("timing components" in said for said in plain.heard.said)
+    for step, more in ((Step("a"), 2), (Step(), 1)):
+        step.collected()
+        assert step.executions == plain.executions + more
+        assert sum("timing components" in said for said in step.heard.said) >= more
 
 
 def test_a_component_with_a_phase_s_name_is_refused() -> None:
     with pytest.raises(MeasurementError, match="both a phase and a component"):
-        CpuCollector().collect(Step("forward").work(), plan(activity=ACTIVITY))
+        Step("forward").collected()

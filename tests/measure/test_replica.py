@@ -13,7 +13,7 @@ import pytest
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure import fresh_process, replica
-from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.replica import (
@@ -108,25 +108,24 @@ def test_replicas_are_made_when_asked_for_and_kept(processes: Processes) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("finished", "said"),
-    [
+def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
+    processes: Processes,
+) -> None:
+    other = run([measurement(test=TEST, name="other")])
+    for end, said in (
         (Finished(None, 3, "first\nlast", 1.0), "exit code 3 and measured nothing:\nfirst\nlast"),
         (Finished(run([]), 2, "last words", 1.0), "exit code 2:\nlast words"),
-        (Finished(None, -15, "", 61.0, timed_out=True), "stopped after 61 s, the time limit: --gp"),
-        (Finished(run([measurement(test=TEST, name="other")]), 0, "", 1.0), 'measure "step": a'),
-    ],
-)
-def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
-    finished: Finished, said: str, processes: Processes
-) -> None:
-    processes.ends = {2: finished}
-    made = replicas()
-    with pytest.raises(MeasurementError, match=f"^a fresh process of {TEST} ") as caught:
-        made.measurements(TEST, "step", 2)
-    assert said in str(caught.value)
-    assert processes.ended == [2]
-    assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
+        (Finished(None, -15, "", 61.0, timed_out=True), "stopped after 61 s, the time limit: --g"),
+        (Finished(other, 0, "", 1.0), 'measure "step": a'),
+    ):
+        processes.tasks.clear()
+        processes.ends = {2: end}
+        made = replicas()
+        with pytest.raises(MeasurementError, match=f"^a fresh process of {TEST} ") as caught:
+            made.measurements(TEST, "step", 2)
+        assert said in str(caught.value)
+        assert processes.ended.pop() == 2
+        assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
 
 
 def test_a_replica_whose_test_fails_after_it_measured_counts(processes: Processes) -> None:
@@ -134,34 +133,32 @@ def test_a_replica_whose_test_fails_after_it_measured_counts(processes: Processe
     assert len(replicas().measurements(TEST, "step", 1)) == 1
 
 
-@pytest.mark.parametrize("distributed", [False, True])
 def test_a_fresh_process_has_the_sessions_arguments_and_a_cache_of_its_own(
-    distributed: bool, processes: Processes
+    processes: Processes,
 ) -> None:
-    made = replicas(None, "-n4", "--", "a.py", distributed=distributed)
-    made.measurements(TEST, "step", 1)
-    (command,) = processes.commands
-    first, option, cache, *others = command
-    assert (first, option) == ("-n4", "-o")
-    assert cache.startswith("cache_dir=")
-    assert others == [*(["-n0"] if distributed else []), "--", "a.py"]
+    for distributed, more in ((False, []), (True, ["-n0"])):
+        made = replicas(None, "-n4", "--", "a.py", distributed=distributed)
+        made.measurements(TEST, "step", 1)
+        first, option, cache, *others = processes.commands[-1]
+        assert (first, option) == ("-n4", "-o")
+        assert cache.startswith("cache_dir=")
+        assert others == [*more, "--", "a.py"]
 
 
 # Tasks
 
 
-@pytest.mark.parametrize(
-    ("under", "said"),
-    [(["/opt/ncu", "-f"], "ncu in a fresh process"), ([], "the paper window in a fresh process")],
-)
-def test_a_process_with_a_task_is_started_by_a_profiler_or_not(
-    under: list[str], said: str, processes: Processes
-) -> None:
-    heard, task = Heard(), Task(TEST, WINDOW, "sampling")
-    assert replicas(heard, "-x").run(task, under=under).code == 0
-    assert processes.tasks == [asdict(task)]
-    assert processes.commands[0][: len(under) + 1] == [*under, "-x"]
-    assert heard.said == [said, "goes on"]
+def test_a_process_with_a_task_is_started_by_a_profiler_or_not(processes: Processes) -> None:
+    task = Task(TEST, WINDOW, "sampling")
+    for under, said in (
+        (["/opt/ncu", "-f"], "ncu in a fresh process"),
+        ([], "the paper window in a fresh process"),
+    ):
+        heard = Heard()
+        assert replicas(heard, "-x").run(task, under=under).code == 0
+        assert processes.tasks[-1] == asdict(task)
+        assert processes.commands[-1][: len(under) + 1] == [*under, "-x"]
+        assert heard.said == [said, "goes on"]
 
 
 def test_a_profiler_that_takes_too_long_is_named(processes: Processes) -> None:
@@ -170,19 +167,16 @@ def test_a_profiler_that_takes_too_long_is_named(processes: Processes) -> None:
         replicas().run(Task(TEST, FIRST, "step"), under=["/opt/ncu"])
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
+def test_the_task_comes_as_it_is_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for task in (
         Task("suites/a b/test_x.py::TestIt::test_step[tf32-1.5]", WINDOW, "sampling"),
         Task('test_x.py::test_step["\u00fc\\\n]'),
         Task(""),
-    ],
-)
-def test_the_task_comes_as_it_is_and_only_once(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(replica.VARIABLE, json.dumps(asdict(task)))
-    assert replica.own_task() == task
-    assert replica.VARIABLE not in os.environ
-    assert replica.own_task() is None
+    ):
+        monkeypatch.setenv(replica.VARIABLE, json.dumps(asdict(task)))
+        assert replica.own_task() == task
+        assert replica.VARIABLE not in os.environ
+        assert replica.own_task() is None
 
 
 class Marks:
@@ -204,25 +198,9 @@ class Marks:
         self.diary.append(f"leave {phase}")
 
 
-@pytest.mark.parametrize(
-    ("task", "done"),
-    [
-        (Task(TEST, PROFILED, "other"), []),
-        (Task(TEST, FIRST, "step"), ["step"]),
-        (
-            Task(TEST, PROFILED, "step"),
-            [
-                *("reset", "step", "reset"),
-                *("begin", "enter forward", "step", "leave forward", "end"),
-            ],
-        ),
-    ],
-)
-def test_a_task_runs_the_step_once_or_warmed_up_and_marked(
-    task: Task, done: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marks, phases = Marks(), Phases()
-    monkeypatch.setattr(profiled_step, "CudaMarks", lambda: marks)
+def executed(task: Task, marks: Marks) -> Collected:
+    """What a process with this task brings back from a step of one phase."""
+    phases = Phases()
 
     def step() -> None:
         with phases.mark("forward"):
@@ -230,8 +208,18 @@ def test_a_task_runs_the_step_once_or_warmed_up_and_marked(
 
     runner = TaskRunner(task, ScriptedCollector())
     assert (runner.device(), runner.torch_device, runner.software()) == (H200, "cuda", {})
-    work = Work(step, phases, lambda: marks.diary.append("reset"))
-    collected = runner.collect(work, Plan(()))
-    assert marks.diary == done
-    assert collected.samples == ()
-    assert set(collected.settings or {}) == ({PROFILED_S} if len(done) > 1 else set())
+    return runner.collect(Work(step, phases, lambda: marks.diary.append("reset")), Plan(()))
+
+
+def test_a_task_runs_the_step_once_or_warmed_up_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = ["begin", "enter forward", "step", "leave forward", "end"]
+    for task, done in (
+        (Task(TEST, PROFILED, "other"), []),
+        (Task(TEST, FIRST, "step"), ["step"]),
+        (Task(TEST, PROFILED, "step"), ["reset", "step", "reset", *marked]),
+    ):
+        marks = Marks()
+        monkeypatch.setattr(profiled_step, "CudaMarks", lambda marks=marks: marks)
+        collected = executed(task, marks)
+        assert (marks.diary, collected.samples) == (done, ())
+        assert set(collected.settings or {}) == ({PROFILED_S} if len(done) > 1 else set())

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_gpuperf.measure.device import checks
 from pytest_gpuperf.measure.ncu import ncu_command
-from tests.scripted_nvml import Gpu, Library
+from tests.scripted_nvml import Gpu, Install, Library
 
 FAR = 2**22 + 7
 """A pid that no process here has."""
@@ -26,32 +26,12 @@ def examined() -> dict[str, tuple[bool, str]]:
     return {check.name: (check.ok, check.detail) for check in checks.examine()}
 
 
-@pytest.fixture
-def h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with an H200 that others use, and with ncu."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu(processes=[FAR])]))
+def test_a_machine_that_can_be_measured_but_for_others(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Library([Gpu(processes=[FAR])]))
     monkeypatch.setattr(ncu_command, "find", lambda: Path("/opt/ncu"))
     monkeypatch.setattr(ncu_command, "version", lambda _: "2025.3")
-
-
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without torch, driver, GPU or ncu."""
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(ncu_command, "find", lambda: None)
-
-
-@pytest.fixture
-def newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with a GPU that is not known here, alone."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu(capability=(99, 0))]))
-
-
-@pytest.mark.usefixtures("h200")
-def test_a_machine_that_can_be_measured_but_for_others() -> None:
     answers = examined()
     assert answers["driver"] == (True, "580.159")
     assert answers["GPU"] == (True, "NVIDIA H200 (sm90)")
@@ -59,16 +39,20 @@ def test_a_machine_that_can_be_measured_but_for_others() -> None:
     assert answers["device to ourselves"] == (False, f"other compute processes: {FAR}")
 
 
-@pytest.mark.usefixtures("bare")
-def test_a_machine_without_anything() -> None:
+def test_a_machine_without_torch_driver_gpu_or_ncu(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(None)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(ncu_command, "find", lambda: None)
     answers = examined()
     assert [name for name, (ok, _) in answers.items() if ok] == []
     assert list(answers) == ["torch", "driver", "GPU", "Nsight Compute"]
     assert answers["torch"][1].endswith("; torch is not installed")
 
 
-@pytest.mark.usefixtures("newer")
-def test_a_gpu_that_is_not_known_here() -> None:
+def test_a_gpu_that_is_not_known_here_and_alone(install: Install) -> None:
+    install(Library([Gpu(capability=(99, 0))]))
     answers = examined()
     assert answers["GPU"] == (False, "NVIDIA H200 (sm990)")
     assert answers["device to ourselves"] == (True, "no other compute process")

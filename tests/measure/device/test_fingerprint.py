@@ -14,7 +14,7 @@ import pytest
 
 import pytest_gpuperf
 from pytest_gpuperf.measure.device import fingerprint
-from tests.scripted_nvml import Library
+from tests.scripted_nvml import Install, Library
 
 
 def test_software_names_what_the_numbers_depend_on() -> None:
@@ -29,13 +29,12 @@ def test_software_names_what_the_numbers_depend_on() -> None:
     assert not any(platform.release() in version for version in versions.values())
 
 
-def test_the_driver_is_asked_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Library([], driver="580.159.03"))
+def test_the_driver_is_asked_of_nvml_and_what_is_not_there_is_left_out(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Library([], driver="580.159.03"))
     assert fingerprint.software()["driver"] == "580.159.03"
-
-
-def test_what_is_not_there_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+    install(None)
     monkeypatch.setitem(sys.modules, "torch", None)
     versions = fingerprint.software()
     assert not {"driver", "torch", "cuda", "cudnn"} & set(versions)
@@ -91,15 +90,15 @@ def test_no_revision_outside_a_repository_and_before_the_first_commit(
     assert fingerprint.revision(tmp_path) == ""
 
 
-def test_no_revision_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_revision_without_git_or_from_one_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.environ["PATH"]
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     assert fingerprint.revision(tmp_path) == ""
-
-
-def test_no_revision_from_a_git_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = tmp_path / "git"
     git.write_text("#!/bin/sh\nexec sleep 30\n")
     git.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{path}")
     monkeypatch.setattr(fingerprint, "_GIT_TIMEOUT_SECONDS", 0.2)
     assert fingerprint.revision(tmp_path) == ""

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.device.nvml import visible_entries
-from tests.scripted_nvml import Gpu, Instance, Library
+from pytest_gpuperf.model.measurement import Device
+from tests.scripted_nvml import Gpu, Install, Instance, Library
 
 H200 = Gpu("GPU-aaaa1111", "NVIDIA H200", (9, 0))
 A100 = Gpu("GPU-aabb2222", "NVIDIA A100-SXM4-40GB", (8, 0))
 RTX = Gpu("GPU-cccc3333", "NVIDIA GeForce RTX 5090", (12, 0))
 
-Install = Callable[[Library], Library]
 
-
-@pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts a scripted NVML in place of the real one; CUDA_VISIBLE_DEVICES is unset."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def put(library: Library) -> Library:
-        monkeypatch.setitem(sys.modules, "pynvml", library)
-        return library
-
-    return put
+def detected(index: int = 0) -> Device:
+    """The device, which there is."""
+    device = nvml.detect_device(index)
+    assert device is not None
+    return device
 
 
 # Which devices CUDA_VISIBLE_DEVICES names
@@ -80,40 +73,31 @@ def test_detection_names_the_gpu_that_cuda_would_use(
 # What a device looks like
 
 
-def test_a_gpu(install: Install) -> None:
-    library = install(Library([H200]))
-    device = nvml.detect_device()
-    assert device is not None
-    assert (device.arch, device.name, device.slug) == ("sm90", "NVIDIA H200", "nvidia-h200")
-    assert library.open_sessions == 0
-    install(Library([RTX]))
-    newer = nvml.detect_device()
-    assert newer is not None
-    assert newer.arch == "sm120"
+def test_a_device_has_its_architecture_its_name_and_a_slug(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = Library([Gpu(capability=(7, 0), mig=None)])  # whose pynvml answers in bytes
+    monkeypatch.setattr(older, "nvmlDeviceGetName", lambda _: b"Tesla V100-SXM2-16GB")
+    for library, arch, name, slug in (
+        (Library([H200]), "sm90", "NVIDIA H200", "nvidia-h200"),
+        (Library([RTX]), "sm120", "NVIDIA GeForce RTX 5090", "nvidia-geforce-rtx-5090"),
+        (older, "sm70", "Tesla V100-SXM2-16GB", "tesla-v100-sxm2-16gb"),
+    ):
+        install(library)
+        device = detected()
+        assert (device.arch, device.name, device.slug) == (arch, name, slug)
+        assert library.open_sessions == 0
 
 
 def test_identity_tells_gpus_apart_without_naming_them(install: Install) -> None:
     install(Library([H200, A100]))
-    first, again, other = nvml.detect_device(0), nvml.detect_device(0), nvml.detect_device(1)
-    assert first is not None
-    assert again is not None
-    assert other is not None
-    assert first.identity == again.identity != other.identity
-    assert len(first.identity) == 12
-    assert "aaaa1111" not in first.identity
+    first, again, other = (detected(index).identity for index in (0, 0, 1))
+    assert first == again != other
+    assert len(first) == 12
+    assert "aaaa1111" not in first
 
 
-def test_an_older_pynvml_answers_in_bytes(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = install(Library([Gpu(capability=(7, 0), mig=None)]))
-    monkeypatch.setattr(library, "nvmlDeviceGetName", lambda _: b"Tesla V100-SXM2-16GB")
-    device = nvml.detect_device()
-    assert device is not None
-    assert (device.arch, device.slug) == ("sm70", "tesla-v100-sxm2-16gb")
-
-
-def test_nothing_is_detected_without(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_detected_without_a_gpu_its_driver_or_their_answer(install: Install) -> None:
     for library in (
         Library([]),
         Library([H200], has_driver=False),
@@ -123,7 +107,7 @@ def test_nothing_is_detected_without(install: Install, monkeypatch: pytest.Monke
         install(library)
         assert nvml.detect_device() is None
         assert library.open_sessions == 0
-    monkeypatch.setitem(sys.modules, "pynvml", None)
+    install(None)
     assert nvml.detect_device() is None
 
 
@@ -141,51 +125,35 @@ def partitioned(*instances: Instance | None) -> Gpu:
 
 
 def test_a_mig_instance_is_a_device_of_its_own(install: Install) -> None:
-    install(Library([partitioned(Instance("MIG-1111"))]))
-    device = nvml.detect_device()
-    assert device is not None
-    assert (device.arch, device.slug) == ("sm80", "nvidia-a100-sxm4-40gb-mig-1g-5gb")
-
-
-def test_unless_told_which_cuda_takes_the_first_mig_instance(install: Install) -> None:
-    install(Library([partitioned(None, Instance("MIG-1111", "A MIG 2g.10gb"), Instance("x"))]))
-    device = nvml.detect_device()
-    assert device is not None
-    assert device.name == "A MIG 2g.10gb"
-
-
-@pytest.mark.parametrize("entry", ["MIG-2222", "MIG-GPU-aabb2222/3/1"])
-def test_a_mig_instance_is_chosen_by_its_name(
-    install: Install, monkeypatch: pytest.MonkeyPatch, entry: str
-) -> None:
-    second = Instance("MIG-2222", "A MIG 3g.20gb", ids=(3, 1))
-    install(Library([H200, partitioned(Instance("MIG-1111"), second)]))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", entry)
-    device = nvml.detect_device()
-    assert device is not None
-    assert (device.arch, device.name) == ("sm80", "A MIG 3g.20gb")
-
-
-@pytest.mark.parametrize("entry", ["MIG-9999", "MIG-GPU-aabb2222/9/9", "MIG-GPU-9999/0/0"])
-def test_a_mig_instance_that_is_not_there_is_no_device(
-    install: Install, monkeypatch: pytest.MonkeyPatch, entry: str
-) -> None:
-    install(Library([partitioned(Instance("MIG-1111"))]))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", entry)
-    assert nvml.detect_device() is None
-
-
-def test_in_mig_mode_without_instances_there_is_no_device(install: Install) -> None:
+    """Unless told which, CUDA takes the first; a driver may not name its profile."""
+    first, second = Instance("MIG-1111"), Instance("MIG-2222", "A MIG 2g.10gb")
+    unnamed = Instance("MIG-3333", "NVIDIA A100-SXM4-40GB", slices=3, memory_mib=19968)
+    for instances, slug in (
+        ([first], "nvidia-a100-sxm4-40gb-mig-1g-5gb"),
+        ([None, second, first], "a-mig-2g-10gb"),
+        ([unnamed], "nvidia-a100-sxm4-40gb-mig-3g-20gb"),
+    ):
+        install(Library([partitioned(*instances)]))
+        assert (detected().arch, detected().slug) == ("sm80", slug)
     install(Library([partitioned(None)]))
     assert nvml.detect_device() is None
 
 
-def test_the_profile_is_made_up_where_the_driver_does_not_name_it(install: Install) -> None:
-    instance = Instance("MIG-1111", "NVIDIA A100-SXM4-40GB", slices=3, memory_mib=19968)
-    install(Library([partitioned(instance)]))
-    device = nvml.detect_device()
-    assert device is not None
-    assert device.slug == "nvidia-a100-sxm4-40gb-mig-3g-20gb"
+def test_a_mig_instance_is_chosen_by_its_name(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = Instance("MIG-2222", "A MIG 3g.20gb", ids=(3, 1))
+    install(Library([H200, partitioned(Instance("MIG-1111"), second)]))
+    for entry, name in (
+        ("MIG-2222", "A MIG 3g.20gb"),
+        ("MIG-GPU-aabb2222/3/1", "A MIG 3g.20gb"),
+        ("MIG-9999", None),
+        ("MIG-GPU-aabb2222/9/9", None),
+        ("MIG-GPU-9999/0/0", None),
+    ):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", entry)
+        device = nvml.detect_device()
+        assert (device.name if device else None) == name, entry
 
 
 # Cost
