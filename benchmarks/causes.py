@@ -1,4 +1,4 @@
-"""Ten losses put into the Med-DDPM step, one after the other, and whether blame names each cause.
+"""Ten losses put into the Med-DDPM step, one after the other: does attribution name each cause.
 
     python -m benchmarks.causes [--out DIR] [--only NAME ...]     on a GPU, about two minutes
     python -m benchmarks.causes --from DIR                      again, from the saved tables
@@ -107,10 +107,10 @@ class Bench:
                 begun = time.perf_counter()
                 try:
                     with applied:
-                        found = self._table(step, phases)
-                    self.tables[name] = found
-                    self._keep(name, found)
-                    said = found.mismatch or f"{len(found.launches):,} launches"
+                        launched = self._table(step, phases)
+                    self.tables[name] = launched
+                    self._keep(name, launched)
+                    said = launched.mismatch or f"{len(launched.launches):,} launches"
                 except Exception as error:
                     # One loss that cannot be measured is no reason to lose the others.
                     said = self.errors[name] = _in_a_line(error)
@@ -202,9 +202,9 @@ def about(collector: Collector, source: str, size: int) -> dict[str, Scalar]:
     }
 
 
-def lines(found: Sequence[Result], width: int) -> list[str]:
+def lines(results: Sequence[Result], width: int) -> list[str]:
     """What was put in, and what was blamed for it."""
-    return [line for result in found for line in _lines(result, width)]
+    return [line for result in results for line in _lines(result, width)]
 
 
 def _lines(result: Result, width: int) -> list[str]:
@@ -230,25 +230,25 @@ def _outcome(result: Result) -> str:
     return f"found as number {result.rank}{hidden}"
 
 
-def verdict(found: Sequence[Result]) -> str:
+def verdict(results: Sequence[Result]) -> str:
     """The last line: how many were found."""
-    losses = [result for result in found if result.name != NONE]
+    losses = [result for result in results if result.name != NONE]
     missed = suspects.missed(losses)
     which = f" (not: {', '.join(result.name for result in missed)})" if missed else ""
-    blamed = len(suspects.missed(found)) - len(missed)
-    plain = f"; {blamed} of {len(found) - len(losses)} steps without a loss not clear"
+    unclear = len(suspects.missed(results)) - len(missed)
+    plain = f"; {unclear} of {len(results) - len(losses)} steps without a loss not clear"
     return (
         f"{len(losses) - len(missed)} of {len(losses)} causes found by family and kernel among the "
-        f"{suspects.TOP} kernels that changed most{which}{plain if blamed else ''}"
+        f"{suspects.TOP} kernels that changed most{which}{plain if unclear else ''}"
     )
 
 
-def failed(found: Sequence[Result]) -> bool:
+def failed(results: Sequence[Result]) -> bool:
     """Whether fewer were found than have to be, or something was blamed for no loss."""
-    losses = [result for result in found if result.name != NONE]
+    losses = [result for result in results if result.name != NONE]
     missed = suspects.missed(losses)
     allowed = MAY_BE_MISSED if len(losses) == len(CAUSES) else 0
-    return not losses or len(missed) > allowed or len(suspects.missed(found)) > len(missed)
+    return not losses or len(missed) > allowed or len(suspects.missed(results)) > len(missed)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -281,11 +281,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 4
     chosen = {NONE, *options.only}
-    found = [result for result in suspects.results(recorded) if result.name in chosen]
+    results = [result for result in suspects.results(recorded) if result.name in chosen]
     width = shutil.get_terminal_size().columns
-    print(*lines(found, width), sep="\n")
-    print(*wrapped([verdict(found)], width, ""), sep="\n")
-    return int(failed(found))
+    print(*lines(results, width), sep="\n")
+    print(*wrapped([verdict(results)], width, ""), sep="\n")
+    return int(failed(results))
 
 
 def _say(text: str) -> None:

@@ -43,13 +43,13 @@ def _here(claim: Claim, run: Run) -> str:
     if not all(sides):
         return "not measured"
     metric = catalogue().metrics[claim.metric]
-    found = ratio(metric, *sides, above=claim.above, below=claim.below)
-    if found.measured is None:
+    judged = ratio(metric, *sides, above=claim.above, below=claim.below)
+    if judged.measured is None:
         return "not measured"
-    said = f"{found.measured:.3g}"
-    if found.low is not None and found.high is not None:
-        said += f" ({found.low:.3g} to {found.high:.3g})"
-    return said if found.reason == "within" else f"{said}: {found.outcome.value}"
+    said = f"{judged.measured:.3g}"
+    if judged.low is not None and judged.high is not None:
+        said += f" ({judged.low:.3g} to {judged.high:.3g})"
+    return said if judged.reason == "within" else f"{said}: {judged.outcome.value}"
 
 
 def _measured(run: Run, configuration: str) -> list[Measurement]:

@@ -49,13 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
         (project / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (project / "test_plain.py").write_text(TESTS, encoding="utf-8")
         for number in range(options.runs + 1):
-            for found, extra in zip(times, BOTH, strict=True):
+            for series, extra in zip(times, BOTH, strict=True):
                 took = milliseconds(project, *extra)
                 if number:  # the first round compiles and fills caches
-                    found.append(took)
-    for name, found in zip(("with the plugin", "without"), times, strict=True):
-        low, _, high = quantiles(found, n=4)
-        print(f"{name:16} {median(found):7.1f} ms  (quartiles {low:.1f} to {high:.1f})")
+                    series.append(took)
+    for name, series in zip(("with the plugin", "without"), times, strict=True):
+        low, _, high = quantiles(series, n=4)
+        print(f"{name:16} {median(series):7.1f} ms  (quartiles {low:.1f} to {high:.1f})")
     added = median(times[0]) - median(times[1])
     print(f"{'added':16} {added:7.1f} ms  (limit {options.limit:g})")
     return 0 if added <= options.limit else 1

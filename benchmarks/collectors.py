@@ -81,21 +81,21 @@ def loaded(folder: Path) -> dict[str, Measurement]:
 
     Raises BadFile, and UsageFailure for runs that are not there or that are of several GPUs.
     """
-    found = {name: run_files.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
-    devices = {measurement.fingerprint.device for measurement in found.values()}
+    measured = {name: run_files.load(folder / f"{name}.json.xz").measurements[0] for name in HOW}
+    devices = {measurement.fingerprint.device for measurement in measured.values()}
     if len(devices) > 1:
         said = ", ".join(sorted(f"{device.name} {device.identity}" for device in devices))
         raise UsageFailure(f"{folder}: the runs are of several GPUs, {said}. Measure all on one")
-    return found
+    return measured
 
 
-def costs(found: dict[str, Measurement]) -> Iterator[Row]:
+def costs(measured: dict[str, Measurement]) -> Iterator[Row]:
     """Seconds of counting, ours and ncu's."""
     # ncu's range is the step alone: our passes over its phases are not part of the comparison.
-    step_s = _seconds(found[OURS], "counters_s") - _seconds(found[OURS], "phases_s")
+    step_s = _seconds(measured[OURS], "counters_s") - _seconds(measured[OURS], "phases_s")
     for what, ours, ncu in (
-        ("the whole step", step_s, found[RANGE]),
-        ("every kernel", _seconds(found[OURS], "kernels_s"), found[KERNEL]),
+        ("the whole step", step_s, measured[RANGE]),
+        ("every kernel", _seconds(measured[OURS], "kernels_s"), measured[KERNEL]),
     ):
         theirs = _seconds(ncu, "profiled_s")
         ratio, least = theirs / ours, LEAST_RATIOS[what]
@@ -104,9 +104,9 @@ def costs(found: dict[str, Measurement]) -> Iterator[Row]:
         )
 
 
-def values(found: dict[str, Measurement]) -> Iterator[Row]:
+def values(measured: dict[str, Measurement]) -> Iterator[Row]:
     """The whole step, counted as one range by both."""
-    ours, ranged, again = (_step(found[name]) for name in (OURS, RANGE, AGAIN))
+    ours, ranged, again = (_step(measured[name]) for name in (OURS, RANGE, AGAIN))
     for name, metric in catalogue().metrics.items():
         if name in ours and name in ranged and metric.hardware:
             wanted = WITHIN if name in AGREEING else None
@@ -134,9 +134,9 @@ def _compared(what: str, ours: float, theirs: float, unit: str, within: float | 
     return Row(what, units.value(ours, unit), units.value(theirs, unit), ratio, wanted, good)
 
 
-def kernels(found: dict[str, Measurement]) -> Iterator[Row]:
+def kernels(measured: dict[str, Measurement]) -> Iterator[Row]:
     """Kernel by kernel, in the order of their launch."""
-    ours, theirs = found[OURS].kernels, found[KERNEL].kernels
+    ours, theirs = measured[OURS].kernels, measured[KERNEL].kernels
     if ours is None or theirs is None:
         return
     for name in ("instructions", "active_cycles", "cycles", "dram_bytes"):
@@ -188,14 +188,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.out:
             measure(folder, options.pytest_args or DEFAULT)
-        found = loaded(folder)
+        measured = loaded(folder)
     except subprocess.CalledProcessError as error:
         print(f"a measurement failed (exit code {error.returncode})", file=sys.stderr)
         return 1
     except GpuperfError as error:
         print(error, file=sys.stderr)
         return 4
-    every = [*costs(found), *values(found), *kernels(found)]
+    every = [*costs(measured), *values(measured), *kernels(measured)]
     wide = [max(len(cell) for cell in column) for column in zip(*map(_cells, every), strict=True)]
     for row in every:
         what, *cells = _cells(row)
@@ -222,8 +222,8 @@ def _counts(table: KernelTable, metric: str) -> list[float]:
     if metric not in table.metrics:
         return []
     at = table.metrics.index(metric)
-    found = (launch.values[at] for launch in table.launches if launch.values)
-    return [value for value in found if value is not None]
+    values = (launch.values[at] for launch in table.launches if launch.values)
+    return [value for value in values if value is not None]
 
 
 def _near(one: float, other: float) -> bool:

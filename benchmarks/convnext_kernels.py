@@ -119,14 +119,14 @@ def measured(rounds: int) -> Results:
     torch.backends.cudnn.benchmark = True
     try:
         with torch.no_grad():
-            found = [
+            ratios = [
                 _ratio(comparison, rounds)
                 for kind in (_convolutions, _norms, _fusion)
                 for comparison in kind(launcher)
             ]
     finally:
         torch.backends.cudnn.benchmark = before
-    return Results(about, tuple(found))
+    return Results(about, tuple(ratios))
 
 
 def _convolutions(launcher: Launcher) -> Iterator[Comparison]:

@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     except GpuperfError as error:
         print(error, file=sys.stderr)
         return 4
-    rows = [found for measurement in measurements if (found := row(measurement))]
+    rows = [cost for measurement in measurements if (cost := row(measurement))]
     widths = [max(len(r[i]) for r in [HEADINGS, *rows]) for i in range(len(HEADINGS))]
     for line in [HEADINGS, *rows]:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))

@@ -72,7 +72,7 @@ def days(file: Path) -> str:
 
 
 def rivals(file: Path) -> str:
-    """The same nights judged by the rules of others."""
+    """The same trials judged by the rules of others."""
     records = [r for r in json.loads(file.read_text(encoding="utf-8")) if r["baseline"] == 5]
     names = list(dict.fromkeys(r["rule"] for r in records))
     rows = [

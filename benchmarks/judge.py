@@ -1,8 +1,8 @@
-"""How often the judge is right: simulated nights, judged by the code that judges real ones.
+"""How often the judge is right: simulated trials, judged by the code that judges real runs.
 
-    python benchmarks/judge.py [--nights N] [--json FILE]
+    python benchmarks/judge.py [--trials N] [--json FILE]
 
-A night is one test with 40 gated metrics whose noise is correlated, a baseline of K processes over
+A trial is one test with 40 gated metrics whose noise is correlated, a baseline of K processes over
 three allocations of one GPU, and looks at 1, 3, 5 and 9 fresh processes until the test is settled.
 The noise is assumed, in three shapes:
 
@@ -12,7 +12,7 @@ The noise is assumed, in three shapes:
        with other instruction counts (+0.1 % to +1 %), in the baseline and among the new alike
 
 A loss is in one metric alone, and found when that metric is called regressed; "detectable" is a
-loss of the size that the verdict prints. The rules of other tools see the same nights: one new
+loss of the size that the verdict prints. The rules of other tools see the same trials: one new
 process of 5 rounds, and the 20 cycle-like metrics. Creep is 0.1 % of cycles per acceptance, judged
 against the first one. Bounds are one-sided, 95 %, by Clopper and Pearson: of false alarms the upper
 one, of what is found the lower one. Exits with 1 when a rate of the judge misses its bar.
@@ -52,7 +52,7 @@ ROUNDS = 5
 ALLOCATIONS = 3
 BASELINE = 5
 """K of most cases, and of the bar: what `gpuperf record` makes."""
-NIGHTS = 4000
+TRIALS = 4000
 SEED = 20260301
 WORKERS = 2
 
@@ -110,7 +110,7 @@ class Case:
 
 def catalogue(deterministic: int = 14, cycle: int = 20, ratio: int = 6) -> dict[str, Metric]:
     """So many gated metrics of each class; two ratios in three are percentages."""
-    found = []
+    metrics = []
     for metric_class, count in (
         (MetricClass.DETERMINISTIC, deterministic),
         (MetricClass.CYCLE, cycle),
@@ -122,8 +122,8 @@ def catalogue(deterministic: int = 14, cycle: int = 20, ratio: int = 6) -> dict[
             direction = Direction.HIGHER if share and number % 2 == 0 else Direction.LOWER
             name = f"{metric_class.value}_{number}"
             unit = "%" if percentage else ""
-            found.append(Metric(name, unit, direction, metric_class, True, True, percentage, ""))
-    return {metric.name: metric for metric in found}
+            metrics.append(Metric(name, unit, direction, metric_class, True, True, percentage, ""))
+    return {metric.name: metric for metric in metrics}
 
 
 METRICS = catalogue()
@@ -183,8 +183,8 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Night:
-    """How one night ended, and what the rules of others see of it."""
+class Trial:
+    """How one trial ended, and what the rules of others see of it."""
 
     verdicts: tuple[Verdict, ...]
     """Of the last look."""
@@ -195,9 +195,9 @@ class Night:
     """The first of the new processes alone."""
 
 
-def night(
+def trial(
     case: Case, machine: Machine, random: np.random.Generator, metrics: Mapping[str, Metric]
-) -> Night:
+) -> Trial:
     """Records a baseline and judges fresh processes against it until the test is settled."""
     days = [process % ALLOCATIONS for process in range(case.baseline)]
     old = machine.processes(random, days)
@@ -223,7 +223,7 @@ def night(
     while (further := next_look(verdicts, count)) is not None:
         count, looks = further, looks + 1
         verdicts = judged(new, count)
-    return Night(verdicts, looks, count, old, new[0])
+    return Trial(verdicts, looks, count, old, new[0])
 
 
 def _measurement(process: str, values: Values, metrics: Mapping[str, Metric]) -> Measurement:
@@ -242,15 +242,15 @@ def fastest_round(old: Values, new: Values) -> npt.NDArray[np.bool_]:
 def mann_whitney(old: Values, new: Values) -> npt.NDArray[np.bool_]:
     """google/benchmark's U test at 0.05 on rounds, those of all processes pooled."""
     pooled = _pooled(old)
-    found = stats.mannwhitneyu(new, pooled, axis=-1)
+    test = stats.mannwhitneyu(new, pooled, axis=-1)
     worse = np.median(new, axis=-1) > np.median(pooled, axis=-1)
-    return np.asarray((found.pvalue < 0.05) & worse)
+    return np.asarray((test.pvalue < 0.05) & worse)
 
 
 def welch(old: Values, new: Values) -> npt.NDArray[np.bool_]:
     """Welch's t test at 0.05 on rounds, those of all processes pooled."""
-    found = stats.ttest_ind(new, _pooled(old), axis=-1, equal_var=False)
-    return np.asarray((found.pvalue < 0.05) & (found.statistic > 0))
+    test = stats.ttest_ind(new, _pooled(old), axis=-1, equal_var=False)
+    return np.asarray((test.pvalue < 0.05) & (test.statistic > 0))
 
 
 def _pooled(old: Values) -> Values:
@@ -273,10 +273,10 @@ COMPARED = (IDENTICAL, ONE_PERCENT)
 def simulate(
     case: Case, seed: int, numbers: Iterable[int], metrics: Mapping[str, Metric] = METRICS
 ) -> Counter[str]:
-    """Counts over the nights of these numbers; each number is a night of its own, always the same.
+    """Counts over the trials of these numbers; each number is a trial of its own, always the same.
 
-    `alarms`, `inconclusive` and `improved` are nights that ended so, `looks` and `processes` sums,
-    `found` the nights that called the losing metric regressed, `alarms <class>` those with an alarm
+    `alarms`, `inconclusive` and `improved` are trials that ended so, `looks` and `processes` sums,
+    `found` the trials that called the losing metric regressed, `alarms <class>` those with an alarm
     in that class. The rules of others have `alarms` and `found` under their names.
     """
     counts: Counter[str] = Counter()
@@ -285,10 +285,10 @@ def simulate(
     key = zlib.crc32(repr((case.scenario, asdict(case.noise), case.baseline)).encode())
     machine = Machine(case.noise, metrics)
     for number in numbers:
-        ended = night(case, machine, np.random.default_rng([seed, key, number]), metrics)
+        ended = trial(case, machine, np.random.default_rng([seed, key, number]), metrics)
         regressed = {v.metric for v in ended.verdicts if v.outcome is Outcome.REGRESSED}
         outcomes = {v.outcome for v in ended.verdicts}
-        counts["nights"] += 1
+        counts["trials"] += 1
         counts["looks"] += ended.looks
         counts["processes"] += ended.processes
         counts["alarms"] += bool(regressed)
@@ -351,25 +351,25 @@ def at_least(count: int, of: int) -> float:
 
 
 def cases(sigmas: Mapping[str, float]) -> list[tuple[Case, float]]:
-    """What is simulated, each with its share of the nights."""
-    found: list[tuple[Case, float]] = []
+    """What is simulated, each with its share of the trials."""
+    chosen: list[tuple[Case, float]] = []
     for noise in (Noise(shape, **sigmas) for shape in SHAPES):
-        found += [
+        chosen += [
             (Case(IDENTICAL, noise, k), 1 if k == BASELINE else 0.5) for k in (3, BASELINE, 10)
         ]
-        found += [
+        chosen += [
             (Case(ONE_PERCENT, noise, BASELINE, CYCLES, 0.01), 0.25),
             (Case("cycles +detectable", noise, BASELINE, CYCLES, None), 0.25),
             (Case("instructions +0.5%", noise, BASELINE, INSTRUCTIONS, 0.005), 0.25),
             (Case("instructions +0.05%", noise, BASELINE, INSTRUCTIONS, 0.0005), 0.25),
             (Case("instructions +detectable", noise, BASELINE, INSTRUCTIONS, None), 0.25),
         ]
-    return found
+    return chosen
 
 
 def records_of(case: Case, counts: Counter[str]) -> list[Record]:
     """The results of a case: of the judge, then of the rules of others."""
-    nights = counts["nights"]
+    trials = counts["trials"]
     wanted = "found" if case.loses else "alarms"
     bound = at_least if case.loses else at_most
 
@@ -379,18 +379,18 @@ def records_of(case: Case, counts: Counter[str]) -> list[Record]:
             **asdict(case.noise),
             "baseline": case.baseline,
             "rule": rule,
-            "nights": nights,
+            "nights": trials,
             wanted: counts[f"{prefix}{wanted}"],
-            "rate": counts[f"{prefix}{wanted}"] / nights,
-            "bound": bound(counts[f"{prefix}{wanted}"], nights),
+            "rate": counts[f"{prefix}{wanted}"] / trials,
+            "bound": bound(counts[f"{prefix}{wanted}"], trials),
         }
 
     ours = record(OURS, "")
     ours |= {
-        "inconclusive": counts["inconclusive"] / nights,
-        "improved": counts["improved"] / nights,
-        "mean_looks": counts["looks"] / nights,
-        "mean_processes": counts["processes"] / nights,
+        "inconclusive": counts["inconclusive"] / trials,
+        "improved": counts["improved"] / trials,
+        "mean_looks": counts["looks"] / trials,
+        "mean_processes": counts["processes"] / trials,
     }
     compared = [rule for rule in OTHERS if f"{rule}: alarms" in counts]
     return [ours, *(record(rule, f"{rule}: ") for rule in compared)]
@@ -442,7 +442,7 @@ def _work(task: Task) -> tuple[int, Counter[str]]:
 
 
 def _results(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Counter[str]]]:
-    """The results of the tasks, in any order: the nights are the same whoever simulates them."""
+    """The results of the tasks, in any order: the trials are the same whoever simulates them."""
     if workers == 1:
         yield from map(_work, tasks)
         return
@@ -451,11 +451,11 @@ def _results(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Counter
         yield from pool.imap_unordered(_work, tasks, chunksize=4)
 
 
-def run(nights: int, seed: int, sigmas: Mapping[str, float], workers: int) -> list[Record]:
-    """Simulates all cases; `nights` is the size of the largest."""
-    jobs = [(case, max(round(share * nights), 1)) for case, share in cases(sigmas)]
+def run(trials: int, seed: int, sigmas: Mapping[str, float], workers: int) -> list[Record]:
+    """Simulates all cases; `trials` is the size of the largest."""
+    jobs = [(case, max(round(share * trials), 1)) for case, share in cases(sigmas)]
     creeping = [
-        (Case("creep", Noise(shape, **sigmas), BASELINE, CYCLES, loss), max(nights // 10, 1))
+        (Case("creep", Noise(shape, **sigmas), BASELINE, CYCLES, loss), max(trials // 10, 1))
         for loss in (CREEP, 0.0)
         for shape in SHAPES
     ]
@@ -467,17 +467,17 @@ def run(nights: int, seed: int, sigmas: Mapping[str, float], workers: int) -> li
     counted: list[Counter[str]] = [Counter() for _ in [*jobs, *creeping]]
     for job, counts in _results(tasks, workers):
         counted[job].update(counts)
-    found: list[Record] = []
+    records: list[Record] = []
     for (case, _), counts in zip([*jobs, *creeping], counted, strict=True):
         if case.scenario == "creep":
-            found.append(creep_record(case.noise, case.loss or 0.0, counts))
+            records.append(creep_record(case.noise, case.loss or 0.0, counts))
         else:
-            found += records_of(case, counts)
-    return found
+            records += records_of(case, counts)
+    return records
 
 
 HEADINGS = (
-    *("scenario", "noise", "K", "rule", "nights", "rate", "bound"),
+    *("scenario", "noise", "K", "rule", "trials", "rate", "bound"),
     *("inconcl.", "looks", "k", "acceptances"),
 )
 
@@ -514,7 +514,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the table; 1 when the judge misses its bar."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--nights", type=int, default=NIGHTS, metavar="N", help="per noise; default: %(default)s"
+        "--trials", type=int, default=TRIALS, metavar="N", help="per noise; default: %(default)s"
     )
     parser.add_argument("--seed", type=int, default=SEED, help="default: %(default)s")
     parser.add_argument("--workers", type=int, default=WORKERS, help="default: %(default)s")
@@ -526,7 +526,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
     options = parser.parse_args(arguments)
     sigmas = {n: float(getattr(options, n)) for n in asdict(Noise("N")) if n != "shape"}
-    records = run(options.nights, options.seed, sigmas, options.workers)
+    records = run(options.trials, options.seed, sigmas, options.workers)
     rows = [row(record) for record in records]
     widths = [max(len(r[i]) for r in [HEADINGS, *rows]) for i in range(len(HEADINGS))]
     for line in [HEADINGS, *rows]:

@@ -98,13 +98,13 @@ def _order(dimensions: Sequence[int], strides: Sequence[int]) -> list[int]:
     return sorted(dimensions, key=lambda d: -strides[d])
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+def table(steps: Mapping[str, Mapping[str, Any]]) -> str:
     """A row per configuration: milliseconds of kernels and of layout copies, their share."""
     rows = [
         "| configuration | kernels | layout copies | share | the largest |",
         "| --- | ---: | ---: | ---: | --- |",
     ]
-    for name, step in found.items():
+    for name, step in steps.items():
         copies = step["copies"]
         took = sum(copy["ms"] for copy in copies)
         largest = f"`{copies[0]['what']}`, {copies[0]['ms']:.2f} ms" if copies else ""
@@ -117,8 +117,8 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def load(file: Path) -> dict[str, dict[str, Any]]:
     """What a file has of each configuration."""
-    found: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    steps: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return steps
 
 
 def _measure(name: str, size: int, data_cache: Path) -> dict[str, Any]:
@@ -155,9 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=int, default=128, help="edge of the volume")
     parser.add_argument("--data-cache", type=Path, default=Path(".gpuperf/data"))
     asked = parser.parse_args(arguments)
-    found = {name: _measure(name, asked.size, asked.data_cache) for name in asked.configuration}
-    asked.file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write(table(found))
+    steps = {name: _measure(name, asked.size, asked.data_cache) for name in asked.configuration}
+    asked.file.write_text(json.dumps(steps, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(table(steps))
     return 0
 
 

@@ -43,7 +43,7 @@ _COLUMNS = {
 """Of the table: what of the file is in it, and its heading."""
 
 
-def found(xml: Path) -> dict[str, dict[str, float | str]]:
+def recorded(xml: Path) -> dict[str, dict[str, float | str]]:
     """What the tests of a session recorded, by configuration: the suite's, parts alone, others.
 
     A test that failed has recorded what it found, one that was skipped has nothing. Raises
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="where the results are written")
     asked = parser.parse_args(arguments)
     try:
-        quality = found(asked.xml)
+        quality = recorded(asked.xml)
         if not quality:
             raise UsageFailure(
                 f"{asked.xml}: no quality gate recorded anything in it. Run pytest with -rs, which "

@@ -21,13 +21,13 @@ class Side:
 
     def values(self, run: Run) -> dict[str, float]:
         """By process; only those that measured all of the metrics."""
-        found = [
+        series = [
             of_processes(run, self.configuration, metric, self.part) for metric in self.metrics
         ]
         return {
-            process: math.fsum(values[process] for values in found)
-            for process in found[0]
-            if all(process in values for values in found)
+            process: math.fsum(values[process] for values in series)
+            for process in series[0]
+            if all(process in values for values in series)
         }
 
 

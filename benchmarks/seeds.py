@@ -3,7 +3,7 @@
     pytest suites/meddpm -p benchmarks.seeds --seed conv-fp32 -k "[tf32]"
 
 A pytest plugin, so that the step is measured, judged and repeated exactly as without a loss. The
-losses are those of losses.py: the ten of which blame has to find the cause (causes.py), and
+losses are those of losses.py: the ten of which attribution has to find the cause (causes.py), and
 
     none              identical code
     instructions      one more kernel of `--seed-share` of the tf32 step's instructions, which takes

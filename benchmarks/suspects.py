@@ -1,4 +1,4 @@
-"""Whether blame names the cause of a loss: from kernel tables to "found" or not.
+"""Whether attribution names the cause of a loss: from kernel tables to "found" or not.
 
 A folder of tables is what `causes.py` saves, one file per table, named for what was measured:
 
@@ -55,7 +55,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Result:
-    """What blame says of one step, against the clean one of its configuration."""
+    """What attribution says of one step, against the clean one of its configuration."""
 
     name: str
     """The loss's, or "none"."""
@@ -127,43 +127,43 @@ def results(recorded: Recorded) -> list[Result]:
 def _of_loss(loss: Loss, recorded: Recorded) -> Result:
     assert loss.guilty, loss.name
     expected = loss.guilty.text
-    found = _compared(loss.name, loss.configuration, recorded)
-    if isinstance(found, str):
-        return Result(loss.name, loss.configuration, expected, error=found)
-    top = suspects(found)[:TOP]
+    attribution = _compared(loss.name, loss.configuration, recorded)
+    if isinstance(attribution, str):
+        return Result(loss.name, loss.configuration, expected, error=attribution)
+    top = suspects(attribution)[:TOP]
     rank = next((n for n, one in enumerate(top, 1) if names(loss.guilty, one)), None)
-    screen = " ".join(" ".join(report.lines(found, SCREEN)).split())
+    screen = " ".join(" ".join(report.lines(attribution, SCREEN)).split())
     return Result(
         loss.name,
         loss.configuration,
         expected,
-        found.change,
-        found.relative,
+        attribution.change,
+        attribution.relative,
         tuple(top),
         rank,
         shown=rank is not None and top[rank - 1].row.what in screen,
-        same_launches=not found.launched.changed,
+        same_launches=not attribution.launched.changed,
     )
 
 
 def _of_none(configuration: str, recorded: Recorded) -> Result:
     expected = "nothing"
-    found = _compared(again(configuration), configuration, recorded)
-    if isinstance(found, str):
-        return Result(NONE, configuration, expected, error=found)
+    attribution = _compared(again(configuration), configuration, recorded)
+    if isinstance(attribution, str):
+        return Result(NONE, configuration, expected, error=attribution)
     return Result(
         NONE,
         configuration,
         expected,
-        found.change,
-        found.relative,
-        tuple(suspects(found)[:TOP]),
-        same_launches=not found.launched.changed,
+        attribution.change,
+        attribution.relative,
+        tuple(suspects(attribution)[:TOP]),
+        same_launches=not attribution.launched.changed,
     )
 
 
 def _compared(name: str, configuration: str, recorded: Recorded) -> Attribution | str:
-    """Blame for this table against its clean one, or why there is none."""
+    """The attribution of this table against its clean one, or why there is none."""
     for needed in (name, clean(configuration)):
         if needed not in recorded.tables:
             reason = recorded.errors.get(needed, "not measured")
@@ -171,10 +171,10 @@ def _compared(name: str, configuration: str, recorded: Recorded) -> Attribution 
     return attribute(recorded.tables[name], recorded.tables[clean(configuration)], _NAMING)
 
 
-def suspects(found: Attribution) -> list[Suspect]:
+def suspects(attribution: Attribution) -> list[Suspect]:
     """All that stands out of the noise, the largest change first."""
     alike: dict[tuple[ChangeKind, Cause, str, str, str], list[KernelChange]] = {}
-    for entry in found.entries:
+    for entry in attribution.entries:
         if entry.significant:
             key = (entry.kind, entry.cause, entry.short, entry.formerly, entry.family)
             alike.setdefault(key, []).append(entry)
@@ -246,6 +246,6 @@ def _read(file: Path, expected: type[files.T]) -> files.T:
         raise BadFile(file, entry, problem["msg"], _REMEDY) from None
 
 
-def missed(found: Sequence[Result]) -> list[Result]:
-    """Those in which blame does not say what it should."""
-    return [result for result in found if not result.as_expected]
+def missed(measured: Sequence[Result]) -> list[Result]:
+    """Those in which attribution does not say what it should."""
+    return [result for result in measured if not result.as_expected]

@@ -180,7 +180,7 @@ _changes = st.none() | numbers
 _counted = st.none() | st.builds(result.CountChange, numbers, numbers)
 _shapes = st.lists(st.integers(1, 2**31), max_size=3).map(tuple)
 _launches = st.integers(0, 5000)
-blames = st.builds(
+attributions = st.builds(
     result.Attribution,
     *[numbers] * 3,
     *[_changes] * 3,
@@ -224,7 +224,7 @@ run_files = st.builds(
     st.lists(measurements, max_size=3).map(tuple),
     st.lists(verdicts, max_size=3).map(tuple),
     st.lists(expectations, max_size=2).map(tuple),
-    st.lists(st.builds(Attributed, texts, texts, blames), max_size=2).map(tuple),
+    st.lists(st.builds(Attributed, texts, texts, attributions), max_size=2).map(tuple),
 )
 
 

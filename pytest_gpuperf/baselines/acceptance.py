@@ -17,8 +17,7 @@ from pytest_gpuperf.baselines.objections import (
     limitations,
     without_kernels,
 )
-from pytest_gpuperf.baselines.reference import differences
-from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
@@ -183,8 +182,8 @@ def _proposed(
         anchor = baseline_files.anchor_of(old)
         if dict(old.workload) != dict(new.workload):
             notes.append(
-                f"another workload ({differences(old.workload, new.workload)}): the anchor of "
-                f"{anchor.recorded} says nothing about it, so these samples are their own anchor"
+                f"another workload ({units.differences(old.workload, new.workload)}): the anchor "
+                f"of {anchor.recorded} says nothing about it, so these samples are their own anchor"
             )
         else:
             creep = creep_since(new, old, anchor, known.tolerance, known.calibration)

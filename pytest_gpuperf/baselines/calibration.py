@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from pytest_gpuperf.baselines.reference import differences
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.stopping import next_look
@@ -183,7 +183,7 @@ def _one_workload(test: str, name: str, measurements: Sequence[Measurement]) -> 
         if dict(other.workload) != dict(first):
             raise UsageFailure(
                 f'the measurements "{name}" of {test} are of different workloads '
-                f"({differences(first, other.workload)}). Calibrate by runs of one workload"
+                f"({units.differences(first, other.workload)}). Calibrate by runs of one workload"
             )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.judge.verdict import Reference
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Entry
@@ -47,7 +48,7 @@ class Baseline:
             return Reference(None, missing="no-entry", detail=f"{file} has no entry for this test")
         measurement = self.measurement
         if dict(entry.workload) != dict(measurement.workload):
-            differing = differences(entry.workload, measurement.workload)
+            differing = units.differences(entry.workload, measurement.workload)
             detail = f"the entry in {file} is of another workload: {differing}"
             return Reference(None, missing="other-workload", detail=detail)
         before, now = _manner(entry.settings), _manner(measurement.fingerprint.settings)
@@ -98,12 +99,6 @@ def baseline_of(measurement: Measurement, baselines: Path, root: Path) -> Baseli
     device, suite = measurement.fingerprint.device, measurement.suite
     file = baseline_files.path_for(baselines, device, suite)
     return Baseline(measurement, file, baseline_files.load_for(baselines, device, suite), root)
-
-
-def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
-    """Where two workloads differ: "size 128, here 64"."""
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return "; ".join(f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
 
 
 def _manner(settings: Mapping[str, Scalar]) -> str:

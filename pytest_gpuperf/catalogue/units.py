@@ -1,9 +1,11 @@
-"""Numbers as people read them: five significant digits, with the unit's own prefixes."""
+"""Numbers and workloads as people read them: five significant digits, the unit's own prefixes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Verdict
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -94,3 +96,9 @@ def _digits(number: float) -> str:
     if -4 <= magnitude < 5:
         return f"{number:.{max(4 - magnitude, 0)}f}"
     return f"{number:.4e}"
+
+
+def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
+    """Where two workloads differ: "size 128, here 64"."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return "; ".join(f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_gpuperf.baselines import reference
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -320,7 +320,7 @@ def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:
         refuse(f"{file} has {' '.join(missing)}, of which this process measured nothing")
     for key, m in now.items():
         if m.workload != before[key].workload:
-            difference = reference.differences(before[key].workload, m.workload)
+            difference = units.differences(before[key].workload, m.workload)
             refuse(f"{m.title}: the workload in {file} is {difference}")
 
 

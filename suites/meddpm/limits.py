@@ -104,7 +104,7 @@ nobody sees a difference.
 
 def excess(errors: Errors, limits: Limits) -> list[str]:
     """What of `errors` is beyond `limits`, as sentences; NaN is beyond any."""
-    found = {
+    measured = {
         "the loss": (errors.loss, limits.loss),
         "the output": (errors.output, limits.output),
         "the gradients": (errors.gradients, limits.gradients),
@@ -112,6 +112,6 @@ def excess(errors: Errors, limits: Limits) -> list[str]:
     }
     return [
         f"{what} is {error:.2g} from float64, relative, and {limit:.2g} is allowed"
-        for what, (error, limit) in found.items()
+        for what, (error, limit) in measured.items()
         if not error <= limit
     ]

@@ -92,12 +92,12 @@ def read_pair(pair: Pair) -> Scan:
             f"{pair.mask}: its shape {mask.shape} differs from {image.shape} of {pair.image}. "
             "Resample the mask onto the image's grid"
         )
-    found = np.unique(mask)
-    if not np.isin(found, range(LABELS + 1)).all():
-        shown = ", ".join(f"{label:g}" for label in found[:8])
+    values = np.unique(mask)
+    if not np.isin(values, range(LABELS + 1)).all():
+        shown = ", ".join(f"{label:g}" for label in values[:8])
         raise UsageFailure(
             f"{pair.mask}: the network takes the labels 1 and 2 besides the background 0, "
-            f"the mask has {shown}{', ...' if len(found) > 8 else ''}. Relabel or merge them"
+            f"the mask has {shown}{', ...' if len(values) > 8 else ''}. Relabel or merge them"
         )
     if not mask.any():
         raise UsageFailure(f"{pair.mask}: the mask is empty. Give one with the labels 1, 2 or both")
@@ -115,10 +115,10 @@ def read_template() -> Scan:
         "Install it with `pip install 'pytest-gpuperf[data]'`, "
         "or choose other data: --meddpm-data synthetic, or a directory"
     )
-    found = importlib.util.find_spec("nilearn")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("nilearn")
+    if package is None or not package.submodule_search_locations:
         raise UsageFailure(f"the MNI152 template comes with nilearn, which is missing. {remedy}")
-    folder = Path(found.submodule_search_locations[0]) / "datasets" / "data"
+    folder = Path(package.submodule_search_locations[0]) / "datasets" / "data"
     files = {tissue: folder / _TEMPLATE.format(map=tissue) for tissue in ("t1", "gm", "wm")}
     for file in files.values():
         if not file.is_file():

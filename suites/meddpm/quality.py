@@ -133,11 +133,11 @@ class Quality:
         output = diffusion.predict_noise(x_t, exact.t, mask)
         # Of L1, the slope is the sign of a difference: where that is small it flips by the least
         # error, and the gradients would differ by its root. All get the slope of float64.
-        found = _gradients(diffusion, output, exact.slope.to(output.dtype))
+        gradients = _gradients(diffusion, output, exact.slope.to(output.dtype))
         total = _norm(exact.gradients.values())
         apart = {
             # A weight that the loss does not depend on has a gradient of zeros.
-            name: found[name].double() - gradient if name in found else gradient
+            name: gradients[name].double() - gradient if name in gradients else gradient
             for name, gradient in exact.gradients.items()
         }
         weights = {
@@ -241,12 +241,12 @@ def _norm(parts: Iterable[Tensor]) -> float:
     return math.sqrt(math.fsum(float(part.square().sum()) for part in parts))
 
 
-def _largest(found: Sequence[Errors]) -> Errors:
-    worst = max(found, key=lambda errors: (math.isnan(errors.weight), errors.weight))
+def _largest(every: Sequence[Errors]) -> Errors:
+    worst = max(every, key=lambda errors: (math.isnan(errors.weight), errors.weight))
     return Errors(
-        loss=_most(errors.loss for errors in found),
-        output=_most(errors.output for errors in found),
-        gradients=_most(errors.gradients for errors in found),
+        loss=_most(errors.loss for errors in every),
+        output=_most(errors.output for errors in every),
+        gradients=_most(errors.gradients for errors in every),
         weight=worst.weight,
         worst=worst.worst,
     )

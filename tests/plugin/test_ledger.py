@@ -70,7 +70,7 @@ def shown(ledger: Ledger, settings: Settings, width: int = 200) -> list[str]:
 @given(
     measurements=st.lists(strategies.measurements, max_size=2),
     verdicts=st.lists(strategies.verdicts, max_size=2),
-    attribution=st.none() | strategies.blames,
+    attribution=st.none() | strategies.attributions,
 )
 @hypothesis_settings(max_examples=20)
 def test_what_a_worker_sends_arrives_the_same(

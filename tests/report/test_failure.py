@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_gpuperf.baselines import reference
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Outcome
@@ -168,10 +168,10 @@ def test_a_measurement_is_called_by_its_test() -> None:
 def test_where_two_workloads_differ() -> None:
     old: dict[str, Scalar] = {"size": 128, "batch": 1, "data": "mni"}
     new: dict[str, Scalar] = {"size": 64, "batch": 1, "seed": 3}
-    assert reference.differences(old, new) == (
+    assert units.differences(old, new) == (
         "size 128, here 64; data mni, here unset; seed unset, here 3"
     )
-    assert reference.differences(old, dict(old)) == ""
+    assert units.differences(old, dict(old)) == ""
 
 
 def test_paths_below_the_root_are_short() -> None:

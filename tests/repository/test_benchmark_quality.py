@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from benchmarks.quality import RECORDED, found, main, save, table
+from benchmarks.quality import RECORDED, main, recorded, save, table
 from pytest_gpuperf.errors import UsageFailure
 from suites.meddpm.limits import LIMITS, Errors, Similarity
 from suites.meddpm.optimizations import ALONE, OPTIMIZATIONS, composed
@@ -52,7 +52,7 @@ def test_properties_of_all_three_tests_are_one_configurations(tmp_path: Path) ->
         case("test_loss_curve[tf32]", {"curve": 0.0078}),
         case("test_errors_against_float64[tf32]", ERRORS),
     )
-    quality = found(file)
+    quality = recorded(file)
     assert quality == {"tf32": {**ERRORS, "curve": 0.0078, **ALIKE}}
     assert [*quality["tf32"]] == [*ERRORS, "curve", *ALIKE]
     assert type(quality["tf32"]["scales"]) is int
@@ -63,7 +63,7 @@ def test_configurations_are_in_the_suites_order_then_parts_alone_then_others(
 ) -> None:
     names = ["tf32+sdpa+fused_adam", *ALONE[::-1], *list(OPTIMIZATIONS)[::-1], "bf16+sdpa"]
     cases = [case(f"test_errors_against_float64[{name}]", ERRORS) for name in names]
-    assert [*found(junit(tmp_path, *cases))] == [
+    assert [*recorded(junit(tmp_path, *cases))] == [
         *OPTIMIZATIONS,
         *ALONE,
         "tf32+sdpa+fused_adam",
@@ -73,7 +73,9 @@ def test_configurations_are_in_the_suites_order_then_parts_alone_then_others(
 
 def test_a_test_that_failed_has_recorded_what_it_found(tmp_path: Path) -> None:
     failed = case("test_loss_curve[best]", {"curve": "nan"}, '<failure message="Failed" />')
-    assert found(junit(tmp_path, failed))["best"]["curve"] == pytest.approx(math.nan, nan_ok=True)
+    assert recorded(junit(tmp_path, failed))["best"]["curve"] == pytest.approx(
+        math.nan, nan_ok=True
+    )
 
 
 def test_tests_without_what_the_gates_record_are_ignored(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_tests_without_what_the_gates_record_are_ignored(tmp_path: Path) -> None
         case("test_plain", {"curve": 1.0}),
         case("test_loss_curve[bf16]", {"curve": 0.025}),
     )
-    assert found(file) == {"bf16": {"curve": 0.025}}
+    assert recorded(file) == {"bf16": {"curve": 0.025}}
 
 
 def test_a_file_of_pytest_itself(
@@ -112,7 +114,7 @@ def test_a_file_of_pytest_itself(
     )
     result = pytester.runpytest_subprocess("-p", "no:gpuperf", "--junit-xml=quality.xml")
     result.assert_outcomes(passed=2, failed=1, skipped=1)
-    quality = found(pytester.path / "quality.xml")
+    quality = recorded(pytester.path / "quality.xml")
     assert quality == {"baseline": {**ERRORS, **ALIKE}, "tf32+fused_norm": ERRORS}
     assert [*quality] == ["baseline", "tf32+fused_norm"]
 
@@ -135,14 +137,14 @@ def test_a_file_that_is_no_junit_xml_is_refused(content: bytes, tmp_path: Path) 
     file = tmp_path / "quality.xml"
     file.write_bytes(content)
     with pytest.raises(UsageFailure, match="this is no JUnit XML") as refused:
-        found(file)
+        recorded(file)
     assert str(refused.value).startswith(f"{file}: ")
     assert f"pytest suites/meddpm/test_quality.py --junit-xml {file}" in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageFailure, match=r"quality\.xml: cannot be read \(No such file"):
-        found(tmp_path / "quality.xml")
+        recorded(tmp_path / "quality.xml")
 
 
 # What is kept of it.

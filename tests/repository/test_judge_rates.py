@@ -104,7 +104,7 @@ def test_the_rules_of_others_see_a_large_loss_and_none_where_there_is_none() -> 
 
 def test_the_table_and_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rates.json"
-    benchmark.main(["--nights", "2", "--workers", "1", "--json", str(file)])
+    benchmark.main(["--trials", "2", "--workers", "1", "--json", str(file)])
     heading, *rows = capsys.readouterr().out.splitlines()
     records = json.loads(file.read_text(encoding="utf-8"))
     assert heading.split()[:3] == ["scenario", "noise", "K"]

@@ -56,10 +56,10 @@ def _read(file: Path) -> dict[str, Tensor]:
         reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         raise UsageFailure(f"{file}: cannot be read as weights: {reason}. {remedy}") from error
     if not isinstance(content, dict) or ENTRY not in content:
-        found = (
+        there = (
             ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
         )
-        raise UsageFailure(f'{file}: the entry "{ENTRY}" is missing (found: {found}). {remedy}')
+        raise UsageFailure(f'{file}: the entry "{ENTRY}" is missing (found: {there}). {remedy}')
     weights = content[ENTRY]
     if not isinstance(weights, dict) or not all(
         isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in weights.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.storage import comments
+from pytest_gpuperf.storage import baseline_files
 
 OLD = """\
 # about the file
@@ -87,14 +87,14 @@ accepted:
 
 
 def test_comments_stay_with_what_they_are_about() -> None:
-    assert comments.keep(OLD, NEW) == KEPT
-    assert comments.keep(KEPT, NEW) == KEPT
+    assert baseline_files.with_comments(OLD, NEW) == KEPT
+    assert baseline_files.with_comments(KEPT, NEW) == KEPT
 
 
 def test_without_comments_nothing_is_added() -> None:
-    assert comments.keep("tests:\n  'a # b': 1\n", NEW) == NEW
-    assert comments.keep("", NEW) == NEW
+    assert baseline_files.with_comments("tests:\n  'a # b': 1\n", NEW) == NEW
+    assert baseline_files.with_comments("", NEW) == NEW
 
 
 def test_without_entries_there_are_only_comments() -> None:
-    assert comments.keep("# alone", NEW) == NEW + "# alone\n"
+    assert baseline_files.with_comments("# alone", NEW) == NEW + "# alone\n"
