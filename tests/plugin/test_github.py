@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.projects import STEP, Project
+from tests.plugin.projects import Project
 from tests.workflow_commands import Command, commands
 
 TESTS = """
@@ -19,7 +19,6 @@ TESTS = """
         gpuperf.measure(lambda: None)
 """
 SLOWER = {"slower": {"cycles": 2}}
-LIMIT = 1024 * 1024
 
 
 @pytest.fixture
@@ -119,25 +118,6 @@ def test_only_what_failed_a_test_is_an_error(project: Project, summary: Path) ->
     assert not found
 
 
-def test_a_test_without_a_baseline_is_a_warning(a100: Project) -> None:
-    a100.tests(STEP, name="test_new")
-    result = a100.run("test_new.py", "--gpuperf-missing=warn")
-    assert result.ret == 0
-    (command,) = told(result)
-    assert command.name == "warning"
-    assert "has no baseline" in command.properties["title"]
-    assert command.message.endswith("test_new.yaml does not exist")
-
-
-def test_what_a_step_has_written_before_is_kept(a100: Project, summary: Path) -> None:
-    summary.write_text("# tests", encoding="utf-8")
-    a100.run("--gpuperf-processes=1")
-    a100.run("-k", "same")
-    text = summary.read_text(encoding="utf-8")
-    assert text.startswith("# tests\n\n# gpuperf: 1 inconclusive, 1 unchanged\n")
-    assert text.count("\n\n# gpuperf: 1 unchanged\n") == 1
-
-
 def test_elsewhere_or_switched_off_or_without_measurements_nothing_is_told(
     a100: Project, summary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,75 +141,3 @@ def test_without_a_file_for_the_summary_there_are_annotations(
     result = a100.run("--gpuperf-processes=1")
     assert len(told(result)) == 1
     assert "job summary" not in result.stdout.str()
-
-
-def test_a_summary_that_cannot_be_written_fails_nothing(
-    a100: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for place in (a100.root, a100.root / "missing" / "summary.md"):
-        monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place))
-        result = a100.run("-k", "same")
-        assert result.ret == 0
-        result.stdout.fnmatch_lines([f"note: no job summary: {place} cannot be written (*)"])
-
-
-def test_a_summary_that_is_full_is_left_alone(a100: Project, summary: Path) -> None:
-    before = b"x" * (LIMIT - 300)
-    summary.write_bytes(before)
-    result = a100.run("-k", "same")
-    assert result.ret == 0
-    assert summary.read_bytes() == before
-    says = f"has {LIMIT - 300:,} of the {LIMIT:,} bytes that GitHub shows"
-    result.stdout.fnmatch_lines([f"note: no job summary: *summary.md {says}"])
-
-
-def test_a_summary_stays_below_what_github_shows(a100: Project, summary: Path) -> None:
-    summary.write_bytes(b"x" * (LIMIT - 1600))
-    a100.run("--gpuperf-processes=1")
-    assert LIMIT - 1600 < summary.stat().st_size <= LIMIT
-    text = summary.read_text(encoding="utf-8")
-    assert "### test\\_steps.py::test\\_slower" in text
-    assert "### test\\_steps.py::test\\_same" not in text
-    assert "1 table left out" in text
-
-
-def test_files_are_named_relative_to_the_checkout_if_they_are_inside(
-    a100: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    test = a100.pytester.mkdir("perf") / "test_inner.py"
-    test.write_text("def test_step(gpuperf): gpuperf.measure(lambda: None)\n", encoding="utf-8")
-    for workspace, file in (
-        (".", "perf/test_inner.py"),
-        ("perf", "test_inner.py"),
-        ("..", f"{a100.root.name}/perf/test_inner.py"),
-        ("elsewhere", str(test)),
-    ):
-        monkeypatch.setenv("GITHUB_WORKSPACE", str(a100.root / workspace))
-        (command,) = told(a100.run("perf", "--gpuperf-missing=warn"))
-        assert (command.properties["file"], command.properties["line"]) == (file, "1")
-
-
-HOSTILE = """
-    import pytest
-
-    @pytest.mark.parametrize("text", [
-        "a\\n::error::b", "100%25", "]]><script>", "x::y,line=9", "\\x1b[31m", "`|*_"
-    ])
-    def test_step(gpuperf, text):
-        gpuperf.measure(lambda: None, name=text)
-"""
-
-
-def test_hostile_names_stay_what_they_are(project: Project, summary: Path) -> None:
-    project.device()
-    project.tests(HOSTILE)
-    result = project.run("--gpuperf-missing=warn", "--gpuperf-processes=1")
-    assert result.ret == 0
-    found = told(result)
-    assert [(c.name, set(c.properties)) for c in found] == [
-        ("warning", {"file", "line", "title"})
-    ] * 6
-    assert {c.properties["line"] for c in found} == {"3"}
-    text = summary.read_text(encoding="utf-8")
-    assert "<script" not in text.replace("\\<", "")
-    assert text.count("\n### ") == 6

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.result import Expectation, Outcome
-from pytest_gpuperf.report.github import Place, workflow_commands
+from pytest_gpuperf.report.github import (
+    SUMMARY_LIMIT,
+    Actions,
+    Place,
+    actions,
+    workflow_commands,
+)
+from pytest_gpuperf.report.markdown import markdown
 from tests.examples import TEST, measurement, result, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.workflow_commands import Command, commands
@@ -146,3 +154,65 @@ def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
     title = f"gpuperf: {measured.title} has no baseline on NVIDIA H200 (sm90)"
     properties = {"file": text or "f", "line": "3", "title": title}
     assert commands(line) == [Command("warning", properties, f"d{text}")]
+
+
+# The job summary, and places
+
+SLOWER, SAME = "a.py::test_slower", "a.py::test_same"
+RUN = run(
+    [measurement(test=SLOWER), measurement(test=SAME)],
+    [verdict(test=SLOWER), verdict(test=SAME, outcome=Outcome.UNCHANGED)],
+)
+
+
+def test_only_github_s_environment_has_its_files() -> None:
+    workspace = {"GITHUB_WORKSPACE": "/work", "GITHUB_STEP_SUMMARY": ""}
+    assert actions(workspace) is None
+    assert actions({**workspace, "GITHUB_ACTIONS": "false"}) is None
+    told = actions({**workspace, "GITHUB_ACTIONS": "true"})
+    assert told == Actions(None, Path("/work"))
+    assert told.append(RUN) == ""
+
+
+def test_the_summary_comes_after_what_a_step_has_written_before(tmp_path: Path) -> None:
+    file = tmp_path / "summary.md"
+    assert Actions(file, None).append(RUN) == "job summary: written"
+    assert file.read_text(encoding="utf-8") == markdown(RUN)
+    file.write_text("# tests", encoding="utf-8")
+    Actions(file, None).append(RUN)
+    assert file.read_text(encoding="utf-8") == f"# tests\n\n{markdown(RUN)}"
+
+
+def test_the_summary_stays_below_what_github_shows(tmp_path: Path) -> None:
+    file = tmp_path / "summary.md"
+    file.write_bytes(b"x" * (SUMMARY_LIMIT - len(markdown(RUN))))
+    assert Actions(file, None).append(RUN) == "job summary: written"
+    assert file.stat().st_size <= SUMMARY_LIMIT
+    text = file.read_text(encoding="utf-8")
+    assert "### a.py::test\\_slower" in text
+    assert "### a.py::test\\_same" not in text
+    assert "1 table left out" in text
+    before = b"x" * (SUMMARY_LIMIT - 300)
+    file.write_bytes(before)
+    assert Actions(file, None).append(RUN) == (
+        f"note: no job summary: {file} has 1,048,276 of the 1,048,576 bytes that GitHub shows"
+    )
+    assert file.read_bytes() == before
+
+
+def test_a_summary_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "missing" / "summary.md"):
+        note = Actions(place, None).append(RUN)
+        assert note.startswith(f"note: no job summary: {place} cannot be written (")
+
+
+def test_files_are_named_relative_to_the_checkout_if_they_are_inside(tmp_path: Path) -> None:
+    for workspace, file in (
+        (".", "perf/test_a.py"),
+        ("perf", "test_a.py"),
+        ("..", f"{tmp_path.name}/perf/test_a.py"),
+        ("elsewhere", f"{tmp_path}/perf/test_a.py"),
+    ):
+        place = Actions(None, tmp_path / workspace).place(tmp_path, "perf/test_a.py", 0)
+        assert place == Place(file, 1)
+    assert Actions(None, None).place(tmp_path, "test_a.py", None) == Place("test_a.py", None)
