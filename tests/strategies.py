@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.measure.trace import timelines
-from pytest_gpuperf.model import entry, result
+from pytest_gpuperf.model import entry
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import (
-    Conditions,
-    Device,
-    Fingerprint,
     KernelTable,
     Launch,
     Measurement,
-    Reading,
     Sample,
+    Scalar,
     Timeline,
     TimelinePhase,
     Unsupported,
 )
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.model.result import Attributed, Expectation, Outcome, Run, Verdict
+from pytest_gpuperf.model.result import Attribution, Run, Verdict
 from pytest_gpuperf.storage import baseline_files, kernel_files
 from pytest_gpuperf.storage.run_files import SCHEMA
+
+Strategy = st.SearchStrategy[Any]
 
 few = settings(max_examples=30)
 """For properties of much arithmetic, whose values hardly differ in kind."""
 
 _MISLEADING = (
     *("", "null", "true", "no", "~", "1", "1.0", "1e3", ".nan", "2026-03-01", "<<", "=", "- a"),
-    *(
-        "a: b",
-        "#c",
-        "a #b",
-        "'",
-        '"',
-        "\\",
-        "a\nb\n",
-        " a ",
-        "\t",
-        "\x85",
-        "\u2028",
-        "\ufeff",
-        "\x7f",
-    ),
-    *(
-        "test.py::test[1-a b]",
-        "x" * 300,
-        "many words " * 30,
-        "[1, 2]",
-        "{}",
-        "&a",
-        "*a",
-        "!a",
-        "%a",
-    ),
+    *("a: b", "#c", "a #b", "'", '"', "\\", "a\nb\n", " a ", "\t", "\x85", "\u2028", "\ufeff"),
+    *("\x7f", "test.py::test[1-a b]", "x" * 300, "many words " * 30, "[1, 2]", "{}", "&a", "*a"),
+    *("!a", "%a"),
 )
 """What YAML might read as something else, fold, or need to quote."""
 
@@ -74,35 +56,53 @@ scalars = st.one_of(
     st.booleans(),
 )
 metrics = st.sampled_from(list(catalogue().metrics))
-mappings = st.dictionaries(texts, scalars, max_size=3)
-versions = st.dictionaries(texts, texts, max_size=3)
 rounds = st.lists(numbers, min_size=1, max_size=6).map(tuple)
-
-devices = st.builds(Device, texts, texts, texts, texts)
-whole = st.integers(0, 2**40)
-readings = st.builds(
-    Reading,
-    *[st.none() | whole] * 3,
-    st.none() | numbers,
-    st.lists(texts, max_size=2).map(tuple),
-    st.lists(whole, max_size=2).map(tuple),
-)
-fingerprints = st.builds(
-    Fingerprint,
-    devices,
-    versions,
-    mappings,
-    texts,
-    st.none() | st.builds(Conditions, readings, readings),
-    texts,
-)
-samples = st.lists(
-    st.builds(Sample, texts, metrics, rounds),
-    max_size=4,
-    unique_by=lambda sample: (sample.phase, sample.metric),
-).map(tuple)
-threes = st.none() | st.tuples(*[st.integers(1, 2**31)] * 3)
 times = st.floats(0, 1e12)
+
+
+# Anything that the types of a class allow, but for what they cannot say
+
+
+def built(kind: Any, **own: Strategy) -> Strategy:
+    """Objects of this dataclass: every field as its type has it, but for those of `own`."""
+    return st.builds(kind, **{**_by_type(kind), **own})
+
+
+@cache
+def _by_type(kind: Any) -> dict[str, Strategy]:
+    types = get_type_hints(kind)
+    return {field.name: of(types[field.name]) for field in fields(kind)}
+
+
+def of(kind: Any) -> Strategy:
+    """Anything of this type."""
+    parts = get_args(kind)
+    if kind in _OF:
+        return _OF[kind]
+    if is_dataclass(kind):
+        return built(kind)
+    if get_origin(kind) is UnionType:
+        return st.one_of(*map(of, parts))
+    if get_origin(kind) is Mapping:
+        return st.dictionaries(*map(of, parts), max_size=3)
+    if get_origin(kind) is tuple:
+        return several(of(parts[0])) if parts[-1] is Ellipsis else st.tuples(*map(of, parts))
+    return st.sampled_from(kind)  # an Enum
+
+
+def several(part: Strategy, most: int = 3) -> Strategy:
+    """Up to so many of these."""
+    return st.lists(part, max_size=most).map(tuple)
+
+
+_OF: dict[Any, Strategy] = {
+    str: texts,
+    int: st.integers(0, 2**40),
+    float: numbers,
+    bool: st.booleans(),
+    NoneType: st.none(),
+    Scalar: scalars,
+}
 
 
 @st.composite
@@ -111,14 +111,8 @@ def _tables(draw: st.DrawFn) -> KernelTable:
     names = draw(st.lists(texts, min_size=1, max_size=3).map(tuple))
     counted = draw(st.lists(metrics, max_size=2, unique=True).map(tuple))
     values = st.just(()) | st.tuples(*[st.none() | numbers] * len(counted))
-    position = st.integers(0, len(names) - 1)
-    launches = st.builds(Launch, position, texts, threes, threes, times, values)
-    return KernelTable(
-        names, counted, draw(st.lists(launches, max_size=4).map(tuple)), draw(times), draw(texts)
-    )
-
-
-tables = _tables()
+    launch = built(Launch, name=st.integers(0, len(names) - 1), duration=times, values=values)
+    return KernelTable(names, counted, draw(several(launch, 4)), draw(times), draw(texts))
 
 
 @st.composite
@@ -138,168 +132,80 @@ def _timelines(draw: st.DrawFn) -> Timeline:
         duration=draw(times),
         series=draw(st.dictionaries(known, points, max_size=3)),
         phases=(TimelinePhase(draw(texts), begun, begun + draw(times)),),
-        unsupported=draw(st.lists(st.builds(Unsupported, known, texts), max_size=1).map(tuple)),
+        unsupported=draw(several(built(Unsupported, metric=known), 1)),
     )
 
 
-measurements = st.builds(
+tables = _tables()
+measurements = built(
     Measurement,
-    *[texts] * 5,
-    mappings,
-    samples,
-    st.lists(st.builds(Unsupported, metrics, texts), max_size=2).map(tuple),
-    fingerprints,
-    st.none() | tables,
-    st.none(),
-    st.none() | _timelines(),
-)
-verdicts = st.builds(
-    Verdict,
-    *[texts] * 5,
-    st.sampled_from(Outcome),
-    texts,
-    *[st.none() | numbers] * 3,
-    st.booleans(),
-    *[st.none() | numbers] * 3,
-    texts,
-    st.none() | numbers,
-    st.integers(1, 100),
-)
-expectations = st.builds(
-    Expectation,
-    *[texts] * 4,
-    *[st.none() | numbers] * 2,
-    st.sampled_from(Outcome),
-    texts,
-    *[st.none() | numbers] * 3,
-    st.integers(1, 100),
-    st.booleans(),
-    texts,
-)
-_changes = st.none() | numbers
-_counted = st.none() | st.builds(result.CountChange, numbers, numbers)
-_shapes = st.lists(st.integers(1, 2**31), max_size=3).map(tuple)
-_launches = st.integers(0, 5000)
-attributions = st.builds(
-    result.Attribution,
-    *[numbers] * 3,
-    *[_changes] * 3,
-    st.builds(result.LaunchCounts, st.booleans(), *[_launches] * 4),
-    st.lists(
-        st.builds(
-            result.KernelChange,
-            *(st.sampled_from(result.ChangeKind), st.sampled_from(result.Cause)),
-            texts,
-            *[st.none() | whole] * 2,
-            *[texts] * 2,
-            *[_shapes] * 2,
-            *[_launches] * 2,
-            *[numbers] * 3,
-            *[_changes] * 2,
-            *[_counted] * 2,
-            *[_changes] * 2,
-            st.booleans(),
-        ),
-        max_size=3,
+    samples=st.lists(
+        built(Sample, metric=metrics, values=rounds),
+        max_size=4,
+        unique_by=lambda sample: (sample.phase, sample.metric),
     ).map(tuple),
-    st.lists(
-        st.builds(
-            result.FamilyChange,
-            texts,
-            *[_launches] * 2,
-            *[numbers] * 3,
-            *[_changes] * 2,
-            *[_counted] * 2,
-        ),
-        max_size=2,
-    ).map(tuple),
-    st.lists(texts, max_size=3).map(tuple),
-    *[st.integers(0, 9)] * 3,
+    unsupported=several(built(Unsupported, metric=metrics), 2),
+    kernels=st.none() | tables,
+    window=st.none(),
+    timeline=st.none() | _timelines(),
+    components=st.just(()),
 )
-run_files = st.builds(
-    Run,
-    st.just(SCHEMA),
-    texts,
-    texts,
-    st.lists(measurements, max_size=3).map(tuple),
-    st.lists(verdicts, max_size=3).map(tuple),
-    st.lists(expectations, max_size=2).map(tuple),
-    st.lists(st.builds(Attributed, texts, texts, attributions), max_size=2).map(tuple),
-)
+verdicts = built(Verdict)
+attributions = built(Attribution)
+run_files = built(Run, schema=st.just(SCHEMA), measurements=several(measurements))
 
 
-def _per_process(count: int) -> st.SearchStrategy[tuple[str, ...]]:
-    """A text for each of so many processes, or none at all, as for gpus and days."""
-    return st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
+# Baselines
 
 
-def _series(count: int) -> st.SearchStrategy[dict[str, entry.Processes]]:
-    """Per metric the rounds of so many processes."""
-    return st.dictionaries(
-        metrics, st.lists(rounds, min_size=count, max_size=count).map(tuple), max_size=3
+@st.composite
+def _entries(draw: st.DrawFn) -> entry.Entry:
+    """Entries whose samples, GPUs and days are of as many processes, and so their anchors'."""
+
+    def of_processes(count: int) -> dict[str, Strategy]:
+        """A text for each process or none at all, and per metric the rounds of each."""
+        each = st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
+        all_rounds = st.lists(rounds, min_size=count, max_size=count).map(tuple)
+        samples = st.dictionaries(metrics, all_rounds, max_size=3)
+        return {"samples": samples, "gpus": each, "days": each}
+
+    own, anchors = (of_processes(draw(st.integers(1, 5))) for _ in range(2))
+    own["samples"] = st.dictionaries(texts, own["samples"], max_size=2)
+    drawn: entry.Entry = draw(
+        built(
+            entry.Entry,
+            **own,
+            anchor=st.none() | built(entry.Anchor, **anchors),
+            kernels=st.none() | tables.map(kernel_files.listed),
+        )
     )
+    return drawn
 
 
-def _anchors(count: int) -> st.SearchStrategy[entry.Anchor]:
-    return st.builds(
-        entry.Anchor, texts, texts, _series(count), _per_process(count), _per_process(count)
-    )
-
-
-def _entries(count: int) -> st.SearchStrategy[entry.Entry]:
-    return st.builds(
-        entry.Entry,
-        texts,
-        texts,
-        mappings,
-        versions,
-        mappings,
-        texts,
-        st.dictionaries(texts, _series(count), max_size=2),
-        _per_process(count),
-        _per_process(count),
-        st.none() | processes.flatmap(_anchors),
-        st.none() | tables.map(kernel_files.listed),
-    )
-
-
-processes = st.integers(1, 5)
-entries = processes.flatmap(_entries)
-acceptances = st.builds(
-    entry.Acceptance,
-    *[texts] * 5,
-    st.integers(1, 100),
-    st.dictionaries(
-        metrics,
-        st.builds(entry.Change, st.none() | numbers, st.none() | numbers),
-        max_size=2,
-    ),
-    st.lists(texts, max_size=3).map(tuple),
-)
-tolerances = st.dictionaries(
-    metrics, st.floats(1e-3, 1e3).map(lambda share: f"{share:.6f}"), max_size=2
-).map(lambda written: {name: f"{text}{_sign(name)}" for name, text in written.items()})
-spreads = st.floats(0, 1)
-calibrations = st.builds(
-    Calibration,
-    texts,
-    *[st.integers(1, 1000)] * 3,
-    *[st.integers(0, 10_000)] * 2,
-    st.dictionaries(
-        st.sampled_from([metric_class.value for metric_class in MetricClass]),
-        st.builds(Spread, spreads, spreads, st.none() | spreads, st.none() | spreads),
-    ),
-)
-baselines = st.builds(
+entries = _entries()
+_share = st.floats(0, 1)
+baselines = built(
     entry.BaselineFile,
-    st.just(baseline_files.SCHEMA),
-    texts,
-    texts,
-    texts,
-    st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
-    st.lists(acceptances, max_size=2).map(tuple),
-    tolerance=tolerances,
-    calibration=st.none() | calibrations,
+    schema=st.just(baseline_files.SCHEMA),
+    tests=st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
+    accepted=several(
+        built(
+            entry.Acceptance,
+            changes=st.dictionaries(metrics, built(entry.Change), max_size=2),
+        ),
+        2,
+    ),
+    tolerance=st.dictionaries(
+        metrics, st.floats(1e-3, 1e3).map(lambda share: f"{share:.6f}"), max_size=2
+    ).map(lambda written: {name: f"{text}{_sign(name)}" for name, text in written.items()}),
+    calibration=st.none()
+    | built(
+        Calibration,
+        classes=st.dictionaries(
+            st.sampled_from([kind.value for kind in MetricClass]),
+            st.builds(Spread, _share, _share, st.none() | _share, st.none() | _share),
+        ),
+    ),
 )
 
 
