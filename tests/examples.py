@@ -118,7 +118,7 @@ def processes(metric: str, rounds: Sequence[Sequence[float]]) -> list[Measuremen
 def run(
     measurements: Sequence[Measurement],
     verdicts: Sequence[Verdict] = (),
-    blames: Sequence[Attributed] = (),
+    attributions: Sequence[Attributed] = (),
 ) -> Run:
     """A run of these measurements."""
     return Run(
@@ -127,7 +127,7 @@ def run(
         command="suites/meddpm",
         measurements=tuple(measurements),
         verdicts=tuple(verdicts),
-        attributions=tuple(blames),
+        attributions=tuple(attributions),
     )
 
 
