@@ -8,10 +8,8 @@ from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE, total
 
 COUNTERS = [metric for metric in catalogue().metrics.values() if metric.hardware]
 COUNTS = [metric.name for metric in COUNTERS if metric.additive]
-RECOMPUTED = [
-    *("ipc", "active_warps"),
-    *("tensor_utilization", "fma_utilization", "int_alu_utilization"),
-]
+UTILIZATIONS = ("tensor_utilization", "fma_utilization", "int_alu_utilization")
+RECOMPUTED = ("ipc", "active_warps", *UTILIZATIONS)
 RATES = [m.name for m in COUNTERS if not m.additive and m.name not in RECOMPUTED]
 
 
@@ -19,16 +17,6 @@ def test_a_count_is_the_sum_of_the_launches() -> None:
     for name in COUNTS:
         assert total(name, [{name: 3.0}, {name: 4.0}, {name: 0.0}]) == 7.0
         assert total(name, [{name: 3.0}, {}]) == "there is no value of it for 1 of 2 kernels"
-
-
-def test_a_rate_without_its_counts_is_refused() -> None:
-    for name in RATES:
-        assert "a rate of single kernels" in str(total(name, [{name: 10.0}, {name: 30.0}]))
-
-
-def test_a_rate_of_one_launch_is_its_own() -> None:
-    for name in (*RATES, *RECOMPUTED):
-        assert total(name, [{name: 10.0}]) == 10.0
 
 
 def test_rates_with_their_counts_are_recomputed() -> None:
@@ -41,9 +29,11 @@ def test_rates_with_their_counts_are_recomputed() -> None:
     assert total("fma_utilization", launches) == 50.0
 
 
-def test_a_rate_says_which_counts_it_lacks() -> None:
-    for name in RECOMPUTED:
-        assert "sm__cycles_active.sum" in str(total(name, [{name: 1.0}, {name: 2.0}]))
+def test_a_rate_of_several_launches_without_its_counts_is_refused() -> None:
+    for name in (*RATES, *RECOMPUTED):
+        assert total(name, [{name: 10.0}]) == 10.0
+        lacks = "sm__cycles_active.sum" if name in RECOMPUTED else "a rate of single kernels"
+        assert lacks in str(total(name, [{name: 10.0}, {name: 30.0}]))
 
 
 def test_ncu_has_a_unit_for_every_counter() -> None:

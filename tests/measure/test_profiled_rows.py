@@ -14,7 +14,6 @@ from pytest_gpuperf.measure.ncu import profiled_rows, raw_page
 from pytest_gpuperf.measure.ncu.profiled_rows import Report
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.storage import files
-from tests.corruption import refusal
 from tests.measure.ncu_pages import (
     COLUMNS,
     DATA,
@@ -25,7 +24,6 @@ from tests.measure.ncu_pages import (
     RANGE,
     RANGES,
     page,
-    written,
 )
 
 TF32_STEP = DATA / "tf32-step"
@@ -132,17 +130,12 @@ def test_the_whole_step_agrees_with_range_replay() -> None:
 
 
 def test_the_alu_has_another_name_on_sm90() -> None:
-    units = {
-        **COLUMNS,
-        "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active": "%",
-        "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active": "parsec",
-    }
-    kernel = {
-        **KERNEL,
-        "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active": "12.50",
-        "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active": "no number",
-    }
-    assert of(page(kernel, units=units)).rows[0].values["int_alu_utilization"] == 12.5
+    ours = "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active"
+    others = "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active"
+    text = page(
+        {**KERNEL, ours: "12.50", others: "none"}, units={**COLUMNS, ours: "%", others: "-"}
+    )
+    assert of(text).rows[0].values["int_alu_utilization"] == 12.5
 
 
 def test_the_architecture_is_the_compute_capability() -> None:
@@ -150,14 +143,11 @@ def test_the_architecture_is_the_compute_capability() -> None:
     assert {cc: of(page({**KERNEL, "CC": cc})).arch for cc in pairs} == pairs
 
 
-def test_values_are_in_the_unit_of_the_catalogue() -> None:
+def test_values_are_in_the_unit_of_the_catalogue_or_missing() -> None:
     for unit, factor in (("ns", 1), ("us", 10**3), ("ms", 10**6)):
         units = {**COLUMNS, "gpu__time_duration.sum": unit}
         text = page({**KERNEL, "gpu__time_duration.sum": "1,234"}, units=units)
         assert of(text).rows[0].values["duration"] == 1234 * factor
-
-
-def test_a_cell_without_a_value_is_missing() -> None:
     report = of(page({**KERNEL, "sm__cycles_elapsed.max": "n/a"}))
     assert "cycles" in report.metrics
     assert "cycles" not in report.rows[0].values
@@ -170,34 +160,31 @@ def test_older_reports_have_attributes_in_place_of_columns() -> None:
         "device__attribute_compute_capability_minor": "0",
         **{f"launch__grid_dim_{axis}": "1,024" for axis in "xyz"},
     }
-    units = {name: unit for name, unit in COLUMNS.items() if name not in ("CC", "Grid Size")}
+    absent = ("CC", "Grid Size", "Block Size")
+    units = {name: unit for name, unit in COLUMNS.items() if name not in absent}
     report = of(page({**KERNEL, **attributes}, units={**units, **dict.fromkeys(attributes, "")}))
     assert report.arch == "sm80"
-    assert report.rows[0].grid == (1024, 1024, 1024)
-    without = {name: unit for name, unit in units.items() if name != "Block Size"}
-    block = of(page({**KERNEL, **attributes}, units={**without, **dict.fromkeys(attributes, "")}))
-    assert block.rows[0].block is None
+    assert (report.rows[0].grid, report.rows[0].block) == ((1024, 1024, 1024), None)
 
 
 def test_what_has_no_grid_is_a_range_or_a_graph() -> None:
     units = {**COLUMNS, "launch__grid_dim_x": ""}
-    kinds = [
-        of(page({**RANGE, "Kernel Name": name, "launch__grid_dim_x": size}, units=units))
-        for name, size in (("range", "1,024"), ("step", ""), ("CUDA Graph 3", "1"))
-    ]
-    assert [kind.rows[0].kind for kind in kinds] == ["range", "range", "graph"]
+    for name, size, kind in (
+        ("range", "1,024", "range"),
+        ("step", "", "range"),
+        ("CUDA Graph 3", "1", "graph"),
+    ):
+        text = page({**RANGE, "Kernel Name": name, "launch__grid_dim_x": size}, units=units)
+        assert of(text).rows[0].kind == kind, name
 
 
-def test_a_report_may_lack_the_name_of_the_device() -> None:
+def test_a_report_is_of_one_device_whose_name_it_may_lack() -> None:
     assert of(page({**KERNEL, NAME: ""})).device == ""
     assert of(page({**KERNEL, NAME: ""}, KERNEL)).device == "NVIDIA H200"
-
-
-def test_several_devices(tmp_path: Path) -> None:
     for other, said in (
         ({"CC": "8.0"}, "line 4: kernels of several architectures: sm90 before, sm80 here"),
         ({NAME: "NVIDIA H100"}, "line 4: kernels of several devices"),
         ({"Device": "1"}, "line 4: kernels of several GPUs: 0 before, 1 here"),
     ):
-        file = written(tmp_path, page(KERNEL, {**KERNEL, **other}))
-        assert said in refusal(profiled_rows.read, file, BadFile)
+        with pytest.raises(BadFile, match=said):
+            of(page(KERNEL, {**KERNEL, **other}))
