@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Timeline
+from tests.measure.traces import points
 
 if TYPE_CHECKING:
     import torch
@@ -69,20 +71,9 @@ def timeline() -> Timeline:
 
 def within(timeline: Timeline, phase: str, metric: str) -> list[float]:
     """The points that are wholly inside a phase, without the first and the last of them."""
-    (at,) = (entry for entry in timeline.phases if entry.name == phase)
-    points = [
-        value
-        for number, value in enumerate(timeline.series[metric])
-        if at.begin <= timeline.begin + number * timeline.interval
-        and timeline.begin + (number + 1) * timeline.interval <= at.end
-        and value is not None
-    ]
-    assert len(points) > 20
-    return points[1:-1]
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    inside = points(timeline, phase, metric)
+    assert len(inside) > 20
+    return inside[1:-1]
 
 
 def launches(step: Alternating) -> int:
@@ -130,7 +121,7 @@ def test_a_short_step_is_sampled_more_often() -> None:
     # Before and after so short a step, the clocks are joined less exactly.
     assert timeline.sampling_interval == pytest.approx(timelines.SHORTEST, rel=near() + 0.02)
     assert covered(timeline) == pytest.approx(timeline.duration, rel=0.1)
-    assert mean(within(timeline, "products", "tensor_active")) > 20
+    assert fmean(within(timeline, "products", "tensor_active")) > 20
 
 
 def test_the_step_takes_as_long_as_by_itself(timeline: Timeline) -> None:
@@ -157,16 +148,16 @@ def test_phases_are_in_order_and_inside_the_step(timeline: Timeline) -> None:
 
 
 def test_products_are_on_the_tensor_cores_and_copies_are_not(timeline: Timeline) -> None:
-    assert mean(within(timeline, "products", "tensor_active")) > 20
+    assert fmean(within(timeline, "products", "tensor_active")) > 20
     assert max(within(timeline, "copies", "tensor_active")) < 1
     assert min(within(timeline, "products", "sm_active")) > 50
     assert min(within(timeline, "copies", "sm_active")) > 50
 
 
 def test_copies_are_limited_by_dram(timeline: Timeline) -> None:
-    copies = mean(within(timeline, "copies", "dram_active"))
+    copies = fmean(within(timeline, "copies", "dram_active"))
     assert copies > 50
-    assert copies > 2 * mean(within(timeline, "products", "dram_active"))
+    assert copies > 2 * fmean(within(timeline, "products", "dram_active"))
 
 
 def test_the_pause_is_idle(timeline: Timeline) -> None:
@@ -176,13 +167,13 @@ def test_the_pause_is_idle(timeline: Timeline) -> None:
 
 
 def test_additions_use_the_fma_pipe(timeline: Timeline) -> None:
-    assert mean(within(timeline, "copies", "fma_active")) > 0
+    assert fmean(within(timeline, "copies", "fma_active")) > 0
     assert max(within(timeline, "pause", "fma_active")) < 0.1
 
 
 def test_a_second_timeline_is_like_the_first(timeline: Timeline) -> None:
     again = timeline_of(Alternating())
-    first, second = (mean(within(one, "products", "tensor_active")) for one in (timeline, again))
+    first, second = (fmean(within(one, "products", "tensor_active")) for one in (timeline, again))
     assert second == pytest.approx(first, rel=0.1)
 
 
@@ -190,7 +181,7 @@ def test_after_torch_profiler_the_clocks_are_still_joined_rightly() -> None:
     # It gives CUPTI the CPU's cycle counter for a clock.
     launches(Alternating())
     timeline = timeline_of(Alternating())
-    assert mean(within(timeline, "products", "tensor_active")) > 20
+    assert fmean(within(timeline, "products", "tensor_active")) > 20
     assert max(within(timeline, "pause", "sm_active")) < 1
     assert timeline.sampling_interval == pytest.approx(timelines.LONGEST, rel=near())
 

@@ -1,4 +1,4 @@
-"""Events as torch.profiler exports them, made by hand: times in microseconds."""
+"""Events as torch.profiler exports them, made by hand (times in microseconds), and timelines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from pytest_gpuperf.measure.trace.activity import COMPONENT
 from pytest_gpuperf.measure.trace.profile import Event
+from pytest_gpuperf.model.measurement import Timeline
 
 
 def kernel(begin: float, duration: float, call: int = 0, stream: int = 7, name: str = "k") -> Event:
@@ -58,6 +59,18 @@ def launched(begin: float, duration: float, number: int, at: float | None = None
     return [
         call(begin - 5 if at is None else at, number),
         kernel(begin, duration, number),
+    ]
+
+
+def points(timeline: Timeline, phase: str, metric: str) -> list[float]:
+    """The points of a timeline that are wholly inside a phase."""
+    (at,) = (entry for entry in timeline.phases if entry.name == phase)
+    return [
+        value
+        for number, value in enumerate(timeline.series[metric])
+        if at.begin <= timeline.begin + number * timeline.interval
+        and timeline.begin + (number + 1) * timeline.interval <= at.end
+        and value is not None
     ]
 
 

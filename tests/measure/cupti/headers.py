@@ -34,9 +34,9 @@ class Release:
     @property
     def version(self) -> int:
         """CUPTI_API_VERSION."""
-        found = re.search(r"#define CUPTI_API_VERSION (\d+)", self.text("cupti_version.h"))
-        assert found
-        return int(found[1])
+        defined = re.search(r"#define CUPTI_API_VERSION (\d+)", self.text("cupti_version.h"))
+        assert defined
+        return int(defined[1])
 
 
 def releases() -> list[Release]:

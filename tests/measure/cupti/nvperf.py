@@ -14,90 +14,58 @@ import sys
 from ctypes import (
     CDLL,
     POINTER,
-    Structure,
     addressof,
-    byref,
     c_char_p,
     c_size_t,
-    c_uint8,
-    c_uint16,
-    c_void_p,
+    cast,
     create_string_buffer,
-    pointer,
     sizeof,
 )
+from typing import Any
+
+REQUEST_SIZE, REQUEST_ROOM = 12, 16
+"""Of NVPW_MetricEvalRequest: a size_t, two bytes and two bytes more; and with its padding."""
 
 
-class _Initialize(Structure):
-    """The beginning of every struct."""
+def call(function: Any, *fields: int) -> tuple[bool, list[int]]:
+    """Whether it succeeds with a struct of these fields, and what they are then.
 
-    _fields_ = [("structSize", c_size_t), ("pPriv", c_void_p)]
-
-
-class _ChipNames(_Initialize):
-    _fields_ = [("names", POINTER(c_char_p)), ("count", c_size_t)]
-
-
-class _Scratch(_Initialize):
-    _fields_ = [("chip", c_char_p), ("availability", c_void_p), ("size", c_size_t)]
-
-
-class _Evaluator(_Initialize):
-    _fields_ = [
-        ("scratch", c_void_p),
-        ("scratchSize", c_size_t),
-        ("chip", c_char_p),
-        ("availability", c_void_p),
-        ("data", c_void_p),
-        ("dataSize", c_size_t),
-        ("evaluator", c_void_p),
-    ]
-
-
-class _Request(Structure):
-    _fields_ = [("index", c_size_t), ("type", c_uint8), ("rollup", c_uint8), ("sub", c_uint16)]
-
-
-class _Convert(_Initialize):
-    _fields_ = [
-        ("evaluator", c_void_p),
-        ("name", c_char_p),
-        ("request", POINTER(_Request)),
-        ("requestSize", c_size_t),
-    ]
-
-
-_REQUEST_SIZE = _Request.sub.offset + _Request.sub.size
+    All are as wide as a pointer. Every struct begins with its size, and a pointer that is null.
+    """
+    struct = (c_size_t * (2 + len(fields)))(0, 0, *fields)
+    struct[0] = sizeof(struct)
+    return function(struct) == 0, struct[2:]
 
 
 def lacking(library: CDLL, chip: str, metrics: list[str]) -> list[str]:
     """Those of `metrics` that `chip` has not."""
-    scratch = _Scratch(sizeof(_Scratch), None, chip.encode())
-    assert library.NVPW_CUDA_MetricsEvaluator_CalculateScratchBufferSize(byref(scratch)) == 0
-    buffer = create_string_buffer(scratch.size)
-    made = _Evaluator(sizeof(_Evaluator), None, addressof(buffer), scratch.size, chip.encode())
-    assert library.NVPW_CUDA_MetricsEvaluator_Initialize(byref(made)) == 0
+    name = create_string_buffer(chip.encode())
+    calculate = library.NVPW_CUDA_MetricsEvaluator_CalculateScratchBufferSize
+    calculated, (*_, size) = call(calculate, addressof(name), 0, 0)
+    scratch, request = create_string_buffer(size), create_string_buffer(REQUEST_ROOM)
+    initialize = library.NVPW_CUDA_MetricsEvaluator_Initialize
+    made, (*_, evaluator) = call(initialize, addressof(scratch), size, addressof(name), *[0] * 4)
+    assert calculated
+    assert made
 
-    def has(name: str) -> bool:
-        request = pointer(_Request())
-        asked = (sizeof(_Convert), None, made.evaluator, name.encode(), request, _REQUEST_SIZE)
+    def has(metric: str) -> bool:
+        text = create_string_buffer(metric.encode())
         convert = library.NVPW_MetricsEvaluator_ConvertMetricNameToMetricEvalRequest
-        return bool(convert(byref(_Convert(*asked))) == 0)
+        return call(convert, evaluator, addressof(text), addressof(request), REQUEST_SIZE)[0]
 
-    return [name for name in metrics if not has(name)]
+    return [metric for metric in metrics if not has(metric)]
 
 
 def main() -> None:
     """Answers what stdin asks."""
     library = CDLL(sys.argv[1])
-    assert library.NVPW_InitializeHost(byref(_Initialize(sizeof(_Initialize)))) == 0
-    names = _ChipNames(sizeof(_ChipNames))
-    assert library.NVPW_GetSupportedChipNames(byref(names)) == 0
-    known = {names.names[number].decode() for number in range(names.count)}
+    begun, _ = call(library.NVPW_InitializeHost)
+    listed, (names, count) = call(library.NVPW_GetSupportedChipNames, 0, 0)
+    assert begun
+    assert listed
+    known = {name.decode() for name in cast(names, POINTER(c_char_p))[:count]}
     asked = json.load(sys.stdin)
-    print(
-        json.dumps({chip: lacking(library, chip, asked[chip]) for chip in asked if chip in known})
-    )
+    print(json.dumps({chip: lacking(library, chip, asked[chip]) for chip in known & set(asked)}))
 
 
 if __name__ == "__main__":

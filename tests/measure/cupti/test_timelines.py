@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -14,6 +15,7 @@ from pytest_gpuperf.model.measurement import Device, Timeline
 from tests.examples import H200
 from tests.measure.cupti.conftest import compiled
 from tests.measure.cupti.fake import Fake, FakeClock
+from tests.measure.traces import points
 
 PARTS = (("forward", 1.0, 80.0), ("backward", 2.0, 40.0), ("optimizer", 0.5, 0.0))
 """Phases, ms and percent of the device that is active; 0.2 idle ms before each."""
@@ -44,17 +46,9 @@ def collector(fake: Fake, device: Device = H200) -> CuptiCollector:
     return fake.collector(device, clock=lambda: FakeClock(fake))
 
 
-def within(timeline: Timeline, phase: str, metric: str) -> float:
-    """The mean of the points that are wholly inside a phase."""
-    (at,) = (entry for entry in timeline.phases if entry.name == phase)
-    values = [
-        value
-        for number, value in enumerate(timeline.series[metric])
-        if at.begin <= timeline.begin + number * timeline.interval
-        and timeline.begin + (number + 1) * timeline.interval <= at.end
-        and value is not None
-    ]
-    return sum(values) / len(values)
+def mean(timeline: Timeline, phase: str, metric: str) -> float:
+    """Of the points that are wholly inside a phase."""
+    return fmean(points(timeline, phase, metric))
 
 
 def test_the_collector_can_make_one(fake: Fake) -> None:
@@ -75,10 +69,10 @@ def test_phases_and_samples_are_on_one_clock(fake: Fake) -> None:
         # A thousandth of a step of 5 ms (FakeTimer) is shorter than the shortest interval.
         assert timeline.sampling_interval == pytest.approx(20_000, rel=2e-3)
         assert timeline.samples == pytest.approx(4.1e6 / 20_000, abs=1)
-        assert within(timeline, "forward", "sm_active") == pytest.approx(80, abs=0.5)
-        assert within(timeline, "backward", "sm_active") == pytest.approx(40, abs=0.5)
-        assert within(timeline, "backward", "tensor_active") == pytest.approx(20, abs=0.5)
-        assert within(timeline, "optimizer", "sm_active") == 0
+        assert mean(timeline, "forward", "sm_active") == pytest.approx(80, abs=0.5)
+        assert mean(timeline, "backward", "sm_active") == pytest.approx(40, abs=0.5)
+        assert mean(timeline, "backward", "tensor_active") == pytest.approx(20, abs=0.5)
+        assert mean(timeline, "optimizer", "sm_active") == 0
         assert {len(values) for values in timeline.series.values()} == {timeline.samples}
         assert set(timeline.series) == {metric.name for metric in timeline_metrics()}
         assert step.executed == 2  # once by itself, once sampled
