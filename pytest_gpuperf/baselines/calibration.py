@@ -6,7 +6,7 @@ Works from saved runs; needs no GPU and runs nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -215,16 +215,9 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 def _rounded(calibration: Calibration) -> Calibration:
     """With four significant digits, which is more than is known: the file is made for review."""
 
-    def digits(number: float) -> float:
-        return float(f"{number:.4g}")
+    def rounded(spread: Spread) -> Spread:
+        known = {level: value for level, value in asdict(spread).items() if value is not None}
+        return replace(spread, **{level: float(f"{value:.4g}") for level, value in known.items()})
 
-    classes = {
-        name: Spread(
-            rounds=digits(spread.rounds),
-            processes=digits(spread.processes),
-            allocations=None if spread.allocations is None else digits(spread.allocations),
-            gpus=None if spread.gpus is None else digits(spread.gpus),
-        )
-        for name, spread in calibration.classes.items()
-    }
+    classes = {name: rounded(spread) for name, spread in calibration.classes.items()}
     return replace(calibration, classes=classes)

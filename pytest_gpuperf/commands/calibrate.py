@@ -9,6 +9,7 @@ from shutil import get_terminal_size
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.commands.update_baseline import add_folder
 from pytest_gpuperf.errors import OK
 from pytest_gpuperf.judge.trials import Estimate, Trials
 from pytest_gpuperf.report.text.progress import counted
@@ -35,13 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store the result in the suite's baseline file; the judge then uses it",
     )
-    parser.add_argument(
-        "--baselines",
-        type=Path,
-        default=Path("baselines"),
-        metavar="DIR",
-        help="default: baselines",
-    )
+    add_folder(parser)
 
 
 def act(options: argparse.Namespace) -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report import formats
-from pytest_gpuperf.report.formats import SUFFIXES
+from pytest_gpuperf.report import interchange
+from pytest_gpuperf.report.interchange import SUFFIXES
 from pytest_gpuperf.storage import files, run_files
 
 NAME = "report"
@@ -65,7 +65,7 @@ def act(options: argparse.Namespace) -> int:
             raise UsageFailure(f"--baseline {options.baseline}: no such folder")
         run = judged(run, options.baseline)
     for output in outputs:
-        files.write_atomically(output, formats.text(run, output, str(file)))
+        files.write_atomically(output, interchange.report_text(run, output, str(file)))
         print(f"report written: {output}")
     return 0
 

@@ -54,12 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="hold later entries against these samples, no longer against the first accepted",
     )
+    add_folder(parser)
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """The flag of every command that writes baselines: where they are."""
+    folder = Path("baselines")
     parser.add_argument(
-        "--baselines",
-        type=Path,
-        default=Path("baselines"),
-        metavar="DIR",
-        help="default: baselines",
+        "--baselines", type=Path, default=folder, metavar="DIR", help=f"default: {folder}"
     )
 
 

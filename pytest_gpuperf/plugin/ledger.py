@@ -13,7 +13,7 @@ from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
-from pytest_gpuperf.report import formats, github
+from pytest_gpuperf.report import github, interchange
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
@@ -81,7 +81,9 @@ class Ledger:
             self.saved = file
         self._tell_github(run)
         for report in settings.reports:
-            write_atomically(report, formats.text(run, report, self._saved_in(settings.root)))
+            write_atomically(
+                report, interchange.report_text(run, report, self._saved_in(settings.root))
+            )
             self._notes.append(f"report written: {short(report, settings.root)}")
         if settings.missing == "record":
             self._record(run)

@@ -25,7 +25,7 @@ KERNELS = ("never", "on-regression", "always")
 TIMELINE = ("never", "always")
 GITHUB = ("auto", "never")
 PROCESSES = ("1", "3", "5", "9")  # judge/stopping.py, which is not imported until it judges
-REPORT_SUFFIXES = (".html", ".md", ".json")  # report/formats.py, imported when one is written
+REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""Results in other programs' files: JUnit's properties of a test, and pytest-benchmark's format.
+"""A run in other forms: reports by their files' suffix, JUnit's properties, pytest-benchmark's.
 
-A handful of short texts per test. Samples and kernels are for the run file.
+Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue import units
@@ -13,7 +15,10 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables
+from pytest_gpuperf.storage import files
 
+SUFFIXES = (".html", ".md", ".json")
+"""Of the files of reports."""
 PREFIX = "gpuperf."
 """Of all properties here."""
 KEY = "gpuperf"
@@ -23,6 +28,22 @@ TIMES = ("step_time", "wall_time", "duration")
 _SECONDS = {"ms": 1e-3, "ns": 1e-9}
 _BENCHMARK = "benchmark"
 """The fixture of pytest-benchmark."""
+
+
+def report_text(run: Run, report: Path, file: str = "") -> str:
+    """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
+
+    `file` is where the run is saved, "" where it is not; commands in the report name it.
+    """
+    if report.suffix == ".html":
+        from pytest_gpuperf.report.html.page import page
+
+        return page(run, file)
+    if report.suffix == ".md":
+        from pytest_gpuperf.report.markdown import markdown
+
+        return markdown(run)
+    return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 
 def share(

@@ -11,7 +11,7 @@ import pytest
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands import report
 from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.report import formats
+from pytest_gpuperf.report import interchange
 from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import STEP, Project
 from tests.report.html.pages import DOCS
@@ -23,7 +23,7 @@ MEASURED = DOCS / "h200-meddpm.json"
 def test_reports_are_written_by_their_suffixes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [tmp_path / f"report{suffix}" for suffix in formats.SUFFIXES]
+    files = [tmp_path / f"report{suffix}" for suffix in interchange.SUFFIXES]
     words = [word for file in files for word in ("--output", str(file))]
     assert __main__.main(["report", str(MEASURED), *words]) == errors.OK
     page, markdown, data = (file.read_text(encoding="utf-8") for file in files)

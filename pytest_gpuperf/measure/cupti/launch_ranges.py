@@ -16,6 +16,7 @@ graph.
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -214,12 +215,10 @@ def _mismatch(
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
     """Pearson's; 1 where one of both does not vary."""
-    first, second = math.fsum(one) / len(one), math.fsum(other) / len(other)
-    covariance = math.fsum((a - first) * (b - second) for a, b in zip(one, other, strict=True))
-    variances = math.fsum((a - first) ** 2 for a in one) * math.fsum(
-        (b - second) ** 2 for b in other
-    )
-    return covariance / math.sqrt(variances) if variances else 1.0
+    try:
+        return statistics.correlation(one, other)
+    except statistics.StatisticsError:
+        return 1.0
 
 
 def _stretches(trace: Trace, graphs: Sequence[int]) -> list[list[int]]:

@@ -16,15 +16,8 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
 """What the first screen has no rows of."""
-_TONES = {
-    Outcome.REGRESSED: "bad",
-    Outcome.BROKEN: "bad",
+_TONES = table.TONES | {
     Outcome.UNFIT: "doubtful",
-    Outcome.INCONCLUSIVE: "doubtful",
-    Outcome.NO_BASELINE: "doubtful",
-    Outcome.KERNELS_CHANGED: "doubtful",
-    Outcome.UNSUPPORTED: "doubtful",
-    Outcome.IMPROVED: "good",
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }

@@ -14,12 +14,6 @@ from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import Line
 
-_TONES = {
-    Outcome.BROKEN: "bad",
-    Outcome.INCONCLUSIVE: "doubtful",
-    Outcome.UNSUPPORTED: "doubtful",
-}
-
 
 def unverified(arch: str) -> str:
     """The label of what nobody has seen hold on `arch`."""
@@ -29,7 +23,7 @@ def unverified(arch: str) -> str:
 def lines(expectations: Sequence[Expectation], width: int) -> Iterator[Line]:
     """One line per expectation, wrapped where it is longer than `width` characters."""
     for expectation in expectations:
-        tone = _TONES.get(expectation.outcome, "")
+        tone = table.TONES.get(expectation.outcome, "")
         yield from table.wrapped_lines(line(expectation), width, tone)
 
 

@@ -28,14 +28,6 @@ MANY = 20
 _LEAST_NAME = 20
 """Characters of a test's name that are kept before its numbers."""
 
-_TONES = {
-    Outcome.REGRESSED: "bad",
-    Outcome.NO_BASELINE: "doubtful",
-    Outcome.INCONCLUSIVE: "doubtful",
-    Outcome.UNSUPPORTED: "doubtful",
-    Outcome.KERNELS_CHANGED: "doubtful",
-    Outcome.IMPROVED: "good",
-}
 _CALM = {Outcome.UNCHANGED, Outcome.REPORTED, Outcome.UNSUPPORTED}
 
 
@@ -96,7 +88,7 @@ def _section(result: Result, width: int, *, verbose: bool) -> Iterator[Line]:
     heading, blocks = table.fitted([cells for cells, _ in shown], width)
     yield from map(Line, heading)
     for block, (_, outcome) in zip(blocks, shown, strict=True):
-        yield from (Line(text, _TONES.get(outcome, "")) for text in block)
+        yield from (Line(text, table.TONES.get(outcome, "")) for text in block)
     yield from wrapped_lines(step_tables.other_metrics(len(rows) - len(shown)), width, indent="  ")
     yield from step_tables.component_lines(result.measurements, result.verdicts, width)
     if first.window:

@@ -14,6 +14,16 @@ NOTHING = "-"
 INDENT = "  "
 GAP = "  "
 _LEFT_OUT = "..."
+TONES = {
+    Outcome.REGRESSED: "bad",
+    Outcome.BROKEN: "bad",
+    Outcome.NO_BASELINE: "doubtful",
+    Outcome.INCONCLUSIVE: "doubtful",
+    Outcome.UNSUPPORTED: "doubtful",
+    Outcome.KERNELS_CHANGED: "doubtful",
+    Outcome.IMPROVED: "good",
+}
+"""How outcomes are meant; the others are plain."""
 
 
 @dataclass(frozen=True)
