@@ -17,7 +17,6 @@ from pytest_gpuperf.catalogue.kernel_families import FAMILIES
 from suites.meddpm.model import layers
 from suites.meddpm.optimizations import OPTIMIZATIONS
 from suites.meddpm.step import TrainingStep
-from tests import ROOT
 from tests.meddpm import small
 from tests.meddpm.test_optimizations import effective, global_state
 from tests.meddpm.test_step import operators
@@ -293,20 +292,18 @@ SUITE = """
 """
 
 
-def test_the_plugin_puts_a_loss_into_the_step_that_the_suite_makes(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def run_with(seed: str, project: Project) -> pytest.RunResult:
+    """Runs the tests with the plugin, which is asked for this loss."""
+    return project.pytester.runpytest_inprocess("--seed", seed, plugins=[seeds])
+
+
+def test_the_plugin_puts_a_loss_into_the_step_that_the_suite_makes(project: Project) -> None:
     project.tests(SUITE)
-    result = project.run_apart("-p", "benchmarks.seeds", "--seed", "conv-twice")
-    result.assert_outcomes(passed=1)
+    run_with("conv-twice", project).assert_outcomes(passed=1)
 
 
-def test_an_unknown_loss_is_refused_with_the_known_ones(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    result = project.run_apart("-p", "benchmarks.seeds", "--seed", "slow")
+def test_an_unknown_loss_is_refused_with_the_known_ones(project: Project) -> None:
+    result = run_with("slow", project)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--seed*slow*choose from*none*conv-fp32*instructions*"])
     assert set(seeds.SEEDS) == {"none", *NAMED}

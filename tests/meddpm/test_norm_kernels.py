@@ -23,18 +23,19 @@ import sys
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 import triton.language as tl
-from suites.meddpm.norm import fused, kernels
+from suites.meddpm.norm import kernels
 
+TILE, PART, WARPS = map(int, sys.argv[1:])
 VOLUMES = {"x", "y", "dx", "dy"}
 SMALL = {"tiles", "splits", "chunk"}
 SIZES = {"voxels", "channels", "voxel_stride", *SMALL}
 CONSTANTS = {
-    "channel_stride": 1, "ROWS": fused.TILE // 64, "COLUMNS": 64, "WIDTH": 6, "LANES": 8,
-    "PART": fused.PART, "EPS": 1e-5, "SILU": True, "NATIVE": True, "SHIFTED": True,
+    "channel_stride": 1, "ROWS": TILE // 64, "COLUMNS": 64, "WIDTH": 6, "LANES": 8,
+    "PART": PART, "EPS": 1e-5, "SILU": True, "NATIVE": True, "SHIFTED": True,
     "ACC": tl.float32,
 }
 
-def compiled(name, capability):
+def compiled(name):
     kernel = getattr(kernels, f"group_norm_{name}")
     def of(argument):
         if argument in CONSTANTS:
@@ -51,29 +52,22 @@ def compiled(name, capability):
             if argument not in SMALL and argument not in CONSTANTS
         },
     )
-    return compile(
-        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": fused.WARPS}
-    )
+    return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": WARPS})
 
 NAMES = "moments combine normalise gradient_sums combine_gradients gradient".split()
-ptx = {name: compiled(name, int(sys.argv[1])).asm["ptx"] for name in NAMES}
+ptx = {name: compiled(name).asm["ptx"] for name in NAMES}
 print(json.dumps({name: [text.count("ld.global.v4"), text.count("st.global.v4")]
     for name, text in ptx.items()}))
 """
 
-VOLUMES = {
-    "moments": (1, 0),
-    "normalise": (1, 1),
-    "gradient_sums": (2, 0),
-    "gradient": (2, 1),
-}
+VOLUMES = {"moments": (1, 0), "normalise": (1, 1), "gradient_sums": (2, 0), "gradient": (2, 1)}
 """Read and written by each."""
 
 
-@pytest.mark.parametrize("capability", [90])
-def test_volumes_are_read_and_written_16_bytes_at_a_time(capability: int, tmp_path: Path) -> None:
+def test_volumes_are_read_and_written_16_bytes_at_a_time(tmp_path: Path) -> None:
+    """In a process that compiles: this one's Triton interprets."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(capability)],
+        [sys.executable, "-c", PROGRAM, *map(str, (fused.TILE, fused.PART, fused.WARPS))],
         cwd=ROOT,
         env={**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,

@@ -27,7 +27,7 @@ from suites.meddpm.quality import (
     with_live_branches,
 )
 from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
-from tests.meddpm.small import network
+from tests.meddpm.small import network, volumes
 
 BASELINE = OPTIMIZATIONS["baseline"]
 EXACT = Errors(0.0, 0.0, 0.0, 0.0)
@@ -64,17 +64,23 @@ ARITHMETIC: dict[Precision, Callable[[], AbstractContextManager[Any]]] = {
 """Each precision on a CPU, which has no TF32."""
 
 
-def looked_at(folder: Path, curve_steps: int) -> Quality:
-    """The small network on 12^3 voxels."""
-    volumes = data.load("synthetic", 12, folder)
-    diffusion = with_live_branches(network())
-    return Quality(diffusion, volumes, "cpu", curve_steps=curve_steps, chain_steps=8, draws=(1,))
+def looked_at(size: int, folder: Path, curve_steps: int) -> Quality:
+    """The small network on so many voxels along an edge, and curves on 8."""
+    return Quality(
+        with_live_branches(network()),
+        data.load("synthetic", size, folder),
+        "cpu",
+        curve_volumes=volumes(),
+        curve_steps=curve_steps,
+        chain_steps=8,
+        draws=(1,),
+    )
 
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """Float64 and the baseline have answered already."""
-    quality = looked_at(Path(tmp_path_factory.mktemp("data")), curve_steps=5)
+    quality = looked_at(12, tmp_path_factory.mktemp("data"), curve_steps=5)
     quality.errors(BASELINE)
     quality.deviation(BASELINE)
     quality.similarity(BASELINE)
@@ -127,7 +133,7 @@ def test_errors_catch_a_fault(
 
 def test_a_curve_catches_what_no_single_step_shows(tmp_path: Path) -> None:
     """Weights of the first step in every step, which is what a cache of bfloat16 ones comes to."""
-    quality = looked_at(tmp_path, curve_steps=12)
+    quality = looked_at(8, tmp_path, curve_steps=12)
     quality.deviation(BASELINE)  # what it is compared with, without the fault
     with torch.autocast("cpu", torch.bfloat16):
         assert excess(quality.errors(BASELINE), LIMITS["bf16"]) == []
