@@ -12,7 +12,7 @@ from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import Project
 
-SMALL = ("--convnext-size=8", "--convnext-widths=4,6", "--convnext-steps=2")
+SMALL = ("--everything", "--convnext-size=8", "--convnext-widths=4,6", "--convnext-steps=2")
 """Steps are built when a run is judged again, and never executed."""
 
 

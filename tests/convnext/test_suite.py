@@ -8,7 +8,10 @@ from suites.convnext_ddpm import conftest
 from suites.convnext_ddpm.marks import COMPONENTS
 from tests.plugin.projects import Project
 
-SMALL = ("--convnext-size=4", "--convnext-widths=4,6", "--convnext-steps=3", "--gpuperf-rounds=1")
+SMALL = (
+    *("--everything", "--gpuperf-rounds=1"),
+    *("--convnext-size=4", "--convnext-widths=4,6", "--convnext-steps=3"),
+)
 IN_ALL = {*COMPONENTS} - {"block", "normalize", "unnormalize", "p_sample"}
 """What every step computes with torch's own operators."""
 MEASURED = (

@@ -40,9 +40,9 @@ def h200(checkout: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def replay(h200: Project, run: str, *arguments: str) -> pytest.RunResult:
     """Judges a run in this checkout: one of ours in docs/runs, or one of its own."""
-    synthetic = ("--meddpm-data=synthetic", "--meddpm-size=16")
+    flags = ("--everything", "--meddpm-data=synthetic", "--meddpm-size=16")
     file = ROOT / "docs" / "runs" / run
-    return h200.run("--gpu-arch=sm90", f"--gpuperf-replay={file}", *synthetic, *arguments)
+    return h200.run("--gpu-arch=sm90", f"--gpuperf-replay={file}", *flags, *arguments)
 
 
 def of(run: Run, *, newest: bool) -> Run:

@@ -23,7 +23,7 @@ from tests.plugin.projects import Project
 TRAINING, SAMPLING, QUALITY = (
     f"suites/meddpm/test_{name}.py" for name in ("training", "sampling", "quality")
 )
-SMALL = ("--meddpm-data=synthetic", "--meddpm-size=16")
+SMALL = ("--everything", "--meddpm-data=synthetic", "--meddpm-size=16")
 ALONE = "--gpuperf-processes=1"
 """Two processes more would call it regressed."""
 BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb/meddpm.yaml")
