@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -217,29 +218,22 @@ def test_notes_do_not_exceed_the_width(settings: Settings) -> None:
 # What to type next
 
 
-@pytest.mark.parametrize(
-    ("changes", "folder", "expected"),
-    [
-        ({}, ".", CommandContext(COMMAND)),
-        ({"processes": 3}, ".", CommandContext(COMMAND, processes=3)),
-        ({"run": "x/run.json"}, ".", CommandContext(COMMAND, run="x/run.json")),
-        (
-            {"run": "x/run.json"},
-            "x",
-            CommandContext(COMMAND, run="run.json", baselines="/root/baselines"),
-        ),
-        ({}, "x", CommandContext(COMMAND, run="/root/saved.json", baselines="/root/baselines")),
-        ({"baselines": "perf"}, ".", CommandContext(COMMAND, baselines="perf")),
-        ({"replay": "old.json"}, ".", CommandContext(COMMAND, run="old.json", replayed=True)),
-    ],
-)
-def test_files_are_named_as_one_would_type_them(
-    changes: dict[str, str | int], folder: str, expected: CommandContext
-) -> None:
+def test_files_are_named_as_one_would_type_them() -> None:
     root = Path("/root")
-    paths = {k: root / v if isinstance(v, str) else v for k, v in changes.items()}
-    settings = replace(default_settings(root), **paths)  # type: ignore[arg-type]
-    assert context_of(settings, COMMAND, root / folder, root / "saved.json") == expected
+    elsewhere = {"baselines": "/root/baselines"}
+    cases: tuple[tuple[dict[str, Any], str, dict[str, Any]], ...] = (
+        ({}, ".", {}),
+        ({"processes": 3}, ".", {"processes": 3}),
+        ({"run": root / "x/run.json"}, ".", {"run": "x/run.json"}),
+        ({"run": root / "x/run.json"}, "x", {"run": "run.json", **elsewhere}),
+        ({}, "x", {"run": "/root/saved.json", **elsewhere}),
+        ({"baselines": root / "perf"}, ".", {"baselines": "perf"}),
+        ({"replay": root / "old.json"}, ".", {"run": "old.json", "replayed": True}),
+    )
+    for changes, folder, expected in cases:
+        settings = replace(default_settings(root), **changes)
+        context = context_of(settings, COMMAND, root / folder, root / "saved.json")
+        assert context == CommandContext(COMMAND, **expected), (changes, folder)
 
 
 def compared(settings: Settings, *results: Result) -> list[str]:
@@ -262,15 +256,12 @@ def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Sett
     assert compared(settings, REGRESSED)
 
 
-@pytest.mark.parametrize(
-    "earlier",
-    [
+def test_what_cannot_be_compared_is_not(settings: Settings) -> None:
+    for earlier in (
         REGRESSED,
         MISSING,
         result(measurement(device=A100), verdict(outcome=Outcome.UNCHANGED)),
         result(measurement(workload={"size": 64}), verdict(outcome=Outcome.UNCHANGED)),
-    ],
-)
-def test_what_cannot_be_compared_is_not(earlier: Result, settings: Settings) -> None:
-    saved(settings, earlier)
-    assert compared(settings, REGRESSED) == []
+    ):
+        saved(settings, earlier)
+        assert compared(settings, REGRESSED) == []

@@ -79,27 +79,19 @@ def test_the_flag_wins_over_the_ini_file_and_that_over_the_default(project: Proj
     check(project, settings(project, *(flag.argument for flag in FLAGS)), "from_flag")
 
 
-def test_a_run_to_replay_is_typed_or_written(project: Project) -> None:
-    assert settings(project).replay is None
-    project.ini("gpuperf_replay = a.json")
-    assert settings(project).replay == project.root / "a.json"
-    assert settings(project, "--gpuperf-replay=b.json").replay == project.root / "b.json"
-
-
-def test_only_a_typed_architecture_counts_as_asked_for_now(project: Project) -> None:
-    project.ini("gpu_arch = sm80")
-    assert not settings(project).arch_is_flag
-    assert settings(project, "--gpu-arch=sm80").arch_is_flag
-
-
-def test_a_report_may_be_asked_for_repeatedly(project: Project) -> None:
+def test_what_is_asked_for_now_a_replay_and_several_reports(project: Project) -> None:
     found = settings(project, "--gpuperf-report=a.md", "--gpuperf-report=b.json")
+    assert found.replay is None
     assert found.reports == (project.root / "a.md", project.root / "b.json")
-
-
-def test_the_ini_file_may_name_several_reports(project: Project) -> None:
-    project.ini("gpuperf_report = a.md b.json")
-    assert settings(project).reports == (project.root / "a.md", project.root / "b.json")
+    written = ("gpuperf_replay = a.json", "gpu_arch = sm80", "gpuperf_report = a.md b.json")
+    project.ini(*written)
+    found = settings(project)
+    assert found.replay == project.root / "a.json"
+    assert found.reports == (project.root / "a.md", project.root / "b.json")
+    assert not found.arch_is_flag  # which only a typed one is
+    typed = settings(project, "--gpuperf-replay=b.json", "--gpu-arch=sm80")
+    assert typed.replay == project.root / "b.json"
+    assert typed.arch_is_flag
 
 
 def test_paths_are_relative_to_where_they_were_written(
@@ -157,24 +149,23 @@ def test_a_bad_flag_is_a_usage_error_that_names_it(project: Project) -> None:
         settings(project, "--gpuperf-replay=run.json", "--gpuperf-collector=cpu")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--gpu-arch=SM90"], 'Did you mean "sm90"?'),
-        (["--gpuperf-replay=run.json"], "run.json: no such run file"),
+def test_a_flag_is_refused_before_any_test(project: Project) -> None:
+    project.tests("def test_nothing(): pass")
+    for arguments, says in (
+        ("--gpu-arch=SM90", 'Did you mean "sm90"?'),
+        ("--gpuperf-replay=run.json", "run.json: no such run file"),
         (
-            ["--gpuperf-collector=cupti", "--gpu-arch=cpu"],
+            "--gpuperf-collector=cupti --gpu-arch=cpu",
             "--gpu-arch cpu asks for counts without one: leave one of them out",
         ),
-        (["--gpuperf-rounds=0"], "--gpuperf-rounds takes a whole number"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_a_flag_is_refused_before_any_test(
-    arguments: list[str], says: str, project: Project
-) -> None:
-    project.tests("def test_nothing(): pass")
-    assert says in refused(project.run(*arguments))
+        ("--gpuperf-rounds=0", "--gpuperf-rounds takes a whole number"),
+    ):
+        assert says in refused(project.run(*arguments.split()))
+    # A setting only where it is needed.
+    project.ini("gpu_arch = sm91")
+    assert project.run().ret == 0
+    project.tests(STEP)
+    assert 'unknown architecture "sm91"' in refused(project.run())
 
 
 def test_a_bad_ini_setting_is_a_usage_error_that_names_it(project: Project) -> None:
@@ -194,27 +185,14 @@ def test_a_bad_ini_setting_is_a_usage_error_that_names_it(project: Project) -> N
         assert says in str(refusal.value)
 
 
-def test_a_bad_architecture_in_the_ini_file_is_a_usage_error_where_it_is_needed(
-    project: Project,
-) -> None:
-    project.ini("gpu_arch = sm91")
-    project.tests(STEP)
-    assert 'unknown architecture "sm91"' in refused(project.run())
-
-
-@pytest.mark.parametrize(
-    ("typed", "kept"),
-    [
-        (["suites", "--gpu-arch", "sm80"], ["suites", "--gpu-arch", "sm80"]),
-        (["--gpuperf-run", "a.json", "suites"], ["suites"]),
-        (["--gpuperf-run=a.json", "suites"], ["suites"]),
-        (["--gpuperf-missing=warn", "-k", "tf32"], ["-k", "tf32"]),
-        (["--gpuperf-report=a.md", "--gpuperf-report", "b.md", "x"], ["x"]),
-        (["--gpuperf-kernels", "on-regression", "x", "--gpuperf-kernels=always"], ["x"]),
-        (["--gpuperf-timeline", "always", "x"], ["x"]),
-    ],
-)
-def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline(
-    typed: list[str], kept: list[str]
-) -> None:
-    assert selection(typed) == kept
+def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> None:
+    for typed, kept in (
+        ("suites --gpu-arch sm80", "suites --gpu-arch sm80"),
+        ("--gpuperf-run a.json suites", "suites"),
+        ("--gpuperf-run=a.json suites", "suites"),
+        ("--gpuperf-missing=warn -k tf32", "-k tf32"),
+        ("--gpuperf-report=a.md --gpuperf-report b.md x", "x"),
+        ("--gpuperf-kernels on-regression x --gpuperf-kernels=always", "x"),
+        ("--gpuperf-timeline always x", "x"),
+    ):
+        assert selection(typed.split()) == kept.split()
