@@ -30,11 +30,14 @@ def properties(project: Project, test: str) -> list[tuple[str, str]]:
 
 
 def test_a_junit_file_has_the_gated_metrics(a100: Project) -> None:
-    a100.accept()
-    a100.replay("--junitxml=junit.xml", factor=2.0).assert_outcomes(failed=1)
+    a100.device(kernels=[["conv", 900, 5e6]])
+    a100.accept_processes(1, 1, 1, kernels=True)
+    other = [["conv", 900, 5e6], ["add", 300, 5e6]]
+    a100.replay("--junitxml=junit.xml", factor=2.0, kernels=other).assert_outcomes(failed=1)
     assert properties(a100, "test_step") == [
         ("gpuperf.device", "NVIDIA A100-SXM4-80GB (sm80)"),
         ("gpuperf.processes", "3"),
+        ("gpuperf.kernels", "kernels-changed"),
         ("gpuperf.cycles", "regressed"),
         ("gpuperf.cycles.measured", "800000000"),
         ("gpuperf.cycles.change", "x2"),
@@ -147,7 +150,9 @@ def test_a_regression_is_in_the_benchmark_of_its_test(a100: Project) -> None:
     off = a100.run_apart("--benchmark-disable", "--gpuperf-missing=record")
     off.assert_outcomes(passed=1)
     a100.measure_processes("run.json", 2, 2, 2)
-    a100.run_apart(*BENCHMARKED, "--gpuperf-replay=run.json").assert_outcomes(failed=1)
+    result = a100.run_apart(*BENCHMARKED, "--gpuperf-replay=run.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(["*= gpuperf =*", "*- benchmark: 1 tests -*", "test_step *"])
     info = extra_info(a100)["gpuperf"]["step"]
     assert info["metrics"]["cycles"] == {
         "value": 800_000_000,

@@ -137,23 +137,6 @@ def test_blocked_by_name_a_plain_project_is_as_without_us(project: Project) -> N
     result.stdout.fnmatch_lines(["*fixture 'gpuperf' not found"])
 
 
-def test_it_works_beside_pytest_benchmark(a100: Project) -> None:
-    a100.pytester.makeini("[pytest]\naddopts = --strict-markers -p no:hypothesispytest")
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-
-        def test_timed(benchmark):
-            assert benchmark(lambda: 5) == 5
-        """
-    )
-    result = a100.run_apart("--gpuperf-missing=record", "--benchmark-max-time=0.01")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines_random(["*= gpuperf =*", "*- benchmark: 1 tests -*", "test_timed*"])
-    assert len(a100.saved().measurements) == 1
-
-
 def test_two_sessions_at_once_do_not_collide(a100: Project) -> None:
     a100.pytester.mkdir("suite")
     os.mkfifo(a100.root / "meeting")

@@ -9,9 +9,14 @@ from tests.plugin.projects import BASELINE, Project, refused
 KERNELS = [["conv", 900, 5e6], ["add", 400, 2e6]]
 MORE = [*KERNELS, ["softmax", 200, 3e5]]
 
-TWO = """
+TESTS = """
     def test_same(gpuperf): gpuperf.measure(lambda: None)
     def test_slower(gpuperf): gpuperf.measure(lambda: None)
+
+    def test_ratio(gpuperf):
+        gpuperf.measure(lambda: None, name="a")
+        gpuperf.measure(lambda: None, name="b")
+        gpuperf.expect_ratio("cycles", "a", "b", above=0.9)
 """
 NEW = """
     def test_new(gpuperf): gpuperf.measure(lambda: None)
@@ -25,39 +30,28 @@ def a100(project: Project) -> Project:
     return project
 
 
-RATIO = """
-    def test_ratio(gpuperf):
-        gpuperf.measure(lambda: None, name="a")
-        gpuperf.measure(lambda: None, name="b")
-        gpuperf.expect_ratio("cycles", "a", "b", above=0.9)
-"""
-
-
 def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
     a100: Project,
 ) -> None:
     a100.device(kernels=KERNELS)
-    a100.tests(TWO + RATIO)
-    recorded = a100.run_apart("-n2", "--gpuperf-missing=record")
-    recorded.assert_outcomes(passed=3)
-    text = a100.baseline_text()
-    assert text.count("reason: recorded by --gpuperf-missing record") == 4
-    a100.run_files()[0].unlink()
-
-    a100.tests(TWO + RATIO + NEW)
+    a100.tests(TESTS)
+    a100.accept_processes(*[1.0] * 5, kernels=True)
+    a100.tests(TESTS + NEW)
     a100.device(kernels=MORE, factors={"slower": {"cycles": 2}})
-    result = a100.run_apart("-n2", "--gpu-arch=sm80", "--gpuperf-processes=3")
+    flags = ("--gpu-arch=sm80", "--gpuperf-processes=3", "--gpuperf-missing=record")
+    result = a100.run_apart("-n2", *flags)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(passed=2, failed=2)
+    result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines_random(
         [
             "gpuperf: test_slower regressed on NVIDIA A100-SXM4-80GB (sm80)",
             "*added (new), 1 launch",
-            "gpuperf: test_new has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
             "*cycles*400.00 M*800.00 M*x2*0.5 %*regressed",
             "expected of cycles: a / b above 0.9: 1 *, holds",
+            "baseline recorded: test_steps.py::test_new in *",
         ]
     )
+    assert a100.baseline_text().count("reason: recorded by --gpuperf-missing record") == 1
     run = a100.saved()
     cycles = {v.test.split("::")[1]: v.outcome.value for v in run.verdicts if v.metric == "cycles"}
     assert cycles == {
@@ -72,7 +66,7 @@ def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
 
 
 def test_a_corrupted_baseline_stops_all_and_is_kept(a100: Project) -> None:
-    a100.tests(TWO)
+    a100.tests(TESTS)
     a100.accept()
     file = a100.root / BASELINE / "test_steps.yaml"
     damaged = file.read_text(encoding="utf-8").replace("schema: 1", "schema: one")
