@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.baselines.reference import baseline_of
@@ -47,40 +45,32 @@ def found(root: Path, before: Result) -> Result:
     return after
 
 
-@pytest.mark.parametrize(
-    ("measured", "detail"),
-    [
-        ("tf32-core-1", None),
-        ("tf32_channels_last-core", "137 added, 237 removed, 332 replaced, 9 moved"),
-    ],
-)
-def test_recorded_steps_are_blamed_as_if_no_file_were_between(
-    tmp_path: Path, measured: str, detail: str | None
-) -> None:
+def test_recorded_steps_are_blamed_as_if_no_file_were_between(tmp_path: Path) -> None:
     accepted(tmp_path, counted("tf32-core"))
-    after = found(tmp_path, judged(counted(measured)))
-    assert after.attribution == attribute(counted(measured), counted("tf32-core"), NAMING)
-    assert len(lines(after.attribution, 80)) <= MOST
-    if detail is None:
-        assert after.verdicts == (REGRESSED,)
-    else:
-        assert after.verdicts[0].outcome is Outcome.KERNELS_CHANGED
-        assert after.verdicts[0].detail == detail
-        assert (after.verdicts[0].baseline, after.verdicts[0].measured) == (1647, 1547)
-    assert after.notes == ()
+    for measured, details in (
+        ("tf32-core-1", []),
+        (
+            "tf32_channels_last-core",
+            [("137 added, 237 removed, 332 replaced, 9 moved", 1647, 1547)],
+        ),
+    ):
+        after = found(tmp_path, judged(counted(measured)))
+        assert after.attribution == attribute(counted(measured), counted("tf32-core"), NAMING)
+        assert len(lines(after.attribution, 80)) <= MOST
+        other, last = after.verdicts[:-1], after.verdicts[-1]
+        assert last == REGRESSED
+        assert [(v.detail, v.baseline, v.measured) for v in other] == details
+        assert {v.outcome for v in other} <= {Outcome.KERNELS_CHANGED}
+        assert after.notes == ()
 
 
-def test_the_only_process_that_counted_kernels_stands_for_all(tmp_path: Path) -> None:
+def test_all_processes_that_counted_kernels_are_compared_together(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
-    after = found(tmp_path, judged(None, SLOWER, None))
-    assert after.attribution == attribute(SLOWER, STEP, NAMING)
-
-
-def test_several_tables_are_compared_together(tmp_path: Path) -> None:
-    accepted(tmp_path, STEP)
-    after = found(tmp_path, judged(SLOWER, SLOWER, None))
-    assert after.attribution is not None
-    assert after.attribution.measured_tables == 2
+    one = found(tmp_path, judged(None, SLOWER, None))
+    assert one.attribution == attribute(SLOWER, STEP, NAMING)
+    two = found(tmp_path, judged(SLOWER, SLOWER, None))
+    assert two.attribution is not None
+    assert two.attribution.measured_tables == 2
 
 
 def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path) -> None:
@@ -100,18 +90,11 @@ def test_what_was_noted_stays(tmp_path: Path) -> None:
     assert len(found(tmp_path, before).notes) == 2
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        judged(None),
-        judged(SLOWER, verdicts=[]),
-        judged(SLOWER, verdicts=[replace(REGRESSED, outcome=Outcome.UNFIT)]),
-    ],
-    ids=["no table", "not judged", "unfit"],
-)
-def test_there_is_nothing_to_compare(tmp_path: Path, before: Result) -> None:
+def test_there_is_nothing_to_compare(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
-    assert found(tmp_path, before) == before
+    unfit = replace(REGRESSED, outcome=Outcome.UNFIT)
+    for before in (judged(None), judged(SLOWER, verdicts=[]), judged(SLOWER, verdicts=[unfit])):
+        assert found(tmp_path, before) == before
 
 
 def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> None:
@@ -125,19 +108,15 @@ def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> 
     assert found(tmp_path, before).attribution is not None
 
 
-@pytest.mark.parametrize("verdicts", [[REGRESSED], [UNCHANGED]])
-def test_only_a_regression_says_why_it_names_no_kernel(
-    tmp_path: Path, verdicts: list[Verdict]
-) -> None:
+def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:
     accepted(tmp_path, None)
-    after = found(tmp_path, judged(SLOWER, verdicts=verdicts))
-    assert after.attribution is None
-    assert after.notes == (
-        (
-            "no kernel can be named: baselines/sm90/nvidia-h200/meddpm.yaml: "
-            "tests/suites/meddpm/test_training.py::test_training_step[tf32]/step: the entry has "
-            "no kernels. Accept a run of gpuperf record, which counts them",
-        )
-        if verdicts == [REGRESSED]
-        else ()
+    regressed, unchanged = (
+        found(tmp_path, judged(SLOWER, verdicts=[one])) for one in (REGRESSED, UNCHANGED)
     )
+    assert (regressed.attribution, unchanged.attribution) == (None, None)
+    assert regressed.notes == (
+        "no kernel can be named: baselines/sm90/nvidia-h200/meddpm.yaml: "
+        "tests/suites/meddpm/test_training.py::test_training_step[tf32]/step: the entry has "
+        "no kernels. Accept a run of gpuperf record, which counts them",
+    )
+    assert unchanged.notes == ()

@@ -74,42 +74,43 @@ def test_exchanging_the_sides_exchanges_the_positions(new: list[str], old: list[
     assert (here.added, here.removed) == (there.removed, there.added)
 
 
-def test_runs_of_equal_kernels_match_in_order() -> None:
-    assert paired(["add a"] * 3, ["add a"] * 3).matched == ((0, 0), (1, 1), (2, 2))
-    assert paired(["add a"] * 2, ["add a"] * 3).removed == (2,)
-
-
-def test_another_kernel_between_the_same_neighbours_replaces() -> None:
-    pairing = paired(["copy", "conv b", "add a"], ["copy", "conv a", "add a"])
-    assert pairing.replaced == ((1, 1),)
-
-
-def test_another_family_between_the_same_neighbours_does_not() -> None:
-    pairing = paired(["copy", "gemm a", "add a"], ["copy", "conv a", "add a"])
-    assert (pairing.added, pairing.removed) == ((1,), (1,))
+def test_what_replaces_what_has_moved_or_was_added() -> None:
+    """The new step, the old one, and then what of them are pairs of which kind."""
+    conv, gemm, two = ["copy", "conv a", "add a"], ["copy", "gemm a", "add a"], ["add a"] * 2
+    for new, old, expected in (
+        # Runs of equal kernels match in order.
+        (two, two, Pairing(((0, 0), (1, 1)), (), (), (), ())),
+        (two, [*two, "add a"], Pairing(((0, 0), (1, 1)), (), (), (), (2,))),
+        # Another kernel between the same neighbours replaces; one of another family does not.
+        (["copy", "conv b", "add a"], conv, Pairing(((0, 0), (2, 2)), (), ((1, 1),), (), ())),
+        (gemm, conv, Pairing(((0, 0), (2, 2)), (), (), (1,), (1,))),
+        # A helper that happens to match does not part what was replaced.
+        (
+            ["add a", "fill", "conv b", "add b"],
+            ["add a", "conv a", "fill", "add b"],
+            Pairing(((0, 0), (1, 2), (3, 3)), (), ((2, 1),), (), ()),
+        ),
+        # Far apart nothing is replaced.
+        (
+            ["conv b", "copy", "add a"],
+            ["copy", "add a", "conv a"],
+            Pairing(((1, 0), (2, 1)), (), (), (0,), (2,)),
+        ),
+        # An equal kernel elsewhere has moved.
+        (
+            ["gemm", "copy", "add a"],
+            ["copy", "add a", "gemm"],
+            Pairing(((1, 0), (2, 1)), ((0, 2),), (), (), ()),
+        ),
+    ):
+        assert paired(new, old) == expected, (new, old)
 
 
 def test_of_several_the_longest_replaces_and_its_helper_is_added() -> None:
     pairing = paired(
         ["copy", "conv helper", "conv b", "add a"], ["copy", "conv a", "add a"], long="conv b"
     )
-    assert pairing.replaced == ((2, 1),)
-    assert pairing.added == (1,)
-
-
-def test_a_helper_that_happens_to_match_does_not_part_what_was_replaced() -> None:
-    new = ["add a", "fill", "conv b", "add b"]
-    assert paired(new, ["add a", "conv a", "fill", "add b"]).replaced == ((2, 1),)
-
-
-def test_far_apart_nothing_is_replaced() -> None:
-    pairing = paired(["conv b", "copy", "add a"], ["copy", "add a", "conv a"])
-    assert (pairing.added, pairing.removed, pairing.replaced) == ((0,), (2,), ())
-
-
-def test_an_equal_kernel_elsewhere_has_moved() -> None:
-    pairing = paired(["gemm", "copy", "add a"], ["copy", "add a", "gemm"])
-    assert pairing.moved == ((0, 2),)
+    assert (pairing.replaced, pairing.added) == (((2, 1),), (1,))
 
 
 def test_neighbours_that_changed_places_have_moved_and_replace_nothing() -> None:

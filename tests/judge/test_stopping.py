@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,25 +43,16 @@ def test_the_looks_are_those_of_the_statistics() -> None:
     assert ALARMING == 3
 
 
-def test_what_is_decided_is_settled() -> None:
+def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
     for outcome in DECIDED:
         assert settled(verdicts(outcome)), outcome
         assert settled([expectation(outcome)]), outcome
-
-
-def test_a_test_that_fails_is_settled_whatever_is_open() -> None:
+        assert not settled(verdicts(outcome, OPEN)), outcome
     for outcome in FAILING:
         assert settled(verdicts(outcome)), outcome
         assert settled(verdicts(OPEN, outcome, OPEN)), outcome
-
-
-def test_one_that_is_open_keeps_the_test_open() -> None:
-    for outcome in DECIDED:
-        assert not settled(verdicts(OPEN)), outcome
-        assert not settled(verdicts(outcome, OPEN)), outcome
-
-
-def test_verdicts_and_expectations_are_settled_together() -> None:
+    assert not settled(verdicts(OPEN))
+    # Verdicts and expectations are settled together.
     assert not settled([*verdicts(Outcome.UNCHANGED), expectation(OPEN)])
     assert not settled([*verdicts(OPEN), expectation(Outcome.HOLDS)])
     assert settled([*verdicts(OPEN), expectation(Outcome.BROKEN)])
@@ -74,34 +64,11 @@ def test_nothing_is_settled() -> None:
     assert next_look([], 1) is None
 
 
-def test_the_next_look_is_the_next_larger_one() -> None:
-    for processes, following in (
-        (1, 3),
-        (2, 3),
-        (3, 5),
-        (4, 5),
-        (5, 9),
-        (6, 9),
-        (8, 9),
-        (9, None),
-        (10, None),
-        (20, None),
-    ):
-        assert next_look(verdicts(OPEN), processes) == following, processes
-
-
-def test_no_look_needs_more_processes_than_there_may_be() -> None:
-    for most, following in (
-        (0, None),
-        (1, None),
-        (2, None),
-        (3, 3),
-        (4, 3),
-        (5, 3),
-        (9, 3),
-        (100, 3),
-    ):
-        assert next_look(verdicts(OPEN), 1, most) == following, most
+def test_the_next_look_is_the_next_larger_one_that_there_may_be() -> None:
+    after = {1: 3, 2: 3, 3: 5, 4: 5, 5: 9, 6: 9, 8: 9, 9: None, 10: None, 20: None}
+    assert {count: next_look(verdicts(OPEN), count) for count in after} == after
+    with_at_most = {0: None, 1: None, 2: None, 3: 3, 4: 3, 5: 3, 9: 3, 100: 3}
+    assert {most: next_look(verdicts(OPEN), 1, most) for most in with_at_most} == with_at_most
 
 
 @few
@@ -109,6 +76,7 @@ def test_no_look_needs_more_processes_than_there_may_be() -> None:
 def test_a_look_follows_only_what_is_not_settled(
     outcomes_: list[Outcome], processes: int, most: int
 ) -> None:
+    assert settled(verdicts(*outcomes_)) == settled(verdicts(*reversed(outcomes_)))
     following = next_look(verdicts(*outcomes_), processes, most)
     if following is None:
         larger = [look for look in (1, 3, 5, 9) if processes < look <= most]
@@ -118,29 +86,13 @@ def test_a_look_follows_only_what_is_not_settled(
         assert processes < following <= most
 
 
-@few
-@given(outcomes)
-def test_the_order_of_verdicts_does_not_matter(outcomes_: list[Outcome]) -> None:
-    assert settled(verdicts(*outcomes_)) == settled(verdicts(*reversed(outcomes_)))
-
-
-def test_looks_end() -> None:
-    processes: int | None = 1
-    seen = []
-    while processes is not None:
-        seen.append(processes)
-        processes = next_look(verdicts(OPEN), processes)
-    assert seen == [1, 3, 5, 9]
-
-
 KNOWN = catalogue().metrics
 TENSOR = KNOWN["tensor_utilization"]
 METRICS = {**KNOWN, TENSOR.name: replace(TENSOR, gated=True)}
 
 
-@pytest.mark.parametrize(
-    ("metric", "written", "values", "enough"),
-    [
+def test_rounds_are_enough_when_most_of_them_agree() -> None:
+    cases: tuple[tuple[str, str, tuple[float, ...], bool], ...] = (
         ("cycles", "", (1e9,), False),  # one value agrees with nothing
         ("cycles", "", (1e9, 1.0024e9), True),  # each 0.12 % from the middle
         ("cycles", "", (1e9, 1.0026e9), False),  # more than a quarter of the tolerance, 0.5 %
@@ -153,13 +105,10 @@ METRICS = {**KNOWN, TENSOR.name: replace(TENSOR, gated=True)}
         ("tensor_utilization", "", (50.0, 50.38), False),
         ("layout_copies", "", (0, 0), True),
         ("ipc", "", (1.0, 2.0), True),  # not gated: nobody waits for it
-    ],
-)
-def test_rounds_are_enough_when_most_of_them_agree(
-    metric: str, written: str, values: tuple[float, ...], enough: bool
-) -> None:
-    tolerances = {metric: written} if written else {}
-    assert enough_rounds({metric: values}, METRICS, tolerances) is enough
+    )
+    for metric, written, values, enough in cases:
+        tolerances = {metric: written} if written else {}
+        assert enough_rounds({metric: values}, METRICS, tolerances) is enough, (metric, values)
 
 
 def test_every_gated_metric_has_to_agree() -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.storage import files
 from tests.examples import kernels_changed, measurement, result, verdict
 from tests.kernel_steps import NAMING, table
 
@@ -109,12 +105,6 @@ def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
     )
 
 
-def test_an_inconclusive_verdict_says_how_to_go_on() -> None:
-    text = failure.failure(result(measurement(), INCONCLUSIVE), [INCONCLUSIVE], SESSION)
-    assert "is inconclusive on" in text
-    assert text.endswith("--gpuperf-inconclusive warn")
-
-
 def test_too_few_processes_is_what_it_says_when_that_is_all() -> None:
     for reasons, enough in (
         (["too-few-processes"], False),
@@ -130,6 +120,7 @@ def test_too_few_processes_is_what_it_says_when_that_is_all() -> None:
         )
         assert text.endswith(needed) is not enough, reasons
         assert text.endswith("--gpuperf-inconclusive warn") is enough, reasons
+        assert "is inconclusive on" in text
 
 
 def test_missing_counters_lead_to_the_doctor() -> None:
@@ -154,51 +145,21 @@ def test_of_several_the_worst_is_the_headline_and_all_are_listed() -> None:
             )
 
 
-def test_a_measurement_is_called_by_its_test() -> None:
-    for test, name, says in (
-        ("a/b.py::test_x", "step", "test_x"),
-        ("a/b.py::TestClass::test_x", "step", "test_x"),
-        ("a/b.py::test_x[a::b]", "step", "test_x[a::b]"),
-        ("a/b.py::test_x", "sampling", "test_x, sampling"),
-        ("odd", "step", "odd"),
+def test_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() -> None:
+    cycles = replace(verdict(change=0.05), low=0.041, high=0.059)
+    points = replace(verdict("l2_hit_rate", change=-2.0, points=True), low=-2.5, high=-1.5)
+    # From zero there is no ratio, and no interval.
+    zero = verdict("layout_copies", change=None, baseline=0.0)
+    of_cycles = "cycles +4.10 % to +5.90 %"
+    for looks, processes, says in (
+        ([cycles], 1, f"1 process: {of_cycles}"),
+        ([cycles], 9, f"9 processes: {of_cycles}"),
+        ([cycles, points, zero], 3, f"3 processes: {of_cycles}, l2_hit_rate -2.50 pt to -1.50 pt"),
     ):
-        assert measurement(test=test, name=name).title == says, (test, name)
-
-
-def test_where_two_workloads_differ() -> None:
-    old: dict[str, Scalar] = {"size": 128, "batch": 1, "data": "mni"}
-    new: dict[str, Scalar] = {"size": 64, "batch": 1, "seed": 3}
-    assert units.differences(old, new) == (
-        "size 128, here 64; data mni, here unset; seed unset, here 3"
-    )
-    assert units.differences(old, dict(old)) == ""
-
-
-def test_paths_below_the_root_are_short() -> None:
-    assert files.short(Path("/root/a/b.yaml"), Path("/root")) == "a/b.yaml"
-    assert files.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
-
-
-def test_a_regression_says_how_sure_it_is_and_on_how_many_processes_it_rests() -> None:
-    for processes, counted in ((1, "1 process"), (3, "3 processes"), (9, "9 processes")):
-        look = replace(verdict(change=0.05), low=0.041, high=0.059, processes=processes)
-        text = failure.failure(result(measurement(), look), [look], SESSION)
-        assert f"\n  99.5 % interval, {counted}: cycles +4.10 % to +5.90 %\n" in text
-        assert "confidence" not in text, (processes, counted)
-
-
-def test_the_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() -> None:
-    looks = [
-        replace(verdict(change=0.05), low=0.041, high=0.059, processes=3),
-        replace(verdict("l2_hit_rate", change=-2.0, points=True), low=-2.5, high=-1.5, processes=3),
-        # From zero there is no ratio, and no interval.
-        replace(verdict("layout_copies", change=None, baseline=0.0), processes=3),
-    ]
-    text = failure.failure(result(measurement(), *looks), looks, SESSION)
-    assert (
-        "\n  99.5 % interval, 3 processes: cycles +4.10 % to +5.90 %, "
-        "l2_hit_rate -2.50 pt to -1.50 pt\n"
-    ) in text
+        failing = [replace(look, processes=processes) for look in looks]
+        text = failure.failure(result(measurement(), *failing), failing, SESSION)
+        assert f"\n  99.5 % interval, {says}\n" in text
+        assert "confidence" not in text
 
 
 def test_a_missing_baseline_claims_no_confidence() -> None:

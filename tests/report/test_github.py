@@ -37,50 +37,40 @@ def test_a_regression_is_an_error_at_its_test() -> None:
     ]
 
 
-def test_what_has_to_be_looked_at_is_a_warning() -> None:
-    for outcome, level in (
-        (Outcome.REGRESSED, "error"),
-        (Outcome.BROKEN, "error"),
-        (Outcome.INCONCLUSIVE, "warning"),
-        (Outcome.NO_BASELINE, "warning"),
-        (Outcome.UNFIT, "warning"),
-    ):
-        (line,) = workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
-        assert line.startswith(f"::{level} file="), (outcome, level)
+LEVELS = {
+    Outcome.REGRESSED: "error",
+    Outcome.BROKEN: "error",
+    Outcome.INCONCLUSIVE: "warning",
+    Outcome.NO_BASELINE: "warning",
+    Outcome.UNFIT: "warning",
+}
+
+
+def test_what_failed_is_an_error_and_what_has_to_be_looked_at_a_warning() -> None:
+    for outcome in Outcome:
+        lines = [*workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)]
+        assert [line.partition(" file=")[0][2:] for line in lines] == [
+            LEVELS[known] for known in LEVELS if known is outcome
+        ]
+    assert not list(workflow_commands([result(measurement())], PLACES))
 
 
 def test_what_failed_no_test_is_no_error() -> None:
-    for outcome, level, says in (
-        (Outcome.REGRESSED, "notice", ["expected to fail: known"]),
-        (Outcome.BROKEN, "notice", ["expected to fail: known"]),
-        (Outcome.INCONCLUSIVE, "warning", []),
-        (Outcome.NO_BASELINE, "warning", []),
+    for outcome, spared, level, says in (
+        (Outcome.REGRESSED, TEST, "notice", ["expected to fail: known"]),
+        (Outcome.BROKEN, TEST, "notice", ["expected to fail: known"]),
+        (Outcome.INCONCLUSIVE, TEST, "warning", []),
+        (Outcome.NO_BASELINE, TEST, "warning", []),
+        # Another test excuses nothing.
+        (Outcome.REGRESSED, "another", "error", []),
     ):
         found = run([measurement()], [verdict(outcome=outcome)])
-        lines = workflow_commands(found.results(), PLACES, {TEST: "expected to fail: known"})
+        lines = workflow_commands(found.results(), PLACES, {spared: "expected to fail: known"})
         (command,) = commands("\n".join(lines))
-        assert command.name == level, (outcome, says)
-        assert command.message.splitlines()[:-1] == says, (outcome, level)
-
-
-def test_other_tests_excuse_nothing() -> None:
-    for spared in ({"another": "expected to fail"}, {TEST: ""}):
-        (line,) = workflow_commands([result(measurement(), verdict())], PLACES, spared)
-        assert line.startswith("::error "), spared
-
-
-def test_what_is_as_it_should_be_is_not_marked() -> None:
-    for outcome in (
-        *(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.HOLDS, Outcome.REPORTED),
-        *(Outcome.UNSUPPORTED, Outcome.KERNELS_CHANGED),
-    ):
-        assert not list(
-            workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
-        )
-
-
-def test_what_was_not_judged_is_not_marked() -> None:
-    assert not list(workflow_commands([result(measurement())], PLACES))
+        assert command.name == level, (outcome, spared)
+        assert command.message.splitlines()[:-1] == says, (outcome, spared)
+    (line,) = workflow_commands([result(measurement(), verdict())], PLACES, {TEST: ""})
+    assert line.startswith("::error ")
 
 
 def test_a_broken_ratio_is_an_error_of_its_own() -> None:

@@ -27,11 +27,6 @@ def unreadable(metric: str, reason: str) -> Result:
     return result(lacking, verdict(metric, Outcome.UNSUPPORTED, detail=reason))
 
 
-def advised(*results: Result, session: CommandContext = SESSION) -> list[str]:
-    """What is said, in lines as long as they like."""
-    return list(lines(results, session, 300))
-
-
 BROKEN = Expectation(
     TEST, "duration", "ns", "step", None, 2.2e8, outcome=Outcome.BROKEN, reason="beyond"
 )
@@ -42,7 +37,8 @@ REGRESSED, IMPROVED, MISSING, UNDECIDED, UNCHANGED = map(
         *(Outcome.INCONCLUSIVE, Outcome.UNCHANGED),
     ),
 )
-ACCEPT = '  gpuperf update-baseline --reason "..."'
+NO_COUNTERS = unreadable("cycles", "CUPTI may not read counters here")
+ACCEPT = ["to accept what is intended:", '  gpuperf update-baseline --reason "..."']
 RECORD = [
     "to make a baseline on this device:",
     f"  gpuperf record --processes 5 -- {SELECTED}",
@@ -51,60 +47,60 @@ RECORD = [
 DOCTOR = ["to see why counters cannot be read:", "  gpuperf doctor"]
 
 
-def test_when_all_is_well_nothing_is_asked() -> None:
-    assert advised(UNCHANGED) == []
-
-
-# No baseline
-
-
-def test_without_a_baseline_the_two_commands_that_make_one() -> None:
-    assert advised(MISSING) == RECORD
-
-
-def test_a_missing_baseline_comes_before_accepting() -> None:
-    assert advised(REGRESSED, MISSING, IMPROVED) == RECORD
-
-
-def test_where_a_missing_baseline_passes_a_regression_comes_first() -> None:
-    session = replace(SESSION, missing_passes=True)
-    assert advised(REGRESSED, MISSING, session=session) == ["to accept what is intended:", ACCEPT]
-    assert advised(UNCHANGED, MISSING, session=session) == RECORD
-
-
-def test_a_recorded_run_becomes_the_baseline_itself() -> None:
-    session = CommandContext(SELECTED, run="old run.json", replayed=True)
-    assert advised(MISSING, session=session) == [
-        "to make a baseline of this run:",
-        "  gpuperf update-baseline 'old run.json' --reason \"first baseline\"",
-    ]
-
-
-def test_a_baseline_that_was_just_made_is_not_asked_for() -> None:
-    session = replace(SESSION, recorded=frozenset({(TEST, "step")}))
-    assert advised(MISSING, session=session) == []
-    assert advised(MISSING, REGRESSED, session=session) == ["to accept what is intended:", ACCEPT]
-
-
-# Regressions
-
-
-def test_a_regression_says_how_to_accept_what_is_intended() -> None:
-    assert advised(REGRESSED, IMPROVED, UNDECIDED) == ["to accept what is intended:", ACCEPT]
-
-
-def test_a_regression_is_compared_with_a_run_from_before() -> None:
-    session = replace(SESSION, compared=(".gpuperf/runs/a.json", "my run.json"))
-    assert advised(REGRESSED, session=session) == [
-        "to see what changed since a run that had not regressed:",
-        "  gpuperf compare .gpuperf/runs/a.json 'my run.json'",
-        "to accept what is intended:",
-        ACCEPT,
-    ]
-
-
-def test_a_limit_is_nothing_to_accept() -> None:
-    assert advised(UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))) == []
+def test_what_is_advised() -> None:
+    replayed = CommandContext(SELECTED, run="old run.json", replayed=True)
+    recorded = replace(SESSION, recorded=frozenset({(TEST, "step")}))
+    compared = replace(SESSION, compared=(".gpuperf/runs/a.json", "my run.json"))
+    passes = replace(SESSION, missing_passes=True)
+    for results, session, advice in (
+        # When all is well nothing is asked, and a limit is nothing to accept.
+        ([UNCHANGED], SESSION, []),
+        ([UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))], SESSION, []),
+        # A missing baseline comes before accepting, unless it passes.
+        ([MISSING], SESSION, RECORD),
+        ([REGRESSED, MISSING, IMPROVED], SESSION, RECORD),
+        ([UNCHANGED, MISSING], passes, RECORD),
+        ([REGRESSED, MISSING], passes, ACCEPT),
+        # A recorded run becomes the baseline itself; one that was just made is not asked for.
+        (
+            [MISSING],
+            replayed,
+            [
+                "to make a baseline of this run:",
+                "  gpuperf update-baseline 'old run.json' --reason \"first baseline\"",
+            ],
+        ),
+        ([MISSING], recorded, []),
+        ([MISSING, REGRESSED], recorded, ACCEPT),
+        # A regression is compared with a run from before.
+        ([REGRESSED, IMPROVED, UNDECIDED], SESSION, ACCEPT),
+        (
+            [REGRESSED],
+            compared,
+            [
+                "to see what changed since a run that had not regressed:",
+                "  gpuperf compare .gpuperf/runs/a.json 'my run.json'",
+                *ACCEPT,
+            ],
+        ),
+        (
+            [IMPROVED, UNCHANGED],
+            SESSION,
+            ["1 improved; to accept, so that a later loss shows:", ACCEPT[1]],
+        ),
+        # Counters that cannot be read are a case for the doctor, who knows who else is there.
+        ([NO_COUNTERS], SESSION, DOCTOR),
+        ([NO_COUNTERS, MISSING], SESSION, [*DOCTOR, *RECORD]),
+        (
+            [judged(Outcome.UNFIT)],
+            SESSION,
+            ["to see who else uses the device:", "  gpuperf doctor"],
+        ),
+        # What is no counter no doctor can give; the baseline was measured with more metrics.
+        ([unreadable("layout_copies", "not counted here")], SESSION, []),
+        ([judged(Outcome.UNSUPPORTED, detail="the baseline has it, not this")], SESSION, []),
+    ):
+        assert list(lines(results, session, 300)) == advice, session
 
 
 def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:
@@ -129,38 +125,8 @@ def test_what_is_undecided_takes_more_processes() -> None:
         (CommandContext(processes=9), "pytest"),
         (replace(SESSION, replayed=True), f"gpuperf record --processes 9 -- {SELECTED}"),
     ):
-        _, found = advised(UNDECIDED, IMPROVED, session=session)
-        assert found.strip() == command, session
-
-
-def test_counters_that_cannot_be_read_are_a_case_for_the_doctor() -> None:
-    found = unreadable("cycles", "CUPTI may not read counters here")
-    assert advised(found) == DOCTOR
-    assert advised(found, MISSING) == [*DOCTOR, *RECORD]
-
-
-def test_what_does_not_exist_is_not() -> None:
-    for found in (
-        # What is no counter no doctor can give.
-        unreadable("layout_copies", "not counted here"),
-        # The baseline was measured with more metrics.
-        judged(Outcome.UNSUPPORTED, detail="the baseline has it, this measurement does not"),
-    ):
-        assert advised(found) == [], found
-
-
-def test_on_an_unfit_device_the_doctor_knows_who_else_is_there() -> None:
-    assert advised(judged(Outcome.UNFIT)) == [
-        "to see who else uses the device:",
-        "  gpuperf doctor",
-    ]
-
-
-def test_an_improvement_asks_to_be_accepted() -> None:
-    assert advised(IMPROVED, UNCHANGED) == [
-        "1 improved; to accept, so that a later loss shows:",
-        ACCEPT,
-    ]
+        _, said = lines([UNDECIDED, IMPROVED], session, 300)
+        assert said.strip() == command
 
 
 # Commands in few columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,33 +37,21 @@ MISSING = result(
 )
 UNSUPPORTED = result(
     measurement({"step_time": [232.0]}),
-    *[
+    verdict("step_time", Outcome.UNCHANGED, unit="ms", baseline=232.0, measured=232.1, change=4e-4),
+    *(
         verdict(
-            "step_time", Outcome.UNCHANGED, unit="ms", baseline=232.0, measured=232.1, change=4e-4
-        ),
-        *(
-            verdict(
-                metric, Outcome.UNSUPPORTED, baseline=None, measured=None, change=None,
-                tolerance=None, detail="CUPTI may not read counters here",
-            )
-            for metric in ("cycles", "instructions")
-        ),
-    ],
-)  # fmt: skip
-THROTTLED = result(
-    [
-        measurement(
-            conditions=Conditions(
-                Reading(sm_clock_mhz=1980),
-                Reading(
-                    sm_clock_mhz=1410,
-                    throttle_reasons=("software power cap",),
-                    other_processes=(4711,),
-                ),
-            )
+            metric, Outcome.UNSUPPORTED, baseline=None, measured=None, change=None, tolerance=None,
+            detail="CUPTI may not read counters here",
         )
-    ],
-    verdict(outcome=Outcome.UNCHANGED),
+        for metric in ("cycles", "instructions")
+    ),
+)  # fmt: skip
+BEFORE = Reading(sm_clock_mhz=1980)
+AFTER = Reading(
+    sm_clock_mhz=1410, throttle_reasons=("software power cap",), other_processes=(4711,)
+)
+THROTTLED = result(
+    measurement(conditions=Conditions(BEFORE, AFTER)), verdict(outcome=Outcome.UNCHANGED)
 )
 SEVERAL = result(
     [measurement(process=f"p{number}") for number in range(3)],
@@ -101,41 +90,41 @@ def test_one_heading_per_measurement_and_one_row_per_metric() -> None:
 
 
 def test_a_verdict_has_its_tone_in_both_layouts() -> None:
-    for width in (100, 60, 58, 56, 40, 20):
-        for outcome, tone in (
-            (Outcome.REGRESSED, "bad"),
-            (Outcome.IMPROVED, "good"),
-            (Outcome.UNCHANGED, ""),
-            (Outcome.INCONCLUSIVE, "doubtful"),
-            (Outcome.NO_BASELINE, "doubtful"),
-            (Outcome.REPORTED, ""),
-        ):
-            rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
-            lines = summary([result(measurement(), *rows)], width, CommandContext())
-            start = next(
-                i for i, line in enumerate(lines) if line.text.lstrip().startswith("cycles")
-            )
-            end = next(
-                i for i, line in enumerate(lines) if line.text.lstrip().startswith("instructions")
-            )
-            assert {line.tone for line in lines[start:end]} == {tone}, (width, outcome)
+    tones = {
+        Outcome.REGRESSED: "bad",
+        Outcome.IMPROVED: "good",
+        Outcome.UNCHANGED: "",
+        Outcome.INCONCLUSIVE: "doubtful",
+        Outcome.NO_BASELINE: "doubtful",
+        Outcome.REPORTED: "",
+    }
+    for width, (outcome, tone) in product((100, 60, 58, 56, 40, 20), tones.items()):
+        rows = [verdict(outcome=outcome), verdict("instructions", Outcome.UNCHANGED)]
+        lines = summary([result(measurement(), *rows)], width, CommandContext())
+        first = [line.text.split()[:1] for line in lines]
+        start, end = (
+            next(n for n, word in enumerate(first) if word[0].startswith(metric))
+            for metric in ("cycles", "instructions")
+        )
+        assert {line.tone for line in lines[start:end]} == {tone}, (width, outcome)
+
+
+def test_a_heading_says_which_measurement_on_which_device_in_how_many_processes() -> None:
+    both = [measurement(process="p1"), measurement(process="p2")]
+    sampling = measurement(name="sampling")
+    for judged, says in (
+        (result(sampling, verdict(name="sampling")), ", sampling on NVIDIA H200 (sm90)"),
+        (result(both, verdict()), " on NVIDIA H200 (sm90, 2 processes)"),
+        (result(measurement(device=A100), verdict()), " on NVIDIA A100-SXM4-40GB (sm80)"),
+        # Also where nothing was measured.
+        (result(measurement({})), " on NVIDIA H200 (sm90)"),
+    ):
+        assert shown(judged).splitlines()[0] == f"test_training_step[tf32]{says}"
 
 
 def test_phases_have_no_row() -> None:
     rows = [verdict(), verdict("duration", phase="forward")]
     assert "duration" not in shown(result(measurement(), *rows))
-
-
-def test_a_measurement_of_its_own_name_says_it() -> None:
-    judged = result(measurement(name="sampling"), verdict(name="sampling"))
-    assert shown(judged).startswith("test_training_step[tf32], sampling on NVIDIA H200 (sm90)")
-
-
-def test_several_processes_are_counted() -> None:
-    both = [measurement(process="p1"), measurement(process="p2")]
-    assert shown(result(both, verdict())).startswith(
-        "test_training_step[tf32] on NVIDIA H200 (sm90, 2 processes)"
-    )
 
 
 def test_what_was_not_judged_is_shown_with_its_values() -> None:
@@ -145,10 +134,6 @@ def test_what_was_not_judged_is_shown_with_its_values() -> None:
         ["cycles", "-", "437.00", "M", "-", "-", "-", "reported"],
         ["ipc", "-", "2.5000", "-", "-", "-", "reported"],
     ]
-
-
-def test_a_measurement_without_any_value_has_its_heading() -> None:
-    assert shown(result(measurement({}))).startswith("test_training_step[tf32] on")
 
 
 # Looks
@@ -164,52 +149,39 @@ def looked_at(test: str, processes: int, name: str = "step") -> Result:
 
 
 def test_tests_that_took_more_than_one_process_are_named() -> None:
+    few = [looked_at(name, 1) for name in ("test_a", "test_b", "test_c")]
     for judged, says in (
-        ([looked_at("test_x", 3)], "3 for test_x"),
-        (
-            [looked_at(name, 1) for name in ("test_a", "test_b", "test_c")]
-            + [looked_at("test_x", 3)],
-            "3 for test_x; 1 for 3 others",
-        ),
+        ([looked_at("test_x", 3)], ["3 for test_x"]),
+        ([*few, looked_at("test_x", 3)], ["3 for test_x; 1 for 3 others"]),
         (
             [looked_at("test_a", 9), looked_at("test_b", 1), looked_at("test_c", 5)],
-            "5 for test_c; 9 for test_a; 1 for 1 other",
+            ["5 for test_c; 9 for test_a; 1 for 1 other"],
         ),
         (
             [looked_at("test_x", 3, name="first"), looked_at("test_x", 1, name="second")],
-            "3 for test_x, first; 1 for 1 other",
+            ["3 for test_x, first; 1 for 1 other"],
         ),
+        # Tests of one name count apart.
+        ([looked_at("test_x", 3)] * 2 + few[:1], ["3 for test_x, test_x; 1 for 1 other"]),
+        # When the first process settles all, none is counted.
+        (few, []),
+        ([result([measurement(), measurement(process="p2")])], []),
     ):
-        found = [
-            line for line in shown(*judged, width=200).splitlines() if line.startswith("processes")
-        ]
-        assert found == [f"processes: {says}"], (judged, says)
-
-
-def test_when_the_first_process_settles_all_none_is_counted() -> None:
-    assert "processes:" not in shown(looked_at("test_a", 1), looked_at("test_b", 1))
-    assert "processes:" not in shown(result([measurement(), measurement(process="p2")]))
-
-
-def test_tests_of_one_name_count_apart() -> None:
-    text = shown(looked_at("test_x", 3), looked_at("test_x", 3), looked_at("test_y", 1))
-    assert "processes: 3 for test_x, test_x; 1 for 1 other" in text
+        lines = shown(*judged, width=200).splitlines()
+        said = [line for line in lines if line.startswith("processes")]
+        assert said == [f"processes: {names}" for names in says]
 
 
 # Notes
 
 
-def test_what_is_unsupported_is_named_once_with_its_reason() -> None:
-    text = shown(UNSUPPORTED, UNSUPPORTED, UNSUPPORTED)
-    assert text.count("CUPTI may not read counters here") == 1
-    assert "unsupported: cycles, instructions: CUPTI may not read counters here" in text
-
-
-def test_other_reasons_have_lines_of_their_own() -> None:
+def test_what_is_unsupported_is_named_once_for_each_reason() -> None:
     other = result(measurement(), verdict("ipc", Outcome.UNSUPPORTED, detail="not on sm70"))
-    text = shown(UNSUPPORTED, other)
-    assert "unsupported: ipc: not on sm70" in text
-    assert text.count("unsupported: ") == 2
+    lines = shown(UNSUPPORTED, UNSUPPORTED, UNSUPPORTED, other).splitlines()
+    assert [line for line in lines if "unsupported: " in line] == [
+        "unsupported: cycles, instructions: CUPTI may not read counters here",
+        "unsupported: ipc: not on sm70",
+    ]
 
 
 def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
@@ -227,11 +199,6 @@ def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
     ]
 
 
-def test_the_run_file_is_named() -> None:
-    assert "run saved: .gpuperf/runs/x.json" in shown(REGRESSED, run=".gpuperf/runs/x.json")
-    assert "run saved" not in shown(REGRESSED)
-
-
 # What to type next
 
 
@@ -246,7 +213,9 @@ def test_it_ends_with_the_next_command() -> None:
 
 
 def test_when_all_is_well_nothing_is_asked() -> None:
-    assert "gpuperf " not in shown(result(measurement(), verdict(outcome=Outcome.UNCHANGED)))
+    text = shown(result(measurement(), verdict(outcome=Outcome.UNCHANGED)))
+    assert "gpuperf " not in text
+    assert "run saved" not in text
 
 
 # Other kernels
@@ -397,16 +366,15 @@ def test_of_many_metrics_those_that_decide_have_a_row() -> None:
         assert int(more) == len(PAPER) + len(TIMES) - len(ESSENTIAL), judged
 
 
-def test_where_asked_all_metrics_have_a_row() -> None:
-    lines = summary([of_metrics([*PAPER, *TIMES])], 100, SESSION, verbose=True)
-    assert metrics_of(lines) == [*PAPER, *TIMES]
-
-
-def test_few_metrics_all_have_a_row() -> None:
+def test_where_asked_and_of_few_metrics_all_have_a_row() -> None:
     reference = [metric.name for metric in catalogue().hardware_set("reference")]
-    lines = summary([of_metrics([*reference, *TIMES])], 100, SESSION)
-    assert metrics_of(lines) == [*reference, *TIMES]
-    assert len(metrics_of(summary([of_metrics(PAPER[:MANY_METRICS])], 100, SESSION))) == 20
+    for names, verbose in (
+        ([*PAPER, *TIMES], True),
+        ([*reference, *TIMES], False),
+        (PAPER[:MANY_METRICS], False),
+    ):
+        lines = summary([of_metrics(names)], 100, SESSION, verbose=verbose)
+        assert metrics_of(lines) == names, verbose
 
 
 def test_a_verdict_is_never_left_out() -> None:
@@ -425,15 +393,13 @@ def test_how_many_are_left_out_is_said_at_any_width() -> None:
 
 
 def test_of_many_metrics_configurations_show_those_that_decide() -> None:
-    for verbose in (False, True):
-        values = dict.fromkeys(PAPER, 1.0)
-        judged = [configured("baseline", **values), configured("tf32", **values)]
-        _, _, *rows = texts(configurations(judged, 100, verbose=verbose))
-        if verbose:
-            assert [row.split()[0] for row in rows] == PAPER, verbose
-        else:
-            assert [row.split()[0] for row in rows[:-1]] == ESSENTIAL[:-2], verbose
-            assert rows[-1].endswith(" more reported: see -v, the run's file or --gpuperf-report")
+    values = dict.fromkeys(PAPER, 1.0)
+    judged = [configured("baseline", **values), configured("tf32", **values)]
+    _, _, *rows, more = texts(configurations(judged, 100))
+    assert [row.split()[0] for row in rows] == ESSENTIAL[:-2]
+    assert more.endswith(" more reported: see -v, the run's file or --gpuperf-report")
+    _, _, *rows = texts(configurations(judged, 100, verbose=True))
+    assert [row.split()[0] for row in rows] == PAPER
 
 
 # Widths
@@ -509,15 +475,11 @@ def test_configurations_are_shown_relative_to_the_first() -> None:
     ]
 
 
-def test_one_configuration_is_no_comparison() -> None:
-    assert configurations(SIDE_BY_SIDE[:1], 100) == []
-    assert configurations([], 100) == []
-    assert configurations([REGRESSED, result(measurement(configuration=""))], 100) == []
-
-
-def test_different_tests_are_not_put_side_by_side() -> None:
+def test_one_configuration_or_another_test_is_no_comparison() -> None:
     other = result(measurement(test="suites/x.py::test_sampling[tf32]"))
-    assert configurations([SIDE_BY_SIDE[0], other], 100) == []
+    unnamed = result(measurement(configuration=""))
+    for judged in (SIDE_BY_SIDE[:1], [], [REGRESSED, unnamed], [SIDE_BY_SIDE[0], other]):
+        assert configurations(judged, 100) == []
 
 
 @given(st.integers(20, 200))
@@ -525,10 +487,6 @@ def test_the_configurations_fit_or_are_left_out(width: int) -> None:
     assert all(len(line.text) <= width for line in configurations(SIDE_BY_SIDE, width))
     small = [configured("a", flops=5.0), configured("b", flops=5.0)]
     assert all(len(line.text) <= width for line in configurations(small, width))
-
-
-def test_another_device_is_named() -> None:
-    assert "on NVIDIA A100-SXM4-40GB (sm80)" in shown(result(measurement(device=A100), verdict()))
 
 
 def test_the_configuration_named_baseline_comes_first_whoever_was_measured_first() -> None:

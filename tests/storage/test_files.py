@@ -283,3 +283,8 @@ def test_lock_files_lie_in_the_temporary_folder_and_tell_no_names(
         (folder,) = tmp_path.iterdir()
         assert folder.stat().st_mode & 0o077 == 0
         assert all("secret" not in file.name for file in folder.iterdir())
+
+
+def test_paths_below_the_root_are_short() -> None:
+    assert files.short(Path("/root/a/b.yaml"), Path("/root")) == "a/b.yaml"
+    assert files.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"

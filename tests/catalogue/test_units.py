@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Outcome
 from tests.examples import verdict
 
@@ -89,22 +90,14 @@ def test_a_relative_change() -> None:
 
 
 def test_a_change_of_a_percentage_is_in_points() -> None:
-    for change, text in (
-        (0.0, "+0.00 pt"),
-        (-2.14, "-2.14 pt"),
-        (55.0, "+55.00 pt"),
-        (-1e-9, "+0.00 pt"),
-    ):
-        assert units.change(verdict(change=change, points=True)) == text, change
+    shown = {0.0: "+0.00 pt", -2.14: "-2.14 pt", 55.0: "+55.00 pt", -1e-9: "+0.00 pt"}
+    for change, text in shown.items():
+        assert units.change(verdict(change=change, points=True)) == text
 
 
 def test_without_a_change() -> None:
-    for baseline, measured, text in (
-        (None, 5.0, "-"),
-        (0.0, 5.0, "from 0"),
-        (0.0, 0.0, "-"),
-        (0.0, None, "-"),
-    ):
+    cases = ((None, 5.0, "-"), (0.0, 5.0, "from 0"), (0.0, 0.0, "-"), (0.0, None, "-"))
+    for baseline, measured, text in cases:
         assert units.change(verdict(baseline=baseline, measured=measured, change=None)) == text
 
 
@@ -129,3 +122,12 @@ def test_a_tolerance_is_in_the_unit_of_its_change() -> None:
     ):
         shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
         assert units.tolerance(shown) == text, (tolerance, points)
+
+
+def test_where_two_workloads_differ() -> None:
+    old: dict[str, Scalar] = {"size": 128, "batch": 1, "data": "mni"}
+    new: dict[str, Scalar] = {"size": 64, "batch": 1, "seed": 3}
+    assert units.differences(old, new) == (
+        "size 128, here 64; data mni, here unset; seed unset, here 3"
+    )
+    assert units.differences(old, dict(old)) == ""
