@@ -175,8 +175,8 @@ def test_without_a_change_there_are_no_shares() -> None:
         table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0))
     )
     assert len(moved(attribution)) == 2
-    parts = [*attribution.entries, *attribution.families]
-    assert {part.share for part in parts} == {attribution.explained} == {None}
+    shares = {e.share for e in attribution.entries} | {f.share for f in attribution.families}
+    assert shares == {attribution.explained} == {None}
 
 
 def test_several_tables_see_what_one_cannot() -> None:

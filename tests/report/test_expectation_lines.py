@@ -25,19 +25,18 @@ RATIO = Expectation(
     high=0.17788,
     processes=3,
 )
-LIMIT = Expectation(
+LIMIT = replace(
+    RATIO,
     test=TEST,
     metric="duration",
     unit="ns",
     subject="step",
-    above=None,
     below=225e6,
     outcome=Outcome.BROKEN,
     reason="beyond",
     measured=231e6,
     low=230e6,
     high=232e6,
-    processes=3,
 )
 UNVERIFIED = replace(RATIO, verified=False, detail="not yet verified on sm80")
 
@@ -140,16 +139,12 @@ def test_a_broken_limit_alone_fails_a_test() -> None:
     ]
 
 
-def test_a_broken_limit_beside_a_regression() -> None:
-    worse = verdict()
-    found = result(measurement(), worse)
-    text = failure.failure(found, [worse, LIMIT], CommandContext("suites/meddpm"))
+def test_a_limit_beside_a_regression_or_undecided() -> None:
+    worse, session = verdict(), CommandContext("suites/meddpm")
+    text = failure.failure(result(measurement(), worse), [worse, LIMIT], session)
     assert text.startswith("gpuperf: test_training_step[tf32] regressed on")
     assert expectation_lines.line(LIMIT) in text
-
-
-def test_an_undecided_limit_says_what_to_do() -> None:
     undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE, reason="unsure")
-    text = failure.failure(result(measurement()), [undecided], CommandContext("suites/meddpm"))
+    text = failure.failure(result(measurement()), [undecided], session)
     assert "is inconclusive on" in text
     assert "--gpuperf-inconclusive warn" in text

@@ -7,7 +7,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 from hypothesis import example, given
@@ -17,7 +16,7 @@ from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Device
 from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
 from pytest_gpuperf.report.markdown import markdown
-from tests.examples import H200, TEST, kernels_changed, measurement, processes, run, verdict
+from tests.examples import TEST, kernels_changed, measurement, processes, run, verdict
 from tests.kernel_steps import NAMING, table
 
 SPECIAL = r"\`*_[]<>|#&~$"
@@ -110,13 +109,11 @@ def test_the_worst_stands_first_whatever_the_order_in_which_it_was_measured() ->
     assert text.index("<details>") < text.index("### improved")
 
 
-def test_a_reason_that_all_metrics_share_is_said_once() -> None:
+def test_what_is_said_of_a_verdict_beside_its_row() -> None:
     missing = verdict(outcome=Outcome.NO_BASELINE, change=None, detail="x.yaml does not exist")
     rows = [missing, replace(missing, metric="step_time")]
+    # A reason that all metrics share is said once.
     assert markdown(run([measurement()], rows)).count("x.yaml does not exist") == 1
-
-
-def test_what_is_undecided_has_its_interval() -> None:
     undecided = replace(verdict(outcome=Outcome.INCONCLUSIVE), low=-0.001, high=0.05)
     text = markdown(run([measurement()], [undecided]))
     assert "tolerance 0.5 %, somewhere between -0.10 % and +5.00 %)" in text
@@ -156,39 +153,37 @@ def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
 
 
 def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
-    for limit in (1000, 2000, 5000, 20_000, 100_000):
-        names = [f"größe_{number}" for number in range(40)]
-        outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
-        found = run(
-            [measurement(test=name) for name in names],
-            [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
-        )
-        whole, text = markdown(found), markdown(found, limit)
+    names = [f"größe_{number}" for number in range(40)]
+    outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
+    found = run(
+        [measurement(test=name) for name in names],
+        [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
+    )
+    whole = markdown(found)
+    headings = re.findall("^###.*$", whole, re.MULTILINE)
+    for limit in (1000, 2000, 5000, 20_000):
+        text = markdown(found, limit)
         assert len(text.encode()) <= limit
-        shown = text.count("\n### ")
+        shown = re.findall("^###.*$", text, re.MULTILINE)
+        assert shown == headings[: len(shown)], limit
         assert text.count("<details>") == text.count("</details>"), limit
-        if shown < 40:
-            said = f"{40 - shown} tables left out, to stay below {limit:,} bytes"
-            assert said in text.splitlines()[-1], limit
+        if len(shown) < 40:
+            said = f"{40 - len(shown)} tables left out, to stay below {limit:,} bytes"
+            assert said in text.splitlines()[-1]
         else:
             assert text == whole, limit
-        headings = re.findall("^###.*$", whole, re.MULTILINE)
-        assert re.findall("^###.*$", text, re.MULTILINE) == headings[:shown], limit
+    assert markdown(found, 100_000) == whole
+    # What does not even hold the verdicts holds nothing.
+    assert markdown(found, 100) == ""
 
 
-def test_what_does_not_even_hold_the_verdicts_holds_nothing() -> None:
-    assert markdown(run([measurement()], [verdict()]), 100) == ""
-
-
-def test_several_processes_that_were_judged_together_have_one_table() -> None:
-    text = markdown(run(processes("cycles", [[1.0], [2.0], [3.0]]), [verdict()]))
-    assert text.count("\n### ") == 1
-    assert text.count("| regressed |") == 1
-
-
-def test_phases_are_left_out() -> None:
-    text = markdown(run([measurement()], [verdict(), verdict("duration", phase="forward")]))
+def test_a_table_is_of_all_processes_and_of_the_whole_step() -> None:
+    three = processes("cycles", [[1.0], [2.0], [3.0]])
+    text = markdown(run(three, [verdict(), verdict("duration", phase="forward")]))
+    assert text.count("\n### ") == text.count("| regressed |") == 1
     assert "duration" not in text
+    assert "| not judged | | | | | |" in markdown(run([measurement()]))
+    assert markdown(run([])).startswith("# gpuperf: nothing was measured\n")
 
 
 def test_kernels_have_a_section_under_their_test() -> None:
@@ -230,14 +225,6 @@ def test_no_kernel_ends_its_section(name: str) -> None:
     assert sum(line.startswith("#") for line in lines) == 2
 
 
-def test_what_was_not_judged_says_so() -> None:
-    assert "| not judged | | | | | |" in markdown(run([measurement()]))
-
-
-def test_a_run_without_measurements_has_its_heading_only() -> None:
-    assert markdown(run([])).startswith("# gpuperf: nothing was measured\n")
-
-
 def test_what_means_something_in_markdown_is_escaped() -> None:
     for character in SPECIAL:
         text = markdown(run([measurement(test=f"x{character}y")]))
@@ -250,23 +237,22 @@ hostile = st.one_of(
 )
 
 
-@given(hostile)
-@example("x | y |\n| --- |\n# heading\r\r## another")
-@example("<img src=x onerror=alert(1)> &lt; [a](javascript:b) ![c](http://d)")
-@example("```\n`` ` `` $`x`$")
-@example("\\| \\` \\\\")
-@pytest.mark.parametrize("outcome", [Outcome.REGRESSED, Outcome.UNCHANGED])
-def test_no_name_changes_the_layout(outcome: Outcome, name: str) -> None:
-    device = Device(f"sm{name}", name, "x", "")
-    hostile_run = run(
-        [measurement(test=name, name=name, device=device)],
-        [verdict(name, outcome, test=name, name=name, detail=name)],
-    )
-    plain_run = run(
-        [measurement(test="t", name="n", device=H200)],
-        [verdict("m", outcome, test="t", name="n", detail="d")],
-    )
-    lines, plain = markdown(hostile_run).split("\n"), markdown(plain_run).split("\n")
+outcomes = st.sampled_from([Outcome.REGRESSED, Outcome.UNCHANGED])
+
+
+def named(name: str, outcome: Outcome) -> str:
+    """A report that has this name everywhere."""
+    measured = measurement(test=name, name=name, device=Device(f"sm{name}", name, "x", ""))
+    return markdown(run([measured], [verdict(name, outcome, test=name, name=name, detail=name)]))
+
+
+@given(hostile, outcomes)
+@example("x | y |\n| --- |\n# heading\r\r## another", Outcome.REGRESSED)
+@example("<img src=x onerror=alert(1)> &lt; [a](javascript:b) ![c](http://d)", Outcome.REGRESSED)
+@example("```\n`` ` `` $`x`$", Outcome.UNCHANGED)
+@example("\\| \\` \\\\", Outcome.UNCHANGED)
+def test_no_name_changes_the_layout(name: str, outcome: Outcome) -> None:
+    lines, plain = named(name, outcome).split("\n"), named("t", outcome).split("\n")
     assert len(lines) == len(plain)
     for line, expected in zip(lines, plain, strict=True):
         assert not re.search(r"[\r\x0b\x0c\x85\u2028\u2029]", line)
@@ -295,18 +281,12 @@ class _Tags(HTMLParser):
 
 def rendered(outcome: Outcome, name: str) -> _Tags:
     """A report with this name everywhere, as GitHub's own renderer makes it a page."""
-    text = markdown(
-        run(
-            [measurement(test=name, name=name, device=Device(f"sm{name}", name, "x", ""))],
-            [verdict(name, outcome, test=name, name=name, detail=name)],
-        )
-    )
     page = _Tags()
-    page.feed(github_flavored_markdown_to_html(text, Options.CMARK_OPT_UNSAFE))
+    page.feed(github_flavored_markdown_to_html(named(name, outcome), Options.CMARK_OPT_UNSAFE))
     return page
 
 
-@given(hostile, st.sampled_from([Outcome.REGRESSED, Outcome.UNCHANGED]))
+@given(hostile, outcomes)
 @example("- ", Outcome.REGRESSED)
 @example("\r# x", Outcome.REGRESSED)
 @example("<script>alert(1)</script>", Outcome.UNCHANGED)

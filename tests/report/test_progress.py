@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -35,11 +36,15 @@ class Clock:
 
 @dataclass
 class Kept(Outlet):
-    """Keeps what it is to show."""
+    """Keeps what it is to show of a display that is told the time."""
 
+    clock: Clock = field(default_factory=Clock)
     shown: list[Status] = field(default_factory=list)
     stages: int = 0
     ends: int = 0
+
+    def __post_init__(self) -> None:
+        self.display = Display(lambda: self, self.clock)
 
     def show(self, status: Status, *, new: bool) -> None:
         self.shown.append(status)
@@ -48,10 +53,9 @@ class Kept(Outlet):
     def end(self) -> None:
         self.ends += 1
 
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+    @property
+    def left(self) -> list[float | None]:
+        return [status.left for status in self.shown]
 
 
 @pytest.fixture
@@ -59,73 +63,53 @@ def kept() -> Kept:
     return Kept()
 
 
-@pytest.fixture
-def display(kept: Kept, clock: Clock) -> Display:
-    return Display(lambda: kept, clock)
-
-
 # How long it will still take
 
 
-def test_the_time_left_is_that_of_the_executions_so_far(
-    display: Display, kept: Kept, clock: Clock
-) -> None:
-    with display.of(NAME):
-        for _ in each(display, "timing", 3, after=10):
-            clock.now += 2
+def test_the_time_left_is_that_of_the_executions_so_far(kept: Kept) -> None:
+    with kept.display.of(NAME):
+        for number, _ in enumerate(each(kept.display, "timing", 3, after=10), 1):
+            assert len(kept.shown) == number  # it is announced before it begins
+            kept.clock.now += 2
     assert [status.doing for status in kept.shown] == [f"timing {n} of 3" for n in (1, 2, 3)]
-    assert [status.left for status in kept.shown] == [None, 24, 22]
+    assert kept.left == [None, 24, 22]
     assert [status.passed for status in kept.shown] == [0, 2, 4]
 
 
-def test_another_stage_has_another_pace(display: Display, kept: Kept, clock: Clock) -> None:
-    with display.of(NAME):
-        for _ in each(display, "warming up", 2, after=None):
-            clock.now += 60
-        for _ in each(display, "timing", 3):
-            clock.now += 1
-    assert [status.left for status in kept.shown] == [None, None, None, 2, 1]
-    assert kept.stages == 2
+def test_another_stage_has_another_pace_and_another_measurement_begins_anew(kept: Kept) -> None:
+    for _ in range(2):
+        with kept.display.of(NAME):
+            for _ in each(kept.display, "warming up", 2, after=None):
+                kept.clock.now += 60
+            for _ in each(kept.display, "timing", 3):
+                kept.clock.now += 1
+    assert kept.left == [None, None, None, 2, 1] * 2
+    assert [status.passed for status in kept.shown] == [0, 60, 120, 121, 122] * 2
+    assert (kept.stages, kept.ends) == (4, 2)
 
 
-def test_who_waits_sees_the_time_left_run_out(display: Display, kept: Kept, clock: Clock) -> None:
-    with display.of(NAME):
-        for _ in each(display, "fresh process", 2):
+def test_who_waits_sees_the_time_left_run_out(kept: Kept) -> None:
+    with kept.display.of(NAME):
+        for _ in each(kept.display, "fresh process", 2):
             for _ in range(4):
-                clock.now += 10
-                display.goes_on()
-    assert [status.left for status in kept.shown] == [*[None] * 5, 40, 30, 20, 10, 0]
+                kept.clock.now += 10
+                kept.display.goes_on()
+    assert kept.left == [*[None] * 5, 40, 30, 20, 10, 0]
     assert [status.since for status in kept.shown] == [0, 10, 20, 30, 40, 0, 10, 20, 30, 40]
 
 
-def test_it_ends_with_the_measurement_also_when_that_fails(display: Display, kept: Kept) -> None:
-    with pytest.raises(KeyboardInterrupt), display.of(NAME):
+def test_it_ends_with_the_measurement_also_when_that_fails(kept: Kept) -> None:
+    with pytest.raises(KeyboardInterrupt), kept.display.of(NAME):
         raise KeyboardInterrupt
     assert kept.ends == 1
 
 
-def test_without_a_measurement_nothing_is_shown(display: Display, kept: Kept) -> None:
-    display.begins("timing", "1 of 3")
-    with display.of(NAME):
+def test_without_a_measurement_nothing_is_shown(kept: Kept) -> None:
+    kept.display.begins("timing", "1 of 3")
+    with kept.display.of(NAME):
         pass
-    display.goes_on()
+    kept.display.goes_on()
     assert kept.shown == []
-
-
-def test_a_second_measurement_begins_anew(display: Display, kept: Kept, clock: Clock) -> None:
-    for _ in range(2):
-        with display.of(NAME):
-            for _ in each(display, "timing", 2):
-                clock.now += 1
-    assert [status.left for status in kept.shown] == [None, 1, None, 1]
-    assert [status.passed for status in kept.shown] == [0, 1, 0, 1]
-    assert kept.ends == 2
-
-
-def test_an_execution_is_announced_before_it_begins(display: Display, kept: Kept) -> None:
-    with display.of(NAME):
-        for number, _ in enumerate(each(display, "timing", 3), 1):
-            assert len(kept.shown) == number
 
 
 # The words
@@ -186,10 +170,11 @@ def at(doing: str, passed: float = 0.0) -> Status:
 def test_the_line_stands_below_and_is_written_over() -> None:
     terminal = Terminal(80)
     terminal.write("tests/test_steps.py ..")
-    terminal.below.show(at("warming up 1 of 2"), new=True)
-    assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: warming up 1 of 2"
-    terminal.below.show(at("timing"), new=True)
-    assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: timing"
+    terminal.below.end()
+    assert terminal.screen.frames == []  # nothing was shown, and nothing is erased
+    for doing in ("warming up 1 of 2", "timing"):
+        terminal.below.show(at(doing), new=True)
+        assert terminal.screen.text == f"tests/test_steps.py ..\n{NAME}: {doing}"
 
 
 @settings(max_examples=40)
@@ -225,12 +210,6 @@ def test_the_echo_of_ctrl_c_is_erased_with_it() -> None:
     terminal.screen.feed("^C")
     terminal.below.end()
     assert terminal.screen.text == "tests/test_steps.py .."
-
-
-def test_when_nothing_was_shown_nothing_is_erased() -> None:
-    terminal = Terminal(80)
-    terminal.below.end()
-    assert terminal.screen.frames == []
 
 
 def test_within_a_stage_it_is_no_faster_than_eyes() -> None:
@@ -278,27 +257,20 @@ def test_every_measurement_is_given_as_much_patience() -> None:
 # What a command shows
 
 
-@pytest.mark.parametrize(
-    ("terminal", "term", "shown"),
-    [
+def test_a_command_shows_a_line_where_it_can_be_erased(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for terminal, term, shown in (
         (True, "xterm", "\rprocess 1 of 2: measuring\x1b[K\r\x1b[K"),
         (True, "dumb", ""),
         (False, "xterm", ""),
-    ],
-)
-def test_a_command_shows_a_line_where_it_can_be_erased(
-    terminal: bool,
-    term: str,
-    shown: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
-    monkeypatch.setenv("TERM", term)
-    display = Display(progress.on_stdout)
-    with display.of("process 1 of 2"):
-        display.begins("measuring")
-    assert capsys.readouterr().out == shown
+    ):
+        monkeypatch.setattr("sys.stdout.isatty", partial(bool, terminal))
+        monkeypatch.setenv("TERM", term)
+        display = Display(progress.on_stdout)
+        with display.of("process 1 of 2"):
+            display.begins("measuring")
+        assert capsys.readouterr().out == shown, (terminal, term)
 
 
 # Words

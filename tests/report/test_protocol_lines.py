@@ -11,6 +11,7 @@ from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.protocol_lines import NAMES, sampling, timeline_line, window_line
 from pytest_gpuperf.report.text.summary import summary
+from pytest_gpuperf.report.text.table import Line
 from tests.examples import measurement, result, run
 from tests.kernel_steps import table
 
@@ -42,14 +43,10 @@ def test_one_sentence_says_what_matters() -> None:
     )
 
 
-def test_means_are_said_to_be_means() -> None:
-    found = replace(SAMPLED, samples=12_500, interval=4e5)
-    assert "12,500 samples of 100 us (kept as means of 400 us);" in timeline_line(having(found))
-
-
-def test_long_times_are_in_milliseconds() -> None:
-    found = replace(SAMPLED, interval=1.5e6)
-    assert sampling(found, 6e6) == (
+def test_means_are_said_to_be_means_and_long_ones_in_milliseconds() -> None:
+    of_four, long = replace(SAMPLED, samples=12_500, interval=4e5), replace(SAMPLED, interval=1.5e6)
+    assert "12,500 samples of 100 us (kept as means of 400 us);" in timeline_line(having(of_four))
+    assert sampling(long, 6e6) == (
         "2,300 samples of 100 us (kept as means of 1.5 ms, drawn as means of 6 ms)"
     )
     assert sampling(SAMPLED, 3e5) == "2,300 samples of 100 us (drawn as means of 300 us)"
@@ -96,25 +93,15 @@ def test_the_window_is_said_with_its_share_of_the_step() -> None:
     assert timeline_line(having(None)) == ""
 
 
-def test_it_fits_the_terminal() -> None:
+def test_summary_and_markdown_have_it_and_an_obstacle_once_for_all_tests() -> None:
     for width in (50, 80):
         lines = summary([result(having(SAMPLED))], width, CommandContext())
         assert max(len(line.text) for line in lines) <= width
         text = " ".join(" ".join(line.text for line in lines).split())
         assert timeline_line(having(SAMPLED)) in text
-
-
-def test_an_obstacle_is_said_once_for_all_tests() -> None:
-    absent = having(timelines.absent("this user may not. Ask for it"))
-    others = [result(absent), result(replace(absent, test="other"))]
-    lines = summary(others, 80, CommandContext())
-    said = [found for found in lines if "timeline" in found.text]
-    assert [(found.text, found.tone) for found in said] == [
-        ("timeline: not sampled: this user may not. Ask for it", "doubtful")
-    ]
-
-
-def test_the_markdown_report_has_it() -> None:
     assert "timeline: 2,300 samples of 100 us; tensor pipe 31 %" in markdown(run([having(SAMPLED)]))
-    absent = having(timelines.absent("<b>no</b>"))
+    absent = having(timelines.absent("<b>no</b>. Ask for it"))
+    others = [result(absent), result(replace(absent, test="other"))]
+    said = [found for found in summary(others, 80, CommandContext()) if "timeline" in found.text]
+    assert said == [Line("timeline: not sampled: <b>no</b>. Ask for it", "doubtful")]
     assert r"not sampled: \<b\>no" in markdown(run([absent]))

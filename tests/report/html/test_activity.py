@@ -53,10 +53,10 @@ def test_transfers_have_a_chart_for_each_kind_that_occurs() -> None:
 
 
 def test_without_a_trace_it_says_why_or_what_takes_one() -> None:
-    watched = measurement(unsupported={"kernel_time": "another profiler watches"})
+    refused = "another profiler watches"
     for measured, said in (
         (measurement(), "This run has no trace of the step: --gpuperf-metrics activity takes one"),
-        (watched, "Not available here: another profiler watches"),
+        (measurement(unsupported={"kernel_time": refused}), f"Not available here: {refused}"),
         (
             measurement(device=portable_device()),
             "Not available here: without a GPU there is nothing to trace",
@@ -99,15 +99,12 @@ def with_components(name: str, launched: dict[str, float]) -> Measurement:
     return replace(made, samples=(*made.samples, *samples), components=tuple(launched))
 
 
-def test_a_step_that_launches_nothing_in_a_component_is_left_out() -> None:
-    found = [with_components("eager", {"conv2d": 4}), with_components("graph", {"conv2d": 0})]
-    figure = components(subjects(run(found)))
+def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that_does() -> None:
+    eager, graph = (with_components(n, {"conv2d": c}) for n, c in (("eager", 4), ("graph", 0)))
+    figure = components(subjects(run([eager, graph])))
     assert {row[0] for row in cells(figure)} == {"eager"}
     assert figure.notes == ("graph: left out here, since nothing was launched in a component",)
-
-
-def test_where_none_launches_in_a_component_that_is_shown() -> None:
-    figure = components(subjects(run([with_components("graph", {"conv2d": 0})])))
+    figure = components(subjects(run([graph])))
     assert [row[:2] for row in cells(figure)] == [["graph", "conv2d"], ["graph", "(outside)"]]
     assert (figure.notes, figure.missing) == ((), "")
 
@@ -127,10 +124,8 @@ def test_without_components_it_says_how_to_name_them() -> None:
         "This run has no components: a step names them by `with gpuperf.component(...)`, and is "
         "measured with --gpuperf-metrics activity"
     )
-    traced = components(subjects(run([named("sync", SYNC)])))
-    assert traced.missing.endswith("`with gpuperf.component(...)`")
-
-
-def test_a_component_without_samples_is_left_out() -> None:
-    alone = replace(named("sync", SYNC), components=("conv2d",))
-    assert components(subjects(run([alone]))).rows == ()
+    traced = named("sync", SYNC)
+    missing = components(subjects(run([traced]))).missing
+    assert missing.endswith("`with gpuperf.component(...)`")
+    # A component without samples is left out.
+    assert components(subjects(run([replace(traced, components=("conv2d",))]))).rows == ()

@@ -50,9 +50,7 @@ def test_the_headline_says_how_the_run_went() -> None:
     ):
         found = of(run_of(*outcomes))
         assert (found.headline, found.tone) == (headline, tone)
-
-
-def test_a_run_that_was_compared_with_nothing_says_so() -> None:
+    # One that was compared with nothing says so.
     found = of(run([measurement()]))
     assert [one.outcome for one in found.judged] == ["not judged"]
     assert commands(found) == ["gpuperf report run.json --baseline baselines"]

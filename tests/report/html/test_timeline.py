@@ -180,19 +180,18 @@ def test_what_is_missing_has_its_reason_or_the_flag() -> None:
         assert made.missing == says
         assert collectable(made.missing) == (FLAG in says)
         assert bool(made.rows) == any(one and one.series for one in sides)
+    old = figure(having(None, device=replace(H200, arch="sm70")))
+    assert old.missing == "Not available here: sm70 cannot be sampled"
 
 
-def test_what_no_architecture_has_is_not_asked_for() -> None:
-    made = figure(having(None, device=replace(H200, arch="sm70")))
-    assert made.missing == "Not available here: sm70 cannot be sampled"
-
-
-def test_a_unit_that_was_not_sampled_has_no_lane() -> None:
+def test_a_unit_that_was_not_sampled_has_no_lane_and_without_a_value_there_is_no_drawing() -> None:
     found = figure(having(LACKING), having(SAMPLED, "bf16"))
     lacking, whole = panels(found)
     assert [line["name"] for line in lacking["series"]] == ["SMs"]
     assert len(whole["series"]) == 4
     assert summary(found)["tf32", "step"][1:4] == ("-", "-", "-")
+    empty = figure(having(replace(SAMPLED, series={"sm_active": (None,) * 10})))
+    assert (empty.rows, chart.drawing(empty)) == ((), None)
 
 
 def test_of_several_processes_the_first_that_was_sampled_is_drawn() -> None:
@@ -200,11 +199,6 @@ def test_of_several_processes_the_first_that_was_sampled_is_drawn() -> None:
     assert len(figure(*found).rows) == 10
     assert figure(*found).missing == ""
     assert figure(*found[:2]).missing == "Not sampled (this user may not)"
-
-
-def test_a_timeline_without_a_value_is_not_drawn() -> None:
-    found = figure(having(replace(SAMPLED, series={"sm_active": (None,) * 10})))
-    assert (found.rows, chart.drawing(found)) == ((), None)
 
 
 def test_many_phases_and_configurations_are_bounded() -> None:
@@ -225,24 +219,18 @@ def test_many_phases_and_configurations_are_bounded() -> None:
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
-    phases = (TimelinePhase("p" * 10_000, 0.0, 4e6),)
-    long = "c" * 10_000
-    found = figure(
-        *(having(replace(SAMPLED, phases=phases), f"{long}{number}") for number in range(2))
-    )
+    named = replace(SAMPLED, phases=(TimelinePhase("p" * 10_000, 0.0, 4e6),))
+    found = figure(*(having(named, f"{'c' * 10_000}{number}") for number in range(2)))
     assert len(panels(found)) == 2
     assert len(csv_text(found)) < 10_000
 
 
-def test_times_that_overflow_draw_what_they_can() -> None:
+def test_what_overflows_or_is_empty_is_not_drawn() -> None:
     for huge in (1.7e308, 5e-324):
         odd = replace(SAMPLED, begin=huge, interval=huge, duration=huge)
         drawing: Any = chart.drawing(figure(having(odd)))
         for panel in drawing["panels"] if drawing else ():
             assert all(-1e309 < x < 1e309 for x in panel["x"])
-
-
-def test_a_phase_that_ends_where_it_begins_is_no_band() -> None:
     empty = (TimelinePhase("nothing", 2e6, 2e6), *SAMPLED.phases)
     (panel,) = panels(figure(having(replace(SAMPLED, phases=empty))))
     assert [band["name"] for band in panel["bands"]] == ["forward", "backward"]
