@@ -20,7 +20,6 @@ from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch
 
 INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
 COUNTS = (INSTRUCTIONS, CYCLES)
-UNIT = "instructions/cycle"
 
 Family = Callable[[str], str]
 """What a kernel belongs to, by its name: `kernel_families.family`, or any other grouping."""
@@ -188,10 +187,8 @@ class KernelIpc:
 
 @dataclass(frozen=True, slots=True)
 class Ipc:
-    """The IPC of a step's kernels."""
+    """The IPC of a step's kernels, in instructions per cycle."""
 
-    unit: str
-    """Of every IPC in here."""
     geometric_mean: float | None
     """Over all launches: the paper's overall IPC."""
     whole: float | None
@@ -220,7 +217,6 @@ def of_kernels(table: KernelTable, family: Family) -> Ipc:
     missing += of_graphs(everything.launches)
     kernels = [_of(counters, group) for group in counters.by_kernel(family)]
     return Ipc(
-        unit=UNIT,
         geometric_mean=step.geometric_mean,
         whole=step.ipc,
         launches=step.launches,

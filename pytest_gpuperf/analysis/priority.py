@@ -65,8 +65,6 @@ class Priority:
 class Priorities:
     """Kernels and families by what could be gained from them."""
 
-    unit: str
-    """Of every score."""
     step: Priority | None
     """All launches together; None where no launch has a throughput."""
     families: tuple[Priority, ...]
@@ -128,7 +126,6 @@ def priorities(table: KernelTable, family: Family) -> Priorities:
     missing += of_graphs(everything.launches)
     whole = step.score if step else 0.0
     return Priorities(
-        unit="ns",
         step=step,
         families=_ranked(_priority(counters, g, whole) for g in counters.by_family(family)),
         kernels=_ranked(_priority(counters, g, whole) for g in counters.by_kernel(family)),
