@@ -5,7 +5,7 @@ Between the fixture, which speaks pytest, and the judge, which sees numbers only
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.verdict import ABSENT, judge, withheld
+from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, withheld
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
@@ -78,11 +78,14 @@ class Judging:
         baseline: Baseline,
         tolerance: Mapping[str, str],
         limit: Mapping[str, object],
+        meanwhile: Callable[[], object] | None = None,
     ) -> Result:
         """Looks at `first`, and at more of fresh processes until the test is settled.
 
         `tolerance` is what the test has beyond the baseline's, `limit` what it expects besides,
         both by metric as they were written. A process that fails ends it; the notes say why.
+        `meanwhile` is called, once at most, where a first look says that the test may have got
+        worse: the processes that are to confirm it start beside that.
         """
         result = _look(first, baseline, tolerance, limit)
         while self._replicas is not None:
@@ -90,11 +93,13 @@ class Judging:
             wanted = next_look(said, len(result.measurements), self._settings.processes)
             if wanted is None:
                 break
+            if not _alarming(result):
+                meanwhile = None
             try:
-                processes = self._processes(self._replicas, first, wanted)
+                processes = self._processes(self._replicas, first, wanted, meanwhile)
             except MeasurementError as error:
                 return replace(result, notes=(*result.notes, _not_again(error)))
-            result = _look(processes, baseline, tolerance, limit)
+            result, meanwhile = _look(processes, baseline, tolerance, limit), None
         return result
 
     def keep(self, measurements: Processes) -> None:
@@ -164,12 +169,17 @@ class Judging:
         return candidates
 
     @staticmethod
-    def _processes(replicas: Replicas, measured: Processes, wanted: int) -> Processes:
+    def _processes(
+        replicas: Replicas,
+        measured: Processes,
+        wanted: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Processes:
         """The session's own measurement, and as many of fresh processes as make `wanted`."""
         if len(measured) >= wanted:
             return measured
         own = measured[0]
-        return (own, *replicas.measurements(own.test, own.name, wanted - 1))
+        return (own, *replicas.measurements(own.test, own.name, wanted - 1, meanwhile))
 
 
 def verdicts(
@@ -266,6 +276,11 @@ def _look(
         return result
     limits = expectation.limits(measurements, limit, catalogue().metrics, baseline.calibration)
     return replace(result, expectations=limits)
+
+
+def _alarming(result: Result) -> bool:
+    """Whether one process has shown what several would be called slower for."""
+    return any(verdict.reason == TOO_FEW for verdict in result.verdicts)
 
 
 def _complaints(measurements: Sequence[Measurement]) -> list[str]:

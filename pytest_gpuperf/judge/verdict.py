@@ -32,6 +32,8 @@ protection against two slow ones."""
 ABSENT = "absent"
 """The reason code of a metric that the catalogue does not know of the architecture: it is nobody's
 fault."""
+TOO_FEW = "too-few-processes"
+"""The reason code of a change that several processes have to show."""
 NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 OTHER_GPU = (
@@ -138,7 +140,7 @@ def decide(
         return Outcome.UNCHANGED, "both-zero"
     if look.from_zero:
         if look.processes < LEAST_TO_ALARM:
-            return Outcome.INCONCLUSIVE, "too-few-processes"
+            return Outcome.INCONCLUSIVE, TOO_FEW
         if not _all_beyond(look, 0.0):
             return Outcome.INCONCLUSIVE, "beyond-floor-unsure"
         if tolerance.counted and _seen_before(look):
@@ -147,7 +149,7 @@ def decide(
     floor = look.floor(tolerance)
     outside = abs(worse) > floor
     if outside and look.processes < LEAST_TO_ALARM:
-        return Outcome.INCONCLUSIVE, "too-few-processes"
+        return Outcome.INCONCLUSIVE, TOO_FEW
     if outside and _all_beyond(look, floor):
         chance = _alarm_quantile(family, look.degrees_of_freedom) * look.standard_error
         if abs(worse) > chance:

@@ -100,19 +100,23 @@ def run_in_turn(
     environment: Mapping[str, str],
     begins: Callable[[int], None],
     tick: Callable[[float], None],
+    meanwhile: Callable[[], object] | None = None,
 ) -> Generator[Finished, None, None]:
     """Runs the same pytest in `count` processes, which start together and run their tests in turn.
 
     What a process imports takes longer than many a measurement, and needs no device: all of them
     do it at once, with what this process has imported of torch, and wait. `begins` is called before
     the test of each, with its number from 1 on, `tick` while anything is waited for. The time limit
-    is that of each. For the rest see `run_pytest`.
+    is that of each. `meanwhile` is called once, when all have started. For the rest see
+    `run_pytest`.
     """
     with ExitStack() as started:
         children = [
             started.enter_context(_Child(arguments, folder, (), environment, in_turn=True))
             for _ in range(count)
         ]
+        if meanwhile:
+            meanwhile()
         for child in children:
             child.prepared(time_limit, tick)
         for number, child in enumerate(children, 1):

@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,16 +92,23 @@ class Replicas:
         self._distributed = distributed
         self._measured: dict[str, list[tuple[Measurement, ...]]] = {}
 
-    def measurements(self, test: str, name: str, count: int) -> tuple[Measurement, ...]:
+    def measurements(
+        self,
+        test: str,
+        name: str,
+        count: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> tuple[Measurement, ...]:
         """`count` measurements `name` of the test with this node id, each of a fresh process.
 
-        What earlier calls measured is used again. Raises MeasurementError when a process fails,
+        What earlier calls measured is used again. `meanwhile` is called while the processes start,
+        which then have no need of the device. Raises MeasurementError when a process fails,
         measures nothing, or takes longer than the time limit; what was measured before is kept.
         """
         known = self._measured.setdefault(test, [])
         missing = count - len(known)
         if missing > 0:
-            self._measure(test, missing, known)
+            self._measure(test, missing, known, meanwhile)
         named = tuple(m for process in known[:count] for m in process if m.name == name)
         if len(named) < count:
             raise MeasurementError(
@@ -126,7 +133,13 @@ class Replicas:
         self._progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         return self._alone(task, under, environment or {})
 
-    def _measure(self, test: str, count: int, known: list[tuple[Measurement, ...]]) -> None:
+    def _measure(
+        self,
+        test: str,
+        count: int,
+        known: list[tuple[Measurement, ...]],
+        meanwhile: Callable[[], object] | None,
+    ) -> None:
         """Adds what `count` more processes have measured."""
         stage = "not settled, fresh process"
         self._progress.begins(f"{stage}es start" if count > 1 else f"{stage} starts")
@@ -144,6 +157,7 @@ class Replicas:
                 folder=self._folder,
                 time_limit=self._time_limit,
                 environment={VARIABLE: json.dumps(asdict(task))},
+                meanwhile=meanwhile,
                 begins=begins,
                 tick=lambda _: self._progress.goes_on(),
             )

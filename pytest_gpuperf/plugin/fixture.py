@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 
@@ -248,13 +248,18 @@ class GpuPerf:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
         measurements = self._instrument.measure(subject, work, plan)
         result, baseline = Result(subject.test, subject.name, measurements), None
+        with_kernels = cache(lambda: self._instrument.with_kernels(measurements[0], work, plan))
         if self._settings.judge:
             judging, traits = self._session.judging, self._traits
             baseline = judging.baseline(measurements[0])
-            result = judging.settle(measurements, baseline, traits.tolerance, traits.limit)
+            # By then the counts of a regression's kernels are there, and else nobody wants them.
+            meanwhile = with_kernels if self._settings.kernels == "on-regression" else None
+            result = judging.settle(
+                measurements, baseline, traits.tolerance, traits.limit, meanwhile
+            )
         first, *others = result.measurements
         if self._wants_kernels(result):
-            first = self._instrument.with_kernels(first, work, plan)
+            first = with_kernels()
         if self._settings.timeline == "always":
             first = self._instrument.with_timeline(first, work)
         result = replace(result, measurements=(first, *others))

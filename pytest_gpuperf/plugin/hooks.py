@@ -6,7 +6,7 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +17,7 @@ from pytest_gpuperf.plugin.session import Session
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.collector import Collector
     from pytest_gpuperf.model.measurement import Measurement
-    from pytest_gpuperf.model.result import Verdict
+    from pytest_gpuperf.model.result import Result, Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -176,15 +176,38 @@ class _Gatherer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._left: int | None = None
+        """Tests whose reports are to come; None where xdist's workers collect them."""
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Notes how many tests there are."""
+        self._left = len(session.items) or None
+
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes the measurements of one test."""
+        """Notes the measurements of one test; says at once that it got worse, if others follow."""
+        if self._left is not None and report.when == "setup":
+            self._left -= 1
         texts = report.__dict__.get("gpuperf", [])
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
             ledger = self._session.gathered()
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
-            ledger.add(texts, refusal, failed=report.failed)
+            results = ledger.add(texts, refusal, failed=report.failed)
+            if report.failed and self._left != 0:
+                self._say_at_once(results)
+
+    def _say_at_once(self, results: Sequence[Result]) -> None:
+        config = self._session.config
+        reporter = config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or config.get_verbosity() < 0:
+            return
+        from pytest_gpuperf.report.text.failure import brief
+
+        for result in results:
+            for line in brief(result, reporter._tw.fullwidth):
+                reporter.ensure_newline()
+                reporter.write_line(line)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -55,8 +55,10 @@ class Ledger:
         self._locations[test] = (file, line)
         self._spared[test] = spared
 
-    def add(self, texts: Iterable[str], refusal: str = "", *, failed: bool = False) -> None:
-        """Takes the results of one test, as JSON."""
+    def add(
+        self, texts: Iterable[str], refusal: str = "", *, failed: bool = False
+    ) -> Sequence[Result]:
+        """Takes the results of one test, as JSON, and returns them."""
         results = [adapter(Result).validate_json(text) for text in texts]
         self._results += results
         for result in results:
@@ -65,6 +67,7 @@ class Ledger:
             self._passed += results
         if refusal:
             self.refusals.append(refusal)
+        return results
 
     def save(self) -> None:
         """Writes the run file and the reports, and records missing baselines where asked to.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +41,16 @@ class ScriptedReplicas(Replicas):
         self._scripts = scripts
         self.asked: list[tuple[str, str, int]] = []
 
-    def measurements(self, test: str, name: str, count: int) -> Processes:
+    def measurements(
+        self,
+        test: str,
+        name: str,
+        count: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Processes:
         self.asked.append((test, name, count))
+        if meanwhile:
+            meanwhile()
         script = self._scripts[test]
         if count > len(script):
             raise MeasurementError(f"fresh process {len(script) + 1} died:\nits last words")
@@ -131,6 +139,26 @@ def test_it_is_looked_at_after_one_three_five_and_nine_processes(
     # The session's own process is the first of them.
     assert [m.process for m in judged.measurements] == [f"p{n}" for n in range(expected[2])]
     assert judged.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "further", "taken"),
+    [
+        (0.0, [], 0),
+        (SLOW, [SLOW] * 2, 1),
+        (SLOW, [SLOW, 0.0, SLOW, 0.0], 1),  # five processes, and once all the same
+        (0.0, [0.0] * 8, 0),  # in doubt, and by too little for a regression
+    ],
+)
+def test_what_a_regression_needs_is_taken_once_while_its_processes_start(
+    first: float, further: list[float], taken: int, settings: Settings
+) -> None:
+    accept(settings, *(WIDE if not taken and further else QUIET))
+    counted: list[int] = []
+    judging = Judging(settings, ScriptedReplicas({TEST: further}))
+    measured = process(first)
+    judging.settle((measured,), judging.baseline(measured), {}, {}, lambda: counted.append(1))
+    assert len(counted) == taken
 
 
 @pytest.mark.parametrize(("most", "asked"), [(1, []), (3, [2]), (5, [2, 4]), (9, [2, 4, 8])])

@@ -62,8 +62,16 @@ class Processes:
         return self.ends.get(number, Finished(run(made), 0, "", 1.0))
 
     def in_turn(
-        self, arguments: Sequence[str], count: int, *, begins: Callable[[int], None], **others: Any
+        self,
+        arguments: Sequence[str],
+        count: int,
+        *,
+        begins: Callable[[int], None],
+        meanwhile: Callable[[], object] | None,
+        **others: Any,
     ) -> Iterator[Finished]:
+        if meanwhile:
+            meanwhile()
         try:
             for number in range(1, count + 1):
                 begins(number)

@@ -64,6 +64,18 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
     ]
 
 
+def test_in_brief_it_is_what_got_worse_and_the_kernels() -> None:
+    step = (("conv", 900.0), ("add", 300.0))
+    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    verdicts = [verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
+    assert failure.brief(result(measurement(), *verdicts, attribution=found), 80) == [
+        "test_training_step[tf32] regressed on NVIDIA H200 (sm90): cycles +2.52 %",
+        "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
+        "  +1.2 ms  100 %  silu  added (new), 2 launches",
+    ]
+    assert failure.brief(result(measurement(), verdict(outcome=Outcome.UNCHANGED)), 80) == []
+
+
 def test_why_no_kernel_is_named_is_one_line() -> None:
     note = "no kernel can be named: x.kernels.json.xz: no such file. Restore it from git"
     text = failure.failure(result(measurement(), verdict(), notes=(note,)), [verdict()], SESSION)

@@ -20,6 +20,8 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
+_BRIEFLY = 5
+"""Lines of kernels where the whole report follows later."""
 _WIDTH = 96
 """The width of a message in a test's report, which pytest indents and JUnit keeps."""
 _SAYS = {
@@ -69,6 +71,21 @@ def failure(
     if worst is Outcome.UNSUPPORTED:
         parts.append("`gpuperf doctor` says what is missing and what to do about it")
     return "\n".join(parts)
+
+
+def brief(result: Result, width: int) -> list[str]:
+    """A regression in a few lines: what got worse, and the kernels that most of it comes from.
+
+    For whoever waits for a session to end, whose report has it all. Empty without a regression.
+    """
+    regressed = [v for v in result.verdicts if v.outcome is Outcome.REGRESSED]
+    if not regressed:
+        return []
+    moved = ", ".join(f"{v.metric} {units.change(v)}" for v in regressed)
+    said = table.wrapped([f"{headline(result, Outcome.REGRESSED)}: {moved}"], width, "")
+    if result.attribution:
+        said += [line[:width] for line in kernel_lines.lines(result.attribution, width, _BRIEFLY)]
+    return said
 
 
 def headline(result: Result, outcome: Outcome | None = None) -> str:
