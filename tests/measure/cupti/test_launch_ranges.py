@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import lzma
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import correlation
 
 import pytest
@@ -20,15 +18,13 @@ from pytest_gpuperf.measure.cupti.launch_ranges import LEAST_CORRELATION, kernel
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from pytest_gpuperf.model.measurement import KernelTable
-from pytest_gpuperf.storage import files
-from tests import ROOT
 from tests.heard_progress import Heard
+from tests.kernel_steps import counted as recorded
 from tests.measure.cupti.fake import Fake, FakeTimer
 
 CYCLES, INSTRUCTIONS = "sm__cycles_elapsed.max", "smsp__inst_executed.sum"
 CORE = catalogue().hardware_set("core")
 METRICS = tuple(catalogue().metrics[name] for name in ("cycles", "ipc"))
-TABLES = ROOT / "tests" / "data" / "h200-tables"
 
 
 def traced(kinds: str, *durations: float, launched: str = "") -> Trace:
@@ -88,13 +84,6 @@ def test_what_is_no_number_is_none_and_a_name_is_kept_once() -> None:
 
 
 # Recorded on an H200
-
-
-@cache
-def recorded(name: str) -> KernelTable:
-    """A kernel table as the collector made it there."""
-    text = lzma.decompress((TABLES / f"{name}.json.xz").read_bytes()).decode()
-    return files.adapter(KernelTable).validate_json(text)
 
 
 def again(table: KernelTable, shift: int = 0) -> KernelTable:
