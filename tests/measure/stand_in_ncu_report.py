@@ -9,45 +9,24 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 SCRIPT = Path(__file__).with_suffix(".json")
 
 
-class Metric:
-    """A metric of one result, as `ncu_report.IMetric` gives it."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def as_double(self) -> float:
-        return float(self._text.replace(",", ""))
-
-    def as_string(self) -> str:
-        return self._text
+def having(**answers: object) -> SimpleNamespace:
+    """An object whose methods give these answers, whatever they are called with."""
+    return SimpleNamespace(**{name: lambda *_, a=answer: a for name, answer in answers.items()})
 
 
-class Domain:
-    """The NVTX ranges of the default domain."""
-
-    def name(self) -> str:
-        return "<default domain>"
-
-    def push_pop_ranges(self) -> tuple[str, ...]:
-        return ("gpuperf:step",)
-
-    def start_end_ranges(self) -> tuple[str, ...]:
-        return ()
-
-
-class NvtxState:
-    """One domain."""
-
-    def domains(self) -> tuple[int, ...]:
-        return (0,)
-
-    def domain_by_id(self, _: int) -> Domain:
-        return Domain()
+NVTX = having(
+    domains=(0,),
+    domain_by_id=having(
+        name="<default domain>", push_pop_ranges=("gpuperf:step",), start_end_ranges=()
+    ),
+)
+"""The ranges around every kernel: those of the default domain."""
 
 
 class Action:
@@ -68,45 +47,27 @@ class Action:
     def metric_names(self) -> list[str]:
         return list(self._result["texts"])
 
-    def __getitem__(self, name: str) -> Metric:
-        return Metric(self._result["texts"][name])
+    def __getitem__(self, name: str) -> SimpleNamespace:
+        text = self._result["texts"][name]
+        # A text is no number: only who asks for one finds out.
+        return SimpleNamespace(
+            as_string=lambda: text, as_double=lambda: float(text.replace(",", ""))
+        )
 
-    def nvtx_state(self) -> NvtxState | None:
-        return NvtxState() if self._result.get("nvtx", True) else None
-
-
-class Range:
-    """All results."""
-
-    def __init__(self, results: list[dict[str, Any]]) -> None:
-        self._results = results
-
-    def num_actions(self) -> int:
-        return len(self._results)
-
-    def action_by_idx(self, index: int) -> Action:
-        return Action(self._results[index])
+    def nvtx_state(self) -> SimpleNamespace | None:
+        return NVTX if self._result.get("nvtx", True) else None
 
 
-class Report:
-    """A report of one range."""
-
-    def __init__(self, results: list[dict[str, Any]]) -> None:
-        self._results = results
-
-    def num_ranges(self) -> int:
-        return 1
-
-    def range_by_idx(self, _: int) -> Range:
-        return Range(self._results)
-
-
-def load_report(file: str) -> Report:
-    """The prepared results, whatever is in `file`."""
+def load_report(file: str) -> SimpleNamespace:
+    """The prepared results as one range, whatever is in `file`."""
     script = json.loads(SCRIPT.read_text(encoding="utf-8"))
     print("what a native library prints", flush=True)
     if script["fails"] == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     if script["fails"]:
         raise RuntimeError(f"{script['fails']}: {Path(file).name}")
-    return Report(script["results"])
+    actions = [Action(result) for result in script["results"]]
+    results = SimpleNamespace(
+        num_actions=lambda: len(actions), action_by_idx=lambda index: actions[index]
+    )
+    return having(num_ranges=1, range_by_idx=results)
