@@ -1,7 +1,9 @@
-"""Waiting for something to happen in another process, and looking at whether one lives."""
+"""Other processes: waiting for what happens in them, whether one lives, several at once."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,3 +27,23 @@ def lives(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+def run_at_once(*arguments: list[str]) -> None:
+    """Runs Python with these arguments, each until it has printed a line, and then all at once."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, *own], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for own in arguments
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        child.communicate()
+        assert child.returncode == 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +22,7 @@ from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
+from tests.waiting import run_at_once
 
 CREATED = "2026-03-01T23:59:59Z"
 
@@ -49,26 +48,22 @@ def loaded(file: Path) -> BaselineFile:
     return found
 
 
-def test_the_first_acceptance_makes_the_file(tmp_path: Path) -> None:
+def test_the_first_acceptance_makes_the_file_and_proposing_writes_nothing(tmp_path: Path) -> None:
+    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
+    assert proposal.test == TEST
+    assert acceptance.proposals([], request(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
     known = accepted(tmp_path, processes("cycles", [[1.0, 2.0, 4.0], [3.0, 3.0], [9.0]]))
     assert [file.relative_to(tmp_path) for file in tmp_path.rglob("*.*")] == [
         Path("sm90/nvidia-h200/meddpm.yaml")
     ]
     assert (known.arch, known.device, known.suite) == ("sm90", "NVIDIA H200", "meddpm")
-    entry = known.tests[TEST]["step"]
-    assert entry.samples == {"step": {"cycles": ((1.0, 2.0, 4.0), (3.0, 3.0), (9.0,))}}
-    assert entry.recorded == "2026-03-01"
+    assert entry(known).samples == {"step": {"cycles": ((1.0, 2.0, 4.0), (3.0, 3.0), (9.0,))}}
+    assert entry(known).recorded == "2026-03-01"
     (log,) = known.accepted
     assert (log.date, log.reason, log.test, log.name) == ("2026-03-01", "because", TEST, "step")
     assert (log.processes, log.revision) == (3, "0123456789ab")
     assert log.changes == {"cycles": Change(None, 3.0)}
-
-
-def test_proposing_writes_nothing(tmp_path: Path) -> None:
-    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
-    assert proposal.test == TEST
-    assert acceptance.proposals([], request(tmp_path)) == []
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_acceptance_says_old_and_new_and_keeps_the_log(tmp_path: Path) -> None:
@@ -117,14 +112,8 @@ def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> Non
 
 
 def test_devices_and_suites_have_files_of_their_own(tmp_path: Path) -> None:
-    accepted(
-        tmp_path,
-        [
-            measurement(device=H200),
-            measurement(device=A100),
-            measurement(test="x", suite="convnext"),
-        ],
-    )
+    other = measurement(test="x", suite="convnext")
+    accepted(tmp_path, [measurement(device=H200), measurement(device=A100), other])
     assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.yaml")} == {
         "sm90/nvidia-h200/meddpm.yaml",
         "sm80/nvidia-a100-sxm4-40gb/meddpm.yaml",
@@ -133,10 +122,7 @@ def test_devices_and_suites_have_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_different_workloads_are_no_baseline(tmp_path: Path) -> None:
-    mixed = [
-        measurement(process="p1", workload={"size": 64}),
-        measurement(process="p2", workload={"size": 128}),
-    ]
+    mixed = [measurement(process=f"p{size}", workload={"size": size}) for size in (64, 128)]
     with pytest.raises(UsageFailure, match=re.escape(TEST) + ".* different workloads"):
         acceptance.proposals(mixed, request(tmp_path))
 
@@ -178,7 +164,7 @@ for proposal in acceptance.proposals(run.measurements, request):
 
 
 def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> None:
-    folder, children = tmp_path / "baselines", []
+    folder, asked = tmp_path / "baselines", []
     expected: dict[str, Processes] = {}
     for who in ("a", "b"):
         measured = [
@@ -188,29 +174,11 @@ def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> 
         expected |= {m.test: (m.samples[0].values,) for m in measured}
         file = tmp_path / f"{who}.json"
         run_files.save(run(measured), file)
-        children.append(
-            subprocess.Popen(
-                [sys.executable, "-c", ACCEPTING, str(file), str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        child.communicate()
-        assert child.returncode == 0
+        asked.append(["-c", ACCEPTING, str(file), str(folder)])
+    run_at_once(*asked)
     known = loaded(baseline_files.path_for(folder, H200, "meddpm"))
-    found = {
-        test: entries["step"].samples["step"]["cycles"] for test, entries in known.tests.items()
-    }
-    assert found == expected
+    kept = {test: names["step"].samples["step"]["cycles"] for test, names in known.tests.items()}
+    assert kept == expected
     assert len(known.accepted) == 16
     assert len(list(folder.rglob("*.*"))) == 1
 
@@ -264,14 +232,16 @@ def test_a_new_anchor_starts_over_and_the_log_says_so(tmp_path: Path) -> None:
     assert later.anchor.samples == {"cycles": ((200.0,),) * 5}
 
 
-@pytest.mark.parametrize("new_anchor", [True, False])
-def test_another_workload_is_its_own_anchor(tmp_path: Path, new_anchor: bool) -> None:
+def test_another_workload_is_its_own_anchor(tmp_path: Path) -> None:
     for _ in range(2):
         accepted(tmp_path, five(100.0))
     small = five(10.0, workload={"size": 64})
-    (proposal,) = acceptance.proposals(small, request(tmp_path, force=False, new_anchor=new_anchor))
-    assert (proposal.anchor, proposal.since, proposal.objections) == (None, (), ())
-    assert "another workload (size 128, here 64): the anchor of 2026-03-01" in proposal.notes[-1]
+    for new_anchor in (True, False):
+        asked = request(tmp_path, force=False, new_anchor=new_anchor)
+        (proposal,) = acceptance.proposals(small, asked)
+        assert (proposal.anchor, proposal.since, proposal.objections) == (None, (), ())
+        assert "another workload (size 128, here 64): the anchor of" in proposal.notes[-1]
+        assert proposal.acceptance.forced == ()
     (done,) = acceptance.accept([proposal])
     assert done.acceptance.forced == ()
     assert entry(loaded(done.file)).anchor is None
@@ -405,24 +375,20 @@ def tables(folder: Path) -> dict[str, KernelTable]:
     return {test: tables[STEP] for test, tables in found.tests.items()} if found else {}
 
 
-def test_the_table_of_the_first_process_that_has_one_is_kept(tmp_path: Path) -> None:
-    known = accepted(
-        tmp_path,
-        [
-            measurement(process="p1"),
-            measurement(process="p2", kernels=ONE),
-            measurement(process="p3", kernels=OTHER),
-        ],
-    )
-    assert entry(known).kernels == kernel_files.listed(ONE)
-    assert tables(tmp_path) == {TEST: ONE}
-
-
-def test_the_table_is_replaced_with_its_entry_and_others_stay(tmp_path: Path) -> None:
-    measured = [measurement(test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
-    accepted(tmp_path, measured)
+def test_the_table_of_the_first_process_that_has_one_is_kept_with_its_entry(
+    tmp_path: Path,
+) -> None:
+    measured = [
+        measurement(process="p1"),
+        measurement(process="p2", kernels=ONE),
+        measurement(process="p3", kernels=OTHER),
+        measurement(test="b.py::test", kernels=ONE),
+    ]
+    assert entry(accepted(tmp_path, measured)).kernels == kernel_files.listed(ONE)
+    assert tables(tmp_path) == {TEST: ONE, "b.py::test": ONE}
+    # It is replaced with its entry, and others stay.
     known = accepted(tmp_path, [measurement(test="b.py::test", kernels=OTHER)])
-    assert tables(tmp_path) == {"a.py::test": ONE, "b.py::test": OTHER}
+    assert tables(tmp_path) == {TEST: ONE, "b.py::test": OTHER}
     assert known.tests["b.py::test"][STEP].kernels == kernel_files.listed(OTHER)
 
 
@@ -443,15 +409,12 @@ def test_a_table_goes_with_its_entry_when_the_new_one_has_none(tmp_path: Path) -
     assert not (tmp_path / BESIDE).exists()
 
 
-def test_it_is_said_why_a_table_was_not_taken(tmp_path: Path) -> None:
+def test_it_is_said_why_a_table_was_not_taken_where_there_are_kernels(tmp_path: Path) -> None:
     bad = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
     (proposal,) = acceptance.proposals([measurement(kernels=bad)], request(tmp_path))
     assert proposal.notes[0].startswith(
         "no kernel table (the trace has 3 kernels and the counters 4): a regression"
     )
-
-
-def test_where_there_are_no_kernels_nothing_is_said_of_them(tmp_path: Path) -> None:
     measured = measurement(device=nvml.portable_device())
     (proposal,) = acceptance.proposals([measured], request(tmp_path))
     assert proposal.notes == ()
@@ -473,23 +436,22 @@ def test_tables_that_no_entry_names_are_left_out(tmp_path: Path) -> None:
     assert tables(tmp_path) == {TEST: ONE, "c.py::test": ONE}
 
 
-@pytest.mark.parametrize("kernels", [ONE, None])
-def test_damaged_tables_are_not_overwritten(tmp_path: Path, kernels: KernelTable | None) -> None:
-    accepted(tmp_path, [measurement(kernels=ONE)])
-    yaml = baseline_files.path_for(tmp_path, H200, "meddpm")
-    before = yaml.read_bytes()
-    (tmp_path / BESIDE).write_bytes(b"damaged")
-    proposals = acceptance.proposals([measurement(kernels=kernels)], request(tmp_path))
-    message = refusal(lambda _: acceptance.accept(proposals), tmp_path / BESIDE, BadFile)
-    assert "not compressed by xz" in message
-    assert yaml.read_bytes() == before
-
-
-def test_damaged_tables_that_are_not_concerned_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / BESIDE).parent.mkdir(parents=True)
-    (tmp_path / BESIDE).write_bytes(b"damaged")
+def test_damaged_tables_are_not_overwritten(tmp_path: Path) -> None:
+    beside, yaml = tmp_path / BESIDE, baseline_files.path_for(tmp_path, H200, "meddpm")
+    beside.parent.mkdir(parents=True)
+    beside.write_bytes(b"damaged")
+    # Where they are not concerned they are left alone.
     assert entry(accepted(tmp_path, [measurement()])).kernels is None
-    assert (tmp_path / BESIDE).read_bytes() == b"damaged"
+    assert beside.read_bytes() == b"damaged"
+    beside.unlink()
+    accepted(tmp_path, [measurement(kernels=ONE)])
+    before = yaml.read_bytes()
+    beside.write_bytes(b"damaged")
+    for kernels in (ONE, None):
+        proposals = acceptance.proposals([measurement(kernels=kernels)], request(tmp_path))
+        message = refusal(lambda _, new=proposals: acceptance.accept(new), beside, BadFile)
+        assert "not compressed by xz" in message
+        assert yaml.read_bytes() == before
 
 
 # All or nothing

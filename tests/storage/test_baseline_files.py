@@ -119,12 +119,9 @@ def test_the_device_is_the_key() -> None:
     )
 
 
-def test_a_file_that_is_not_there_is_none(file: Path) -> None:
+def test_a_file_that_is_not_there_is_none_and_an_empty_one_names_its_device(file: Path) -> None:
     assert baseline_files.load(file) is None
     assert baseline_files.load(file.parent / "no" / "folder" / "x.yaml") is None
-
-
-def test_an_empty_file_names_its_device(file: Path) -> None:
     empty = baseline_files.empty(H200, "meddpm")
     assert (empty.arch, empty.device, empty.suite) == ("sm90", "NVIDIA H200", "meddpm")
     assert (empty.tests, empty.accepted) == ({}, ())
@@ -275,8 +272,7 @@ def test_what_has_no_kernels_need_not_say_so(file: Path) -> None:
 def test_gpus_and_days_may_be_unknown(file: Path) -> None:
     for name in ("units", "days"):
         plain = changed(changed(PLAIN, (*HERE, name), []), (*HERE, "anchor", name), [])
-        loaded = baseline_files.load(written(file, plain))
-        assert files.to_plain(loaded) == plain
+        assert files.to_plain(baseline_files.load(written(file, plain))) == plain
 
 
 def test_what_an_older_file_says_of_a_metric_that_is_measured_no_more_is_dropped(

@@ -17,6 +17,7 @@ import pytest
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.storage import files
+from tests.waiting import run_at_once
 
 FILE = Path("folder/file.json")
 
@@ -99,9 +100,6 @@ def test_of_several_bad_entries_the_first_is_named_and_the_rest_counted() -> Non
     caught = refusal({"schema": 3, "leaves": {"a": bad}})
     assert caught.entry == "leaves/a/0/number"
     assert caught.problem.endswith("(2 more)")
-
-
-def test_data_that_contains_itself_is_refused() -> None:
     leaves: dict[str, object] = {}
     leaves["a"] = leaves
     assert "contains itself" in refusal({"schema": 3, "leaves": leaves}).problem
@@ -215,21 +213,7 @@ for _ in range(25):
 def test_two_processes_that_count_under_one_lock_lose_nothing(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
-    command = [sys.executable, "-c", COUNTING, str(counter)]
-    children = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        child.communicate()
-        assert child.returncode == 0
+    run_at_once(*[["-c", COUNTING, str(counter)]] * 2)
     assert counter.read_text() == "50"
 
 
