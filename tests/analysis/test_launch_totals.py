@@ -31,24 +31,16 @@ STEP = table(
 )
 
 
-def test_the_geometric_mean_is_over_launches() -> None:
+def test_the_geometric_mean_is_over_launches_and_the_step_weighed_by_cycles() -> None:
     ipc = launch_totals.of_kernels(STEP, family)
-    # (2 x 0.5 x 3 x 1) ** (1 / 4) = 3 ** 0.25
-    assert ipc.geometric_mean == pytest.approx(1.3160740)
+    assert ipc.geometric_mean == pytest.approx((2 * 0.5 * 3 * 1) ** (1 / 4))
     assert (ipc.launches, ipc.missing) == (4, ())
-
-
-def test_the_step_is_weighed_by_cycles() -> None:
-    # (400 + 100 + 600 + 600) / (200 + 200 + 200 + 600) = 1700 / 1200
-    assert launch_totals.of_kernels(STEP, family).whole == pytest.approx(1.4166667)
-
-
-def test_a_kernel_has_the_ipc_of_its_launches_together() -> None:
-    first, *others = launch_totals.of_kernels(STEP, family).kernels
+    assert ipc.whole == pytest.approx((400 + 100 + 600 + 600) / (200 + 200 + 200 + 600))
+    first, *others = ipc.kernels
     assert (first.name, first.family, first.launches) == ("conv a", "conv", 2)
     assert first.nanoseconds == 120_000
-    assert first.ipc == pytest.approx(2.5)  # (400 + 600) / (200 + 200)
-    assert first.geometric_mean == pytest.approx(2.4494897)  # (2 x 3) ** 0.5
+    assert first.ipc == pytest.approx((400 + 600) / (200 + 200))
+    assert first.geometric_mean == pytest.approx((2 * 3) ** 0.5)
     assert [other.name for other in others] == ["norm b", "norm a"]  # those that take longest first
 
 
@@ -94,9 +86,6 @@ def test_without_counters_there_is_no_ipc() -> None:
         ipc = launch_totals.of_kernels(table(*rows), family)
         assert (ipc.geometric_mean, ipc.whole, ipc.kernels) == (None, None, ()), rows
         assert ipc.missing[0] == "not collected: instructions, active_cycles", rows
-
-
-def test_counters_that_do_not_fit_the_trace_are_said() -> None:
     ipc = launch_totals.of_kernels(replace(table(("a", 5.0)), mismatch="3 kernels and 4"), family)
     assert ipc.missing[0] == "no kernel has counters: 3 kernels and 4"
 
@@ -144,14 +133,9 @@ def test_a_recorded_step() -> None:
     assert (ipc.launches, ipc.missing) == (1548, ())
     # Kernels of microseconds have a low IPC, and count as much as the convolutions.
     assert ipc.geometric_mean == pytest.approx(0.69, abs=0.01)
-    of_step = launch_totals.of_step(step(recorded()))
-    assert of_step == pytest.approx(recorded_ipc(), rel=1e-4)
-    assert ipc.whole == pytest.approx(of_step, rel=0.01)
-
-
-def recorded_ipc() -> float:
-    """As the chip gave it for the range."""
-    return step(recorded())["ipc"]
+    values = step(recorded())
+    assert launch_totals.of_step(values) == pytest.approx(values["ipc"], rel=1e-4)
+    assert ipc.whole == pytest.approx(values["ipc"], rel=0.01)
 
 
 def test_counts_give_the_ipc_that_the_chip_gives() -> None:

@@ -119,9 +119,7 @@ def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
         "without memory_throughput, another unit may limit a kernel, which then can gain less than "
         "is said here",
     )
-
-
-def test_the_memory_systems_throughput_has_those_of_its_units() -> None:
+    # The memory system's throughput has those of its units.
     values = {"sm_throughput": 10.0, "memory_throughput": 80.0}
     ranked = priority.priorities(table(("a", 1.0, values)), family)
     assert ranked.kernels[0].bottleneck == "memory_throughput"

@@ -76,24 +76,20 @@ def test_a_kernel_under_the_slope() -> None:
     assert point.share_of_roof == pytest.approx(0.25)
 
 
-def test_a_kernel_under_the_flat_roof() -> None:
-    # 60e6 FLOP of 0.1e6 bytes: 600 FLOP per byte, right of tensor tf32's ridge of 100
-    points = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=6e7)))
-    point = only(roofline.roofline(points, family, PLAIN))
-    assert point.flop_per_byte == pytest.approx(600)
-    assert point.shares["tensor tf32"] == pytest.approx(0.6)  # 60e12 of 100e12
-    assert point.shares[DRAM] == pytest.approx(0.1)
-    assert point.roof == "tensor tf32"
-    assert point.share_of_roof == pytest.approx(0.6)
-
-
-def test_two_kinds_of_arithmetic_have_a_roof_each() -> None:
-    # 20e12 of 100e12 on the tensor cores, 4e12 of 10e12 beside them
-    points = table(("gemm", 1.0, counts(1e5, tensor_ops_tf32=2e7, sass_fadd=4e6)))
-    point = only(roofline.roofline(points, family, PLAIN))
-    assert point.total_flop == 2.4e7
-    assert point.roof == "fp32"
-    assert point.share_of_roof == pytest.approx(0.4)
+def test_the_roof_is_that_of_the_arithmetic_that_is_nearest_to_its_own() -> None:
+    for tensor, plain, roof, share in (
+        # 60e6 FLOP of 0.1e6 bytes: 600 FLOP per byte, right of tensor tf32's ridge of 100
+        (6e7, 0.0, "tensor tf32", 0.6),  # 60e12 of 100e12
+        # 20e12 of 100e12 on the tensor cores, 4e12 of 10e12 beside them
+        (2e7, 4e6, "fp32", 0.4),
+    ):
+        values = counts(1e5, tensor_ops_tf32=tensor, sass_fadd=plain)
+        point = only(roofline.roofline(table(("gemm", 1.0, values)), family, PLAIN))
+        assert point.total_flop == tensor + plain
+        assert point.flop_per_byte == pytest.approx((tensor + plain) / 1e5)
+        assert point.shares["tensor tf32"] == pytest.approx(tensor / 1e8)
+        assert point.shares[DRAM] == pytest.approx(0.1)
+        assert (point.roof, point.share_of_roof) == (roof, pytest.approx(share))
 
 
 def test_the_step_is_the_sum_of_its_kernels() -> None:
@@ -162,42 +158,29 @@ def test_opcodes_that_were_not_collected_leave_no_total() -> None:
     assert points.missing[0].startswith("not collected: sass_hadd, sass_hmul")
 
 
-def test_a_launch_without_bytes_leaves_no_intensity() -> None:
-    points = table(("a", 1.0, counts(10, sass_fadd=10)), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
-    point = only(roofline.roofline(points, family, PLAIN))
+def test_what_is_not_known_leaves_no_rate_no_share_or_no_roof() -> None:
+    added = counts(10, sass_fadd=10)
+    without_bytes = table(("a", 1.0, added), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
+    point = only(roofline.roofline(without_bytes, family, PLAIN))
     assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (10, None, None)
     assert point.roof is None
-
-
-def test_an_unknown_device_has_no_shares() -> None:
-    points = roofline.roofline(table(("a", 1.0, counts(10, sass_fadd=10))), family, None)
+    # In no time there is no rate.
+    point = only(roofline.roofline(table(("a", 0.0, added)), family, PLAIN))
+    assert (point.flop_per_byte, point.flop_per_second) == (1, None)
+    assert (point.shares, point.roof) == ({}, None)
+    # Work of a kind whose peak is not known.
+    of_eight = table(("a", 1.0, counts(10, tensor_ops_fp8=1e6)))
+    point = only(roofline.roofline(of_eight, family, PLAIN))
+    assert (point.roof, point.share_of_roof) == (None, None)
+    # A device that is not known.
+    points = roofline.roofline(table(("a", 1.0, added)), family, None)
     assert (only(points).shares, only(points).roof, only(points).flop_per_byte) == ({}, None, 1)
     assert points.missing == (
         "the peaks of this device are not known, so that there are no shares of them",
     )
-
-
-def test_work_without_a_known_peak_has_no_roof() -> None:
-    points = table(("a", 1.0, counts(10, tensor_ops_fp8=1e6)))
-    point = only(roofline.roofline(points, family, PLAIN))
-    assert (point.roof, point.share_of_roof) == (None, None)
-
-
-def test_a_table_without_kernels() -> None:
     for rows in ((), (("copy HtoD", 5.0),)):
         points = roofline.roofline(table(*rows), family, PLAIN)
         assert (points.kernels, points.step.total_flop) == ((), None), rows
-
-
-def test_work_in_no_time_has_no_rate() -> None:
-    points = roofline.roofline(table(("a", 0.0, counts(10, sass_fadd=10))), family, PLAIN)
-    point = only(points)
-    assert (point.flop_per_byte, point.flop_per_second, point.shares, point.roof) == (
-        1,
-        None,
-        {},
-        None,
-    )
 
 
 # Whatever the numbers

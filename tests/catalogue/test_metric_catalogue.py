@@ -20,12 +20,15 @@ SETS = catalogue().sets
 GPUS = [name for name in architectures.ARCHITECTURES if name != architectures.CPU]
 
 
-def test_it_is_read_once() -> None:
+def test_it_is_read_once_and_has_the_sets_that_can_be_asked_for() -> None:
     assert catalogue() is catalogue()
-
-
-def test_the_sets_are_those_that_can_be_asked_for() -> None:
     assert tuple(SETS) == METRIC_SETS
+    assert not set(SETS) & set(METRICS)
+    members = [set(SETS[name]) for name in catalogue().counter_sets]
+    assert all(small < large for small, large in pairwise(members))
+    assert members[-1] == {metric.name for metric in METRICS.values() if metric.hardware}
+    with pytest.raises(KeyError, match="fastest"):
+        catalogue().hardware_set("fastest")
 
 
 def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue() -> None:
@@ -88,19 +91,6 @@ def test_what_cannot_be_selected_is_named() -> None:
         assert said in str(caught.value), wanted
 
 
-def test_every_set_has_all_of_the_one_before_it() -> None:
-    members = [set(SETS[name]) for name in ("core", "reference", "paper", "full")]
-    assert all(small < large for small, large in pairwise(members))
-
-
-def test_the_full_set_has_every_counter() -> None:
-    assert set(SETS["full"]) == {metric.name for metric in METRICS.values() if metric.hardware}
-
-
-def test_no_set_has_the_name_of_a_metric() -> None:
-    assert not set(SETS) & set(METRICS)
-
-
 def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measured() -> None:
     run = run_files.load(Path("docs/runs/collectors/ncu-range.json.xz"))
     (measurement,) = run.measurements
@@ -133,11 +123,6 @@ def test_the_core_set_can_fail_a_test() -> None:
     }
 
 
-def test_an_unknown_set_is_a_key_error() -> None:
-    with pytest.raises(KeyError, match="fastest"):
-        catalogue().hardware_set("fastest")
-
-
 def test_a_metric_is_named_described_and_has_a_unit() -> None:
     for metric in METRICS.values():
         assert METRICS[metric.name] is metric, metric.name
@@ -147,22 +132,13 @@ def test_a_metric_is_named_described_and_has_a_unit() -> None:
         assert metric.unit, metric.name
 
 
-def test_what_is_gated_has_a_better_direction() -> None:
+def test_what_is_gated_has_a_better_direction_and_no_ratio_adds() -> None:
     for metric in METRICS.values():
-        if metric.gated:
-            assert metric.direction is not Direction.NEUTRAL, metric.name
-
-
-def test_percentages_and_no_others_are_in_percent_and_do_not_add() -> None:
-    for metric in METRICS.values():
+        assert not (metric.gated and metric.direction is Direction.NEUTRAL), metric.name
         assert metric.percentage == (metric.unit == "%"), metric.name
-        if metric.percentage:
-            assert metric.metric_class is MetricClass.RATIO, metric.name
-
-
-def test_ratios_do_not_add() -> None:
-    for metric in METRICS.values():
-        assert not (metric.additive and metric.metric_class is MetricClass.RATIO), metric.name
+        ratio = metric.metric_class is MetricClass.RATIO
+        assert not (metric.percentage and not ratio), metric.name
+        assert not (metric.additive and ratio), metric.name
 
 
 def test_a_counter_has_a_name_of_nvidia_s() -> None:
