@@ -274,22 +274,17 @@ def test_a_ratio_of_percentages_by_hand() -> None:
         assert abs(23.08 - end * 0.86) == pytest.approx(margin)
 
 
-def test_a_denominator_of_zero_needs_no_division() -> None:
+def test_zeros_need_no_division() -> None:
     expectation = quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, above=1.5)
     assert expectation.outcome is HOLDS
     assert (expectation.measured, expectation.low, expectation.high) == (None, None, None)
     assert quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, below=1.5).outcome is BROKEN
     assert quotient("tensor_utilization", [9.98], [0.0], below=1.5).outcome is INCONCLUSIVE
-
-
-def test_copies_where_there_were_none() -> None:
+    # Copies where there were none.
     assert quotient("layout_copies", [39] * 3, [0] * 3, above=2.0).outcome is HOLDS
     expectation = quotient("layout_copies", [0], [39], below=0.5)
     assert expectation.outcome is HOLDS
     assert (expectation.low, expectation.measured, expectation.high) == (0.0, 0.0, 0.0)
-
-
-def test_zeros_have_no_ratio() -> None:
     for metric in ("layout_copies", "tensor_utilization"):
         expectation = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
         assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "both-zero")

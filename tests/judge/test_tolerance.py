@@ -94,12 +94,9 @@ def test_a_number_instead_of_text_is_refused() -> None:
             parse(written, CYCLES)  # type: ignore[arg-type]
 
 
-def test_a_share_of_a_percentage_is_refused_with_the_points_to_write() -> None:
+def test_the_wrong_kind_is_refused_with_the_one_to_write() -> None:
     with pytest.raises(UsageFailure, match=r'l2_hit_rate.*in points: "2pt"'):
         tolerance_for(HIT_RATE, "2%")
-
-
-def test_points_of_a_count_are_refused_with_the_share_to_write() -> None:
     with pytest.raises(UsageFailure, match=r'cycles.*this metric is in cycles: "2%"'):
         tolerance_for(CYCLES, "2pt")
 
@@ -124,22 +121,17 @@ def test_a_calibration_replaces_the_scale() -> None:
         assert replace(tolerance, scale=default.scale) == default, (measured, scale)
 
 
-def test_a_calibration_only_raises_the_spread_between_gpus() -> None:
+def test_a_calibration_only_raises_the_spread_between_gpus_and_knows_that_between_days() -> None:
     for measured, between in ((None, 1e-2), (0.0, 1e-2), (9e-3, 1e-2), (1e-2, 1e-2), (3e-2, 3e-2)):
         calibration = calibrated(MetricClass.CYCLE, 1e-3, gpus=measured)
-        assert tolerance_for(CYCLES, None, calibration).between_gpus == between, measured
-
-
-def test_counts_do_not_begin_to_depend_on_the_gpu() -> None:
+        assert tolerance_for(CYCLES, None, calibration).between_gpus == between
+    # Counts do not begin to depend on the GPU.
     calibration = calibrated(MetricClass.DETERMINISTIC, 2e-5, gpus=0.5)
     assert tolerance_for(INSTRUCTIONS, None, calibration).between_gpus == 0
-
-
-def test_a_calibration_knows_the_spread_between_days() -> None:
     for measured, between in ((None, 0.0), (0.0, 0.0), (2e-3, 2e-3)):
         calibration = calibrated(MetricClass.CYCLE, 1e-3, allocations=measured)
-        assert tolerance_for(CYCLES, None, calibration).between_days == between, measured
-        assert tolerance_for(CYCLES).between_days == 0, (measured, between)
+        assert tolerance_for(CYCLES, None, calibration).between_days == between
+    assert tolerance_for(CYCLES).between_days == 0
 
 
 def test_spreads_of_percentages_become_points() -> None:

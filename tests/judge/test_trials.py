@@ -172,11 +172,10 @@ def test_without_noise_all_spreads_are_zero() -> None:
 
 
 def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
-    values = [process({"tensor_utilization": [v]}, f"p{v}") for v in (49.0, 51.0)]
-    spread = spread_of(values, metric_class=RATIO)
-    assert spread.processes == pytest.approx(math.sqrt(2) / 100)
-    zeros = [process({"tensor_utilization": [v]}, f"p{v}") for v in (0.0, 2.0)]
-    assert spread_of(zeros, metric_class=RATIO).processes == pytest.approx(math.sqrt(2) / 100)
+    for one, other in ((49.0, 51.0), (0.0, 2.0)):
+        values = [process({"tensor_utilization": [v]}, f"p{v}") for v in (one, other)]
+        spread = spread_of(values, metric_class=RATIO)
+        assert spread.processes == pytest.approx(math.sqrt(2) / 100)
 
 
 def test_a_relative_metric_without_a_logarithm_is_left_out() -> None:
@@ -212,14 +211,9 @@ def test_tests_and_metrics_pool_by_degrees_of_freedom() -> None:
     second = [process({"step_time": [v]}, f"p{i}") for i, v in enumerate([5.0, 5.0, 5.0])]
     spread = spread_of(first, second)
     assert spread.processes == pytest.approx(math.sqrt(math.log(1.01) ** 2 / 2 / 3))
-
-
-def test_only_the_whole_step_counts() -> None:
+    # Only the whole step counts, and a class that was not measured is missing.
     phases = [measurement(phases={"forward": {"cycles": [v]}}, process=str(v)) for v in (1.0, 2.0)]
     assert spread_of(phases).processes == 0
-
-
-def test_a_class_that_was_not_measured_is_missing() -> None:
     assert list(estimates(grouped(pair(instructions=1.0)), METRICS)) == [DETERMINISTIC]
     assert estimates({}, METRICS) == {}
 
@@ -414,20 +408,14 @@ def test_an_alarm_in_any_fold_makes_the_trial_a_false_alarm() -> None:
     assert seen.count(once) > 1
 
 
-def test_without_alarms_the_bound_is_that_of_the_rule_of_three() -> None:
-    for count in (1, 6, 76, 2000):
-        assert Trials(count, 0, 0).at_most == pytest.approx(1 - 0.05 ** (1 / count)), count
-
-
 def test_at_the_bound_so_few_alarms_have_a_chance_of_one_in_twenty() -> None:
-    for alarms, count in ((1, 20), (3, 76), (19, 20)):
+    for alarms, count in ((0, 1), (0, 6), (0, 2000), (1, 20), (3, 76), (19, 20)):
         rate = Trials(count, alarms, 0).at_most
-        assert rate is not None, (alarms, count)
-        chances = [
-            math.comb(count, i) * rate**i * (1 - rate) ** (count - i) for i in range(alarms + 1)
-        ]
+        assert rate is not None
+        chances = (
+            math.comb(count, seen) * rate**seen * (1 - rate) ** (count - seen)
+            for seen in range(alarms + 1)
+        )
         assert sum(chances) == pytest.approx(0.05), (alarms, count)
-
-
-def test_if_all_trials_alarm_any_rate_is_possible() -> None:
+    # If all trials alarm, any rate is possible.
     assert Trials(4, 4, 0).at_most == 1
