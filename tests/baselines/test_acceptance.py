@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -447,9 +448,13 @@ def test_damaged_tables_are_not_overwritten(tmp_path: Path) -> None:
     accepted(tmp_path, [measurement(kernels=ONE)])
     before = yaml.read_bytes()
     beside.write_bytes(b"damaged")
+
+    def accept(kernels: KernelTable | None, _: Path) -> None:
+        shown = acceptance.proposals([measurement(kernels=kernels)], request(tmp_path))
+        acceptance.accept(shown)
+
     for kernels in (ONE, None):
-        proposals = acceptance.proposals([measurement(kernels=kernels)], request(tmp_path))
-        message = refusal(lambda _, new=proposals: acceptance.accept(new), beside, BadFile)
+        message = refusal(partial(accept, kernels), beside, BadFile)
         assert "not compressed by xz" in message
         assert yaml.read_bytes() == before
 
