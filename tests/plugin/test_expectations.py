@@ -111,19 +111,6 @@ def test_a_broken_ratio_says_by_how_much(project: Project) -> None:
     assert "fixture.py" not in str(result.stdout).split("short test summary")[0]
 
 
-def test_one_process_is_too_few(a100: Project) -> None:
-    a100.tests(claimed('"cycles", "tf32", "baseline", below=0.1'))
-    result = a100.run(*ONE)
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: cycles of tf32 / baseline is inconclusive on*",
-            "  It lies beyond, but one process in fifty is slow by itself: 3 are needed*",
-            "*--gpuperf-inconclusive warn",
-        ]
-    )
-
-
 def test_of_several_tests_two_configurations_of_one_are_compared(project: Project) -> None:
     project.device()
     project.tests(claimed('"cycles", "tf32", "baseline", below=1.1'), name="test_steps")

@@ -373,13 +373,6 @@ def test_a_run_that_cannot_be_saved_is_said_beside_the_failures(a100: Project) -
     )
 
 
-def test_nothing_is_written_by_a_run_that_measures_nothing(a100: Project) -> None:
-    a100.tests("def test_nothing(): pass")
-    a100.run("--gpuperf-report=report.md").assert_outcomes(passed=1)
-    assert not a100.run_files()
-    assert not (a100.root / "report.md").exists()
-
-
 # The summary
 
 

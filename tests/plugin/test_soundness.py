@@ -21,18 +21,40 @@ DRIFTING = """
 """
 
 
-def test_a_loss_that_is_not_reproduced_fails_and_nothing_is_saved(project: Project) -> None:
-    project.tests(DRIFTING.format(marker="", argument=""))
+def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -> None:
+    project.tests(
+        DRIFTING.format(marker="", argument="")
+        + """
+    def test_no_number(gpuperf):
+        gpuperf.measure(lambda: float("nan"))
+
+    def test_large(gpuperf):
+        import torch
+
+        def step():
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
+                "79.10 GiB of which 1.20 GiB is free."
+            )
+        gpuperf.measure(step)
+
+    def test_sound(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+    )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=1)
+    result.assert_outcomes(failed=3, passed=1)
     result.stdout.fnmatch_lines(
         [
             "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
-            "where 0.1 % are allowed: counters of different work cannot be compared. *"
+            "where 0.1 % are allowed: counters of different work cannot be compared. *",
+            "gpuperf: the loss is nan: a step that computes with it *",
+            "gpuperf: the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 79.10 GiB "
+            "were free. Measure a smaller input, *",
         ]
     )
     assert "Traceback" not in str(result.stdout)
-    assert project.run_files() == []
+    assert [m.test for m in project.saved().measurements] == ["test_steps.py::test_sound"]
 
 
 def test_how_far_losses_may_be_apart_can_be_said(project: Project) -> None:
@@ -51,44 +73,6 @@ def test_how_far_losses_may_be_apart_can_be_said(project: Project) -> None:
         settings = measurement.fingerprint.settings
         assert settings["loss"] == 0.1234
         assert settings["loss_apart"] == pytest.approx(0.0016, rel=0.02)
-
-
-def test_a_loss_that_is_no_number_fails(project: Project) -> None:
-    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: float('nan'))")
-    result = project.run(*CPU)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: the loss is nan: a step that computes with it *"])
-    assert project.run_files() == []
-
-
-def test_running_out_of_memory_fails_and_the_next_test_is_measured(project: Project) -> None:
-    project.device()
-    project.tests(
-        """
-        import torch
-
-        def large():
-            raise torch.OutOfMemoryError(
-                "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
-                "79.10 GiB of which 1.20 GiB is free."
-            )
-
-        def test_large(gpuperf):
-            gpuperf.measure(large)
-
-        def test_small(gpuperf):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    result = project.run("--gpuperf-missing=warn")
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 79.10 GiB "
-            "were free. Measure a smaller input, *"
-        ]
-    )
-    assert [m.test for m in project.saved().measurements] == ["test_steps.py::test_small"]
 
 
 def test_a_metric_that_is_new_is_reported_until_it_is_accepted(project: Project) -> None:
