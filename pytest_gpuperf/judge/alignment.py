@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain
 from math import isqrt
 from statistics import fmean
-from typing import TypeVar
 
 from pytest_gpuperf.model.measurement import KernelTable
 
@@ -31,8 +30,6 @@ convolutions between two recorded steps of an H200 would stand as removed here a
 
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,13 @@ def pair(
         matched = [(i, j) for j, i in common(baseline, measured)]
     else:
         matched = common(measured, baseline)
+    names = [key[0] for key in measured], [key[0] for key in baseline]
+    families = [family(name) for name in names[0]], [family(name) for name in names[1]]
     replaced: list[Pair] = []
     places: list[tuple[list[int], list[int]]] = []
     end = -1
     for new, old, start in _gaps(matched, len(measured), len(baseline)):
-        pairs, new, old = _alike(
-            new, old, lambda i: measured[i][0], lambda j: baseline[j][0], durations
-        )
+        pairs, new, old = _alike(new, old, names, durations)
         replaced += pairs
         if not places or start - end > NEAR:
             places.append(([], []))
@@ -88,17 +85,13 @@ def pair(
     removed: list[int] = []
     for new, old in places:
         # Two neighbours that changed places: neither replaces itself.
-        equal, new, old = _alike(new, old, lambda i: measured[i], lambda j: baseline[j], durations)
+        equal, new, old = _alike(new, old, (measured, baseline), durations)
         moved += equal
-        pairs, new, old = _alike(
-            new, old, lambda i: family(measured[i][0]), lambda j: family(baseline[j][0]), durations
-        )
+        pairs, new, old = _alike(new, old, families, durations)
         replaced += pairs
         added += new
         removed += old
-    equal, added, removed = _alike(
-        added, removed, lambda i: measured[i], lambda j: baseline[j], durations
-    )
+    equal, added, removed = _alike(added, removed, (measured, baseline), durations)
     return Pairing(
         tuple(matched),
         tuple(sorted(moved + equal)),
@@ -188,18 +181,19 @@ def _gaps(
 def _alike(
     new: Sequence[int],
     old: Sequence[int],
-    of_new: Callable[[int], T],
-    of_old: Callable[[int], T],
+    kinds: tuple[Sequence[Hashable], Sequence[Hashable]],
     durations: tuple[Sequence[float], Sequence[float]],
 ) -> tuple[list[Pair], list[int], list[int]]:
-    """Launches of one kind paired in order, the longest first to find one; and what is left."""
-    kinds: dict[T, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for i in new:
-        kinds[of_new(i)][0].append(i)
-    for j in old:
-        kinds[of_old(j)][1].append(j)
+    """Launches of one kind paired in order, the longest first to find one; and what is left.
+
+    `kinds` and `durations` are of every launch of both sides, at its position.
+    """
+    by_kind: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, places in enumerate((new, old)):
+        for place in places:
+            by_kind[kinds[side][place]][side].append(place)
     pairs: list[Pair] = []
-    for of_kind in kinds.values():
+    for of_kind in by_kind.values():
         count = min(map(len, of_kind))
         longest = (
             _longest(side, all_, count) for side, all_ in zip(of_kind, durations, strict=True)

@@ -18,7 +18,7 @@ from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 ALARM_RATE = 1e-3
@@ -217,22 +217,16 @@ def _scales(
     Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the time
     of a step that waits for its host, for which somebody wrote a tolerance.
     """
-    by_metric: dict[str, Scale] = {}
-    for metric_class in MetricClass:
-        members = [name for name in compared if metrics[name].metric_class is metric_class]
+    groups: dict[object, dict[str, Rounds]] = {}
+    for name, rounds in compared.items():
+        metric = metrics[name]
+        sharing = metric.gated and not allowed[name].written
         # Points and shares are different numbers, so they do not share.
-        for percentage in (False, True):
-            sharing = [
-                name
-                for name in members
-                if metrics[name].gated
-                and metrics[name].percentage is percentage
-                and not allowed[name].written
-            ]
-            by_metric |= scales({name: compared[name] for name in sharing}, allowed, gpus)
-    for name in compared:
-        if name not in by_metric:
-            by_metric |= scales({name: compared[name]}, allowed, gpus)
+        group = (metric.metric_class, metric.percentage) if sharing else name
+        groups.setdefault(group, {})[name] = rounds
+    by_metric: dict[str, Scale] = {}
+    for members in groups.values():
+        by_metric |= scales(members, allowed, gpus)
     return by_metric
 
 

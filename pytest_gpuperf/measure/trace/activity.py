@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each
@@ -49,6 +49,8 @@ _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<
 """Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
 Interval = tuple[float, float]
 """Begin and end."""
+Tracing = Callable[..., list[Event]]
+"""`profile.events`, or a script in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,6 @@ class Active:
     unsupported: tuple[Unsupported, ...] = ()
     components: tuple[str, ...] = ()
     settings: dict[str, Scalar] = field(default_factory=dict)
-
-
-class Tracing(Protocol):
-    """`trace.events`, or a script in its place."""
-
-    def __call__(
-        self, step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
-    ) -> list[Event]:
-        """The events of one execution; with `host`, those that the program annotated as well."""
-        ...
 
 
 class Annotations(PhaseNames):
