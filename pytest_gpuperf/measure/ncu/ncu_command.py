@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -72,16 +73,24 @@ def program(control: Control) -> Path:
     return executable
 
 
+def captured(
+    command: Sequence[str], seconds: float, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """A command that has ended, and what it printed. Raises OSError and TimeoutExpired."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=seconds,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
 def version(executable: Path) -> str:
     """What `ncu --version` says: "2025.3.1.0"; "" where it cannot be run."""
     try:
-        done = subprocess.run(
-            [str(executable), "--version"],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_TIME_LIMIT_SECONDS,
-            check=False,
-        )
+        done = captured([str(executable), "--version"], _TIME_LIMIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = re.search(r"Version ([\d.]+)", done.stdout.decode("utf-8", "replace"))

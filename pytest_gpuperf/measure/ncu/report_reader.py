@@ -70,15 +70,12 @@ def _by_package(file: Path, counters: Collection[str]) -> RawPage | str:
     """What the package reads in a process of its own, or why it does not."""
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as scratch:
         out = Path(scratch) / "rows.json"
+        command = [sys.executable, "-m", __name__, str(file.resolve()), str(out)]
+        # It finds what this process finds, however that came to find it.
+        path = os.pathsep.join(sys.path)
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", __name__, str(file.resolve()), str(out), ",".join(counters)],
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=_TIME_LIMIT_SECONDS,
-                check=False,
-                # It finds what this process finds, however that came to find it.
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            done = ncu_command.captured(
+                [*command, ",".join(counters)], _TIME_LIMIT_SECONDS, PYTHONPATH=path
             )
         except subprocess.TimeoutExpired:
             return f"ncu_report did not read this within {_TIME_LIMIT_SECONDS} s"
@@ -99,16 +96,10 @@ def _tupled(value: Any) -> Any:
 
 def _by_executable(file: Path, executable: str) -> RawPage:
     command = [executable, "--import", str(file), "--csv", "--page", "raw"]
+    command += ["--print-units", "base"]
     try:
-        done = subprocess.run(
-            [*command, "--print-units", "base"],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_TIME_LIMIT_SECONDS,
-            check=False,
-            # Numbers are grouped as the language of the user does it.
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
-        )
+        # Numbers are grouped as the language of the user does it.
+        done = ncu_command.captured(command, _TIME_LIMIT_SECONDS, LC_ALL="C.UTF-8")
     except OSError as error:
         raise UsageFailure(
             f"{executable}: cannot be run ({error.strerror}). Name the ncu of Nsight Compute"

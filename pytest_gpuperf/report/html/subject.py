@@ -131,6 +131,12 @@ def subjects(run: Run) -> list[FigureSubject]:
     return [FigureSubject(*entry) for entry in zip(labels, results, strict=True)]
 
 
+def having(subjects: Sequence[FigureSubject], metric: str) -> list[tuple[float, FigureSubject]]:
+    """The values of a metric, each with its subject: of those for which it was measured."""
+    values = [(subject.value(metric), subject) for subject in subjects]
+    return [(value, subject) for value, subject in values if value is not None]
+
+
 def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
     """Of each entry the first choice that no other entry has, of the choices at its position."""
     columns = list(zip(*choices, strict=True))

@@ -22,7 +22,7 @@ from pytest_gpuperf.report.html.figure import (
     quantity,
     share,
 )
-from pytest_gpuperf.report.html.subject import FigureSubject, missing_timelines
+from pytest_gpuperf.report.html.subject import FigureSubject, having, missing_timelines
 from pytest_gpuperf.report.text import protocol_lines
 from pytest_gpuperf.report.text.step_tables import (
     OUTSIDE,
@@ -211,31 +211,22 @@ def _short(name: str) -> str:
 
 def transfers(subjects: Sequence[FigureSubject]) -> Figure:
     """A chart of kernels, of each direction of copies, of overlap and of idleness."""
-    known = catalogue().metrics
     rows: list[tuple[Cell, ...]] = []
     for metric, name in _TIMES.items():
+        unit, known = catalogue().metrics[metric].unit, having(subjects, metric)
         # A direction in which nobody copies needs no chart.
-        if not any(subject.value(metric) for subject in subjects):
-            continue
-        for subject in subjects:
-            value = subject.value(metric)
-            if value is None:
-                continue
-            rows.append(
+        if any(value for value, _ in known):
+            rows += [
                 (
-                    name,
-                    subject.label,
-                    quantity(value, known[metric].unit),
-                    share(value, subject.value(_SPAN)),
-                    quantity(_bytes(subject, metric), "bytes"),
-                    _memory(subject, metric),
+                    *(name, s.label, quantity(value, unit), share(value, s.value(_SPAN))),
+                    *(quantity(_bytes(s, metric), "bytes"), _memory(s, metric)),
                 )
-            )
+                for value, s in known
+            ]
     for metric, name in _SHARES.items():
         rows += [
-            (name, subject.label, quantity(subject.value(metric), "%"), None, None, None)
-            for subject in subjects
-            if subject.value(metric) is not None
+            (name, s.label, quantity(value, "%"), None, None, None)
+            for value, s in having(subjects, metric)
         ]
     return described(
         "transfers",
@@ -248,7 +239,7 @@ def transfers(subjects: Sequence[FigureSubject]) -> Figure:
 
 def _idlest(subjects: Sequence[FigureSubject]) -> str:
     """Who waits most and least; "" where nobody knows."""
-    idle = [(value, s) for s in subjects if (value := s.value("gpu_idle")) is not None]
+    idle = having(subjects, "gpu_idle")
     if not idle:
         return ""
     most, worst = max(idle, key=lambda entry: entry[0])

@@ -17,7 +17,7 @@ from pytest_gpuperf.report.html.figure import (
     share,
 )
 from pytest_gpuperf.report.html.figures import paper_figures
-from pytest_gpuperf.report.html.subject import FigureSubject, missing_metrics
+from pytest_gpuperf.report.html.subject import FigureSubject, having, missing_metrics
 
 _HERE = "here"
 _RELATIVE = "here, relative"
@@ -34,7 +34,7 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
     """IPC against the time of a step, one point per configuration."""
     time = next((n for n in _TIMES if any(s.value(n) is not None for s in subjects)), _TIMES[0])
     known = catalogue().metrics
-    timed = [(t, s) for s in subjects if (t := s.value(time)) is not None]
+    timed = having(subjects, time)
     conclusion = ""
     if timed:
         least, fastest = min(timed, key=lambda entry: entry[0])
@@ -55,11 +55,10 @@ def ipc(subjects: Sequence[FigureSubject]) -> Figure:
 
 def work(subjects: Sequence[FigureSubject]) -> Figure:
     """Cycles, instructions and IPC, relative to the first configuration (section 6.1)."""
-    known = [(value, s) for s in subjects if (value := s.value("cycles")) is not None]
     base = subjects[0].value("cycles") if subjects else None
     conclusion = ""
     if base and len(subjects) > 1:
-        least, best = min(known, key=lambda entry: entry[0])
+        least, best = min(having(subjects, "cycles"), key=lambda entry: entry[0])
         factor = cell_text(ratio(least, base))
         conclusion = (
             f"{best.label} needs the fewest cycles: {factor} of {subjects[0].label}'s. IPC alone "
@@ -91,7 +90,7 @@ def metric_bars(
     metrics = tuple(dict.fromkeys([*known["metrics"], *others]))
     relative = known.get("relative", False) and len(subjects) > 1
     published = paper_figures.relative if relative else paper_figures.absolute
-    here = [(metric, s) for metric in metrics for s in subjects if s.value(metric) is not None]
+    here = [(metric, s) for metric in metrics for _, s in having(subjects, metric)]
     gpus = paper_figures.gpus_of(here, published)
     rows: list[tuple[Cell, ...]] = []
     for metric, subject in here:
@@ -115,7 +114,7 @@ def metric_bars(
 def _most(subjects: Sequence[FigureSubject], known: Mapping[str, str]) -> str:
     """A sentence about the subject with the highest value; "" where there is none."""
     metric = known.get("most", "")
-    values = [(value, s) for s in subjects if (value := s.value(metric)) is not None]
+    values = having(subjects, metric)
     if not values:
         return ""
     value, highest = max(values, key=lambda entry: entry[0])
@@ -128,21 +127,14 @@ def phases(subjects: Sequence[FigureSubject]) -> Figure:
     known = catalogue().metrics
     rows: list[tuple[Cell, ...]] = []
     for metric in _PHASE_METRICS:
+        unit, additive = known[metric].unit, known[metric].additive
         for subject in subjects:
-            whole = subject.value(metric)
+            whole = subject.value(metric) if additive else None
             for phase in subject.phases:
                 value = subject.value(metric, phase)
-                if value is None:
-                    continue
-                rows.append(
-                    (
-                        metric,
-                        subject.label,
-                        phase,
-                        quantity(value, known[metric].unit),
-                        share(value, whole) if known[metric].additive else None,
-                    )
-                )
+                if value is not None:
+                    cells = quantity(value, unit), share(value, whole)
+                    rows.append((metric, subject.label, phase, *cells))
     missing = "" if rows else _NO_PHASES
     return described("phases", rows, conclusion=_longest_phase(subjects), missing=missing)
 
