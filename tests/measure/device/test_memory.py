@@ -31,7 +31,7 @@ def test_running_out_says_what_was_asked_for_in_use_and_free_and_what_to_try() -
     )
 
 
-def test_running_out_in_other_words_repeats_them() -> None:
+def test_running_out_in_other_words_repeats_them_and_other_errors_come_out_as_they_are() -> None:
     for error in (
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
         torch.OutOfMemoryError("HIP out of memory, in words of its own"),
@@ -42,13 +42,10 @@ def test_running_out_in_other_words_repeats_them() -> None:
         with pytest.raises(UnsoundStep, match=f"the step ran out of memory: {first}. Measure"):
             with suffices():
                 raise error
-
-
-def test_other_errors_come_out_as_they_are() -> None:
-    for error in (RuntimeError("expected scalar type Half"), KeyError("memory")):
-        with pytest.raises(type(error)) as caught, suffices():
-            raise error
-        assert caught.value is error
+    for other in (RuntimeError("expected scalar type Half"), KeyError("memory")):
+        with pytest.raises(type(other)) as caught, suffices():
+            raise other
+        assert caught.value is other
 
 
 def test_what_the_step_had_allocated_is_let_go() -> None:
