@@ -53,10 +53,10 @@ def test_too_few_processes() -> None:
 
 
 def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None:
+    hot, shared = Conditions(HOT, HOT), Conditions(SHARED, QUIET)
     measured = several(5, conditions=Conditions(QUIET, QUIET))
-    measured[1] = changed(measured[1], conditions=Conditions(HOT, HOT))
-    measured[3] = changed(measured[3], conditions=Conditions(HOT, HOT))
-    measured[4] = changed(measured[4], conditions=Conditions(SHARED, QUIET))
+    for place, conditions in ((1, hot), (3, hot), (4, shared)):
+        measured[place] = changed(measured[place], conditions=conditions)
     (objection,) = objections.about_measurements(measured)
     assert objection.short == "unfit device in 3 of 5"
     assert objection.text == (
@@ -64,9 +64,7 @@ def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None
         "slowdown (SM clock 1200 -> 1200 MHz); shared with 2 other processes (pids 41, 42). "
         "Record them anew when it is cool and free"
     )
-
-
-def test_many_complaints_are_counted() -> None:
+    # Many complaints are counted.
     measured = [
         changed(one, conditions=Conditions(QUIET, Reading(other_processes=(pid,))))
         for pid, one in enumerate(several(5), 40)
@@ -103,19 +101,14 @@ def test_processes_of_one_allocation_are_noted_and_not_refused() -> None:
     assert notes(several(5, device=replace(H200, identity=""))) == ()
 
 
-def test_a_power_cap_is_noted_and_not_refused() -> None:
-    measured = several(5, device=replace(H200, identity=""))
-    measured[2] = changed(measured[2], conditions=Conditions(QUIET, CAPPED))
-    assert texts(measured) == []
-    assert notes(measured) == (
-        "the device in 1 of 5 processes: throttled after: software power cap",
-    )
-
-
-def test_processes_of_different_code_are_noted() -> None:
-    measured = several(5, device=replace(H200, identity=""))
-    measured[0] = changed(measured[0], revision="")
-    assert notes(measured) == (
+def test_a_power_cap_and_different_code_are_noted_and_not_refused() -> None:
+    capped = several(5, device=replace(H200, identity=""))
+    capped[2] = changed(capped[2], conditions=Conditions(QUIET, CAPPED))
+    assert texts(capped) == []
+    assert notes(capped) == ("the device in 1 of 5 processes: throttled after: software power cap",)
+    unknown = several(5, device=replace(H200, identity=""))
+    unknown[0] = changed(unknown[0], revision="")
+    assert notes(unknown) == (
         "the processes are of 2 revisions of the code: unknown, 0123456789ab",
     )
 

@@ -89,14 +89,10 @@ COMMANDS = {
 }
 
 
-def test_what_to_do_next_follows_from_the_verdicts() -> None:
+def test_what_to_do_next_follows_from_the_verdicts_and_what_the_figures_lack() -> None:
     for outcome, expected in COMMANDS.items():
         assert commands(of(run_of(outcome))) == expected
-
-
-def test_figures_that_lack_metrics_have_the_command_that_collects_them() -> None:
-    found = of(run_of(Outcome.UNCHANGED), incomplete=True)
-    assert commands(found) == [
+    assert commands(of(run_of(Outcome.UNCHANGED), incomplete=True)) == [
         "pytest 'a.py::test_step[0]' --gpuperf-metrics paper --gpuperf-kernels always "
         "--gpuperf-timeline always --gpuperf-report report.html"
     ]
