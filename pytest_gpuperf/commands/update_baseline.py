@@ -13,6 +13,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
 from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import run_files
 
 NAME = "update-baseline"
@@ -141,8 +142,7 @@ def lines(proposal: Proposal) -> list[str]:
 
     That is how the new entry stands against the anchor, what is objected, and what is overruled.
     """
-    count = proposal.acceptance.processes
-    processes = f"{count} process{'es' if count > 1 else ''}"
+    processes = counted(proposal.acceptance.processes, "process")
     title = proposal.measurements[0].title
     text = [f"{title} on {proposal.device.name}, {processes}"]
     for metric, change in proposal.acceptance.changes.items():

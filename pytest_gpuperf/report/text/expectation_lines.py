@@ -12,6 +12,7 @@ from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import Line
 
 
@@ -51,11 +52,10 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
 
 def failing(expectation: Expectation) -> list[str]:
     """A broken, undecided or unsupported expectation as lines for a failing test's message."""
-    processes = expectation.processes
-    counted = f"{processes} process{'es' if processes > 1 else ''}"
-    lines = [line(expectation), counted]
+    processes = counted(expectation.processes, "process")
+    lines = [line(expectation), processes]
     if expectation.measured is not None:
-        lines[1] = f"99.5 % interval, {counted}"
+        lines[1] = f"99.5 % interval, {processes}"
     if expectation.reason == "too-few-processes" and expectation.outcome is Outcome.INCONCLUSIVE:
         lines.append(
             f"It lies beyond, but one process in fifty is slow by itself: {LEAST_TO_ALARM} are "

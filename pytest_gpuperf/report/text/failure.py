@@ -17,6 +17,7 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report.text import expectation_lines, kernel_lines, table
 from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.progress import counted
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
@@ -115,9 +116,8 @@ def _intervals(failing: Sequence[Verdict]) -> list[str]:
         for v in failing
         if v.low is not None and v.high is not None
     ]
-    processes = max((v.processes for v in failing), default=1)
-    counted = f"{processes} process{'es' if processes > 1 else ''}"
-    return [f"  99.5 % interval, {counted}: {', '.join(known)}"] if known else []
+    processes = counted(max((v.processes for v in failing), default=1), "process")
+    return [f"  99.5 % interval, {processes}: {', '.join(known)}"] if known else []
 
 
 def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
