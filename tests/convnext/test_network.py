@@ -17,7 +17,7 @@ from suites.convnext_ddpm.execution import Execution
 from suites.convnext_ddpm.model import Network, seeded_network
 from suites.convnext_ddpm.model.blocks import AttentionGate, ConvNeXtBlock, Downsample, Upsample
 from suites.convnext_ddpm.model.modules import Convolution
-from suites.convnext_ddpm.operators import BlockParameters, Epilogue, TorchOperators
+from suites.convnext_ddpm.operators import BlockParameters, TorchOperators
 from suites.convnext_ddpm.shape import Shape
 from tests.convnext.small import SHAPE, error, exact, images
 
@@ -75,22 +75,18 @@ class TestShape:
         assert sum(parameter.numel() for parameter in network.parameters()) == 9_222_630
         assert counted[0] == pytest.approx(4 * counted[1], rel=1e-3)
 
-    @pytest.mark.parametrize(
-        ("size", "widths", "says"),
-        [
+    def test_what_cannot_be_a_network_is_refused(self) -> None:
+        refused: list[tuple[int, tuple[int, ...], str]] = [
             (60, (32, 64, 128, 256), "size 60: 4 levels need a multiple of 8"),
             (0, (32,), "size 0"),
             (8, (), "at least one"),
             (8, (4, 0), "each 1 or more"),
             (8, (5, 8), "width 5: the first must be even"),
             (8, (2, 8), "width 2: the first must be even and 4 or more"),
-        ],
-    )
-    def test_what_cannot_be_a_network_is_refused(
-        self, size: int, widths: tuple[int, ...], says: str
-    ) -> None:
-        with pytest.raises(ValueError, match=says):
-            Shape(size, widths)
+        ]
+        for size, widths, says in refused:
+            with pytest.raises(ValueError, match=says):
+                Shape(size, widths)
 
 
 class TestWeights:
@@ -285,28 +281,10 @@ class Rounded(TorchOperators):
         super().__init__()
         self._rounded = rounded
 
-    def convolution(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        *,
-        padding: int = 0,
-        groups: int = 1,
-        addend: Tensor | None = None,
-        epilogue: Epilogue = Epilogue.NONE,
-        out: Tensor | None = None,
+    def convolution(  # type: ignore[no-untyped-def]
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, **how
     ) -> Tensor:
-        return super().convolution(
-            self._rounded(x),
-            self._rounded(weight),
-            bias,
-            padding=padding,
-            groups=groups,
-            addend=addend,
-            epilogue=epilogue,
-            out=out,
-        )
+        return super().convolution(self._rounded(x), self._rounded(weight), bias, **how)
 
 
 def tf32(values: Tensor) -> Tensor:

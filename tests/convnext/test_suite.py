@@ -6,6 +6,7 @@ import pytest
 
 from suites.convnext_ddpm import conftest
 from suites.convnext_ddpm.marks import COMPONENTS
+from tests.one_flag import one_flag
 from tests.plugin.projects import Project
 
 SMALL = (
@@ -53,16 +54,6 @@ def test_on_the_cpu_it_measures_what_runs_there(checkout: Project) -> None:
     assert len(repeated.values) == 20
 
 
-class Asked:
-    """A configuration of pytest in which one flag was given."""
-
-    def __init__(self, flag: str, value: object) -> None:
-        self._flags = {flag: value}
-
-    def getoption(self, name: str, default: object = None) -> object:
-        return self._flags.get(name, default)
-
-
 def test_bad_flags_are_usage_errors() -> None:
     for flag, value, says in (
         ("--convnext-size", 12, "size 12: 4 levels need a multiple of 8"),
@@ -72,4 +63,4 @@ def test_bad_flags_are_usage_errors() -> None:
         ("--convnext-steps", 1, "--convnext-steps 1: 2 or more are needed"),
     ):
         with pytest.raises(pytest.UsageError, match=says):
-            conftest.pytest_configure(Asked(flag, value))  # type: ignore[arg-type]
+            conftest.pytest_configure(one_flag(flag, value))

@@ -108,6 +108,7 @@ class TestSynthetic:
         assert torch.equal(torch.get_rng_state(), state)
         np.random.seed(5)
         assert same(load("synthetic", 16, cache), first)
+        assert not cache.exists()
 
 
 class TestTemplate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,39 +11,34 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from suites.meddpm.data import Volumes, load
-from suites.meddpm.model import GaussianDiffusion3D, UNet3D
-from suites.meddpm.optimizations import OPTIMIZATIONS, composed
+from suites.meddpm.model import GaussianDiffusion3D
+from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 from suites.meddpm.step import LEARNING_RATE, TrainingStep
+from suites.training import Phase
+from tests.meddpm import small
 
 
 def unheard(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
     return nullcontext()
 
 
-@pytest.fixture(scope="module")
-def volumes(tmp_path_factory: pytest.TempPathFactory) -> Volumes:
-    return load("synthetic", 8, tmp_path_factory.mktemp("cache"))
-
-
 @pytest.fixture
 def diffusion() -> GaussianDiffusion3D:
-    torch.manual_seed(11)
-    return GaussianDiffusion3D(
-        UNet3D(3, 1, model_channels=32, channel_multipliers=(1, 2), attention_factors=(2,))
-    )
+    return small.network()
 
 
 @pytest.fixture(
-    params=["baseline", "tf32_channels_last", "bf16", "padded_channels+sdpa+fused_adam"]
+    params=[*PAPER, "bf16", "fused_adam", "padded_channels+separable_upsampling", "sdpa"]
 )
-def step(
-    request: pytest.FixtureRequest, diffusion: GaussianDiffusion3D, volumes: Volumes
-) -> Iterator[TrainingStep]:
+def step(request: pytest.FixtureRequest) -> Iterator[TrainingStep]:
     """A step under each of the configurations."""
-    optimization = composed(request.param)
-    with optimization.applied(diffusion):
-        yield TrainingStep(diffusion, volumes, optimization, unheard, "cpu")
+    with small.training_step(request.param) as made:
+        yield made
+
+
+def of_baseline(diffusion: GaussianDiffusion3D, phase: Phase = unheard) -> TrainingStep:
+    """The step of the baseline."""
+    return TrainingStep(diffusion, small.volumes(), OPTIMIZATIONS["baseline"], phase, "cpu")
 
 
 def everything(step: TrainingStep) -> list[Tensor]:
@@ -76,9 +70,7 @@ def operators(step: TrainingStep) -> list[str]:
     return dispatched.names
 
 
-def test_the_phases_are_forward_backward_optimizer(
-    diffusion: GaussianDiffusion3D, volumes: Volumes
-) -> None:
+def test_the_phases_are_forward_backward_optimizer(diffusion: GaussianDiffusion3D) -> None:
     marks: list[tuple[str, bool, bool]] = []
     weight = diffusion.get_parameter("denoise_fn.out.2.weight")
     initial = weight.detach().clone()
@@ -88,7 +80,7 @@ def test_the_phases_are_forward_backward_optimizer(
         yield
         marks.append((name, weight.grad is not None, not torch.equal(weight, initial)))
 
-    TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], phase, "cpu")()
+    of_baseline(diffusion, phase)()
     # phase, has a gradient after it, has moved after it
     assert marks == [
         ("forward", False, False),
@@ -97,8 +89,8 @@ def test_the_phases_are_forward_backward_optimizer(
     ]
 
 
-def test_training_lowers_the_loss(volumes: Volumes, diffusion: GaussianDiffusion3D) -> None:
-    step = TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
+def test_training_lowers_the_loss(diffusion: GaussianDiffusion3D) -> None:
+    step = of_baseline(diffusion)
     for group in step.adam.param_groups:
         group["lr"] = 1e-3
     losses = [step().item() for _ in range(20)]
@@ -137,30 +129,22 @@ def test_a_reset_restores_in_place_everything_that_a_step_changes(step: Training
     assert first == second == operators(step)
 
 
-def test_constructing_a_step_leaves_the_weights_alone(
-    diffusion: GaussianDiffusion3D, volumes: Volumes
+def test_constructing_a_step_computes_nothing_and_leaves_the_weights_alone(
+    diffusion: GaussianDiffusion3D,
 ) -> None:
+    """The paper's window counts from the start of the process: what is launched first matters."""
     before = [parameter.detach().clone() for parameter in diffusion.parameters()]
-    TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
+    with Dispatched() as made:
+        of_baseline(diffusion)
+    assert set(made.names) <= {"aten.clone.default", "aten.detach.default"}
     assert all(map(torch.equal, diffusion.parameters(), before))
 
 
-def test_constructing_a_step_computes_nothing(
-    diffusion: GaussianDiffusion3D, volumes: Volumes
-) -> None:
-    """The paper's window counts from the start of the process: what is launched first matters."""
-    with Dispatched() as made:
-        TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
-    assert set(made.names) <= {"aten.clone.default", "aten.detach.default"}
-
-
-def test_the_batch_is_converted_inside_the_step(
-    diffusion: GaussianDiffusion3D, volumes: Volumes
-) -> None:
+def test_the_batch_is_converted_inside_the_step(diffusion: GaussianDiffusion3D) -> None:
     """As in the paper, where batches come contiguous and are converted before the model."""
     optimization = OPTIMIZATIONS["channels_last"]
     with optimization.applied(diffusion):
-        step = TrainingStep(diffusion, volumes, optimization, unheard, "cpu")
+        step = TrainingStep(diffusion, small.volumes(), optimization, unheard, "cpu")
         assert step.mask.is_contiguous()
         given: list[Tensor] = []
         diffusion.register_forward_pre_hook(lambda _, inputs: given.extend(inputs))
@@ -169,20 +153,12 @@ def test_the_batch_is_converted_inside_the_step(
     assert all(batch.is_contiguous(memory_format=torch.channels_last_3d) for batch in given)
 
 
-def test_nothing_in_the_step_waits_for_the_device(
-    diffusion: GaussianDiffusion3D, volumes: Volumes
-) -> None:
+def test_nothing_in_the_step_waits_for_the_device(diffusion: GaussianDiffusion3D) -> None:
     """Reading a value back is `_local_scalar_dense`; Adam's step count lives on the host."""
-    step = TrainingStep(diffusion, volumes, OPTIMIZATIONS["baseline"], unheard, "cpu")
+    step = of_baseline(diffusion)
     dispatched = Dispatched()
     with dispatched:
         diffusion(step.image, step.mask).backward()
     assert dispatched.names
     waiting = ("_local_scalar_dense", "nonzero")
     assert not [name for name in dispatched.names if any(word in name for word in waiting)]
-
-
-def test_the_step_runs_from_a_fresh_cache_directory(tmp_path: Path) -> None:
-    """A synthetic volume needs no file."""
-    load("synthetic", 8, tmp_path / "none")
-    assert not (tmp_path / "none").exists()

@@ -17,6 +17,7 @@ from suites.meddpm.claims import CLAIMS
 from suites.meddpm.model import layers
 from suites.meddpm.optimizations import PAPER
 from tests.meddpm import small
+from tests.one_flag import one_flag
 from tests.plugin import scripted
 from tests.plugin.projects import Project
 
@@ -181,19 +182,8 @@ def test_weights_that_cannot_be_read_are_a_usage_error_that_names_the_file(
     assert not (checkout.root / run_files.FOLDER).exists()
 
 
-class Asked:
-    """A configuration of pytest in which one flag was given."""
-
-    def __init__(self, flag: str, value: object) -> None:
-        self._flags = {flag: value}
-
-    def getoption(self, name: str, default: object = None) -> object:
-        return self._flags.get(name, default)
-
-
-@pytest.mark.parametrize(
-    ("flag", "value", "says"),
-    [
+def test_a_flag_that_the_suite_cannot_take_is_a_usage_error() -> None:
+    for flag, value, says in (
         ("size", 17, " 17: a multiple of 16 is needed, from 16 on"),
         ("size", 0, " 0: a multiple of 16 is needed, from 16 on"),
         ("steps", 0, " 0: the process has 1 to 250"),
@@ -201,12 +191,7 @@ class Asked:
         ("curve-steps", 0, " 0: at least 1 is needed"),
         ("configuration", ["tf33"], ': configuration "tf33": there is no part "tf33"'),
         ("configuration", ["ieee+tf32"], ': configuration "ieee+tf32": ieee and tf32 contradict'),
-    ],
-)
-def test_a_flag_that_the_suite_cannot_take_is_a_usage_error(
-    flag: str, value: object, says: str
-) -> None:
-    name = f"--meddpm-{flag}"
-    with pytest.raises(pytest.UsageError) as refused:
-        conftest.pytest_configure(Asked(name, value))  # type: ignore[arg-type]
-    assert str(refused.value).startswith(f"{name}{says}")
+    ):
+        with pytest.raises(pytest.UsageError) as refused:
+            conftest.pytest_configure(one_flag(f"--meddpm-{flag}", value))
+        assert str(refused.value).startswith(f"--meddpm-{flag}{says}")
