@@ -30,51 +30,38 @@ def names(launches: list[Launch]) -> list[str]:
     return [launch.kernel.partition("<")[0] for launch in launches]
 
 
-@pytest.mark.parametrize(
-    ("fused", "expected"),
-    [(True, ["convolution_tiled"]), (False, ["convolution_tiled", "add_bias", "add", "activate"])],
-)
-def test_without_fusion_every_part_is_a_kernel(fused: bool, expected: list[str]) -> None:
-    launches = launched(
-        *("convolution", X, WEIGHT, BIAS),
-        chosen={"fused": fused},
-        padding=1,
-        addend=ADDEND,
-        epilogue=Epilogue.GELU,
-    )
-    assert names(launches) == expected
+def test_without_fusion_every_part_is_a_kernel() -> None:
+    features, attention = torch.zeros(2, 5), torch.zeros(2, 1, 6, 8)
+    for fused, convolution, gate, linear in (
+        (True, ["convolution_tiled"], ["gate"], ["linear"]),
+        (
+            False,
+            ["convolution_tiled", "add_bias", "add", "activate"],
+            ["sigmoid_of", "gate"],
+            ["activate", "linear", "add_bias"],
+        ),
+    ):
+        chosen = {"fused": fused}
+        how = {"padding": 1, "addend": ADDEND, "epilogue": Epilogue.GELU}
+        calls = launched("convolution", X, WEIGHT, BIAS, chosen=chosen, **how)
+        assert names(calls) == convolution
+        assert names(launched("gate", X, attention, chosen=chosen)) == gate
+        weight = torch.zeros(3, 5)
+        calls = launched("linear", features, weight, BIAS, chosen=chosen, gelu_first=True)
+        assert names(calls) == linear
 
 
-@pytest.mark.parametrize(
-    ("fused", "gate", "linear"),
-    [
-        (True, ["gate"], ["linear"]),
-        (False, ["sigmoid_of", "gate"], ["activate", "linear", "add_bias"]),
-    ],
-)
-def test_gate_and_linear_are_one_kernel_where_fused(
-    fused: bool, gate: list[str], linear: list[str]
-) -> None:
-    chosen = {"fused": fused}
-    assert names(launched("gate", X, torch.zeros(2, 1, 6, 8), chosen=chosen)) == gate
-    features, weight = torch.zeros(2, 5), torch.zeros(3, 5)
-    calls = launched("linear", features, weight, BIAS, chosen=chosen, gelu_first=True)
-    assert names(calls) == linear
-
-
-@pytest.mark.parametrize(
-    ("norm", "shape", "expected"),
-    [
-        ("naive", (2, 64, 64, 64), ["norm_naive"]),
-        ("warp_shuffle", (2, 64, 64, 64), ["norm_partial", "norm_scale"]),
-        ("warp_shuffle", (2, 256, 8, 8), ["norm_resident"]),
-        ("three_kernel", (2, 256, 8, 8), ["norm_partial", "norm_reduce", "norm_scale"]),
-    ],
-)
-def test_norms(norm: str, shape: tuple[int, ...], expected: list[str]) -> None:
-    scale = torch.zeros(shape[1])
-    calls = launched("layer_norm", torch.zeros(shape), scale, scale, 1e-5, chosen={"norm": norm})
-    assert names(calls) == expected
+def test_norms() -> None:
+    large, small = (2, 64, 64, 64), (2, 256, 8, 8)
+    for norm, shape, expected in (
+        ("naive", large, ["norm_naive"]),
+        ("warp_shuffle", large, ["norm_partial", "norm_scale"]),
+        ("warp_shuffle", small, ["norm_resident"]),
+        ("three_kernel", small, ["norm_partial", "norm_reduce", "norm_scale"]),
+    ):
+        scale, chosen = torch.zeros(shape[1]), {"norm": norm}
+        calls = launched("layer_norm", torch.zeros(shape), scale, scale, 1e-5, chosen=chosen)
+        assert names(calls) == expected, (norm, shape)
 
 
 @pytest.mark.parametrize("columns", [8, 16, 32, 64])
@@ -114,24 +101,19 @@ def test_operators_do_blocks_where_they_were_asked_for() -> None:
 SEVERAL = ["convolution_grouped", "convolution_tiled", "convolution_tiled"]
 
 
-@pytest.mark.parametrize(
-    ("edge", "channels", "arch", "expected"),
-    [
+def test_a_block_is_one_kernel_where_it_fits() -> None:
+    for edge, channels, arch, expected in (
         (8, 256, "sm90", []),
         (16, 128, "sm90", SEVERAL),  # does not fit
         (8, 8, "sm80", []),
         (8, 256, "sm80", SEVERAL),  # does not fit without a cluster
-    ],
-)
-def test_a_block_is_one_kernel_where_it_fits(
-    edge: int, channels: int, arch: str, expected: list[str]
-) -> None:
-    recorder = Recorder(H200, arch)
-    case = cases.block("", (1, channels, edge, edge), 2 * channels, channels)
-    case.call(KernelOperators(recorder, blocks=True), cases.inputs(case))
-    found = names(recorder.launches)
-    assert (found == ["convnext_block"]) == (not expected)
-    assert [name for name in found if name.startswith("convolution")] == expected
+    ):
+        recorder = Recorder(H200, arch)
+        case = cases.block("", (1, channels, edge, edge), 2 * channels, channels)
+        case.call(KernelOperators(recorder, blocks=True), cases.inputs(case))
+        called = names(recorder.launches)
+        assert (called == ["convnext_block"]) == (not expected), (edge, channels, arch)
+        assert [name for name in called if name.startswith("convolution")] == expected
 
 
 @pytest.mark.parametrize(("largest_work", "kernels"), [(3 * 10**6, 1), (10**6, 5)])

@@ -67,7 +67,7 @@ class TestPublishedLayout:
         with torch.device("meta"):
             network = UNet3D.published(image_size, 3, 1)
 
-        def residual(blocks: nn.Module) -> list[int]:
+        def residual(blocks: nn.Module) -> list[Any]:
             layers = (layer for layer in blocks.modules() if isinstance(layer, ResidualBlock))
             return [layer.in_layers[2].out_channels for layer in layers]
 
