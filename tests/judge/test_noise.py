@@ -272,6 +272,8 @@ def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
 @example([[0.0] * 5, [-0.004, -0.004, 0.0, 0.004, 0.004]])
 @example([[0.0] * 5, [0.0] * 5, [-0.005, -0.005, 0.0, 0.005, 0.005]])
 @example([[0.0] * 5, [0.0, 0.0, 0.0, 0.0, 0.005]])
+# One of a pair does not vouch for itself.
+@example([[0.0] * 5, [-0.005, -0.005, 0.0, 0.005, 0.005]])
 # Quiet metrics do not lower the scale of the class.
 @example([[0.0] * 5, [0.0] * 5, [0.0] * 5])
 # A metric with two modes keeps its own spread.
