@@ -103,7 +103,12 @@ _OPTIONS = (
         metavar="SETS",
         default="core",
     ),
-    _Option("--gpuperf-rounds", "samples of each counter per process", metavar="N", default="5"),
+    _Option(
+        "--gpuperf-rounds",
+        "samples of each counter per process, at most: two that agree are enough",
+        metavar="N",
+        default="5",
+    ),
     _Option(
         "--gpuperf-processes",
         "a test that one process does not settle is measured again in fresh processes, up to so "
