@@ -40,7 +40,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     named = _named(config)
     left_out = [
-        item for item in items if item.get_closest_marker(BEYOND) and item.path not in named
+        item
+        for item in items
+        if item.get_closest_marker(BEYOND) and item.path.resolve() not in named
     ]
     if left_out:
         config.stash[_LEFT_OUT] = len(left_out)

@@ -17,10 +17,8 @@ PAPER_WINDOW = "paper-window"
 
 Scalar = str | int | float | bool
 
-CHECKED = {"extra": "forbid", "allow_inf_nan": False, "use_attribute_docstrings": True}
-"""What files.py checks beyond the types: no unknown keys, no numbers that are none.
-
-The published schemas describe entries by the docstrings under attributes."""
+CHECKED = {"extra": "forbid", "allow_inf_nan": False}
+"""What files.py checks beyond the types: no unknown keys, no numbers that are none."""
 
 
 def checked(**keys: str) -> dict[str, object]:
