@@ -3,7 +3,8 @@
     python benchmarks/judge.py [--trials N] [--json FILE]
 
 A trial is one test with 40 gated metrics whose noise is correlated, a baseline of K processes over
-three allocations of one GPU, and looks at 1, 3, 5 and 9 fresh processes until the test is settled.
+three allocations of one GPU, 5 rounds in each, and looks at 1, 3, 5 and 9 fresh processes until the
+test is settled; these count rounds until they agree, as a session does.
 The noise is assumed, in three shapes:
 
     N  normal
@@ -36,7 +37,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from pytest_gpuperf.judge.drift import Recorded, drifts
-from pytest_gpuperf.judge.stopping import LOOKS, next_look
+from pytest_gpuperf.judge.stopping import LEAST_ROUNDS, LOOKS, enough_rounds, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Sample
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
@@ -227,7 +228,15 @@ def trial(
 
 
 def _measurement(process: str, values: Values, metrics: Mapping[str, Metric]) -> Measurement:
-    samples = [Sample(STEP, name, tuple(values[i].tolist())) for i, name in enumerate(metrics)]
+    """A process that counts no more rounds than are enough."""
+    rounds = dict(zip(metrics, values.tolist(), strict=True))
+    counted = next(
+        count
+        for count in range(LEAST_ROUNDS, ROUNDS + 1)
+        if count == ROUNDS
+        or enough_rounds({name: every[:count] for name, every in rounds.items()}, metrics, {})
+    )
+    samples = [Sample(STEP, name, tuple(every[:counted])) for name, every in rounds.items()]
     return Measurement("test", STEP, "simulated", process, "", {}, tuple(samples), (), _FINGERPRINT)
 
 

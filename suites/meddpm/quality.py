@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,7 +57,7 @@ class _Exact:
 
 
 class Quality:
-    """Compares configurations of one network on one volume. Each configuration gets a copy."""
+    """Compares configurations of one network on one volume."""
 
     def __init__(
         self,
@@ -74,35 +74,26 @@ class Quality:
         self.diffusion = diffusion.to(device)
         self.image = volumes.image.to(device)
         self.mask = volumes.mask.to(device)
-        self._volumes = volumes
-        self._curve_volumes = curve_volumes or volumes
-        self._device = device
-        self._curve_steps = curve_steps
-        self._chain_steps = chain_steps
-        self._draws = draws
+        self.volumes = volumes
+        self.curve_volumes = curve_volumes or volumes
+        self.device = device
+        self.curve_steps = curve_steps
+        self.chain_steps = chain_steps
+        self.draws = draws
 
-    def errors(self, optimization: Optimization) -> Errors:
-        """How far `optimization` is from float64."""
+    @contextmanager
+    def configured(self, optimization: Optimization) -> Iterator[Configured]:
+        """A copy of the network under `optimization`, which is compiled once for all questions."""
         diffusion = copy.deepcopy(self.diffusion)
         with optimization.applied(diffusion):
-            return _largest([self._error(diffusion, optimization, draw) for draw in self._exact])
-
-    def deviation(self, optimization: Optimization) -> float:
-        """How far the loss curve is from the baseline's, relative: of all stretches, the most.
-
-        NaN where the curve has a loss that is none.
-        """
-        return _furthest_apart(self._curve(optimization), self._baseline_curve)
-
-    def similarity(self, optimization: Optimization) -> Similarity:
-        """How much a sample looks like the baseline's."""
-        return similarity(self._sample(optimization), self._baseline_sample)
+            yield Configured(self, diffusion, optimization)
 
     @cached_property
-    def _exact(self) -> tuple[_Exact, ...]:
+    def exact(self) -> tuple[_Exact, ...]:
+        """The answers of float64, one per draw."""
         exact = copy.deepcopy(self.diffusion).double()
         draws = []
-        for seed in self._draws:
+        for seed in self.draws:
             torch.manual_seed(seed)
             t = torch.randint(0, exact.timesteps, (1,), device=self.image.device)
             noise = torch.randn_like(self.image)
@@ -116,28 +107,94 @@ class Quality:
         return tuple(draws)
 
     @cached_property
-    def _baseline_curve(self) -> list[float]:
-        return self._curve(OPTIMIZATIONS["baseline"])
+    def baseline_curve(self) -> list[float]:
+        """The baseline's losses."""
+        with self.configured(OPTIMIZATIONS["baseline"]) as baseline:
+            return baseline.curve()
 
     @cached_property
-    def _baseline_sample(self) -> Tensor:
-        return self._sample(OPTIMIZATIONS["baseline"])
+    def baseline_sample(self) -> Tensor:
+        """The baseline's sample, [1, 1, S, S, S]."""
+        with self.configured(OPTIMIZATIONS["baseline"]) as baseline:
+            return baseline.sample()
 
-    def _error(
-        self, diffusion: GaussianDiffusion3D, optimization: Optimization, exact: _Exact
-    ) -> Errors:
-        image, mask = optimization.prepare(self.image), optimization.prepare(self.mask)
+
+class Configured:
+    """One configuration's network, to be asked while it is configured; see `Quality.configured`."""
+
+    def __init__(
+        self, quality: Quality, diffusion: GaussianDiffusion3D, optimization: Optimization
+    ) -> None:
+        self._quality = quality
+        self._diffusion = diffusion
+        self._optimization = optimization
+
+    def errors(self) -> Errors:
+        """How far it is from float64."""
+        return _largest([self._error(draw) for draw in self._quality.exact])
+
+    def deviation(self) -> float:
+        """How far the loss curve is from the baseline's, relative: of all stretches, the most.
+
+        NaN where the curve has a loss that is none.
+        """
+        baseline = self._quality.baseline_curve  # first: it is another configuration's turn
+        return _furthest_apart(self.curve(), baseline)
+
+    def similarity(self) -> Similarity:
+        """How much a sample looks like the baseline's."""
+        baseline = self._quality.baseline_sample
+        return similarity(self.sample(), baseline)
+
+    def curve(self) -> list[float]:
+        """The losses of a training, the same noise at the same step whatever the configuration.
+
+        The weights are afterwards what they were.
+        """
+        quality = self._quality
+        self._diffusion.zero_grad(set_to_none=True)
+        torch.manual_seed(quality.draws[0])
+        step = TrainingStep(
+            self._diffusion,
+            quality.curve_volumes,
+            self._optimization,
+            lambda _: nullcontext(),
+            quality.device,
+        )
+        for group in step.adam.param_groups:
+            group["lr"] = LEARNING_RATE
+        losses = [step() for _ in range(quality.curve_steps)]
+        step.reset()
+        return [float(loss) for loss in losses]
+
+    def sample(self) -> Tensor:
+        """The end of a chain, [1, 1, S, S, S]."""
+        quality = self._quality
+        chain = SamplingStep(
+            self._diffusion,
+            quality.volumes,
+            self._optimization,
+            quality.device,
+            begin=quality.chain_steps,
+            steps=quality.chain_steps,
+        )
+        chain.reset()
+        return chain().float()
+
+    def _error(self, exact: _Exact) -> Errors:
+        quality, diffusion, optimization = self._quality, self._diffusion, self._optimization
+        image, mask = optimization.prepare(quality.image), optimization.prepare(quality.mask)
         with torch.no_grad():
             loss = diffusion.loss_with(image, mask, exact.t, exact.noise).item()
         x_t = diffusion.q_sample(image, exact.t, exact.noise)
         output = diffusion.predict_noise(x_t, exact.t, mask)
         # Of L1, the slope is the sign of a difference: where that is small it flips by the least
         # error, and the gradients would differ by its root. All get the slope of float64.
-        gradients = _gradients(diffusion, output, exact.slope.to(output.dtype))
+        computed = _gradients(diffusion, output, exact.slope.to(output.dtype))
         total = _norm(exact.gradients.values())
         apart = {
             # A weight that the loss does not depend on has a gradient of zeros.
-            name: gradients[name].double() - gradient if name in gradients else gradient
+            name: computed[name].double() - gradient if name in computed else gradient
             for name, gradient in exact.gradients.items()
         }
         weights = {
@@ -152,33 +209,6 @@ class Quality:
             weight=weights[worst],
             worst=worst,
         )
-
-    def _curve(self, optimization: Optimization) -> list[float]:
-        """The losses of a training, the same noise at the same step whatever the configuration."""
-        diffusion = copy.deepcopy(self.diffusion)
-        with optimization.applied(diffusion):
-            torch.manual_seed(self._draws[0])
-            step = TrainingStep(
-                diffusion, self._curve_volumes, optimization, lambda _: nullcontext(), self._device
-            )
-            for group in step.adam.param_groups:
-                group["lr"] = LEARNING_RATE
-            losses = [step() for _ in range(self._curve_steps)]
-        return [float(loss) for loss in losses]
-
-    def _sample(self, optimization: Optimization) -> Tensor:
-        diffusion = copy.deepcopy(self.diffusion)
-        with optimization.applied(diffusion):
-            chain = SamplingStep(
-                diffusion,
-                self._volumes,
-                optimization,
-                self._device,
-                begin=self._chain_steps,
-                steps=self._chain_steps,
-            )
-            chain.reset()
-            return chain().float()
 
 
 def with_live_branches(diffusion: GaussianDiffusion3D) -> GaussianDiffusion3D:

@@ -5,6 +5,8 @@ What was found is a property of each test in `--junit-xml`, also where it is wit
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,41 +19,72 @@ if TYPE_CHECKING:
     from pytest_gpuperf.plugin.fixture import GpuPerf
     from suites.meddpm.limits import Limits
     from suites.meddpm.optimizations import Optimization
-    from suites.meddpm.quality import Quality
-
-SIZE_ON_A_GPU = 48
-"""Room for three scales of MS-SSIM."""
-CURVE_SIZE_ON_A_GPU = 32
-"""Of the loss curves: 200 steps of every configuration take minutes and not half an hour."""
-SIZE_ON_A_CPU = 16
+    from suites.meddpm.quality import Configured, Quality
 
 pytestmark = pytest.mark.beyond(last=True)
 
 
 def _each(*names: str) -> pytest.MarkDecorator:
+    """All that is asked of a configuration comes in a row: its network is made once for it."""
     return pytest.mark.parametrize(
         "configuration",
         [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+        scope="module",
     )
 
 
+class Compared:
+    """What is compared with, and the configuration that was asked last.
+
+    Float64 and the baseline answer once for all tests, on each device.
+    """
+
+    def __init__(self) -> None:
+        self._by_device: dict[str, Quality] = {}
+        self._last = ""
+        self._kept = ExitStack()
+
+    def configured(
+        self, device: str, made: Callable[[], Quality], optimization: Optimization
+    ) -> Configured:
+        """The network under `optimization`; `made` makes what there is to compare on `device`."""
+        if device not in self._by_device:
+            self._by_device[device] = made()
+        if self._last != optimization.name:
+            self.close()
+            quality = self._by_device[device]
+            self._answers = self._kept.enter_context(quality.configured(optimization))
+            self._last = optimization.name
+        return self._answers
+
+    def close(self) -> None:
+        """Lets the configuration go."""
+        self._last = ""
+        self._kept.close()
+
+
 @pytest.fixture(scope="module")
-def compared() -> dict[str, Quality]:
-    """What is compared with, by device: float64 and the baseline answer once for all tests."""
-    return {}
+def compared() -> Iterator[Compared]:
+    """One for all tests."""
+    compared = Compared()
+    yield compared
+    compared.close()
 
 
 @pytest.fixture
-def quality(
-    request: pytest.FixtureRequest, gpuperf: GpuPerf, compared: dict[str, Quality]
-) -> Quality:
+def configured(
+    request: pytest.FixtureRequest,
+    gpuperf: GpuPerf,
+    compared: Compared,
+    optimization: Optimization,
+) -> Configured:
     """The published network on a GPU, a small one without, on a volume of reduced size."""
     device = gpuperf.torch_device
     if device == "cpu" and gpuperf.device.arch != architectures.CPU:
         pytest.skip("a recorded run has no numbers of the network: only a device computes them")
-    if device not in compared:
-        compared[device] = _quality(request.config, device)
-    return compared[device]
+    if device == "cpu" and optimization.precision == "bf16":
+        pytest.skip(f"{optimization.name}: a CPU emulates bfloat16, which takes it minutes")
+    return compared.configured(device, lambda: _quality(request.config, device), optimization)
 
 
 @pytest.fixture
@@ -64,7 +97,7 @@ def limits(optimization: Optimization) -> Limits:
 
 @_each(*OPTIMIZATIONS, *ALONE)  # parts by themselves too: float32 shows what TF32 rounds away
 def test_errors_against_float64(
-    quality: Quality,
+    configured: Configured,
     optimization: Optimization,
     limits: Limits,
     request: pytest.FixtureRequest,
@@ -73,7 +106,7 @@ def test_errors_against_float64(
     """Loss, output and gradients on the same weights and noise."""
     from suites.meddpm.limits import excess
 
-    errors = quality.errors(optimization)
+    errors = configured.errors()
     request.node.user_properties += asdict(errors).items()
     problems = excess(errors, limits)
     if problems:
@@ -82,14 +115,14 @@ def test_errors_against_float64(
 
 @_each(*OPTIMIZATIONS)
 def test_loss_curve(
-    quality: Quality,
+    configured: Configured,
     optimization: Optimization,
     limits: Limits,
     request: pytest.FixtureRequest,
     configuration: str,  # noqa: ARG001 -- it names the test
 ) -> None:
     """Training goes the way that it goes under the baseline."""
-    deviation = quality.deviation(optimization)
+    deviation = configured.deviation()
     request.node.user_properties.append(("curve", deviation))
     if not deviation <= limits.curve:
         pytest.fail(
@@ -101,7 +134,7 @@ def test_loss_curve(
 
 @_each(*OPTIMIZATIONS)
 def test_samples_look_alike(
-    quality: Quality,
+    configured: Configured,
     optimization: Optimization,
     limits: Limits,
     request: pytest.FixtureRequest,
@@ -109,12 +142,12 @@ def test_samples_look_alike(
 ) -> None:
     """A sample drawn with the same noise as the baseline's looks like it."""
     pytest.importorskip("torchmetrics", reason="pip install torchmetrics, for SSIM of volumes")
-    found = quality.similarity(optimization)
-    request.node.user_properties += asdict(found).items()
-    if not min(found.ssim, found.ms_ssim) >= 1 - limits.dissimilarity:
+    alike = configured.similarity()
+    request.node.user_properties += asdict(alike).items()
+    if not min(alike.ssim, alike.ms_ssim) >= 1 - limits.dissimilarity:
         pytest.fail(
-            f"{optimization.name}: SSIM with the baseline's sample is {found.ssim:.8f}, MS-SSIM "
-            f"of {found.scales} scales {found.ms_ssim:.8f}; {1 - limits.dissimilarity:.8f} is "
+            f"{optimization.name}: SSIM with the baseline's sample is {alike.ssim:.8f}, MS-SSIM "
+            f"of {alike.scales} scales {alike.ms_ssim:.8f}; {1 - limits.dissimilarity:.8f} is "
             "needed",
             pytrace=False,
         )
@@ -126,7 +159,13 @@ def _quality(config: pytest.Config, device: str) -> Quality:
     import torch
 
     from suites.meddpm import data
-    from suites.meddpm.conftest import CURVE_STEPS_ON_A_CPU, CURVE_STEPS_ON_A_GPU, NETWORK_SIZE
+    from suites.meddpm.conftest import (
+        CURVE_STEPS_ON_A_CPU,
+        CURVE_STEPS_ON_A_GPU,
+        NETWORK_SIZE,
+        QUALITY_SIZE_ON_A_CPU,
+        QUALITY_SIZE_ON_A_GPU,
+    )
     from suites.meddpm.model import GaussianDiffusion3D, UNet3D, load_weights, med_ddpm
     from suites.meddpm.quality import Quality, with_live_branches
 
@@ -144,14 +183,10 @@ def _quality(config: pytest.Config, device: str) -> Quality:
         load_weights(diffusion, Path(weights))
     curve: int | None = config.getoption("--meddpm-curve-steps")
     source, cache = config.getoption("--meddpm-data"), config.rootpath / ".gpuperf" / "data"
-    size, curve_size = (
-        (SIZE_ON_A_CPU, SIZE_ON_A_CPU) if on_cpu else (SIZE_ON_A_GPU, CURVE_SIZE_ON_A_GPU)
-    )
     return Quality(
         with_live_branches(diffusion),
-        data.load(source, size, cache),
+        data.load(source, QUALITY_SIZE_ON_A_CPU if on_cpu else QUALITY_SIZE_ON_A_GPU, cache),
         device,
-        curve_volumes=data.load(source, curve_size, cache),
         curve_steps=curve or (CURVE_STEPS_ON_A_CPU if on_cpu else CURVE_STEPS_ON_A_GPU),
         chain_steps=config.getoption("--meddpm-steps"),
     )

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from suites.meddpm import data
+from suites.meddpm.conftest import CURVE_STEPS_ON_A_GPU, QUALITY_SIZE_ON_A_GPU
 from suites.meddpm.limits import LIMITS, excess
 from suites.meddpm.model import med_ddpm
 from suites.meddpm.optimizations import OPTIMIZATIONS, composed
 from suites.meddpm.quality import Quality, with_live_branches
+from tests.meddpm.asked import deviation_of, errors_of, likeness_of
 from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
 
 pytestmark = pytest.mark.gpu
@@ -21,22 +23,22 @@ FUSED = ("fused_norm", "tf32+channels_last+fused_norm", "bf16_fused")
 
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
-    """The published network on 32^3 voxels: float64 and the baseline have answered already."""
+    """The published network on the suite's volume; float64 and the baseline have answered."""
     import torch
 
     torch.manual_seed(0)
-    volumes = data.load("synthetic", 32, Path(tmp_path_factory.mktemp("data")))
+    volumes = data.load("synthetic", QUALITY_SIZE_ON_A_GPU, Path(tmp_path_factory.mktemp("data")))
     diffusion = with_live_branches(med_ddpm(128))
     quality = Quality(diffusion, volumes, "cuda", curve_steps=5, chain_steps=8, draws=(1, 2))
-    quality.errors(OPTIMIZATIONS["baseline"])
-    quality.similarity(OPTIMIZATIONS["baseline"])
+    errors_of(quality, OPTIMIZATIONS["baseline"])
+    likeness_of(quality, OPTIMIZATIONS["baseline"])
     return quality
 
 
 @pytest.mark.parametrize("name", FUSED)
 def test_without_a_fault_they_are_within_their_limits(name: str, quality: Quality) -> None:
     optimization = composed(name)
-    assert excess(quality.errors(optimization), LIMITS[optimization.precision]) == []
+    assert excess(errors_of(quality, optimization), LIMITS[optimization.precision]) == []
 
 
 @pytest.mark.parametrize(
@@ -58,8 +60,29 @@ def test_errors_catch_a_fault(
     fault(monkeypatch)
     for name in names:
         optimization = composed(name)
-        problems = excess(quality.errors(optimization), LIMITS[optimization.precision])
+        problems = excess(errors_of(quality, optimization), LIMITS[optimization.precision])
         assert any(problem.startswith(says) for problem in problems), (name, problems)
+
+
+def test_a_curve_catches_what_no_single_step_shows(tmp_path: Path) -> None:
+    """Weights of the first step in every step, on as many steps as the suite's curve has."""
+    import torch
+
+    torch.manual_seed(0)
+    quality = Quality(
+        with_live_branches(med_ddpm(128)),
+        data.load("synthetic", QUALITY_SIZE_ON_A_GPU, tmp_path),
+        "cuda",
+        curve_steps=CURVE_STEPS_ON_A_GPU,
+        chain_steps=8,
+        draws=(1,),
+    )
+    baseline = OPTIMIZATIONS["baseline"]
+    deviation_of(quality, baseline)  # what it is compared with, without the fault
+    with torch.autocast("cuda", torch.bfloat16):
+        assert excess(errors_of(quality, baseline), LIMITS["bf16"]) == []
+        stale = deviation_of(quality, baseline)
+    assert stale > LIMITS["bf16"].curve
 
 
 def test_a_sample_catches_a_dropped_skip_connection(
@@ -68,6 +91,6 @@ def test_a_sample_catches_a_dropped_skip_connection(
     pytest.importorskip("torchmetrics")
     dropped_skip(monkeypatch)
     optimization = composed(FUSED[-1])
-    similarity = quality.similarity(optimization)
+    similarity = likeness_of(quality, optimization)
     allowed = LIMITS[optimization.precision].dissimilarity
     assert min(similarity.ssim, similarity.ms_ssim) < 1 - allowed

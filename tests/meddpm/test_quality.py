@@ -26,6 +26,7 @@ from suites.meddpm.quality import (
     similarity,
     with_live_branches,
 )
+from tests.meddpm.asked import deviation_of, errors_of, likeness_of
 from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
 from tests.meddpm.small import network, volumes
 
@@ -81,9 +82,9 @@ def looked_at(size: int, folder: Path, curve_steps: int) -> Quality:
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """Float64 and the baseline have answered already."""
     quality = looked_at(12, tmp_path_factory.mktemp("data"), curve_steps=5)
-    quality.errors(BASELINE)
-    quality.deviation(BASELINE)
-    quality.similarity(BASELINE)
+    errors_of(quality, BASELINE)
+    deviation_of(quality, BASELINE)
+    likeness_of(quality, BASELINE)
     return quality
 
 
@@ -92,9 +93,9 @@ def test_every_precision_is_within_its_limits_and_beyond_those_of_a_finer_one(
     precision: Precision, quality: Quality
 ) -> None:
     with ARITHMETIC[precision]():
-        errors = quality.errors(BASELINE)
-        alike = quality.similarity(BASELINE)
-        deviation = quality.deviation(BASELINE)
+        errors = errors_of(quality, BASELINE)
+        alike = likeness_of(quality, BASELINE)
+        deviation = deviation_of(quality, BASELINE)
     limits = LIMITS[precision]
     assert excess(errors, limits) == []
     assert deviation <= limits.curve
@@ -104,7 +105,7 @@ def test_every_precision_is_within_its_limits_and_beyond_those_of_a_finer_one(
 
 
 def test_another_layout_is_as_exact(quality: Quality) -> None:
-    assert excess(quality.errors(OPTIMIZATIONS["channels_last"]), LIMITS["ieee"]) == []
+    assert excess(errors_of(quality, OPTIMIZATIONS["channels_last"]), LIMITS["ieee"]) == []
 
 
 @pytest.mark.parametrize(
@@ -127,17 +128,17 @@ def test_errors_catch_a_fault(
     fault(monkeypatch)
     for precision in precisions:
         with ARITHMETIC[precision]():
-            problems = excess(quality.errors(BASELINE), LIMITS[precision])
+            problems = excess(errors_of(quality, BASELINE), LIMITS[precision])
         assert any(problem.startswith(says) for problem in problems), (precision, problems)
 
 
 def test_a_curve_catches_what_no_single_step_shows(tmp_path: Path) -> None:
     """Weights of the first step in every step, which is what a cache of bfloat16 ones comes to."""
     quality = looked_at(8, tmp_path, curve_steps=12)
-    quality.deviation(BASELINE)  # what it is compared with, without the fault
+    deviation_of(quality, BASELINE)  # what it is compared with, without the fault
     with torch.autocast("cpu", torch.bfloat16):
-        assert excess(quality.errors(BASELINE), LIMITS["bf16"]) == []
-        stale = quality.deviation(BASELINE)
+        assert excess(errors_of(quality, BASELINE), LIMITS["bf16"]) == []
+        stale = deviation_of(quality, BASELINE)
     assert stale > LIMITS["bf16"].curve
 
 
@@ -145,7 +146,7 @@ def test_a_sample_catches_a_dropped_skip_connection(
     quality: Quality, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped_skip(monkeypatch)
-    alike = quality.similarity(BASELINE)
+    alike = likeness_of(quality, BASELINE)
     assert min(alike.ssim, alike.ms_ssim) < 1 - LIMITS["bf16"].dissimilarity
 
 
