@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import torch
@@ -27,6 +28,8 @@ class StepGraph:
                 step()
         torch.cuda.current_stream().wait_stream(stream)
         reset()
+        # Another graph that is let go during the capture would end it: what is garbage goes before.
+        gc.collect()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._result = step()

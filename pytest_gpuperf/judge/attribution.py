@@ -337,9 +337,9 @@ class Distance:
     @property
     def p_value(self) -> float:
         """How likely a statistic at least as far from 0 is, on either side, without a change."""
-        from scipy import stats
+        from scipy import special
 
-        return float(2 * stats.t.sf(abs(self.statistic), self.degrees_of_freedom))
+        return float(2 * special.stdtr(self.degrees_of_freedom, -abs(self.statistic)))
 
 
 def assumed(total: float) -> float:

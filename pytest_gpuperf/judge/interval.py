@@ -106,9 +106,10 @@ class Difference:
 @lru_cache(maxsize=4096)
 def quantile(rate: float, degrees_of_freedom: int) -> float:
     """Student's t that is exceeded at `rate`, one-sided."""
-    from scipy import stats
+    # Not scipy.stats, whose import takes most of a second.
+    from scipy import special
 
-    return float(stats.t.isf(rate, degrees_of_freedom))
+    return float(-special.stdtrit(degrees_of_freedom, rate))
 
 
 def error_of_median(spread: float, processes: int) -> float:

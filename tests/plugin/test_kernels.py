@@ -52,14 +52,15 @@ def test_by_default_those_of_a_regression_are_counted_and_named(a100: Project) -
 
 def test_a_regression_is_said_at_once_where_other_tests_follow(a100: Project) -> None:
     said = "test_slow regressed on NVIDIA A100-SXM4-80GB (sm80): cycles x2"
-    assert said not in a100.run("-k", "slow").outlines
     a100.tests(TESTS + "    def test_after(): pass\n")
-    for arguments, times in (((), 1), (("-q",), 0)):
-        lines = a100.run(*arguments).outlines
-        assert lines.count(said) == times
-        if times:
-            kernels = lines[lines.index(said) + 2]
-            assert kernels.endswith("slower x2 (memory, cache or clocks), 1 launch")
+    lines = a100.run("--gpuperf-run=run.json").outlines
+    assert lines.count(said) == 1
+    assert lines.index(said) < next(n for n, line in enumerate(lines) if "FAILURES" in line)
+    assert lines[lines.index(said) + 2].endswith("slower x2 (memory, cache or clocks), 1 launch")
+    for arguments in (("-k", "slow"), ("-q",)):
+        replayed = a100.run("--gpuperf-replay=run.json", *arguments)
+        assert replayed.ret == pytest.ExitCode.TESTS_FAILED
+        assert said not in replayed.outlines
 
 
 def test_they_are_counted_always_or_never_where_that_is_asked_for(a100: Project) -> None:
