@@ -141,7 +141,7 @@ def result(
 
 def kernels_changed(detail: str = "2 added", **changes: Any) -> Verdict:
     """The verdict on kernels of which two were added."""
-    found = verdict(
+    made = verdict(
         "kernels",
         Outcome.KERNELS_CHANGED,
         unit="launches",
@@ -152,7 +152,7 @@ def kernels_changed(detail: str = "2 added", **changes: Any) -> Verdict:
         tolerance=None,
         detail=detail,
     )
-    return replace(found, **changes)
+    return replace(made, **changes)
 
 
 def verdict(

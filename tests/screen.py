@@ -31,15 +31,15 @@ class Screen:
 
     def feed(self, text: str) -> None:
         """Shows `text`. Raises ValueError for a control sequence that is not known here."""
-        for found in _SEQUENCE.finditer(text):
-            if found[2]:
-                self._control(found[2], int(found[1] or 0))
-            elif found[0] == "\r":
+        for made in _SEQUENCE.finditer(text):
+            if made[2]:
+                self._control(made[2], int(made[1] or 0))
+            elif made[0] == "\r":
                 self._column = 0
-            elif found[0] == "\n":
+            elif made[0] == "\n":
                 self._down()
-            elif not found[0].startswith("\x1b"):
-                self._write(found[0])
+            elif not made[0].startswith("\x1b"):
+                self._write(made[0])
 
     def _write(self, character: str) -> None:
         if self._column == self._columns:

@@ -133,10 +133,10 @@ def wanted(gpuperf: GpuPerf, configuration: str) -> Configuration:
     """
     from suites.convnext_ddpm.configurations import CONFIGURATIONS
 
-    found = CONFIGURATIONS[configuration]
-    _skip_for(found.unavailable(gpuperf.device.arch))
-    replayed = gpuperf.torch_device == "cpu" and found.without_gpu is not None
-    return CONFIGURATIONS["baseline"] if replayed else found
+    chosen = CONFIGURATIONS[configuration]
+    _skip_for(chosen.unavailable(gpuperf.device.arch))
+    replayed = gpuperf.torch_device == "cpu" and chosen.without_gpu is not None
+    return CONFIGURATIONS["baseline"] if replayed else chosen
 
 
 @pytest.fixture
@@ -160,8 +160,8 @@ def sampler(
     gpuperf: GpuPerf, wanted: Configuration, model: Model, device: torch.device
 ) -> Iterator[Sampler]:
     """Samples from the model under the test's configuration."""
-    with wanted.sampling(model, device, gpuperf.component) as found:
-        yield found
+    with wanted.sampling(model, device, gpuperf.component) as chosen:
+        yield chosen
 
 
 @pytest.fixture
@@ -187,9 +187,9 @@ def weight_loading(
     """Weights to the device and the first time step, in the way that the test names."""
     from suites.convnext_ddpm.configurations import LOADINGS
 
-    found = LOADINGS[loading]
-    _skip_for(found.unavailable(gpuperf.device.arch))
-    with found.loading(model, device, gpuperf.component) as loaded:
+    chosen = LOADINGS[loading]
+    _skip_for(chosen.unavailable(gpuperf.device.arch))
+    with chosen.loading(model, device, gpuperf.component) as loaded:
         yield loaded
 
 

@@ -123,11 +123,11 @@ def optimization(configuration: str, gpuperf: GpuPerf) -> Optimization:
     """The configuration that the test is parametrised with; skips where it cannot run."""
     from suites.meddpm.optimizations import composed
 
-    found = composed(configuration)
-    unavailable = found.unavailable(gpuperf.device.arch)
+    chosen = composed(configuration)
+    unavailable = chosen.unavailable(gpuperf.device.arch)
     if unavailable:
         pytest.skip(unavailable)
-    return found
+    return chosen
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ def accepted(
 
 def loaded(file: Path) -> BaselineFile:
     """The baselines in a file that is there."""
-    found = baseline_files.load(file)
-    assert found is not None
-    return found
+    kept = baseline_files.load(file)
+    assert kept is not None
+    return kept
 
 
 def test_the_first_acceptance_makes_the_file_and_proposing_writes_nothing(tmp_path: Path) -> None:
@@ -372,8 +372,8 @@ BESIDE = Path("sm90/nvidia-h200/meddpm.kernels.json.xz")
 
 def tables(folder: Path) -> dict[str, KernelTable]:
     """The kernel tables that are kept on an H200, by test."""
-    found = kernel_files.load_for(folder / BESIDE.with_name("meddpm.yaml"), H200, "meddpm")
-    return {test: tables[STEP] for test, tables in found.tests.items()} if found else {}
+    kept = kernel_files.load_for(folder / BESIDE.with_name("meddpm.yaml"), H200, "meddpm")
+    return {test: tables[STEP] for test, tables in kept.tests.items()} if kept else {}
 
 
 def test_the_table_of_the_first_process_that_has_one_is_kept_with_its_entry(

@@ -37,7 +37,7 @@ def judged(*tables: KernelTable | None, verdicts: Sequence[Verdict] = (REGRESSED
     return Result(TEST, "step", tuple(measured), tuple(verdicts))
 
 
-def found(root: Path, before: Result) -> Result:
+def attributed_of(root: Path, before: Result) -> Result:
     """What is said of it; all that was judged is still there."""
     after = judgement.attributed(before, baseline_of(before.first, root / "baselines", root))
     assert after.measurements == before.measurements
@@ -54,7 +54,7 @@ def test_recorded_steps_are_blamed_as_if_no_file_were_between(tmp_path: Path) ->
             [("137 added, 237 removed, 332 replaced, 9 moved", 1647, 1547)],
         ),
     ):
-        after = found(tmp_path, judged(counted(measured)))
+        after = attributed_of(tmp_path, judged(counted(measured)))
         assert after.attribution == attribute(counted(measured), counted("tf32-core"), NAMING)
         assert len(lines(after.attribution, 80)) <= MOST
         other, last = after.verdicts[:-1], after.verdicts[-1]
@@ -66,9 +66,9 @@ def test_recorded_steps_are_blamed_as_if_no_file_were_between(tmp_path: Path) ->
 
 def test_all_processes_that_counted_kernels_are_compared_together(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
-    one = found(tmp_path, judged(None, SLOWER, None))
+    one = attributed_of(tmp_path, judged(None, SLOWER, None))
     assert one.attribution == attribute(SLOWER, STEP, NAMING)
-    two = found(tmp_path, judged(SLOWER, SLOWER, None))
+    two = attributed_of(tmp_path, judged(SLOWER, SLOWER, None))
     assert two.attribution is not None
     assert two.attribution.measured_tables == 2
 
@@ -76,42 +76,44 @@ def test_all_processes_that_counted_kernels_are_compared_together(tmp_path: Path
 def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
     bad = replace(MORE, mismatch="the trace has 4 kernels and the counters 3")
-    assert found(tmp_path, judged(bad, SLOWER)).attribution == attribute(SLOWER, STEP, NAMING)
-    alone = found(tmp_path, judged(bad))
+    assert attributed_of(tmp_path, judged(bad, SLOWER)).attribution == attribute(
+        SLOWER, STEP, NAMING
+    )
+    alone = attributed_of(tmp_path, judged(bad))
     assert alone.attribution == attribute(bad, STEP, NAMING)
     assert alone.notes == (f"kernels were not counted, which would say more: {bad.mismatch}",)
-    assert found(tmp_path, judged(bad, verdicts=[UNCHANGED])).notes == ()
+    assert attributed_of(tmp_path, judged(bad, verdicts=[UNCHANGED])).notes == ()
 
 
 def test_what_was_noted_stays(tmp_path: Path) -> None:
     before = replace(judged(SLOWER), notes=("not looked at again",))
-    assert found(tmp_path, before).notes == before.notes
+    assert attributed_of(tmp_path, before).notes == before.notes
     accepted(tmp_path, None)
-    assert len(found(tmp_path, before).notes) == 2
+    assert len(attributed_of(tmp_path, before).notes) == 2
 
 
 def test_there_is_nothing_to_compare(tmp_path: Path) -> None:
     accepted(tmp_path, STEP)
     unfit = replace(REGRESSED, outcome=Outcome.UNFIT)
     for before in (judged(None), judged(SLOWER, verdicts=[]), judged(SLOWER, verdicts=[unfit])):
-        assert found(tmp_path, before) == before
+        assert attributed_of(tmp_path, before) == before
 
 
 def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> None:
     before = judged(SLOWER)
-    assert found(tmp_path, before) == before
+    assert attributed_of(tmp_path, before) == before
     accepted(tmp_path, STEP)
     other = replace(before.measurements[0], workload={"size": 64})
-    assert found(tmp_path, replace(before, measurements=(other,))).attribution is None
+    assert attributed_of(tmp_path, replace(before, measurements=(other,))).attribution is None
     elsewhere = (measurement(kernels=SLOWER, device=A100),)
-    assert found(tmp_path, replace(before, measurements=elsewhere)).attribution is None
-    assert found(tmp_path, before).attribution is not None
+    assert attributed_of(tmp_path, replace(before, measurements=elsewhere)).attribution is None
+    assert attributed_of(tmp_path, before).attribution is not None
 
 
 def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:
     accepted(tmp_path, None)
     regressed, unchanged = (
-        found(tmp_path, judged(SLOWER, verdicts=[one])) for one in (REGRESSED, UNCHANGED)
+        attributed_of(tmp_path, judged(SLOWER, verdicts=[one])) for one in (REGRESSED, UNCHANGED)
     )
     assert (regressed.attribution, unchanged.attribution) == (None, None)
     assert regressed.notes == (

@@ -62,9 +62,9 @@ def finding(*runs: Run) -> Finding:
 
 
 def test_a_suite_s_spreads_are_found_and_trials_made() -> None:
-    found = finding(saved(quiet(8)))
-    assert (found.suite, found.device, found.warnings) == ("meddpm", H200, ())
-    learned = found.calibration
+    estimated = finding(saved(quiet(8)))
+    assert (estimated.suite, estimated.device, estimated.warnings) == ("meddpm", H200, ())
+    learned = estimated.calibration
     assert (learned.date, learned.processes, learned.allocations, learned.gpus) == (
         *("2026-03-09", 8, 1, 1),
     )
@@ -74,7 +74,7 @@ def test_a_suite_s_spreads_are_found_and_trials_made() -> None:
     assert 4e-5 < cycle.processes < 2e-4
     assert (cycle.rounds, cycle.allocations, cycle.gpus) == (0, None, None)
     # A process in two runs counts once.
-    assert finding(saved(quiet(8)), saved(quiet(8)), saved(quiet(5))) == found
+    assert finding(saved(quiet(8)), saved(quiet(8)), saved(quiet(5))) == estimated
 
 
 def test_each_suite_is_calibrated_by_itself() -> None:
@@ -87,8 +87,8 @@ def test_allocations_are_gpus_and_days() -> None:
     first = [process("a"), process("b", measured="2026-03-01T23:59:59Z")]
     second = [process("c", measured="2026-03-02T00:00:01Z"), process("d", device=OTHER_H200)]
     third = [process(name, measured="") for name in "ef"]
-    found = finding(saved(first), saved(second), saved(third, "2026-03-07T01:00:00Z"))
-    learned = found.calibration
+    estimated = finding(saved(first), saved(second), saved(third, "2026-03-07T01:00:00Z"))
+    learned = estimated.calibration
     assert (learned.processes, learned.allocations, learned.gpus) == (6, 4, 2)
     # A process past midnight is of one day.
     midnight = [
@@ -111,9 +111,9 @@ def test_what_is_slow_on_one_day_dominates_but_does_not_alarm() -> None:
         for day in (1, 2, 3)
         for n in range(8)
     ]
-    found = finding(saved(three))
-    assert [kind.value for kind, e in found.estimates.items() if e.days_dominate] == ["cycle"]
-    assert (found.trials.count, found.trials.false_alarms) == (24, 0)
+    estimated = finding(saved(three))
+    assert [kind.value for kind, e in estimated.estimates.items() if e.days_dominate] == ["cycle"]
+    assert (estimated.trials.count, estimated.trials.false_alarms) == (24, 0)
 
 
 def test_other_revisions_are_warned_of_and_other_drivers_are_not() -> None:
@@ -170,15 +170,15 @@ def test_it_is_stored_with_four_digits_in_place_of_the_one_before(tmp_path: Path
     assert before is not None
     file.write_text(file.read_text(encoding="utf-8") + "# ours\n", encoding="utf-8")
     for count in (8, 9):
-        found = finding(saved(quiet(count)))
-        assert calibration.write([found], tmp_path) == [file]
+        estimated = finding(saved(quiet(count)))
+        assert calibration.write([estimated], tmp_path) == [file]
         after = baseline_files.load(file)
         assert after is not None
         assert after.calibration is not None
         assert replace(after, calibration=None) == before
         assert after.calibration.processes == count
         spread = after.calibration.classes["cycle"].processes
-        assert spread == float(f"{found.calibration.classes['cycle'].processes:.4g}")
+        assert spread == float(f"{estimated.calibration.classes['cycle'].processes:.4g}")
     assert file.read_text(encoding="utf-8").endswith("# ours\n")
 
 

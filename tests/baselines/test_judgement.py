@@ -101,8 +101,8 @@ def settled(
 
 def cycles(judged: Result) -> tuple[str, str, int]:
     """Outcome and reason of the only metric, and by how many processes."""
-    (found,) = judged.verdicts
-    return found.outcome.value, found.reason, found.processes
+    (seen,) = judged.verdicts
+    return seen.outcome.value, seen.reason, seen.processes
 
 
 # A test is looked at until it is settled
@@ -204,8 +204,8 @@ def test_a_limit_that_is_not_settled_is_looked_at_again_too(
     accept(settings, *QUIET)
     judged, asked = settled(settings, process(0.0), *[0.0] * 8, limit={"cycles": limit})
     assert asked == counts
-    (found,) = judged.expectations
-    assert (found.outcome.value, found.processes) == (outcome, len(judged.measurements))
+    (seen,) = judged.expectations
+    assert (seen.outcome.value, seen.processes) == (outcome, len(judged.measurements))
 
 
 # What can go wrong
@@ -305,11 +305,11 @@ def test_both_sides_are_measured_until_the_ratio_is_settled(
     over: float, asked: list[int], outcome: str, reason: str, processes: int, settings: Settings
 ) -> None:
     replicas = ScriptedReplicas({TEST: [over] * 8, OTHER: [0.0] * 8})
-    found = expected(settings, several(1, over), several(1, 0.0, OTHER), replicas)
-    assert (found.outcome.value, found.reason, found.processes) == (outcome, reason, processes)
+    seen = expected(settings, several(1, over), several(1, 0.0, OTHER), replicas)
+    assert (seen.outcome.value, seen.reason, seen.processes) == (outcome, reason, processes)
     both = [(test, "step", count) for count in asked for test in (TEST, OTHER)]
     assert replicas.asked == both
-    assert found.subject == "tf32 / baseline"
+    assert seen.subject == "tf32 / baseline"
 
 
 @pytest.mark.parametrize(
@@ -329,9 +329,9 @@ def test_processes_that_a_test_already_took_are_used_first(
 ) -> None:
     replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
     over, under = several(counts[0], 0.0), several(counts[1], 0.0, OTHER)
-    found = expected(replace(settings, processes=most), over, under, replicas)
+    seen = expected(replace(settings, processes=most), over, under, replicas)
     assert [(test, count) for test, _, count in replicas.asked] == asked
-    assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, most)
+    assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, most)
 
 
 @pytest.mark.parametrize("most", [1, 3, 5, 9])
@@ -340,8 +340,8 @@ def test_no_more_processes_of_either_side_than_the_settings_allow(
 ) -> None:
     replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
     limited = replace(settings, processes=most)
-    found = expected(limited, several(1, 0.0), several(1, 0.0, OTHER), replicas)
-    assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, most)
+    seen = expected(limited, several(1, 0.0), several(1, 0.0, OTHER), replicas)
+    assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, most)
     assert max((count for _, _, count in replicas.asked), default=0) == most - 1
 
 
@@ -356,16 +356,16 @@ def test_no_more_processes_of_either_side_than_the_settings_allow(
 def test_a_process_that_fails_leaves_the_ratio_as_it_was_and_says_why(
     scripts: dict[str, list[float]], processes: int, died: int, settings: Settings
 ) -> None:
-    found = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedReplicas(scripts))
-    assert (found.outcome, found.processes) == (Outcome.INCONCLUSIVE, processes)
-    assert found.detail == f"not looked at again: fresh process {died} died:\nits last words"
+    seen = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedReplicas(scripts))
+    assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, processes)
+    assert seen.detail == f"not looked at again: fresh process {died} died:\nits last words"
 
 
 def test_a_recorded_ratio_is_looked_at_once(settings: Settings) -> None:
-    found = expected(settings, several(3, 0.01), several(1, 0.0, OTHER), None)
-    assert (found.outcome.value, found.reason) == ("inconclusive", "too-few-processes")
-    found = expected(settings, several(3, 0.01), several(3, 0.0, OTHER), None)
-    assert (found.outcome.value, found.reason) == ("broken", "beyond")
+    seen = expected(settings, several(3, 0.01), several(1, 0.0, OTHER), None)
+    assert (seen.outcome.value, seen.reason) == ("inconclusive", "too-few-processes")
+    seen = expected(settings, several(3, 0.01), several(3, 0.0, OTHER), None)
+    assert (seen.outcome.value, seen.reason) == ("broken", "beyond")
 
 
 # What fails a test
@@ -402,5 +402,5 @@ def test_what_fails_a_test_under_which_settings(
     outcome: Outcome, reason: str, failing: list[dict[str, object]], settings: Settings
 ) -> None:
     for given in (STRICT, LENIENT, RECORDING, COUNTERS):
-        found = verdict(outcome=outcome, reason=reason)
-        assert fails(found, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]
+        seen = verdict(outcome=outcome, reason=reason)
+        assert fails(seen, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]

@@ -56,8 +56,8 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
             f"the entry in {FILE} is of another workload: size 128, here 64",
         ),
     ):
-        found = looked_up(tmp_path, other).reference
-        assert (found.samples, found.missing, found.detail) == (None, missing, detail)
+        reference = looked_up(tmp_path, other).reference
+        assert (reference.samples, reference.missing, reference.detail) == (None, missing, detail)
     assert looked_up(tmp_path, measurement(device=A100)).reference.missing == "no-file"
 
 

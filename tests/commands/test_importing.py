@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 def imported(file: Path, **request: object) -> Measurement:
     """The measurement that one report is."""
-    (found,) = import_ncu.imported_run([file], ImportRequest(**request)).measurements  # type: ignore[arg-type]
-    return found
+    (made,) = import_ncu.imported_run([file], ImportRequest(**request)).measurements  # type: ignore[arg-type]
+    return made
 
 
 def values(measurement: Measurement) -> dict[str, tuple[float, ...]]:
@@ -71,7 +71,7 @@ def test_rates_are_recomputed_from_counts_or_left_out_with_the_reason(tmp_path: 
 
 def test_a_rate_needs_the_counts_of_all_kernels(tmp_path: Path) -> None:
     measurement = imported(written(tmp_path, page(KERNEL, {**LONGER, "sm__cycles_active.sum": ""})))
-    reasons = {found.metric: found.reason for found in measurement.unsupported}
+    reasons = {made.metric: made.reason for made in measurement.unsupported}
     assert "smsp__inst_executed.sum and sm__cycles_active.sum" in reasons["ipc"]
     assert reasons["active_cycles"] == "there is no value of it for 1 of 2 kernels"
     assert "ipc" not in values(measurement)
@@ -92,9 +92,9 @@ def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
 def test_real_ranges() -> None:
     for file in RANGES:
         measurement = imported(file)
-        found = values(measurement)
-        assert list(found) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
-        assert found["instructions"] == values(imported(KERNELS))["instructions"]
+        made = values(measurement)
+        assert list(made) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
+        assert made["instructions"] == values(imported(KERNELS))["instructions"]
         assert measurement.kernels is None
         assert measurement.unsupported == ()
 

@@ -55,23 +55,23 @@ def test_a_run_is_judged_anew_by_a_folder_of_baselines(
     assert (
         __main__.main(["report", str(broken), "--baseline", "baselines", "--output", str(out)]) == 0
     )
-    found, before = run_files.load(out), run_files.load(broken)
+    said, before = run_files.load(out), run_files.load(broken)
     known = {v.metric for v in before.verdicts}
-    assert [(v.metric, v.outcome) for v in found.verdicts if v.metric in known] == [
+    assert [(v.metric, v.outcome) for v in said.verdicts if v.metric in known] == [
         (v.metric, v.outcome) for v in before.verdicts
     ]
     # The baseline has the peak memory, which was not measured yet when that run was made.
-    later = [(v.metric, v.outcome) for v in found.verdicts if v.metric not in known]
+    later = [(v.metric, v.outcome) for v in said.verdicts if v.metric not in known]
     assert later == [("peak_memory", Outcome.UNSUPPORTED)]
-    assert [entry.test for entry in found.attributions] == [
+    assert [entry.test for entry in said.attributions] == [
         entry.test for entry in before.attributions
     ]
-    assert found.measurements == before.measurements
+    assert said.measurements == before.measurements
 
 
 def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:
-    found = report.judged(run_files.load(MEASURED), tmp_path)
-    outcomes = {v.outcome for v in found.verdicts}
+    said = report.judged(run_files.load(MEASURED), tmp_path)
+    outcomes = {v.outcome for v in said.verdicts}
     assert outcomes == {Outcome.NO_BASELINE, Outcome.REPORTED}
 
 

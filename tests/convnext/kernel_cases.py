@@ -128,7 +128,7 @@ def _convolution(
 
     def call(operators: Operators, given: Inputs) -> Tensor:
         buffer = given["x"].new_full((images, outputs + 5, *result[2:]), torch.nan)
-        found = operators.convolution(
+        computed = operators.convolution(
             given["x"],
             given["weight"],
             given.get("bias"),
@@ -139,10 +139,10 @@ def _convolution(
             out=buffer[:, 2:-3] if sliced else None,
         )
         if sliced:
-            assert found.data_ptr() == buffer[:, 2:-3].data_ptr()
+            assert computed.data_ptr() == buffer[:, 2:-3].data_ptr()
             assert buffer[:, :2].isnan().all()
             assert buffer[:, -3:].isnan().all()
-        return found
+        return computed
 
     return Case(f"convolution: {name}", shapes, call, ("x", "weight"))
 
@@ -173,13 +173,13 @@ def _linear(x: tuple[int, int], outputs: int, *, gelu_first: bool) -> Case:
 def _gate(x: tuple[int, int, int, int], *, sliced: bool) -> Case:
     def call(operators: Operators, given: Inputs) -> Tensor:
         buffer = given["x"].new_full((x[0], x[1] + 3, *x[2:]), torch.nan)
-        found = operators.gate(
+        computed = operators.gate(
             given["x"], given["attention"], out=buffer[:, 1:-2] if sliced else None
         )
         if sliced:
             assert buffer[:, :1].isnan().all()
             assert buffer[:, -2:].isnan().all()
-        return found
+        return computed
 
     shapes = {"x": x, "attention": (x[0], 1, *x[2:])}
     return Case(f"gate: {'into a slice' if sliced else 'new'}", shapes, call)

@@ -34,8 +34,8 @@ def answer(name: str, launcher: Launcher, patch: pytest.MonkeyPatch) -> Tensor:
     """The network's, where kernels are launched by this launcher."""
     patch.setattr(operators, "DeviceLauncher", lambda: launcher)
     with CONFIGURATIONS[name].applied(seeded_network(SHAPE)) as network, torch.no_grad():
-        found: Tensor = network(X, T)
-        return found
+        computed: Tensor = network(X, T)
+        return computed
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_all_kernel_configurations_are_here() -> None:
 def test_the_answer_is_within_the_configurations_bound(
     name: str, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = error(answer(name, emulator, monkeypatch), exact(SHAPE, X, T))
-    assert found < CONFIGURATIONS[name].bound
+    computed = error(answer(name, emulator, monkeypatch), exact(SHAPE, X, T))
+    assert computed < CONFIGURATIONS[name].bound
 
 
 def test_activations_may_cross_around_every_kernel(

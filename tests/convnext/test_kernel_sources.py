@@ -47,7 +47,7 @@ GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm103")]
 def test_every_kernel_is_compiled_and_run() -> None:
     """Those of the sources, those that are compiled here, and those that the cases launch."""
     declared = re.compile(r"__global__[^;{]*?(\w+)\((?:const|float)")
-    found = {
+    computed = {
         file.name: set(declared.findall(file.read_text(encoding="utf-8")))
         for file in SOURCES.glob("*.cu")
     }
@@ -60,7 +60,7 @@ def test_every_kernel_is_compiled_and_run() -> None:
             case.call(composition(recorder), cases.inputs(case))
     for launch in recorder.launches:
         launched.setdefault(launch.source, set()).add(_template(launch.kernel))
-    assert found == compiled_here == launched
+    assert computed == compiled_here == launched
 
 
 def _template(kernel: str) -> str:

@@ -162,7 +162,7 @@ class TestParts:
         x, shift, parameters = operators.given[0]
         assert (x, shift) == ((2, 4, 8, 8), (2, 4))
         assert parameters.residual_weight is None
-        assert [found.residual_weight is not None for _, _, found in operators.given].count(
+        assert [computed.residual_weight is not None for _, _, computed in operators.given].count(
             True
         ) == 2  # where a joined map has twice the channels
 
@@ -321,8 +321,8 @@ class TestAgainstFloat64:
         x, t = images(of, batch, rows, columns), torch.arange(batch)
         network = seeded_network(of, how=Execution(Rounded(rounded)))
         with torch.no_grad():
-            found = error(network(x, t), exact(of, x, t))
-        assert CONFIGURATIONS["baseline"].bound < found < CONFIGURATIONS[name].bound
+            computed = error(network(x, t), exact(of, x, t))
+        assert CONFIGURATIONS["baseline"].bound < computed < CONFIGURATIONS[name].bound
 
 
 def test_convolutions_keep_the_maps_size() -> None:

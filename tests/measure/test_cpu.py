@@ -317,9 +317,9 @@ def test_work_outside_every_phase_belongs_to_the_step() -> None:
         with phases.mark("forward"):
             torch.ones(4)
 
-    found = values(CpuCollector().collect(Work(step, phases), PLAN))
-    assert found[STEP, "operators"] == (3.0, 3.0)
-    assert found["forward", "operators"] == (1.0, 1.0)
+    measured = values(CpuCollector().collect(Work(step, phases), PLAN))
+    assert measured[STEP, "operators"] == (3.0, 3.0)
+    assert measured["forward", "operators"] == (1.0, 1.0)
 
 
 def test_counts_are_the_same_in_every_round_with_other_threads_and_in_another_process() -> None:
@@ -364,15 +364,15 @@ def test_times_come_from_executions_of_their_own(rounds: int, counted_rounds: in
 def test_the_first_execution_is_never_counted() -> None:
     calls = []
     work = Work(lambda: calls.append(torch.ones(1) if calls else torch.ones(1) + 1), Phases())
-    found = values(CpuCollector().collect(work, Plan((), rounds=2, repetitions=1, warmup=0)))
-    assert found[STEP, "operators"] == (1.0, 1.0)
+    measured = values(CpuCollector().collect(work, Plan((), rounds=2, repetitions=1, warmup=0)))
+    assert measured[STEP, "operators"] == (1.0, 1.0)
 
 
 def test_counts_that_disagree_are_all_reported() -> None:
     sizes = iter((1, 1, 2, 1, 1, 1))
     work = Work(lambda: [torch.ones(1) for _ in range(next(sizes))], Phases())
-    found = values(CpuCollector().collect(work, Plan((), rounds=2, repetitions=1, warmup=1)))
-    assert found[STEP, "operators"] == (1.0, 2.0)
+    measured = values(CpuCollector().collect(work, Plan((), rounds=2, repetitions=1, warmup=1)))
+    assert measured[STEP, "operators"] == (1.0, 2.0)
 
 
 def test_phases_that_change_are_refused() -> None:
@@ -414,8 +414,8 @@ def test_a_step_that_raises_leaves_nothing_behind(collecting: bool) -> None:
     assert _get_current_dispatch_mode() is None
     assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
     assert counted(lambda: torch.ones(1)).phases == {}
-    found = values(CpuCollector().collect(Training().work(), PLAN))
-    assert found[STEP, "flops"][0] > 0
+    measured = values(CpuCollector().collect(Training().work(), PLAN))
+    assert measured[STEP, "flops"][0] > 0
 
 
 # Progress

@@ -82,8 +82,8 @@ class TestSchedule:
                 "posterior_mean_coef2": (1 - before) * math.sqrt(alpha) / (1 - now),
                 "posterior_mean_coef3": 1 - (1 - before) * math.sqrt(alpha) / (1 - now),
             }
-            found = {name: values[t].item() for name, values in buffers.items()}
-            assert found == pytest.approx(expected, rel=1e-5, abs=1e-12), f"at t = {t}"
+            computed = {name: values[t].item() for name, values in buffers.items()}
+            assert computed == pytest.approx(expected, rel=1e-5, abs=1e-12), f"at t = {t}"
             before = now
 
     def test_buffers_are_float32(self) -> None:

@@ -73,12 +73,12 @@ def test_bytes_and_launches_are_gated_against_the_baseline(project: Project) -> 
 def test_repetitions_give_best_worst_and_mean(project: Project) -> None:
     project.tests(REPEATED)
     project.run(*CPU).assert_outcomes(passed=1)
-    found = samples(project)
-    times = found["step", "wall_time"]
+    said = samples(project)
+    times = said["step", "wall_time"]
     assert len(times) == 20
-    assert found["step", "wall_time_best"] == (min(times),)
-    assert found["step", "wall_time_worst"] == (max(times),)
-    assert found["step", "wall_time_mean"] == pytest.approx((sum(times) / 20,))
+    assert said["step", "wall_time_best"] == (min(times),)
+    assert said["step", "wall_time_worst"] == (max(times),)
+    assert said["step", "wall_time_mean"] == pytest.approx((sum(times) / 20,))
     project.run_files()[0].unlink()
     project.tests(REPEATED.replace(", repetitions=20", ""))
     project.run(*CPU).assert_outcomes(passed=1)

@@ -57,7 +57,7 @@ def limited(limit: str) -> str:
 
 def recorded(project: Project, tests: Mapping[str, Sequence[float]], *, metric: str) -> None:
     """Saves a run, run.json, with a process per number, by test."""
-    found = [
+    said = [
         measurement(
             {metric: [value]},
             test=f"test_steps.py::{test}",
@@ -70,7 +70,7 @@ def recorded(project: Project, tests: Mapping[str, Sequence[float]], *, metric: 
         for test, values in tests.items()
         for number, value in enumerate(values)
     ]
-    run_files.save(run(found), project.root / "run.json")
+    run_files.save(run(said), project.root / "run.json")
 
 
 def two(project: Project, over: Sequence[float], under: Sequence[float]) -> None:

@@ -104,9 +104,9 @@ def test_every_outcome_of_a_ratio(tmp_path: Path) -> None:
         (quarter[:1], {"below": 0.2}, Outcome.INCONCLUSIVE),
     ):
         for inconclusive in ("fail", "warn"):
-            found, said, claim = compared(tmp_path, over, bounds=bounds, inconclusive=inconclusive)
-            assert found is not None
-            assert found.outcome is outcome, bounds
+            answer, said, claim = compared(tmp_path, over, bounds=bounds, inconclusive=inconclusive)
+            assert answer is not None
+            assert answer.outcome is outcome, bounds
             assert [r.name for r in claim.results] == ["tf32 / baseline"]
             fails = outcome is Outcome.BROKEN or (
                 outcome is Outcome.INCONCLUSIVE and inconclusive == "fail"
@@ -142,10 +142,10 @@ def test_what_was_not_collected_is_skipped_and_named_or_fails(tmp_path: Path) ->
 
 def test_zeros_have_no_ratio_and_are_skipped(tmp_path: Path) -> None:
     for required in (False, True):
-        found, said, _ = compared(
+        answer, said, _ = compared(
             tmp_path, [0.0], under=[0.0], metric="tensor_utilization", require_counters=required
         )
-        assert found is None
+        assert answer is None
         assert said.startswith("Skipped: gpuperf: ")
         assert "both are 0, and zeros have no ratio" in said
 
@@ -221,8 +221,8 @@ def test_a_limit_of_what_is_not_collected_fails_where_counters_are_required(
                 limited.measure(lambda: None)
         else:
             limited.measure(lambda: None)
-        (found,) = limited.results[0].expectations
-        assert (found.outcome, found.above) == (Outcome.UNSUPPORTED, 30.0)
+        (answer,) = limited.results[0].expectations
+        assert (answer.outcome, answer.above) == (Outcome.UNSUPPORTED, 30.0)
 
 
 def test_results_are_sent_once_and_hooks_are_told(tmp_path: Path) -> None:

@@ -109,13 +109,13 @@ def test_only_what_failed_a_test_is_an_error(project: Project, summary: Path) ->
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1, skipped=1, xfailed=3, failed=2)
     assert summary.read_bytes()
-    found = {command.properties["title"].split()[1]: command for command in told(result)}
+    said = {command.properties["title"].split()[1]: command for command in told(result)}
     for number, (_, _, level, says) in enumerate(OUTCOMES):
-        command = found.pop(f"test_{number}")
+        command = said.pop(f"test_{number}")
         assert command.name == level
         assert command.message.startswith(says)
         assert "cycles x2 (400.00 M -> 800.00 M, tolerance 0.5 %)" in command.message
-    assert not found
+    assert not said
 
 
 def test_elsewhere_or_switched_off_or_without_measurements_nothing_is_told(

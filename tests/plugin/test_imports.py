@@ -33,8 +33,8 @@ def imported(project: Project, *arguments: str) -> tuple[list[str], list[str]]:
     """The heavy modules and ours that pytest has imported at its end."""
     # Hypothesis takes a second to load.
     assert project.run_apart("-p", "no:hypothesispytest", *arguments).ret == 0
-    found, ours = json.loads((project.root / "imported.json").read_text(encoding="utf-8"))
-    return found, ours
+    said, ours = json.loads((project.root / "imported.json").read_text(encoding="utf-8"))
+    return said, ours
 
 
 def test_a_project_that_does_not_use_us_imports_nothing_heavy(plain: Project) -> None:

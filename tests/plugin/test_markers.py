@@ -44,9 +44,9 @@ def test_the_folder_is_the_suite_and_in_the_root_the_file() -> None:
 def test_the_closest_marker_wins_keyword_by_keyword() -> None:
     near = mark.gpuperf(rounds=4, limit={"cycles": "1M"})
     far = mark.gpuperf(rounds=2, metrics="paper", tolerance={"cycles": "5%"})
-    found = traits_of(item(near, far, mark.optimization("tf32"), mark.optimization("else")))
-    assert (found.rounds, found.metrics, found.configuration) == (4, "paper", "tf32")
-    assert (found.limit, found.tolerance) == ({"cycles": "1M"}, {"cycles": "5%"})
+    traits = traits_of(item(near, far, mark.optimization("tf32"), mark.optimization("else")))
+    assert (traits.rounds, traits.metrics, traits.configuration) == (4, "paper", "tf32")
+    assert (traits.limit, traits.tolerance) == ({"cycles": "1M"}, {"cycles": "5%"})
 
 
 def test_metrics_stand_in_the_flags_place_or_come_on_top() -> None:

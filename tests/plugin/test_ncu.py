@@ -133,8 +133,8 @@ def test_counters_come_from_a_child_of_ncu_that_runs_this_test_alone(ncu: Projec
     result = ncu.run_apart(*FLAGS, "--gpuperf-run=run.json")
     result.assert_outcomes(passed=2)
     (measured,) = run_files.load(ncu.root / "run.json").measurements
-    found = {sample.metric: sample.values for sample in measured.samples}
-    assert (found["cycles"], found["step_time"]) == ((50_000.0,), (5.0,) * 3)
+    seen = {sample.metric: sample.values for sample in measured.samples}
+    assert (seen["cycles"], seen["step_time"]) == ((50_000.0,), (5.0,) * 3)
     settings = measured.fingerprint.settings
     assert (settings["collector"], settings["replay"]) == ("ncu", "range")
     here = log(ncu)

@@ -65,11 +65,11 @@ def in_project(expected: Any, project: Project) -> Any:
     return expected
 
 
-def check(project: Project, found: Settings, which: str) -> None:
+def check(project: Project, read: Settings, which: str) -> None:
     """Whether every field of FLAGS has what is expected: its default, from_ini or from_flag."""
     for flag in FLAGS:
         wanted = in_project(getattr(flag, which), project)
-        assert getattr(found, flag.field) == wanted, flag.flag
+        assert getattr(read, flag.field) == wanted, flag.flag
 
 
 def test_the_flag_wins_over_the_ini_file_and_that_over_the_default(project: Project) -> None:
@@ -80,15 +80,15 @@ def test_the_flag_wins_over_the_ini_file_and_that_over_the_default(project: Proj
 
 
 def test_what_is_asked_for_now_a_replay_and_several_reports(project: Project) -> None:
-    found = settings(project, "--gpuperf-report=a.md", "--gpuperf-report=b.json")
-    assert found.replay is None
-    assert found.reports == (project.root / "a.md", project.root / "b.json")
+    read = settings(project, "--gpuperf-report=a.md", "--gpuperf-report=b.json")
+    assert read.replay is None
+    assert read.reports == (project.root / "a.md", project.root / "b.json")
     written = ("gpuperf_replay = a.json", "gpu_arch = sm80", "gpuperf_report = a.md b.json")
     project.ini(*written)
-    found = settings(project)
-    assert found.replay == project.root / "a.json"
-    assert found.reports == (project.root / "a.md", project.root / "b.json")
-    assert not found.arch_is_flag  # which only a typed one is
+    read = settings(project)
+    assert read.replay == project.root / "a.json"
+    assert read.reports == (project.root / "a.md", project.root / "b.json")
+    assert not read.arch_is_flag  # which only a typed one is
     typed = settings(project, "--gpuperf-replay=b.json", "--gpu-arch=sm80")
     assert typed.replay == project.root / "b.json"
     assert typed.arch_is_flag

@@ -75,11 +75,11 @@ def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100:
         """
     )
     a100.run("--junitxml=junit.xml", "--gpuperf-missing=warn")
-    found = properties(a100, "test_step")
-    assert ("own", "1") in found
-    assert ("gpuperf.sampling.configuration", "tf32") in found
-    assert ("gpuperf.sampling.cycles", "no-baseline") in found
-    (limit,) = (value for name, value in found if name == "gpuperf.expected")
+    seen = properties(a100, "test_step")
+    assert ("own", "1") in seen
+    assert ("gpuperf.sampling.configuration", "tf32") in seen
+    assert ("gpuperf.sampling.cycles", "no-baseline") in seen
+    (limit,) = (value for name, value in seen if name == "gpuperf.expected")
     assert limit.startswith("expected of cycles: test_step, sampling below 500.00 M: 400.00 M")
     assert limit.endswith("holds")
     # Tests that do not measure have none.
@@ -119,9 +119,9 @@ def test_hostile_names_leave_the_xml_well_formed(a100: Project) -> None:
         """
     )
     a100.run("--junitxml=junit.xml", "--gpuperf-missing=warn", "--gpuperf-report=report.md")
-    found = [name for name, _ in properties(a100, "test_step") if name.endswith(".cycles")]
+    seen = [name for name, _ in properties(a100, "test_step") if name.endswith(".cycles")]
     printable = ["".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in n) for n in names]
-    assert found == [f"gpuperf.{name}.cycles" for name in printable]
+    assert seen == [f"gpuperf.{name}.cycles" for name in printable]
 
 
 # pytest-benchmark

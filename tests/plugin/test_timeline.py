@@ -57,15 +57,15 @@ def test_it_is_taken_when_asked_for(a100: Project) -> None:
 def test_it_has_the_step_s_phases(a100: Project) -> None:
     a100.tests(PHASES)
     a100.run(ALWAYS, "--gpuperf-missing=warn")
-    (found,) = timelines(a100)
-    assert found is not None
-    assert [phase.name for phase in found.phases] == ["forward", "backward"]
+    (said,) = timelines(a100)
+    assert said is not None
+    assert [phase.name for phase in said.phases] == ["forward", "backward"]
 
 
 def test_fresh_processes_take_none(a100: Project) -> None:
     a100.device(counters=COUNTERS, factors={"": {"cycles": 2}})
     a100.run(ALWAYS)
-    assert [found is not None for found in timelines(a100)] == [True, False, False]
+    assert [said is not None for said in timelines(a100)] == [True, False, False]
 
 
 def test_a_replayed_run_keeps_its_own(a100: Project) -> None:
@@ -79,7 +79,7 @@ def test_a_collector_that_cannot_says_so_and_the_test_passes(project: Project) -
     project.tests(STEP)
     result = project.run("--gpu-arch=cpu", ALWAYS, "--gpuperf-missing=warn")
     assert result.ret == 0
-    (found,) = timelines(project)
-    assert found is not None
-    assert found.obstacle == "the collector cpu does not sample: the collector cupti does"
+    (said,) = timelines(project)
+    assert said is not None
+    assert said.obstacle == "the collector cpu does not sample: the collector cupti does"
     result.stdout.fnmatch_lines(["timeline: not sampled: the collector cpu does not sample*"])

@@ -22,8 +22,8 @@ THREE = processes("cycles", [[437.8e6], [438e6], [438.2e6]])
 FIVE = processes("cycles", [[441.6e6], [441.8e6], [442e6], [442.2e6], [442.4e6]])
 
 
-def with_kernels(found: Measurement, kernels: KernelTable) -> Measurement:
-    return replace(found, kernels=kernels)
+def with_kernels(said: Measurement, kernels: KernelTable) -> Measurement:
+    return replace(said, kernels=kernels)
 
 
 def shown(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[str]:
@@ -48,8 +48,8 @@ def test_metric_by_metric() -> None:
 
 
 def test_processes_of_both_sides_and_how_sure_the_change_is() -> None:
-    found = shown(compared((THREE, FIVE)), kernels=0)
-    assert found[3:] == [
+    said = shown(compared((THREE, FIVE)), kernels=0)
+    assert said[3:] == [
         "test_training_step[tf32] (3 and 5 processes)",
         "  metric         a         b   change   99.5 % interval",
         "  cycles  438.00 M  442.00 M  +0.91 %  +0.67 to +1.15 %",
@@ -112,13 +112,13 @@ def test_the_title_has_what_the_sides_differ_by() -> None:
 def test_what_all_pairs_share_is_said_once_and_the_rest_with_its_pair() -> None:
     other = measurement(software={"torch": "2.13.0"})
     smaller = replace(other, workload={"size": 64})
-    found = shown(compared(([A], [other]), ([A], [smaller])))
-    assert found[2:4] == [
+    said = shown(compared(([A], [other]), ([A], [smaller])))
+    assert said[2:4] == [
         "software differs: torch 2.12.0 -> 2.13.0",
         "no kernels to compare: a and b were measured without them",
     ]
-    assert found.count(found[2]) == 1
-    assert found.index("workload differs: size 128 -> 64") > found.index("")
+    assert said.count(said[2]) == 1
+    assert said.index("workload differs: size 128 -> 64") > said.index("")
 
 
 def test_devices_that_differ_are_said() -> None:
@@ -148,8 +148,8 @@ def test_measurements_without_a_partner_are_listed() -> None:
 
 def test_kernel_by_kernel() -> None:
     new = table(("fprop b", 1300.0), *STEP[1:], ("silu", 50.0), idle=10)
-    found = text(with_kernels(A, table(*STEP, idle=10)), with_kernels(B, new), width=120)
-    assert found[7:] == [
+    said = text(with_kernels(A, table(*STEP, idle=10)), with_kernels(B, new), width=120)
+    assert said[7:] == [
         "kernels and gaps: 3.2100 ms -> 3.6600 ms (+0.45 ms); launches: 1 added, 1 replaced",
         "  kernel            a            b   change  share",
         "  fprop b  0.90000 ms    1.3000 ms  +0.4 ms   89 %  "
@@ -178,20 +178,20 @@ def test_kernels_of_several_processes() -> None:
     old = [with_kernels(one, table(*STEP)) for one in THREE]
     slower = table(("fprop", 990.0), *STEP[1:])
     new = [*(with_kernels(one, slower) for one in FIVE[:4]), FIVE[4]]
-    found = shown(compared((old, new)), width=120)
+    said = shown(compared((old, new)), width=120)
     assert (
         "kernels and gaps: 3.2000 ms -> 3.2900 ms (+90 us, means of 3 and 4 executions); "
-        "the same launches" in found
+        "the same launches" in said
     )
-    assert found[-1] == "kernels of b are of 4 of 5 processes"
+    assert said[-1] == "kernels of b are of 4 of 5 processes"
 
 
 def test_equal_measurements() -> None:
     same = with_kernels(A, table(*STEP))
-    found = text(same, same)
-    assert "  cycles              438.00 M  438.00 M       0 %" in found
-    assert "kernels and gaps: 3.2000 ms -> 3.2000 ms (0 us); the same launches" in found
-    assert found[-1] == "  and 4 more: 0 us"
+    said = text(same, same)
+    assert "  cycles              438.00 M  438.00 M       0 %" in said
+    assert "kernels and gaps: 3.2000 ms -> 3.2000 ms (0 us); the same launches" in said
+    assert said[-1] == "  and 4 more: 0 us"
 
 
 def test_counters_that_did_not_fit_are_mentioned() -> None:
@@ -206,8 +206,8 @@ def test_what_most_kernels_did_is_said() -> None:
     slower = replace(
         new, launches=tuple(replace(one, duration=1.03 * one.duration) for one in new.launches)
     )
-    found = text(with_kernels(A, old), with_kernels(B, slower))
-    assert any(line.startswith("most kernels moved by about +") for line in found)
+    said = text(with_kernels(A, old), with_kernels(B, slower))
+    assert any(line.startswith("most kernels moved by about +") for line in said)
 
 
 REAL = ("baseline", "tf32", "tf32_channels_last")
@@ -218,8 +218,8 @@ REAL = ("baseline", "tf32", "tf32_channels_last")
 def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
     old = [with_kernels(measured, traced(one)) for measured in THREE]
     new = [with_kernels(measured, traced(other)) for measured in FIVE]
-    found = shown(compared((old, new), ([A], [B]), only_b=[ALONE]), width=width)
-    assert max(map(len, found)) <= width
+    said = shown(compared((old, new), ([A], [B]), only_b=[ALONE]), width=width)
+    assert max(map(len, said)) <= width
 
 
 # Markdown

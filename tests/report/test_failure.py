@@ -47,11 +47,11 @@ def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> Non
 
 def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
     step = (("conv", 900.0), ("add", 300.0))
-    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    said = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     # The judge's order; only what fails the test is a row, besides.
     verdicts = [kernels_changed(), verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
     text = failure.failure(
-        result(measurement(), *verdicts, attribution=found), verdicts[1:2], SESSION
+        result(measurement(), *verdicts, attribution=said), verdicts[1:2], SESSION
     )
     assert text.splitlines()[2:] == [
         "  metric   baseline  measured   change  tolerance  MDE  verdict",
@@ -66,9 +66,9 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
 
 def test_in_brief_it_is_what_got_worse_and_the_kernels() -> None:
     step = (("conv", 900.0), ("add", 300.0))
-    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    said = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     verdicts = [verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
-    assert failure.brief(result(measurement(), *verdicts, attribution=found), 80) == [
+    assert failure.brief(result(measurement(), *verdicts, attribution=said), 80) == [
         "test_training_step[tf32] regressed on NVIDIA H200 (sm90): cycles +2.52 %",
         "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
         "  +1.2 ms  100 %  silu  added (new), 2 launches",
@@ -150,9 +150,9 @@ def test_of_several_the_worst_is_the_headline_and_all_are_listed() -> None:
     ):
         text = failure.failure(result(measurement(), *failing), failing, SESSION)
         assert says in text.splitlines()[0], failing
-        for found in failing:
+        for said in failing:
             assert any(
-                line.split()[0] == found.metric and line.endswith(found.outcome.value)
+                line.split()[0] == said.metric and line.endswith(said.outcome.value)
                 for line in text.splitlines()
             )
 

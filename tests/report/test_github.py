@@ -29,8 +29,8 @@ RATIO = Expectation(
 
 
 def test_a_regression_is_an_error_at_its_test() -> None:
-    found = run([measurement()], [verdict(), verdict("ipc", Outcome.REPORTED)])
-    assert list(workflow_commands(found.results(), PLACES)) == [
+    said = run([measurement()], [verdict(), verdict("ipc", Outcome.REPORTED)])
+    assert list(workflow_commands(said.results(), PLACES)) == [
         "::error file=suites/meddpm/test_training.py,line=12,"
         "title=gpuperf%3A test_training_step[tf32] regressed on NVIDIA H200 (sm90)"
         "::cycles +2.52 %25 (437.00 M -> 448.00 M, tolerance 0.5 %25)"
@@ -64,8 +64,8 @@ def test_what_failed_no_test_is_no_error() -> None:
         # Another test excuses nothing.
         (Outcome.REGRESSED, "another", "error", []),
     ):
-        found = run([measurement()], [verdict(outcome=outcome)])
-        lines = workflow_commands(found.results(), PLACES, {spared: "expected to fail: known"})
+        said = run([measurement()], [verdict(outcome=outcome)])
+        lines = workflow_commands(said.results(), PLACES, {spared: "expected to fail: known"})
         (command,) = commands("\n".join(lines))
         assert command.name == level, (outcome, spared)
         assert command.message.splitlines()[:-1] == says, (outcome, spared)
@@ -74,8 +74,8 @@ def test_what_failed_no_test_is_no_error() -> None:
 
 
 def test_a_broken_ratio_is_an_error_of_its_own() -> None:
-    found = replace(run([measurement()], [verdict()]), expectations=(RATIO,))
-    first, second = commands("\n".join(workflow_commands(found.results(), PLACES)))
+    said = replace(run([measurement()], [verdict()]), expectations=(RATIO,))
+    first, second = commands("\n".join(workflow_commands(said.results(), PLACES)))
     assert (first.name, second.name) == ("error", "error")
     assert second.properties["line"] == "12"
     assert second.message == (
@@ -85,8 +85,8 @@ def test_a_broken_ratio_is_an_error_of_its_own() -> None:
 
 def test_a_broken_limit_is_part_of_its_measurement() -> None:
     limit = replace(RATIO, unit="cycles", subject="step", above=None, below=4e8, measured=448e6)
-    found = replace(run([measurement()], [verdict()]), expectations=(limit,))
-    (only,) = commands("\n".join(workflow_commands(found.results(), PLACES)))
+    said = replace(run([measurement()], [verdict()]), expectations=(limit,))
+    (only,) = commands("\n".join(workflow_commands(said.results(), PLACES)))
     first, second = only.message.splitlines()
     assert first.startswith("cycles +2.52 %")
     assert second.startswith("expected of cycles: test_training_step[tf32] below 400.00 M")
@@ -95,12 +95,12 @@ def test_a_broken_limit_is_part_of_its_measurement() -> None:
 def test_errors_stand_before_warnings() -> None:
     names = ["a", "b", "c"]
     outcomes = [Outcome.NO_BASELINE, Outcome.REGRESSED, Outcome.INCONCLUSIVE]
-    found = run(
+    said = run(
         [measurement(test=name) for name in names],
         [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
     )
     levels = [
-        command.name for command in commands("\n".join(workflow_commands(found.results(), {})))
+        command.name for command in commands("\n".join(workflow_commands(said.results(), {})))
     ]
     assert levels == ["error", "warning", "warning"]
 
@@ -118,8 +118,8 @@ def test_what_is_not_known_of_a_place_is_left_out() -> None:
 
 def test_the_guilty_kernels_are_named() -> None:
     step = (("conv", 900.0), ("add", 300.0))
-    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
-    made = result(measurement(), verdict(), attribution=found)
+    said = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    made = result(measurement(), verdict(), attribution=said)
     (line,) = workflow_commands([made], PLACES)
     (command,) = commands(line)
     assert command.message.splitlines()[1:] == [

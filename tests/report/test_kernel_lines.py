@@ -74,10 +74,8 @@ def test_nothing_stands_out() -> None:
 
 
 def test_where_changes_cancel_no_share_is_claimed() -> None:
-    found = text(
-        table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0))
-    )
-    assert found == [
+    said = text(table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0)))
+    assert said == [
         "kernels: 0 us (0 %) in a step; what moved:",
         "  +0.3 ms  -  add    slower +30.00 %, 1 launch",
         "  -0.3 ms  -  wgrad  faster -30.00 %, 1 launch",
@@ -94,15 +92,15 @@ def test_a_change_of_all_kernels_is_told_apart() -> None:
 
 def test_other_launches_in_some_executions_are_mentioned() -> None:
     odd = table(*STEP, ("silu", 1.0))
-    found = lines(attribute([table(*STEP), table(*STEP), odd], table(*STEP), NAMING), 80)
-    assert found[-1] == "  1 of 4 executions launched other kernels than the rest"
+    said = lines(attribute([table(*STEP), table(*STEP), odd], table(*STEP), NAMING), 80)
+    assert said[-1] == "  1 of 4 executions launched other kernels than the rest"
 
 
 def test_layout_copies_of_channels_last() -> None:
-    found = text(traced("tf32_channels_last"), traced("tf32"), 120)
-    assert found[0] == "kernels: +99.8 ms (+42.89 %) in a step, 100 % of it explained:"
-    assert "added (called more often)" in found[1]
-    assert found[-1].startswith("  and ")
+    said = text(traced("tf32_channels_last"), traced("tf32"), 120)
+    assert said[0] == "kernels: +99.8 ms (+42.89 %) in a step, 100 % of it explained:"
+    assert "added (called more often)" in said[1]
+    assert said[-1].startswith("  and ")
 
 
 def test_instructions_corroborate() -> None:
@@ -117,14 +115,14 @@ REAL = ("baseline", "tf32", "tf32_channels_last", "adam-foreach-off", "bf16")
 @settings(max_examples=12)
 @given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(20, 140))
 def test_at_most_twelve_lines_and_none_too_wide(measured: str, baseline: str, width: int) -> None:
-    found = text(traced(measured), traced(baseline), width)
-    assert 1 <= len(found) <= MOST
-    assert max(map(len, found)) <= width
+    said = text(traced(measured), traced(baseline), width)
+    assert 1 <= len(said) <= MOST
+    assert max(map(len, said)) <= width
 
 
 def test_fewer_lines_where_fewer_are_wanted() -> None:
-    found = attribute(traced("tf32"), traced("baseline"), NAMING)
-    assert len(lines(found, 80, most=4)) <= 4
+    said = attribute(traced("tf32"), traced("baseline"), NAMING)
+    assert len(lines(said, 80, most=4)) <= 4
 
 
 def test_times_and_shares() -> None:

@@ -155,14 +155,14 @@ def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
 def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
     names = [f"größe_{number}" for number in range(40)]
     outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
-    found = run(
+    made = run(
         [measurement(test=name) for name in names],
         [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
     )
-    whole = markdown(found)
+    whole = markdown(made)
     headings = re.findall("^###.*$", whole, re.MULTILINE)
     for limit in (1000, 2000, 5000, 20_000):
-        text = markdown(found, limit)
+        text = markdown(made, limit)
         assert len(text.encode()) <= limit
         shown = re.findall("^###.*$", text, re.MULTILINE)
         assert shown == headings[: len(shown)], limit
@@ -172,9 +172,9 @@ def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
             assert said in text.splitlines()[-1]
         else:
             assert text == whole, limit
-    assert markdown(found, 100_000) == whole
+    assert markdown(made, 100_000) == whole
     # What does not even hold the verdicts holds nothing.
-    assert markdown(found, 100) == ""
+    assert markdown(made, 100) == ""
 
 
 def test_a_table_is_of_all_processes_and_of_the_whole_step() -> None:
@@ -188,12 +188,12 @@ def test_a_table_is_of_all_processes_and_of_the_whole_step() -> None:
 
 def test_kernels_have_a_section_under_their_test() -> None:
     step = (("conv", 900.0), ("add", 300.0))
-    found = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
+    made = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
     text = markdown(
         run(
             [measurement(), measurement(name="sampling")],
             [kernels_changed(), verdict(), verdict(name="sampling")],
-            [Attributed(TEST, "step", found)],
+            [Attributed(TEST, "step", made)],
         )
     )
     first, second = text.split("### ")[1:]
@@ -216,9 +216,9 @@ def test_kernels_have_a_section_under_their_test() -> None:
 
 @given(st.text(max_size=80) | st.sampled_from(["```", "~~~\n# x", "a\n```\n# heading"]))
 def test_no_kernel_ends_its_section(name: str) -> None:
-    found = attribute(table(("conv", 900.0), ("silu", 600.0)), table(("conv", 900.0)), NAMING)
-    entries = tuple(replace(e, short=name, formerly=name) for e in found.entries)
-    hostile_blame = Attributed(TEST, "step", replace(found, entries=entries))
+    made = attribute(table(("conv", 900.0), ("silu", 600.0)), table(("conv", 900.0)), NAMING)
+    entries = tuple(replace(e, short=name, formerly=name) for e in made.entries)
+    hostile_blame = Attributed(TEST, "step", replace(made, entries=entries))
     lines = markdown(run([measurement()], [verdict()], [hostile_blame])).split("\n")
     assert [line for line in lines if "`" in line][2:] == ["```", "```"]
     assert lines[-3:] == ["```", "", ""]

@@ -31,9 +31,9 @@ SAMPLED = Timeline(
 )
 
 
-def having(found: Timeline | None, step_time: float = 231.0) -> Measurement:
+def having(shown: Timeline | None, step_time: float = 231.0) -> Measurement:
     """A measurement with this timeline."""
-    return replace(measurement({"cycles": [437e6], "step_time": [step_time]}), timeline=found)
+    return replace(measurement({"cycles": [437e6], "step_time": [step_time]}), timeline=shown)
 
 
 def test_one_sentence_says_what_matters() -> None:
@@ -66,9 +66,9 @@ def test_a_step_that_took_another_time_is_said_to() -> None:
 def test_what_could_not_be_sampled_is_named() -> None:
     series = {"sm_active": SAMPLED.series["sm_active"]}
     lacking = (Unsupported("fma_active", "it does not fit"),)
-    found = timeline_line(having(replace(SAMPLED, series=series, unsupported=lacking)))
-    assert "; SMs 75 % on average; " in found
-    assert found.endswith("; fma_active: it does not fit")
+    shown = timeline_line(having(replace(SAMPLED, series=series, unsupported=lacking)))
+    assert "; SMs 75 % on average; " in shown
+    assert shown.endswith("; fma_active: it does not fit")
 
 
 def test_the_window_is_said_with_its_share_of_the_step() -> None:
@@ -102,6 +102,6 @@ def test_summary_and_markdown_have_it_and_an_obstacle_once_for_all_tests() -> No
     assert "timeline: 2,300 samples of 100 us; tensor pipe 31 %" in markdown(run([having(SAMPLED)]))
     absent = having(timelines.absent("<b>no</b>. Ask for it"))
     others = [result(absent), result(replace(absent, test="other"))]
-    said = [found for found in summary(others, 80, CommandContext()) if "timeline" in found.text]
+    said = [shown for shown in summary(others, 80, CommandContext()) if "timeline" in shown.text]
     assert said == [Line("timeline: not sampled: <b>no</b>. Ask for it", "doubtful")]
     assert r"not sampled: \<b\>no" in markdown(run([absent]))

@@ -127,8 +127,8 @@ def test_it_fits_any_width() -> None:
 
 
 def test_the_summary_and_the_markdown_report_have_it() -> None:
-    found = run([measured()])
-    text = "\n".join(line.text for line in summary(found.results(), 80, CommandContext()))
+    page = run([measured()])
+    text = "\n".join(line.text for line in summary(page.results(), 80, CommandContext()))
     assert "  conv2d        5.0000 ms  62.5 %        40" in text
-    assert "| conv2d | 5.0000 ms | 62.5 % | 40 |" in markdown(found)
+    assert "| conv2d | 5.0000 ms | 62.5 % | 40 |" in markdown(page)
     assert H200.name in text

@@ -128,8 +128,8 @@ def test_phases_have_no_row() -> None:
 
 
 def test_what_was_not_judged_is_shown_with_its_values() -> None:
-    found = measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"cycles": [1.0]}})
-    rows = texts(summary([result(found)], 100, SESSION))[2:]
+    page = measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"cycles": [1.0]}})
+    rows = texts(summary([result(page)], 100, SESSION))[2:]
     assert [row.split() for row in rows] == [
         ["cycles", "-", "437.00", "M", "-", "-", "-", "reported"],
         ["ipc", "-", "2.5000", "-", "-", "-", "reported"],
@@ -247,9 +247,9 @@ def test_other_kernels_read_well_at_any_width() -> None:
 
 def named(name: str, outcome: Outcome, change: float = 0.02, **changes: object) -> Result:
     """A test of this name with one verdict beside an unchanged one."""
-    found = verdict(outcome=outcome, change=change)
+    page = verdict(outcome=outcome, change=change)
     calm = verdict("instructions", Outcome.UNCHANGED, change=1e-5)
-    return result(measurement(test=f"a.py::{name}", **changes), calm, found)  # type: ignore[arg-type]
+    return result(measurement(test=f"a.py::{name}", **changes), calm, page)  # type: ignore[arg-type]
 
 
 def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:

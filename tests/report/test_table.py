@@ -19,7 +19,7 @@ VERDICTS = [
     verdict("step_time", Outcome.NO_BASELINE, unit="ms", baseline=None, measured=232.4,
             change=None, tolerance=None),
 ]  # fmt: skip
-ROWS = [table.cells(found) for found in VERDICTS]
+ROWS = [table.cells(said) for said in VERDICTS]
 
 widths = st.integers(20, 200)
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)

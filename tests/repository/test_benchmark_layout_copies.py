@@ -205,15 +205,15 @@ def test_a_row_has_the_sum_its_share_and_the_largest() -> None:
         {"what": "torch: 2x64x8x8x8", "launches": 2, "ms": 3.5},
         {"what": "nchwToNhwcKernel f32x3 F T 0", "launches": 2, "ms": 1.0},
     ]
-    found = {
+    counted = {
         "tf32": {"kernels_ms": 36.04, "copies": copies},
         "best": {"kernels_ms": 20.0, "copies": []},
     }
-    assert table(found).splitlines()[2:] == [
+    assert table(counted).splitlines()[2:] == [
         "| `tf32` | 36.0 ms | 4.50 ms | 12.5% | `torch: 2x64x8x8x8`, 3.50 ms |",
         "| `best` | 20.0 ms | 0.00 ms | 0.0% |  |",
     ]
-    assert {row.count("|") for row in table(found).splitlines()} == {6}
+    assert {row.count("|") for row in table(counted).splitlines()} == {6}
 
 
 def share(configuration: str) -> float:

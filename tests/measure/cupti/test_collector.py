@@ -220,10 +220,10 @@ def test_occurrences_of_a_phase_add_up_where_they_can(
     step = Step(fake, ("backward", 2), ("forward", 1), ("backward", 3))
     collected = collector.collect(step.work, plan())
     assert "push backward#2" in fake.log
-    found = values(collected)
-    assert found["backward", "cycles"] == (5.0,)
-    assert found["step", "ipc"] == (12.0, 12.0)
-    assert ("backward", "ipc") not in found
+    measured = values(collected)
+    assert measured["backward", "cycles"] == (5.0,)
+    assert measured["step", "ipc"] == (12.0, 12.0)
+    assert ("backward", "ipc") not in measured
     assert [entry.metric for entry in collected.unsupported] == ["ipc"]
     assert 'phase "backward" occurs 2 times' in collected.unsupported[0].reason
 
@@ -237,10 +237,10 @@ def test_a_metric_without_a_value_in_a_phase_is_left_out_there(
     collector: CuptiCollector, fake: Fake
 ) -> None:
     collected = collector.collect(Step(fake, ("data", 0.0), ("forward", 1.0)).work, plan())
-    found = values(collected)
-    assert found["data", "cycles"] == (0.0,)
-    assert ("data", "ipc") not in found
-    assert found["forward", "ipc"] == (2.0,)
+    measured = values(collected)
+    assert measured["data", "cycles"] == (0.0,)
+    assert ("data", "ipc") not in measured
+    assert measured["forward", "ipc"] == (2.0,)
     assert [entry.metric for entry in collected.unsupported] == ["ipc"]
     assert 'phase "data" has no value' in collected.unsupported[0].reason
 

@@ -64,8 +64,8 @@ class Step:
 
 def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake) -> None:
     step = Step(fake, ("forward", 2), ("backward", 4))
-    found = step.counted(CYCLES, THREADS)
-    assert found.series == {
+    collected = step.counted(CYCLES, THREADS)
+    assert collected.series == {
         ("step", "cycles"): [7.5] * 3,
         ("forward", "cycles"): [2.0],
         ("backward", "cycles"): [4.0],
@@ -74,10 +74,10 @@ def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake)
         ("backward", "thread_instructions"): [4.0],
     }
     assert step.executed == 3 + 1 + 1
-    settings = {name: found.settings[name] for name in ("passes", "rounds", "counter_passes")}
+    settings = {name: collected.settings[name] for name in ("passes", "rounds", "counter_passes")}
     assert settings == {"passes": 2, "rounds": 3, "counter_passes": 5}
-    assert found.settings["chip"] == "GH100"
-    assert "instrumented_s" in found.settings
+    assert collected.settings["chip"] == "GH100"
+    assert "instrumented_s" in collected.settings
     assert fake.alive == 0
 
 
@@ -112,9 +112,9 @@ def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> No
 
 
 def test_a_phase_that_comes_twice_is_the_sum_of_both(fake: Fake) -> None:
-    found = Step(fake, ("backward", 2), ("backward", 3)).counted(THREADS)
-    assert found.series["backward", "thread_instructions"] == [5.0]
-    assert found.series["step", "thread_instructions"] == [6.5]
+    collected = Step(fake, ("backward", 2), ("backward", 3)).counted(THREADS)
+    assert collected.series["backward", "thread_instructions"] == [5.0]
+    assert collected.series["step", "thread_instructions"] == [6.5]
 
 
 def test_a_step_without_phases_is_one_range(fake: Fake) -> None:
@@ -131,9 +131,9 @@ def test_without_instrumented_metrics_nothing_is_instrumented(fake: Fake) -> Non
 
 def test_what_cannot_be_instrumented_is_named_and_costs_only_itself(fake: Fake) -> None:
     fake.set("unknown", ADDITIONS.hardware_name("sm90") or "")
-    found = Step(fake, ("forward", 2)).counted(THREADS, ADDITIONS)
-    assert [entry.metric for entry in found.unsupported] == ["sass_fadd"]
-    assert found.series["step", "thread_instructions"] == [3.0]
+    collected = Step(fake, ("forward", 2)).counted(THREADS, ADDITIONS)
+    assert [entry.metric for entry in collected.unsupported] == ["sass_fadd"]
+    assert collected.series["step", "thread_instructions"] == [3.0]
 
 
 def test_with_nothing_left_to_instrument_the_step_is_not_executed(fake: Fake) -> None:
@@ -161,8 +161,8 @@ def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
             fake.work(2)
 
     work = Work(only_forward, step.phases)
-    found = counting(fake, work).of(Plan((ratio,)), phase_ranges(["forward"]))
-    assert found.series["step", "thread_instructions"] == [2.0]
+    collected = counting(fake, work).of(Plan((ratio,)), phase_ranges(["forward"]))
+    assert collected.series["step", "thread_instructions"] == [2.0]
 
 
 @pytest.mark.parametrize("later", [[("b", 1.0)], [], [("a", 1.0), ("b", 1.0)]])

@@ -48,8 +48,8 @@ KEYS = [
 ]  # fmt: skip
 
 
-def figures(found: Run) -> dict[str, Figure]:
-    return {figure.key: figure for figure in all_figures(subjects(found))}
+def figures(said: Run) -> dict[str, Figure]:
+    return {figure.key: figure for figure in all_figures(subjects(said))}
 
 
 @cache
@@ -149,9 +149,9 @@ def test_what_is_no_number_is_no_quantity() -> None:
 def test_durations_that_overflow_draw_nothing() -> None:
     launches = tuple(Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1.7e308) for _ in range(3))
     huge = KernelTable(("conv",), (), launches, 0.0)
-    found = figures(run([measurement(kernels=huge)]))
-    assert column(found["kernels"], "time") == [None]
-    assert chart.drawing(found["kernels"]) is None
+    said = figures(run([measurement(kernels=huge)]))
+    assert column(said["kernels"], "time") == [None]
+    assert chart.drawing(said["kernels"]) is None
 
 
 def test_a_figure_without_its_metrics_names_them_and_the_flag() -> None:
@@ -172,8 +172,8 @@ def test_a_figure_without_its_metrics_names_them_and_the_flag() -> None:
 def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
     reason = "no such counter on sm70"
     metrics = ("stall_long_scoreboard",)
-    found = subjects(run([measurement(unsupported={"stall_long_scoreboard": reason})]))
-    assert missing_metrics(found, metrics) == (
+    said = subjects(run([measurement(unsupported={"stall_long_scoreboard": reason})]))
+    assert missing_metrics(said, metrics) == (
         "Not available here: stall_long_scoreboard (no such counter on sm70)"
     )
 
@@ -192,13 +192,13 @@ def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() 
 
 
 def test_the_paper_stands_beside_what_was_measured() -> None:
-    found = figures_of("h200-paper.json.xz")
-    assert found["utilisation"].columns[3:] == ("paper, V100", "paper, A100", "paper, H100")
-    published = values(found["utilisation"], "paper, H100")
+    said = figures_of("h200-paper.json.xz")
+    assert said["utilisation"].columns[3:] == ("paper, V100", "paper, A100", "paper, H100")
+    published = values(said["utilisation"], "paper, H100")
     assert published["tensor_utilization", "tf32"] == 7.81
-    here = values(found["utilisation"], "here")
+    here = values(said["utilisation"], "here")
     assert here["tensor_utilization", "tf32"] == pytest.approx(23.08, abs=0.01)
-    work = found["work"]
+    work = said["work"]
     assert values(work, "here, relative")["cycles", "tf32"] == pytest.approx(0.179, abs=0.001)
     assert values(work, "paper, H100")["cycles", "tf32"] == 0.39
     # A range stays a range: it is in the table, and no bar.
@@ -244,9 +244,9 @@ def test_families_share_the_time_of_the_kernels_whose_longest_have_rows() -> Non
     assert values(mix, "share of kernel time")["tf32", "gemm"] == 30.0
     assert sum(values(mix, "share of kernel time").values()) == pytest.approx(100)
     step = table(*((f"kernel_{letter}", 10.0) for letter in "abcdefghijklmnopqrst"))
-    found = figures(run([measurement(kernels=step)]))["kernels"]
-    assert column(found, "kernel")[-1] == "5 others"
-    assert column(found, "launches")[-1] == Quantity(5.0, "launches")
+    said = figures(run([measurement(kernels=step)]))["kernels"]
+    assert column(said, "kernel")[-1] == "5 others"
+    assert column(said, "launches")[-1] == Quantity(5.0, "launches")
 
 
 def test_a_huge_table_is_bounded_and_keeps_what_took_longest() -> None:
@@ -255,13 +255,13 @@ def test_a_huge_table_is_bounded_and_keeps_what_took_longest() -> None:
         Launch(number, "kernel", (1, 1, 1), (32, 1, 1), float(number))
         for number in range(len(names))
     )
-    found = bounded(KernelTable(names, (), launches, 0.0))
-    assert len(found.launches) == MOST_LAUNCHES
-    assert min(launch.duration for launch in found.launches) == 500
-    assert len(found.names) == MOST_NAMES
-    longest, *_ = sorted(by_kernel(found), key=lambda one: -one.duration)
+    said = bounded(KernelTable(names, (), launches, 0.0))
+    assert len(said.launches) == MOST_LAUNCHES
+    assert min(launch.duration for launch in said.launches) == 500
+    assert len(said.names) == MOST_NAMES
+    longest, *_ = sorted(by_kernel(said), key=lambda one: -one.duration)
     assert longest.name == "others"
-    assert sum(one.launches for one in by_kernel(found)) == MOST_LAUNCHES
+    assert sum(one.launches for one in by_kernel(said)) == MOST_LAUNCHES
 
 
 def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -> None:
@@ -295,14 +295,14 @@ def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
 
 
 def test_findings_that_are_alike_are_said_once() -> None:
-    found = [("gemm", "a"), ("conv", "b"), ("gemm", "c")]
-    assert of_each(found) == "gemm in a and c; conv in b"
+    said = [("gemm", "a"), ("conv", "b"), ("gemm", "c")]
+    assert of_each(said) == "gemm in a and c; conv in b"
     many = [("gemm", label) for label in "abcdef"]
     assert of_each(many) == "gemm in a, b, c and 3 others"
     assert of_each([(str(n), str(n)) for n in range(5)]).endswith("; and 2 more in the table")
     assert of_each([]) == told([], "Most is ") == ""
-    assert told(found[1:2]) == "Conv in b. "
-    assert told(found[1:2], "Most is ") == "Most is conv in b. "
+    assert told(said[1:2]) == "Conv in b. "
+    assert told(said[1:2], "Most is ") == "Most is conv in b. "
 
 
 def _panels(figure: Figure) -> list[Any]:
@@ -311,6 +311,6 @@ def _panels(figure: Figure) -> list[Any]:
     return _list(drawing["panels"])
 
 
-def _list(found: object) -> list[Any]:
-    assert isinstance(found, list)
-    return found
+def _list(said: object) -> list[Any]:
+    assert isinstance(said, list)
+    return said

@@ -10,8 +10,8 @@ from tests.examples import measurement, run, verdict
 from tests.report.html.pages import committed
 
 
-def of(found: Run, file: str = "run.json", *, incomplete: bool = False) -> Overview:
-    return overview(found, subjects(found), file, incomplete=incomplete)
+def of(said: Run, file: str = "run.json", *, incomplete: bool = False) -> Overview:
+    return overview(said, subjects(said), file, incomplete=incomplete)
 
 
 def run_of(*outcomes: Outcome) -> Run:
@@ -23,20 +23,20 @@ def run_of(*outcomes: Outcome) -> Run:
     )
 
 
-def commands(found: Overview) -> list[str]:
-    return [command for _, command in found.steps]
+def commands(said: Overview) -> list[str]:
+    return [command for _, command in said.steps]
 
 
 def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
-    found = of(run_of(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE))
-    assert [one.outcome for one in found.judged] == [
+    said = of(run_of(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE))
+    assert [one.outcome for one in said.judged] == [
         "regressed",
         "inconclusive",
         "improved",
         "unchanged",
     ]
-    assert found.tone == "bad"
-    assert found.headline == (
+    assert said.tone == "bad"
+    assert said.headline == (
         "1 regressed, 1 inconclusive, 1 improved, 1 unchanged, of 4 measurements"
     )
 
@@ -48,17 +48,17 @@ def test_the_headline_says_how_the_run_went() -> None:
         ([Outcome.NO_BASELINE] * 2, "All 2 no-baseline", "doubtful"),
         ([], "The run has no measurements", "doubtful"),
     ):
-        found = of(run_of(*outcomes))
-        assert (found.headline, found.tone) == (headline, tone)
+        said = of(run_of(*outcomes))
+        assert (said.headline, said.tone) == (headline, tone)
     # One that was compared with nothing says so.
-    found = of(run([measurement()]))
-    assert [one.outcome for one in found.judged] == ["not judged"]
-    assert commands(found) == ["gpuperf report run.json --baseline baselines"]
+    said = of(run([measurement()]))
+    assert [one.outcome for one in said.judged] == ["not judged"]
+    assert commands(said) == ["gpuperf report run.json --baseline baselines"]
 
 
 def test_a_regression_has_its_numbers_and_its_kernels() -> None:
-    found = of(committed("h200-tf32-broken.json.xz"))
-    (one,) = found.judged
+    said = of(committed("h200-tf32-broken.json.xz"))
+    (one,) = said.judged
     assert one.headline == "cycles x4.83, instructions x8.44, step_time x4.63"
     assert one.moved == "+834 ms (x4.61) in a step"
     change, share, kernel, how = one.kernels[0]
@@ -72,10 +72,10 @@ def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
         "t", "cycles", "", "a / b", None, 0.5, Outcome.BROKEN, "beyond", 0.7, 0.69, 0.71
     )
     made = run_of(Outcome.UNCHANGED)
-    found = of(Run(1, "", "", made.measurements, made.verdicts, (broken,)))
-    assert found.tone == "bad"
-    assert "1 expectation broken" in found.headline
-    assert found.expected[0].cells[-1] == "broken"
+    said = of(Run(1, "", "", made.measurements, made.verdicts, (broken,)))
+    assert said.tone == "bad"
+    assert "1 expectation broken" in said.headline
+    assert said.expected[0].cells[-1] == "broken"
 
 
 ACCEPT = 'gpuperf update-baseline run.json --reason "..."'
@@ -111,5 +111,5 @@ def test_metrics_that_do_not_exist_are_named_once_with_their_reason() -> None:
         for name in ("a.py::t", "a.py::u")
         for metric in ("ipc", "cycles")
     ]
-    found = of(run([measurement(test="a.py::t"), measurement(test="a.py::u")], lacking))
-    assert found.notes == ("Unsupported: ipc, cycles: no permission",)
+    said = of(run([measurement(test="a.py::t"), measurement(test="a.py::u")], lacking))
+    assert said.notes == ("Unsupported: ipc, cycles: no permission",)

@@ -66,7 +66,7 @@ class Structure(HTMLParser):
             self.scripts[-1] += data
 
     def attributes(self, name: str) -> list[str]:
-        return [value for _, found in self.elements if (value := found.get(name)) is not None]
+        return [value for _, said in self.elements if (value := said.get(name)) is not None]
 
     @property
     def tags(self) -> list[str]:
@@ -75,12 +75,12 @@ class Structure(HTMLParser):
 
 def test_every_figure_of_a_committed_run_has_its_place_and_asks_nothing_of_the_network() -> None:
     for name in COMMITTED:
-        found = Structure(rendered(name))
-        ids = found.attributes("id")
+        said = Structure(rendered(name))
+        ids = said.attributes("id")
         assert [identity for identity in ids if identity in KEYS] == KEYS, name
         assert len(set(ids)) == len(ids), name
-        assert not {"iframe", "object", "embed", "form", "base", "audio", "video"} & set(found.tags)
-        addresses = [*found.attributes("src"), *found.attributes("href")]
+        assert not {"iframe", "object", "embed", "form", "base", "audio", "video"} & set(said.tags)
+        addresses = [*said.attributes("src"), *said.attributes("href")]
         assert all(address.startswith(("#", "data:")) for address in addresses), name
 
 
@@ -96,7 +96,7 @@ def test_only_the_page_s_own_script_and_style_may_run() -> None:
     (style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
     assert rules["style-src"] == _hash(style)
     assert "unsafe" not in policy
-    assert not [name for _, found in read.elements for name in found if name[:2] == "on"]
+    assert not [name for _, said in read.elements for name in said if name[:2] == "on"]
     assert not read.attributes("style")
 
 
@@ -108,9 +108,9 @@ def test_eight_configurations_take_less_than_3_mb_for_a_long_csv_file_is_packed(
     text = page(full(8), "run.json")
     assert len(text.encode()) < 3_000_000
     links = {
-        found["download"]: found["href"]
-        for tag, found in Structure(text).elements
-        if tag == "a" and "download" in found
+        said["download"]: said["href"]
+        for tag, said in Structure(text).elements
+        if tag == "a" and "download" in said
     }
     assert {"work.csv", "timeline.csv.gz"} <= set(links)
     kind, _, data = (links["timeline.csv.gz"] or "").partition(",")
@@ -123,8 +123,8 @@ def test_eight_configurations_take_less_than_3_mb_for_a_long_csv_file_is_packed(
 def hostile(text: str) -> str:
     """The page of a run in which everything that is text is `text`."""
     before = table(("conv", 900.0), ("silu", 600.0))
-    found = attribute(before, table(("conv", 900.0)), NAMING)
-    entries = tuple(replace(entry, short=text, formerly=text) for entry in found.entries)
+    said = attribute(before, table(("conv", 900.0)), NAMING)
+    entries = tuple(replace(entry, short=text, formerly=text) for entry in said.entries)
     kernels = KernelTable(
         (text,), (), (Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1000.0),), 0.0, text
     )
@@ -163,7 +163,7 @@ def hostile(text: str) -> str:
             verdict("dram_throughput", Outcome.UNSUPPORTED, test=text, name=text, detail=text),
             kernels_changed(text, test=text, name=text),
         ],
-        [Attributed(text, text, replace(found, entries=entries))],
+        [Attributed(text, text, replace(said, entries=entries))],
     )
     return page(replace(made, command=text, created=text), text)
 
@@ -194,9 +194,9 @@ def test_no_name_changes_the_layout(name: str) -> None:
 
 def test_json_in_a_script_is_no_html_and_says_the_same() -> None:
     for text in (ATTACK, "<!--<script>", "\u2028\u2029", "]]>", "\ud800", "\x00"):
-        found = in_script({"text": text})
-        assert not set("<>&\u2028\u2029") & set(found)
-        assert json.loads(found) == {"text": text}
+        said = in_script({"text": text})
+        assert not set("<>&\u2028\u2029") & set(said)
+        assert json.loads(said) == {"text": text}
     for number in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="not JSON compliant"):
             in_script([number])
@@ -225,10 +225,10 @@ def test_a_run_of_forty_thousand_hostile_kernels_stays_small() -> None:
 
 
 def test_how_it_was_measured_is_short_whatever_the_number_of_processes() -> None:
-    found = [
+    said = [
         measurement(process=f"p{n}", settings={"cost_s": 0.1 + n, "rounds": 5}) for n in range(20)
     ]
-    text = page(run(found))
+    text = page(run(said))
     assert "<dd>0.1, 1.1, 2.1, 3.1, 4.1, 5.1 and 14 others</dd>" in text
     assert "<dd>5</dd>" in text
 

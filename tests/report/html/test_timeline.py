@@ -42,37 +42,37 @@ SAMPLED = Timeline(
 )
 
 
-def having(found: Timeline | None, configuration: str = "tf32", **changes: Any) -> Measurement:
+def having(shown: Timeline | None, configuration: str = "tf32", **changes: Any) -> Measurement:
     """A measurement of this configuration, with this timeline."""
     measured = measurement(test=f"t[{configuration}]", configuration=configuration, **changes)
-    return replace(measured, timeline=found)
+    return replace(measured, timeline=shown)
 
 
 def figure(*measurements: Measurement) -> Figure:
     return over_the_step(subjects(run(measurements)))
 
 
-def summary(found: Figure) -> dict[tuple[str, ...], tuple[str, ...]]:
+def summary(shown: Figure) -> dict[tuple[str, ...], tuple[str, ...]]:
     """The table as it is read, by configuration and phase."""
-    assert found.summary is not None
-    cells = [tuple(map(cell_text, row)) for row in found.summary.rows]
+    assert shown.summary is not None
+    cells = [tuple(map(cell_text, row)) for row in shown.summary.rows]
     return {row[:2]: row[2:] for row in cells}
 
 
-def panels(found: Figure) -> list[dict[str, Any]]:
-    drawing: Any = chart.drawing(found)
+def panels(shown: Figure) -> list[dict[str, Any]]:
+    drawing: Any = chart.drawing(shown)
     assert drawing is not None
     assert drawing["shape"] == "lines"
     return list(drawing["panels"])
 
 
 def test_the_table_has_the_step_and_its_phases() -> None:
-    found = figure(having(SAMPLED))
-    assert found.summary is not None
-    assert found.summary.columns == (
+    shown = figure(having(SAMPLED))
+    assert shown.summary is not None
+    assert shown.summary.columns == (
         "configuration", "phase", "time", "tensor pipe", "FMA pipe", "DRAM", "SMs", "SMs idle",
     )  # fmt: skip
-    assert summary(found) == {
+    assert summary(shown) == {
         ("tf32", "step"): ("10.000 ms", "21.11 %", "2.00 %", "1.00 %", "63.39 %", "22.22 %"),
         ("tf32", "forward"): ("4.0000 ms", "7.50 %", "2.00 %", "1.00 %", "62.62 %", "25.00 %"),
         ("tf32", "backward"): ("3.4000 ms", "40.00 %", "2.00 %", "1.00 %", "80.00 %", "0.00 %"),
@@ -80,8 +80,8 @@ def test_the_table_has_the_step_and_its_phases() -> None:
 
 
 def test_the_csv_file_has_every_point_with_its_phase() -> None:
-    found = figure(having(SAMPLED), having(sampled(), "bf16"))
-    heading, *lines = csv.reader(io.StringIO(csv_text(found), newline=""))
+    shown = figure(having(SAMPLED), having(sampled(), "bf16"))
+    heading, *lines = csv.reader(io.StringIO(csv_text(shown), newline=""))
     assert heading == [
         "configuration", "time [ms]", "phase", "tensor pipe [%]", "FMA pipe [%]", "DRAM [%]",
         "SMs [%]",
@@ -185,20 +185,20 @@ def test_what_is_missing_has_its_reason_or_the_flag() -> None:
 
 
 def test_a_unit_that_was_not_sampled_has_no_lane_and_without_a_value_there_is_no_drawing() -> None:
-    found = figure(having(LACKING), having(SAMPLED, "bf16"))
-    lacking, whole = panels(found)
+    shown = figure(having(LACKING), having(SAMPLED, "bf16"))
+    lacking, whole = panels(shown)
     assert [line["name"] for line in lacking["series"]] == ["SMs"]
     assert len(whole["series"]) == 4
-    assert summary(found)["tf32", "step"][1:4] == ("-", "-", "-")
+    assert summary(shown)["tf32", "step"][1:4] == ("-", "-", "-")
     empty = figure(having(replace(SAMPLED, series={"sm_active": (None,) * 10})))
     assert (empty.rows, chart.drawing(empty)) == ((), None)
 
 
 def test_of_several_processes_the_first_that_was_sampled_is_drawn() -> None:
-    found = [having(one, process=f"p{n}") for n, one in enumerate([None, ABSENT, SAMPLED])]
-    assert len(figure(*found).rows) == 10
-    assert figure(*found).missing == ""
-    assert figure(*found[:2]).missing == "Not sampled (this user may not)"
+    shown = [having(one, process=f"p{n}") for n, one in enumerate([None, ABSENT, SAMPLED])]
+    assert len(figure(*shown).rows) == 10
+    assert figure(*shown).missing == ""
+    assert figure(*shown[:2]).missing == "Not sampled (this user may not)"
 
 
 def test_many_phases_and_configurations_are_bounded() -> None:
@@ -207,22 +207,22 @@ def test_many_phases_and_configurations_are_bounded() -> None:
         TimelinePhase(f"layer {number}", number * 2e3, number * 2e3 + 1e3 + number)
         for number in range(count)
     )
-    found = figure(*(having(replace(SAMPLED, phases=phases), f"c{n}") for n in range(20)))
-    drawn = panels(found)
+    shown = figure(*(having(replace(SAMPLED, phases=phases), f"c{n}") for n in range(20)))
+    drawn = panels(shown)
     assert len(drawn) == 16
     assert [len(panel["bands"]) for panel in drawn] == [100] * 16
     # The longest, in their order.
     assert drawn[0]["bands"][0]["name"] == f"layer {count - 100}"
-    assert len(summary(found)) == 16 * 21
-    assert found.notes[0].endswith("; the 100 longest of 5,000 phases are marked.")
-    assert found.notes[-1] == "The timelines of 4 more configurations are in the run file."
+    assert len(summary(shown)) == 16 * 21
+    assert shown.notes[0].endswith("; the 100 longest of 5,000 phases are marked.")
+    assert shown.notes[-1] == "The timelines of 4 more configurations are in the run file."
 
 
 def test_long_names_are_cut_and_stay_apart() -> None:
     named = replace(SAMPLED, phases=(TimelinePhase("p" * 10_000, 0.0, 4e6),))
-    found = figure(*(having(named, f"{'c' * 10_000}{number}") for number in range(2)))
-    assert len(panels(found)) == 2
-    assert len(csv_text(found)) < 10_000
+    shown = figure(*(having(named, f"{'c' * 10_000}{number}") for number in range(2)))
+    assert len(panels(shown)) == 2
+    assert len(csv_text(shown)) < 10_000
 
 
 def test_what_overflows_or_is_empty_is_not_drawn() -> None:
