@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIZE_ON_A_GPU = 128
 """The paper's input: 128 x 128 x 128 (section 3)."""
-SIZE_ON_A_CPU = 32
+SIZE_ON_A_CPU = 16
 """The same network on a volume that a CPU trains in seconds."""
 CHAIN_STEPS = 25
 """Of the 250 steps of sampling: enough for what a chain costs to show, a tenth of the time."""
