@@ -180,7 +180,7 @@ def test_one_configuration_of_two_runs_or_devices_and_two_of_two(gpuperf: Comman
     assert title in gpuperf.lines(H200, FIVE, *BOTH)
     said = " ".join(gpuperf.lines(CPU, H200, "--config", "tf32"))
     assert "a is of portable (cpu), b of NVIDIA H200 (sm90): what changes is the device" in said
-    assert "workload differs: size 32 -> 128" in said
+    assert "workload differs: size 16 -> 128" in said
 
 
 def test_only_the_tests_that_match(gpuperf: Command) -> None:
