@@ -26,10 +26,10 @@ SIZE_ON_A_CPU = 16
 CHAIN_STEPS = 25
 """Of the 250 steps of sampling: enough for what a chain costs to show, a tenth of the time."""
 CURVE_STEPS_ON_A_GPU = 60
-"""Steps that do not train show on a tenth as many."""
+"""Weights that a cache keeps stale show after 12 (tests/meddpm/test_quality.py)."""
 CURVE_STEPS_ON_A_CPU = 10
 QUALITY_SIZE_ON_A_GPU = 32
-"""Every fault that is put in on purpose shows on it (tests/gpu/test_quality.py)."""
+"""That on which faults are put in on purpose (tests/gpu/test_quality.py)."""
 QUALITY_SIZE_ON_A_CPU = 16
 TIMESTEPS = 250  # model/diffusion.py, which is not imported before a test needs it
 NETWORK_SIZE = 128

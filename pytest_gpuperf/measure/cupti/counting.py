@@ -3,12 +3,12 @@
 What the hardware counts is counted in rounds: all passes over the step as one range. That costs the
 device nothing measurable (on an H200 a step of 229.6 ms takes 229.7, and one of 1221.7 ms 1221.2),
 so that its times are taken there too. Then come all passes once more, with a user range per phase:
-there the device waits for the host at each border, by 1 to 5 % of the step. Ranges inside one
-another would save nothing: CUPTI takes all passes again for each level. What CUPTI counts by
-instrumenting kernels
-(`Metric.instrumented`) is exact and slow (on an H200, 50 times the time of a TF32 training step):
-it is counted in one execution, in ranges that leave nothing out, and the step's value is the sum of
-theirs.
+there the device waits for the host at each border, for 0.7 to 6 % of the step. Ranges inside one
+another would save nothing: CUPTI takes all passes again for each level.
+
+What CUPTI counts by instrumenting kernels (`Metric.instrumented`) is exact and slow (on an H200, 50
+times the time of a TF32 training step): it is counted in one execution, in ranges that leave
+nothing out, and the step's value is the sum of theirs.
 """
 
 from __future__ import annotations
