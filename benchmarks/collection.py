@@ -3,8 +3,9 @@
     python benchmarks/collection.py [--runs N] [--limit MS]
 
 runs pytest on a small project in fresh processes, in turn with the plugin and with `-p no:gpuperf`,
-and compares the medians. Plugins that our tests install are left out: they only add noise. Exits
-with 1 when the difference is over the limit.
+and compares the fastest of each: other processes and the processor's clock only ever add, and on a
+machine whose clock wanders the medians differ by more than the plugin takes. Plugins that our tests
+install are left out: they only add noise. Exits with 1 when the difference is over the limit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 
 LIMIT_MS = 10.0
 TESTS = "\n".join(f"def test_{number}(): pass" for number in range(20))
@@ -36,7 +37,7 @@ def milliseconds(project: Path, *arguments: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the medians and the difference; 1 when it is over the limit."""
+    """Prints both and the difference of the fastest; 1 when it is over the limit."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=30, metavar="N", help="default: %(default)s")
     parser.add_argument(
@@ -55,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
                     series.append(took)
     for name, series in zip(("with the plugin", "without"), times, strict=True):
         low, _, high = quantiles(series, n=4)
-        print(f"{name:16} {median(series):7.1f} ms  (quartiles {low:.1f} to {high:.1f})")
-    added = median(times[0]) - median(times[1])
+        print(f"{name:16} {min(series):7.1f} ms  (quartiles {low:.1f} to {high:.1f})")
+    added = min(times[0]) - min(times[1])
     print(f"{'added':16} {added:7.1f} ms  (limit {options.limit:g})")
     return 0 if added <= options.limit else 1
 
