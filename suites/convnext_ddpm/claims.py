@@ -36,17 +36,6 @@ CLAIMS = (
         source=f"{_B}: 2.5 s against 5.3 s",
     ),
     Claim(
-        "overlap_is_not_slower_than_resident",
-        "work that needs nothing of what moves is done while it moves",
-        metric="wall_time",
-        numerator="overlap_chain",
-        denominator="resident_chain",
-        below=1.05,
-        architectures=_EVERY_GPU,
-        verified=(),
-        source=f"{_B} does so in its final version, without a number of its own",
-    ),
-    Claim(
         "a_graph_is_faster_than_its_kernels",
         "one launch in place of some hundred, of kernels that take microseconds",
         metric="wall_time",
