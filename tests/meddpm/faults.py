@@ -55,3 +55,12 @@ def dropped_skip(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ResidualBlock, "forward", forward)
     monkeypatch.setattr(fusion._FusedResidualBlock, "forward", fused_forward)
+
+
+def stale_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of the first step in every step."""
+
+    def nothing(_adam: torch.optim.Adam) -> None:
+        return None
+
+    monkeypatch.setattr(torch.optim.Adam, "step", nothing)
