@@ -110,6 +110,7 @@ def _metric(name: str, entry: dict[str, Any]) -> Metric:
         percentage=entry.get("percentage", False),
         summary=entry["summary"],
         hardware={"default": hardware} if isinstance(hardware, str) else hardware,
+        practical_floor=entry.get("practical_floor"),
         traced=entry.get("traced", False),
     )
 

@@ -61,9 +61,9 @@ _OPERATIONS = {**_COUNTS, **{f"{prefix}FLOP": size for prefix, size in _COUNTS.i
 def tolerance_for(
     metric: Metric, written: str | None = None, calibration: Calibration | None = None
 ) -> Tolerance:
-    """The tolerance of `metric`: its class's, or what somebody wrote ("1%", "2pt").
+    """The tolerance of `metric`: what somebody wrote ("1%", "2pt"), its own, or its class's.
 
-    A written tolerance moves the floor; the equivalence bound keeps its class's ratio to it. A
+    Another floor than the class's moves the equivalence bound with it, in the class's ratio. A
     `calibration` replaces the scales that are assumed by those that were measured. Raises
     UsageFailure for a tolerance that cannot be read, or of the wrong kind for the metric.
     """
@@ -78,8 +78,8 @@ def tolerance_for(
         # ever raised; and metrics that do not depend on the GPU by their nature do not begin to.
         between = max(between, measured.gpus or 0.0) if between else 0.0
     floor, equivalence = unit * floor, unit * equivalence
-    if written is not None:
-        asked = parse(written, metric)
+    asked = metric.practical_floor if written is None else parse(written, metric)
+    if asked is not None:
         floor, equivalence = asked, asked * equivalence / floor
     return Tolerance(
         floor,

@@ -8,7 +8,8 @@ docs/verdict.md has the formulas and how often they are right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.metric import Direction, Metric
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 ALARM_RATE = 1e-3
@@ -127,7 +128,44 @@ def judge(
                     **said,
                 )
             )
-    return (*verdicts, *_unsupported(first, measured, known, metrics))
+    return (*_weighed(verdicts, metrics), *_unsupported(first, measured, known, metrics))
+
+
+def _weighed(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> Iterator[Verdict]:
+    """The same verdicts, where what the step lost is outweighed by the time that it gained."""
+    gained = _gained_time(verdicts, metrics)
+    for verdict in verdicts:
+        lost = verdict.outcome is Outcome.REGRESSED and not verdict.points
+        if lost and gained and _most_lost(verdict, metrics) < gained:
+            yield replace(
+                verdict,
+                outcome=Outcome.OUTWEIGHED,
+                reason="faster",
+                detail=f"the step got faster by more, by {100 * gained:.3g} % at least",
+            )
+        else:
+            yield verdict
+
+
+def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> float:
+    """The share that each gated cycle or time of the step fell by at least; 0 where one did not."""
+    times = [
+        verdict
+        for verdict in verdicts
+        if verdict.phase == STEP
+        and metrics[verdict.metric].gated
+        and metrics[verdict.metric].metric_class is MetricClass.CYCLE
+        and verdict.baseline is not None
+    ]
+    if not times or any(verdict.outcome is not Outcome.IMPROVED for verdict in times):
+        return 0.0
+    return min(-(verdict.high or 0.0) for verdict in times)
+
+
+def _most_lost(verdict: Verdict, metrics: Mapping[str, Metric]) -> float:
+    higher = metrics[verdict.metric].direction is Direction.HIGHER
+    end = verdict.low if higher else verdict.high
+    return math.inf if end is None else abs(end)
 
 
 def decide(

@@ -42,6 +42,9 @@ class Metric:
     hardware: Mapping[str, str | None] = field(default_factory=dict)
     """NVIDIA's name per architecture, None where there is none; "default" for those not named.
     Empty: not a counter."""
+    practical_floor: float | None = None
+    """The smallest relative change that is worth anybody's attention, where that is another than
+    its class's: what can be measured is one thing, what matters is another."""
     traced: bool = False
     """Read from a trace of what the GPU did, not counted; chosen as counters are."""
 

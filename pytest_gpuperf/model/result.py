@@ -36,6 +36,8 @@ class Outcome(str, Enum):
     """The step launches other kernels than the baseline's, or in another order. Fails nothing."""
     BROKEN = "broken"
     """An expectation that was shown not to be met."""
+    OUTWEIGHED = "outweighed"
+    """Worse beyond its tolerance, by less than the step got faster. Fails nothing."""
 
 
 FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
@@ -43,7 +45,7 @@ FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
 DOUBTS = (Outcome.UNFIT, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
 """What fails a test, or does not, as the settings say: somebody has to look at it."""
 WORST_FIRST = (
-    *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.KERNELS_CHANGED),
+    *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.KERNELS_CHANGED),
     *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),
 )
 """All outcomes in the order of every report: failures, doubts, improvements, the rest."""

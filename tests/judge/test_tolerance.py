@@ -18,6 +18,7 @@ from tests.strategies import few
 
 CYCLES = catalogue().metrics["cycles"]
 INSTRUCTIONS = catalogue().metrics["instructions"]
+PEAK_MEMORY = catalogue().metrics["peak_memory"]
 IPC = catalogue().metrics["ipc"]
 HIT_RATE = catalogue().metrics["l2_hit_rate"]
 
@@ -33,10 +34,12 @@ def calibrated(
     return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric_class.value: spread})
 
 
-def test_each_class_has_the_scales_of_the_statistics() -> None:
+def test_each_class_has_the_scales_of_the_statistics_and_memory_a_floor_of_its_own() -> None:
     for metric, floor, equivalence, scale, points in (
         (INSTRUCTIONS, 0.0001, 0.0005, 2e-5, False),
         (CYCLES, 0.005, 0.01, 1e-3, False),
+        # 4 MiB of 18 GiB are seen exactly, and matter to nobody.
+        (PEAK_MEMORY, 0.005, 0.025, 2e-5, False),
         (IPC, 0.0075, 0.015, 1.5e-3, False),
         (HIT_RATE, 0.75, 1.5, 0.15, True),
     ):
@@ -66,6 +69,7 @@ def test_a_share_is_a_fraction_and_points_are_points() -> None:
 
 
 def test_a_written_tolerance_moves_floor_and_equivalence_together() -> None:
+    assert tolerance_for(PEAK_MEMORY, "0.01%").floor == pytest.approx(0.0001)
     tolerance = tolerance_for(CYCLES, "2%")
     assert (tolerance.floor, tolerance.equivalence) == pytest.approx((0.02, 0.04))
     assert tolerance.scale == tolerance_for(CYCLES).scale

@@ -44,6 +44,7 @@ CYCLES, INSTRUCTIONS = METRICS["cycles"], METRICS["instructions"]
 LOWER, HIGHER = Direction.LOWER, Direction.HIGHER
 REGRESSED, IMPROVED = Outcome.REGRESSED, Outcome.IMPROVED
 UNCHANGED, INCONCLUSIVE = Outcome.UNCHANGED, Outcome.INCONCLUSIVE
+OUTWEIGHED = Outcome.OUTWEIGHED
 WITHIN = (UNCHANGED, "within-tolerance")
 TOO_FEW, UNSURE = (INCONCLUSIVE, "too-few-processes"), (INCONCLUSIVE, "beyond-floor-unsure")
 SEEN = (INCONCLUSIVE, "seen-in-baseline")
@@ -835,6 +836,54 @@ def test_on_another_gpu_nothing_within_the_tolerance_stays_undecided() -> None:
         just_inside = look.baseline * math.exp(0.999 * sign * look.floor(tolerance))
         look = difference([[just_inside]], old, tolerance, gpus)
         assert decide(LOWER, look, tolerance, 3) == WITHIN
+
+
+# Weighing what got worse against the time that was gained
+
+
+def weighed(*changed: tuple[str, float], processes: int = 3) -> dict[str, Outcome]:
+    """The outcome of each metric that changed by this share, in as many processes."""
+    known = {STEP: {metric: one_each(*[1e6] * 5) for metric, _ in changed}}
+    taken = [
+        measurement({metric: [1e6 * (1 + by)] for metric, by in changed}, process=f"p{number}")
+        for number in range(processes)
+    ]
+    verdicts = judge(taken, Reference(known), METRICS, {})
+    return {verdict.metric: verdict.outcome for verdict in verdicts}
+
+
+@pytest.mark.parametrize(
+    ("memory", "cycles", "step_time", "expected"),
+    [
+        (0.01, -0.06, -0.06, OUTWEIGHED),
+        (0.05, -0.06, -0.06, OUTWEIGHED),
+        (0.08, -0.06, -0.06, REGRESSED),
+        # What is surely gained has to be more than what may have been lost.
+        (0.0595, -0.06, -0.06, REGRESSED),
+        (0.01, -0.06, 0.0, REGRESSED),
+        (0.01, 0.0, 0.0, REGRESSED),
+        (0.01, -0.06, 0.06, REGRESSED),
+        (0.01, -0.004, -0.004, REGRESSED),
+        (0.004, 0.0, 0.0, UNCHANGED),
+    ],
+)
+def test_a_loss_is_outweighed_by_more_time_that_is_surely_gained(
+    memory: float, cycles: float, step_time: float, expected: Outcome
+) -> None:
+    said = weighed(("cycles", cycles), ("step_time", step_time), ("peak_memory", memory))
+    assert said["peak_memory"] is expected
+
+
+def test_instructions_are_weighed_too_and_a_time_never_is() -> None:
+    said = weighed(("cycles", -0.1), ("step_time", -0.1), ("instructions", 0.03))
+    assert said == {"cycles": IMPROVED, "step_time": IMPROVED, "instructions": OUTWEIGHED}
+    said = weighed(("cycles", -0.2), ("step_time", 0.02), ("instructions", -0.1))
+    assert said == {"cycles": IMPROVED, "step_time": REGRESSED, "instructions": IMPROVED}
+
+
+def test_what_has_no_time_is_never_outweighed() -> None:
+    said = weighed(("instructions", -0.2), ("peak_memory", 0.02))
+    assert said == {"instructions": IMPROVED, "peak_memory": REGRESSED}
 
 
 # What is judged at all

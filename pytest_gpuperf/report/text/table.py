@@ -21,6 +21,7 @@ TONES = {
     Outcome.INCONCLUSIVE: "doubtful",
     Outcome.UNSUPPORTED: "doubtful",
     Outcome.KERNELS_CHANGED: "doubtful",
+    Outcome.OUTWEIGHED: "doubtful",
     Outcome.IMPROVED: "good",
 }
 """How outcomes are meant; the others are plain."""
