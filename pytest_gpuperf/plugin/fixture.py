@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
+from numbers import Integral, Real
 
 import pytest
 
@@ -117,7 +120,8 @@ class GpuPerf:
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
         on an inconclusive verdict, a missing baseline or missing counters as the settings say; and
         where the step runs out of memory. Raises UsageFailure for a name that the test has used,
-        and for text that no file can hold.
+        and for a name, a workload or settings that no file can hold: they are texts, bools and
+        finite numbers.
         """
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
@@ -131,9 +135,9 @@ class GpuPerf:
             name=name,
             suite=traits.suite,
             configuration=traits.configuration,
-            workload=dict(workload or {}),
+            workload=_scalars("workload", workload or {}),
             metric_set=traits.measured(self._settings.metrics),
-            settings=settings or dict,
+            settings=lambda: _scalars("settings", settings() if settings else {}),
         )
         _check_text(subject)
         plan = self._plan(subject.metric_set, repetitions)
@@ -283,8 +287,40 @@ class GpuPerf:
         )
 
 
+def _scalars(what: str, values: object) -> dict[str, Scalar]:
+    """Values that a run can hold, by name; numbers of numpy as Python's. Raises UsageFailure."""
+    if not isinstance(values, Mapping):
+        raise UsageFailure(f"{what} is {_quoted(values)}: give a dict of names and values")
+    for key in values:
+        if not isinstance(key, str):
+            raise UsageFailure(f"{what} has the key {_quoted(key)}: give each value a name, a str")
+    return {key: _scalar(f'{what}["{key}"]', value) for key, value in values.items()}
+
+
+def _scalar(what: str, value: object) -> Scalar:
+    if isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real) and math.isfinite(value):
+        return float(value)
+    raise UsageFailure(
+        f"{what} is {_quoted(value)}: a run holds texts, bools and finite numbers. Say it as one "
+        "of these, str(...) for instance"
+    )
+
+
+def _quoted(value: object) -> str:
+    return files.writable(reprlib.repr(value))
+
+
 def _check_text(subject: Subject) -> None:
     """Raises UsageFailure for text that neither a run nor a baseline can hold."""
+    if not (isinstance(subject.name, str) and subject.name):
+        raise UsageFailure(
+            f"the measurement's name is {_quoted(subject.name)}: give a text, "
+            'gpuperf.measure(step, name="...")'
+        )
     texts: list[tuple[str, object]] = [
         ("the test's id", subject.test),
         ("the measurement's name", subject.name),

@@ -5,12 +5,14 @@ Whether pytest is told the same is in test_outcomes.py and test_expectations.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_gpuperf.baselines.judgement import Judging
@@ -248,6 +250,15 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
         ({"name": "a\ud800"}, r'the measurement\'s name, "a\\ud800", has half of a'),
         ({"name": "x", "workload": {"data": "\udcff"}}, r'a value of the workload, "\\udcff",'),
         ({"name": "x", "workload": {"\udcff": 1}}, r'a key of the workload, "\\udcff",'),
+        ({"name": 3}, "the measurement's name is 3: give a text"),
+        ({"name": ""}, "the measurement's name is '': give a text"),
+        ({"name": "x", "workload": ["size"]}, r"workload is \['size'\]: give a dict"),
+        ({"name": "x", "workload": {3: "a"}}, "workload has the key 3: give each value a name"),
+        ({"name": "x", "workload": {"x": None}}, r'workload\["x"\] is None: a run holds'),
+        ({"name": "x", "workload": {"x": math.nan}}, r'workload\["x"\] is nan: a run holds'),
+        ({"name": "x", "workload": {"x": -math.inf}}, r'workload\["x"\] is -inf: a run holds'),
+        ({"name": "x", "workload": {"x": [1]}}, r'workload\["x"\] is \[1\]: a run holds'),
+        ({"name": "x", "workload": {"x": 1j}}, r'workload\["x"\] is 1j: a run holds'),
         ({"name": "x", "repetitions": 0}, "repetitions=0: a whole number from 1 on"),
         ({"name": "x", "reproducible": 2}, "reproducible=2: write how far"),
     ):
@@ -255,6 +266,24 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
         with pytest.raises(UsageFailure, match=says.replace("(", r"\(")):
             made.measure(lambda: None, **keywords)
     assert len(made.results) == 1
+
+
+def test_numbers_of_numpy_are_held_as_numbers(tmp_path: Path) -> None:
+    given = {"size": np.int64(128), "rate": np.float32(0.5), "on": True, "data": "synthetic"}
+    plain = {"size": 128, "rate": 0.5, "on": True, "data": "synthetic"}
+    session = Recorded(tmp_path, processes(TF32, "cycles", THREE, workload=plain))
+    asked: list[Mapping[str, object]] = []
+    recorded = session.instrument.measure
+
+    def measure(subject: Any, *rest: object) -> Any:
+        asked.append(subject.workload)
+        return recorded(subject, *rest)
+
+    session.instrument.measure = measure
+    keywords: Any = {"workload": given}
+    session.of(TF32).measure(lambda: None, **keywords)
+    assert asked == [plain]
+    assert [type(value) for value in asked[0].values()] == [int, float, bool, str]
 
 
 def test_a_window_that_fails_is_a_note(tmp_path: Path) -> None:

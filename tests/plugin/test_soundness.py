@@ -38,12 +38,18 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
             )
         gpuperf.measure(step)
 
+    def test_settings(gpuperf):
+        gpuperf.measure(lambda: None, settings=lambda: {"first_call_s": float("nan")})
+
+    def test_workload(gpuperf):
+        gpuperf.measure(lambda: None, workload={"x": None})
+
     def test_sound(gpuperf):
         gpuperf.measure(lambda: None)
 """
     )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=3, passed=1)
+    result.assert_outcomes(failed=5, passed=1)
     result.stdout.fnmatch_lines(
         [
             "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
@@ -51,6 +57,8 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
             "gpuperf: the loss is nan: a step that computes with it *",
             "gpuperf: the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 79.10 GiB "
             "were free. Measure a smaller input, *",
+            'gpuperf: settings?"first_call_s"? is nan: a run holds *',
+            'gpuperf: workload?"x"? is None: a run holds *',
         ]
     )
     assert "Traceback" not in str(result.stdout)
