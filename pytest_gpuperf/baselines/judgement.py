@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.catalogue import kernel_families
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 
 RECORDABLE = ("no-file", "no-entry")
 """Reasons for which `--gpuperf-missing record` makes a baseline: there is none to be replaced."""
+NOT_AGAIN = "not-looked-again"
+"""The reason code of what is inconclusive because a fresh process failed."""
 KERNELS = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
+_Said = TypeVar("_Said", Verdict, Expectation)
 Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
 
@@ -98,7 +101,7 @@ class Judging:
             try:
                 processes = self._processes(self._replicas, first, wanted, meanwhile)
             except MeasurementError as error:
-                return replace(result, notes=(*result.notes, _not_again(error)))
+                return _not_looked_again(result, error)
             result, meanwhile = _look(processes, baseline, tolerance, limit), None
         return result
 
@@ -128,7 +131,7 @@ class Judging:
                 over = self._processes(self._replicas, over, wanted)
                 under = self._processes(self._replicas, under, wanted)
             except MeasurementError as error:
-                return replace(expected, detail=_not_again(error))
+                return replace(expected, reason=NOT_AGAIN, detail=_not_again(error))
 
     def pair(self, ratio: Ratio) -> tuple[Processes, Processes]:
         """The measurements of numerator and denominator, of those that were kept.
@@ -234,7 +237,8 @@ def attributed(result: Result, baseline: Baseline) -> Result:
 def fails(said: Verdict | Expectation, settings: Settings) -> bool:
     """Whether a verdict, or what came of an expectation, fails its test under these settings."""
     if said.outcome is Outcome.INCONCLUSIVE:
-        return settings.inconclusive == "fail"
+        # Noise may be endured, as the settings say; that nobody could look again may not.
+        return settings.inconclusive == "fail" or said.reason == NOT_AGAIN
     if said.outcome is Outcome.NO_BASELINE:
         # What is there is not replaced without being asked: recording would not help this one.
         recorded = settings.missing == "record" and said.reason in RECORDABLE
@@ -326,6 +330,20 @@ def _changed_kernels(result: Result, attribution: Attribution) -> tuple[Verdict,
 def _place(measurements: Processes) -> tuple[str, str]:
     """A measurement's test without its parameters, and its name there."""
     return measurements[0].test.partition("[")[0], measurements[0].name
+
+
+def _not_looked_again(result: Result, error: MeasurementError) -> Result:
+    """What a look left undecided, where the next one could not be had: that is its reason now."""
+
+    def undecided(said: _Said) -> _Said:
+        return replace(said, reason=NOT_AGAIN) if said.outcome is Outcome.INCONCLUSIVE else said
+
+    return replace(
+        result,
+        verdicts=tuple(map(undecided, result.verdicts)),
+        expectations=tuple(map(undecided, result.expectations)),
+        notes=(*result.notes, _not_again(error)),
+    )
 
 
 def _not_again(error: MeasurementError) -> str:

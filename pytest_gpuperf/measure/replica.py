@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -68,28 +69,88 @@ def own_task() -> Task | None:
     return None if text is None else Task(**json.loads(text))
 
 
-class Replicas:
-    """Fresh processes of single tests, for a session that was started with these arguments.
+@dataclass(frozen=True)
+class Invocation:
+    """How a session was started, as far as its fresh processes have to know."""
 
-    `folder` is the working directory that the arguments are relative to; `time_limit` are the
-    seconds that one process may take. `distributed` says that pytest-xdist is there, of which a
-    replica must not start workers of its own.
+    arguments: tuple[str, ...]
+    folder: Path
+    """The working directory that the arguments are relative to."""
+    addopts: tuple[str, ...] = ()
+    """What the ini file puts before the arguments."""
+    written: tuple[str, ...] = ()
+    """Settings of the ini file by which this session writes somewhere: cache_dir, log_file."""
+    distributed: bool = False
+    """pytest-xdist is there, of which a replica must not start workers of its own."""
+
+    def apart(self, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Arguments of a process that writes to `folder` alone, and what its environment adds.
+
+        pytest lets the last of several values win. What failed last is the session's, and so are
+        its reports.
+        """
+        flags = [flag for name in self.written for flag in ("-o", f"{name}={folder / name}")]
+        environment = {}
+        addopts = unwritten(self.addopts)
+        if addopts != list(self.addopts):
+            flags += ["-o", f"addopts={shlex.join(addopts)}"]
+        exported = shlex.split(os.environ.get(_EXPORTED, ""))
+        if unwritten(exported) != exported:
+            environment[_EXPORTED] = shlex.join(unwritten(exported))
+        if any(word.startswith("--cov") for word in (*addopts, *exported, *self.arguments)):
+            # The tracing slows the step down, as in the session; its figures are the session's.
+            flags.append("--cov-report=")
+            environment["COVERAGE_FILE"] = str(folder / "coverage")
+        flags += ["-n0"] if self.distributed else []
+        return fresh_process.with_flags(unwritten(self.arguments), flags), environment
+
+
+_EXPORTED = "PYTEST_ADDOPTS"
+_WRITING = {
+    # pytest
+    **dict.fromkeys(("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--pastebin"), 1),
+    # pytest-reportlog, -html, -json-report, -md-report, -csv, -harvest, -json-ctrf, allure-pytest
+    **dict.fromkeys(("--report-log", "--html", "--css", "--json-report-file"), 1),
+    **dict.fromkeys(("--md-report-output", "--csv", "--ctrf", "--alluredir"), 1),
+    **dict.fromkeys(("--json-report", "--self-contained-html", "--clean-alluredir"), 0),
+    # pytest-benchmark, pytest-cov, pytest-split
+    **dict.fromkeys(("--benchmark-json", "--benchmark-save", "--benchmark-storage"), 1),
+    **dict.fromkeys(("--cov-report", "--cov-fail-under", "--durations-path"), 1),
+    **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
+    # ours
+    **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
+    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, pytest
+    **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
+}
+"""Flags that a fresh process must not have, and how many values follow each. What they write is the
+session's, of all tests; two processes that write one file leave neither's."""
+
+
+def unwritten(arguments: Sequence[str]) -> list[str]:
+    """Arguments of pytest without the flags of _WRITING; what follows "--" are no flags."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return [*kept, word, *words]
+        flag, equals, _ = word.partition("=")
+        if flag not in _WRITING:
+            kept.append(word)
+        elif _WRITING[flag] and not equals:
+            next(words, None)
+    return kept
+
+
+class Replicas:
+    """Fresh processes of single tests, for a session that was started like this.
+
+    `time_limit` are the seconds that one process may take.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        folder: Path,
-        time_limit: float,
-        progress: Progress,
-        *,
-        distributed: bool = False,
-    ) -> None:
-        self._arguments = tuple(arguments)
-        self._folder = folder
+    def __init__(self, invocation: Invocation, time_limit: float, progress: Progress) -> None:
+        self._invocation = invocation
         self._time_limit = time_limit
         self._progress = progress
-        self._distributed = distributed
         self._measured: dict[str, list[tuple[Measurement, ...]]] = {}
 
     def measurements(
@@ -150,13 +211,14 @@ class Replicas:
             _release_memory()
 
         task = Task(test)
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as cache:
+        with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+            arguments, apart = self._invocation.apart(Path(folder))
             processes = fresh_process.run_in_turn(
-                self._flagged(cache),
+                arguments,
                 count,
-                folder=self._folder,
+                folder=self._invocation.folder,
                 time_limit=self._time_limit,
-                environment={VARIABLE: json.dumps(asdict(task))},
+                environment={**apart, VARIABLE: json.dumps(asdict(task))},
                 meanwhile=meanwhile,
                 begins=begins,
                 tick=lambda _: self._progress.goes_on(),
@@ -181,21 +243,17 @@ class Replicas:
         self, task: Task, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> Finished:
         _release_memory()
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as cache:
+        with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+            arguments, apart = self._invocation.apart(Path(folder))
             finished = fresh_process.run_pytest(
-                self._flagged(cache),
-                folder=self._folder,
+                arguments,
+                folder=self._invocation.folder,
                 under=under,
                 time_limit=self._time_limit,
-                environment={**(environment or {}), VARIABLE: json.dumps(asdict(task))},
+                environment={**apart, **(environment or {}), VARIABLE: json.dumps(asdict(task))},
                 tick=lambda _: self._progress.goes_on(),
             )
         return self._in_time(finished, task, under)
-
-    def _flagged(self, cache: str) -> list[str]:
-        # pytest lets the last of several values win. What failed last is the session's.
-        flags = ["-o", f"cache_dir={cache}", *(["-n0"] if self._distributed else [])]
-        return fresh_process.with_flags(self._arguments, flags)
 
     @staticmethod
     def _in_time(finished: Finished, task: Task, under: Sequence[str] = ()) -> Finished:

@@ -100,20 +100,28 @@ class Session:
     @cached_property
     def replicas(self) -> Replicas:
         """Runs single tests of this session again, in fresh processes."""
-        from pytest_gpuperf.measure.replica import Replicas
+        from pytest_gpuperf.measure.replica import Invocation, Replicas
 
         parameters = self.config.invocation_params
         # What a worker of xdist was started with is not what people typed.
         arguments, folder = getattr(self.config, "workerinput", {}).get(
             "gpuperf_invocation", (parameters.args, parameters.dir)
         )
-        return Replicas(
+        invocation = Invocation(
             tuple(map(str, arguments)),
             Path(folder),
-            self.settings.time_limit,
-            self.display,
+            tuple(self.config.getini("addopts")),
+            self._written(),
             distributed=self.config.pluginmanager.hasplugin("xdist"),
         )
+        return Replicas(invocation, self.settings.time_limit, self.display)
+
+    def _written(self) -> tuple[str, ...]:
+        # A setting of a plugin that is switched off is an unknown one under --strict-config.
+        caching = self.config.pluginmanager.hasplugin("cacheprovider")
+        logging = self.config.pluginmanager.hasplugin("logging-plugin")
+        log = ("log_file",) if logging and self.config.getini("log_file") else ()
+        return (*(["cache_dir"] if caching else []), *log)
 
     @cached_property
     def judging(self) -> Judging:

@@ -21,9 +21,11 @@ from pytest_gpuperf.measure.replica import (
     PROFILED,
     PROFILED_S,
     WINDOW,
+    Invocation,
     Replicas,
     Task,
     TaskRunner,
+    unwritten,
 )
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
@@ -40,6 +42,8 @@ class Processes:
     ends: Mapping[int, Finished] = field(default_factory=dict)
     tasks: list[dict[str, str]] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
+    added: list[dict[str, str]] = field(default_factory=list)
+    """What the environment of each has besides its task."""
     ended: list[int] = field(default_factory=list)
     """How many of those that were started together were ended together."""
 
@@ -57,6 +61,7 @@ class Processes:
         tick(1.0)
         self.tasks.append(json.loads(environment[replica.VARIABLE]))
         self.commands.append([*under, *arguments])
+        self.added.append({k: v for k, v in environment.items() if k != replica.VARIABLE})
         number = len(self.tasks)
         made = [measurement(test=test, process=f"p{number}") for test in (TEST, "of others")]
         return self.ends.get(number, Finished(run(made), 0, "", 1.0))
@@ -89,8 +94,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     return scripted
 
 
-def replicas(heard: Heard | None = None, *arguments: str, distributed: bool = False) -> Replicas:
-    return Replicas(arguments, FOLDER, 60.0, heard or Heard(), distributed=distributed)
+def replicas(heard: Heard | None = None, *arguments: str, **more: Any) -> Replicas:
+    return Replicas(Invocation(arguments, FOLDER, **more), 60.0, heard or Heard())
 
 
 # Replicas
@@ -145,12 +150,60 @@ def test_a_fresh_process_has_the_sessions_arguments_and_a_cache_of_its_own(
     processes: Processes,
 ) -> None:
     for distributed, more in ((False, []), (True, ["-n0"])):
-        made = replicas(None, "-n4", "--", "a.py", distributed=distributed)
+        written = ("cache_dir",)
+        made = replicas(None, "-n4", "--", "a.py", written=written, distributed=distributed)
         made.measurements(TEST, "step", 1)
         first, option, cache, *others = processes.commands[-1]
         assert (first, option) == ("-n4", "-o")
         assert cache.startswith("cache_dir=")
         assert others == [*more, "--", "a.py"]
+
+
+def test_without_a_cache_it_is_told_of_none(processes: Processes) -> None:
+    replicas(None, "-pno:cacheprovider").measurements(TEST, "step", 1)
+    assert processes.commands == [["-pno:cacheprovider"]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "left"),
+    [
+        (["--junitxml=a.xml", "a.py"], ["a.py"]),
+        (["--junit-xml", "a.xml", "a.py"], ["a.py"]),
+        (["--basetemp", "x", "--log-file=y", "--report-log", "z", "-x"], ["-x"]),
+        (["--html=a.html", "--self-contained-html", "a.py"], ["a.py"]),
+        (["--benchmark-json", "a.json", "--benchmark-autosave", "-q"], ["-q"]),
+        (["--testmon", "--pdb", "a.py"], ["a.py"]),
+        (["--gpuperf-report=a.md", "--gpuperf-missing=warn"], ["--gpuperf-missing=warn"]),
+        # A path may be called like a flag.
+        (["a.py", "--", "--pdb"], ["a.py", "--", "--pdb"]),
+        (["--junitxml"], []),
+        (["-k", "tf32", "--maxfail=1"], ["-k", "tf32", "--maxfail=1"]),
+    ],
+)
+def test_what_writes_for_the_session_or_leaves_out_the_test_is_not_inherited(
+    typed: list[str], left: list[str]
+) -> None:
+    assert unwritten(typed) == left
+
+
+def test_nor_is_it_from_the_ini_file_or_the_environment(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-q --log-file='a b'")
+    made = replicas(None, "a.py", addopts=("-ra", "--junitxml=x y.xml"), written=("log_file",))
+    made.measurements(TEST, "step", 1)
+    first, option, log, other, addopts = processes.commands[-1]
+    assert (first, option, other, addopts) == ("a.py", "-o", "-o", "addopts=-ra")
+    assert log.startswith("log_file=/")
+    assert processes.added[-1] == {"PYTEST_ADDOPTS": "-q"}
+
+
+def test_coverage_traces_there_too_and_goes_elsewhere(processes: Processes) -> None:
+    replicas(None, "--cov=a", "--cov-report", "xml").measurements(TEST, "step", 1)
+    assert processes.commands == [["--cov=a", "--cov-report="]]
+    (added,) = processes.added
+    assert Path(added.pop("COVERAGE_FILE")).is_absolute()
+    assert added == {}
 
 
 # Tasks

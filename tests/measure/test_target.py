@@ -15,7 +15,7 @@ from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowC
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
-from pytest_gpuperf.measure.replica import FIRST, WINDOW, Replicas, Task, TaskRunner
+from pytest_gpuperf.measure.replica import FIRST, WINDOW, Invocation, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.target import check_architecture
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import run_files
@@ -23,7 +23,7 @@ from tests.examples import A100, H200, default_settings, measurement, run
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Install, Library
 
-REPLICAS = Replicas((), Path(), 1.0, SILENT)
+REPLICAS = Replicas(Invocation((), Path()), 1.0, SILENT)
 
 
 def wanted(arch: str = "auto", collector: str = "auto", replay: Path | None = None) -> Settings:

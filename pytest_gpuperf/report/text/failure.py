@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from pytest_gpuperf.baselines.judgement import NOT_AGAIN
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import STEP
@@ -122,6 +123,11 @@ def _intervals(failing: Sequence[Verdict]) -> list[str]:
 
 def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
     """What to do about an inconclusive verdict."""
+    if any(v.reason == NOT_AGAIN for v in failing):
+        return (
+            "A fresh process had to confirm it and could not, as said above: mend that, and run it "
+            "again. --gpuperf-inconclusive warn is for noise, not for this"
+        )
     if all(v.reason == "too-few-processes" for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
             f"One process in fifty is slow by itself: {LEAST_TO_ALARM} are needed for a verdict. "
