@@ -1,8 +1,8 @@
 """The rule: from the numbers of a measurement and its baseline to one verdict per metric.
 
 regressed: worse than the floor, in every process where there are only three, and further from zero
-than chance explains. improved: the mirror image. unchanged: the whole interval lies within the
-equivalence bound. Anything else is inconclusive, and asks for another look (`stopping.py`).
+than chance explains. improved: the mirror image. unchanged: within the floor, and the whole interval
+within the equivalence bound. Anything else is inconclusive, and asks for another look (`stopping.py`).
 docs/verdict.md has the formulas and how often they are right.
 """
 
@@ -194,7 +194,7 @@ def decide(
             if tolerance.counted and _seen_before(look):
                 return Outcome.INCONCLUSIVE, "seen-in-baseline"
             return beyond, "beyond-floor"
-    if abs(worse) + look.margin < look.equivalence(tolerance):
+    if not outside and abs(worse) + look.margin < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
     return Outcome.INCONCLUSIVE, "beyond-floor-unsure" if outside else "too-noisy"
 
