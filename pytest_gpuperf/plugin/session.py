@@ -45,7 +45,9 @@ class Session:
         self.turn: Turn | None = None
         """What a replica waits for before its test."""
         self._parent: int | None = None
-        if "GPUPERF_PARENT" in os.environ:
+        self.is_fresh = "GPUPERF_PARENT" in os.environ
+        """Whether `gpuperf record` or another session started this process, which only measures."""
+        if self.is_fresh:
             self._follow_the_parent()
 
     def _follow_the_parent(self) -> None:
