@@ -53,6 +53,7 @@ def default_settings(root: Path) -> Settings:
         missing="fail",
         inconclusive="fail",
         require_counters=False,
+        require_judged=False,
         judge=True,
         run=None,
         reports=(),

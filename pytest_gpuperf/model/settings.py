@@ -38,6 +38,8 @@ class Settings:
     missing: str
     inconclusive: str
     require_counters: bool
+    require_judged: bool
+    """Whether every measurement without a verdict fails its test."""
     judge: bool
     run: Path | None
     """Where the run is saved; None for a new file under `.gpuperf/runs`."""

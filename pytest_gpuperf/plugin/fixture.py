@@ -12,6 +12,7 @@ from numbers import Integral, Real
 
 import pytest
 
+from pytest_gpuperf.baselines import coverage
 from pytest_gpuperf.baselines.judgement import (
     RECORDABLE,
     NotMeasured,
@@ -42,7 +43,7 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.plugin.markers import Traits, allowed_distance, check_count
 from pytest_gpuperf.plugin.session import Session
-from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.report.text import coverage_lines, expectation_lines, failure
 from pytest_gpuperf.storage import files
 
 
@@ -118,10 +119,10 @@ class GpuPerf:
         False for nothing; without it the marker's keyword applies.
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
-        on an inconclusive verdict, a missing baseline or missing counters as the settings say; and
-        where the step runs out of memory. Raises UsageFailure for a name that the test has used,
-        and for a name, a workload or settings that no file can hold: they are texts, bools and
-        finite numbers.
+        on an inconclusive verdict, a missing baseline, missing counters or no verdict at all as the
+        settings say; and where the step runs out of memory. Raises UsageFailure for a name that
+        the test has used, and for a name, a workload or settings that no file can hold: they are
+        texts, bools and finite numbers.
         """
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
@@ -161,15 +162,24 @@ class GpuPerf:
         config.hook.pytest_gpuperf_judged(
             config=config, measurement=result.first, verdicts=result.verdicts
         )
+        self._conclude(result)
+        return result.first
+
+    def _conclude(self, result: Result) -> None:
+        """Fails or skips the test, where what was said of its measurement does that."""
+        context = self._session.context()
+        lack = coverage.lack(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
-        if unfit:
+        if unfit and not self._settings.require_judged:
             pytest.skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
-        self._session.judging.keep(result.measurements)
+        if not unfit:
+            self._session.judging.keep(result.measurements)
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
-            pytest.fail(failure.failure(result, failing, self._session.context()), pytrace=False)
-        return result.first
+            pytest.fail(failure.failure(result, failing, context), pytrace=False)
+        if lack and self._settings.require_judged:
+            pytest.fail(coverage_lines.unjudged(result, lack, context), pytrace=False)
 
     def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
         """How it is measured. Raises UsageFailure for a number that is none."""

@@ -210,7 +210,10 @@ class _Gatherer:
                 reporter.write_line(line)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Saves the run, the reports, and baselines that were asked to be recorded."""
+        """Saves the run, the reports, and baselines that were asked to be recorded.
+
+        A session fails whose measurements were all made on an unfit device.
+        """
         ledger = self._session.ledger
         if ledger is None:
             return
@@ -223,21 +226,27 @@ class _Gatherer:
             ledger.refusals.append(str(refusal))
         if ledger.refusals:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        elif session.exitstatus == pytest.ExitCode.OK and ledger.nothing_judged:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints one row per test and metric, and the next command to type."""
+        """Prints one row per test and metric, the next command to type, and what was judged."""
         ledger, config = self._session.ledger, self._session.config
         if ledger is None:
             return
         terminalreporter.write_sep("=", "gpuperf")
         for annotation in ledger.annotations:
             terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
-        for line in ledger.summary(
-            terminalreporter._tw.fullwidth,
+        width = terminalreporter._tw.fullwidth
+        lines = ledger.summary(
+            width,
             self._session.context(ledger.saved),
             config.invocation_params.dir,
             verbose=config.get_verbosity() > 0,
-        ):
+        )
+        # A fresh process measures only: who started it judges.
+        lines += [] if self._session.is_fresh else ledger.closing(width)
+        for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
 
 

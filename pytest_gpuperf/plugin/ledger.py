@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines import acceptance, coverage
 from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
 from pytest_gpuperf.report import github, interchange
+from pytest_gpuperf.report.text import coverage_lines
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
@@ -109,6 +110,24 @@ class Ledger:
             for text in f"refused: {refusal}".splitlines():
                 lines += wrapped_lines(text, width, "bad")
         return lines
+
+    @property
+    def nothing_judged(self) -> str:
+        """Why the session fails although no test did, as a sentence; "" where it does not."""
+        unfit = coverage.all_unfit(self._results, self._settings)
+        return coverage_lines.none_judged(unfit) if unfit else ""
+
+    def closing(self, width: int) -> list[Line]:
+        """The summary's last lines: whether nothing was judged that should have been, and how many
+        of how many measurements were.
+        """
+        why = "" if self._settings.judge else "--gpuperf-no-judge"
+        said = coverage_lines.line(self._results, why)
+        lacking = self._settings.judge and any(lack for _, lack in coverage.lacking(self._results))
+        return [
+            *wrapped_lines(self.nothing_judged, width, "bad"),
+            *wrapped_lines(said, width, "doubtful" if lacking else ""),
+        ]
 
     def _saved_in(self, folder: Path) -> str:
         """The run's file as one would type it in `folder`; "" where none was written."""

@@ -154,6 +154,12 @@ _OPTIONS = (
         kind="switch",
     ),
     _Option(
+        "--gpuperf-require-judged",
+        "for nightly runs: a measurement without a verdict fails its test, whether it lacks a fit "
+        "device, a baseline (whatever --gpuperf-missing says) or gated metrics",
+        kind="switch",
+    ),
+    _Option(
         "--gpuperf-no-judge",
         "measure and save, compare with nothing",
         kind="switch",
@@ -262,12 +268,23 @@ def read_settings(config: pytest.Config) -> Settings:
         missing=chosen("--gpuperf-missing"),
         inconclusive=chosen("--gpuperf-inconclusive"),
         require_counters=_switch(config, "--gpuperf-require-counters"),
+        require_judged=_switch(config, "--gpuperf-require-judged"),
         judge=not _switch(config, "--gpuperf-no-judge"),
         run=_path(config, "--gpuperf-run"),
         reports=reports,
         github=chosen("--gpuperf-github"),
         baselines=_path(config, "--gpuperf-baselines") or root,
     )
+
+
+def check_verdicts(config: pytest.Config, settings: Settings) -> None:
+    """Raises pytest.UsageError where verdicts are required that nobody is to reach."""
+    if settings.require_judged and not settings.judge:
+        required = _source(config, "--gpuperf-require-judged")
+        raise pytest.UsageError(
+            f"{required} fails every test without a verdict, and "
+            f"{_source(config, '--gpuperf-no-judge')} asks for none: leave one of them out"
+        )
 
 
 _ABOUT_THE_RUN = (
@@ -277,6 +294,7 @@ _ABOUT_THE_RUN = (
     "--gpuperf-github",
     "--gpuperf-missing",
     "--gpuperf-inconclusive",
+    "--gpuperf-require-judged",
     "--gpuperf-processes",
     "--gpuperf-kernels",  # `gpuperf record` counts them in its first process
     "--gpuperf-timeline",
@@ -295,7 +313,7 @@ def selection(arguments: Sequence[str]) -> list[str]:
         if skip:
             skip = False
         elif flag in _ABOUT_THE_RUN:
-            skip = not value
+            skip = not value and _option(flag).kind != "switch"
         else:
             kept.append(argument)
     return kept

@@ -45,8 +45,15 @@ class Session:
         self.turn: Turn | None = None
         """What a replica waits for before its test."""
         self._parent: int | None = None
-        if "GPUPERF_PARENT" in os.environ:
+        self.is_fresh = "GPUPERF_PARENT" in os.environ
+        """Whether `gpuperf record` or another session started this process, which only measures."""
+        if self.is_fresh:
             self._follow_the_parent()
+        elif not self.is_worker:  # its controller has been asked
+            options.check_verdicts(config, self.settings)
+        if not self.settings.judge:
+            # Fresh processes, and their workers, have the flags of who started them.
+            self.settings = replace(self.settings, require_judged=False)
 
     def _follow_the_parent(self) -> None:
         """A process that `gpuperf record` or another session started ends with who started it."""

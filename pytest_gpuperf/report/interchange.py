@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_gpuperf.baselines import coverage
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
@@ -85,6 +86,8 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     if first.configuration:
         yield f"{place}configuration", first.configuration
     yield f"{place}processes", str(len(result.measurements))
+    lack = coverage.lack(result)
+    yield f"{place}judged", lack.value if lack else "yes"
     verdicts = _on_step(result)
     for verdict in verdicts.values():
         if verdict.outcome is Outcome.KERNELS_CHANGED:

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.result import (
     worst_first,
 )
 from pytest_gpuperf.report.text import (
+    coverage_lines,
     expectation_lines,
     failure,
     kernel_lines,
@@ -69,7 +70,7 @@ def markdown(run: Run, limit: int | None = None) -> str:
 
 
 def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
-    """How many stand how, what failed, what to do next, and what was run."""
+    """How many stand how, what failed, what to do next, what was run, and how much was judged."""
     yield from (f"# gpuperf: {counted(results) or 'nothing was measured'}", "")
     told = [result for result in results if reasons(result)]
     for result in told[:_LISTED]:
@@ -89,6 +90,9 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
         accept = '`gpuperf update-baseline --reason "..."`'
         yield from (f"Accept what improved, so that a later loss shows: {accept}", "")
     yield from (f"Run of {cell(run.created)}: `{code(run.command)}`", "")
+    judged = coverage_lines.line(results)
+    if judged:
+        yield from (cell(judged), "")
 
 
 def _section(result: Result) -> Iterator[str]:

@@ -37,6 +37,10 @@ OTHER_WORKLOAD = result(
     measurement(), verdict(outcome=Outcome.NO_BASELINE, reason="other-workload")
 )
 REGRESSED = result(measurement(), verdict())
+UNFIT = result(
+    measurement(test="a.py::test_unfit"),
+    verdict(outcome=Outcome.UNFIT, detail="shared with 1 other process (pid 4711)"),
+)
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def saved(settings: Settings, *results: Result) -> Ledger:
 def shown(ledger: Ledger, settings: Settings, width: int = 200) -> list[str]:
     """The lines of its summary, for somebody in the root directory."""
     lines = ledger.summary(width, CommandContext(COMMAND), settings.root)
-    return [line.text for line in lines]
+    return [line.text for line in (*lines, *ledger.closing(width))]
 
 
 # The way from a worker
@@ -201,9 +205,28 @@ def test_refusals_are_said_once_and_in_full(settings: Settings) -> None:
 @hypothesis_settings(max_examples=30)
 def test_no_line_of_the_summary_is_too_wide(width: int, refused: str) -> None:
     settings = default_settings(Path("/root"))
-    ledger = ledger_of(settings, PASSED, MISSING, OTHER_WORKLOAD)
-    ledger.add([], refused)
-    assert all(len(line) <= width for line in shown(ledger, settings, width))
+    for results in ((PASSED, MISSING, OTHER_WORKLOAD), (UNFIT, MISSING)):
+        ledger = ledger_of(settings, *results)
+        ledger.add([], refused)
+        assert all(len(line) <= width for line in shown(ledger, settings, width))
+
+
+@pytest.mark.parametrize(
+    ("results", "fails", "tones"),
+    [
+        ([PASSED], False, [""]),
+        ([PASSED, UNFIT], False, ["doubtful"]),
+        ([UNFIT, MISSING], True, ["bad", "doubtful"]),
+    ],
+)
+def test_the_last_lines_say_what_was_judged(
+    settings: Settings, results: list[Result], fails: bool, tones: list[str]
+) -> None:
+    ledger = ledger_of(settings, *results)
+    lines = ledger.closing(300)
+    assert [line.tone for line in lines] == tones
+    assert lines[-1].text.startswith("judged: ")
+    assert bool(ledger.nothing_judged) is fails
 
 
 def test_notes_do_not_exceed_the_width(settings: Settings) -> None:

@@ -44,6 +44,7 @@ FLAGS = (
     Flag("--gpuperf-missing", "missing", "fail", "warn", "warn", "record", "record"),
     Flag("--gpuperf-inconclusive", "inconclusive", "fail", "warn", "warn", "fail", "fail"),
     Flag("--gpuperf-require-counters", "require_counters", False, "true", True, "", True),
+    Flag("--gpuperf-require-judged", "require_judged", False, "true", True, "", True),
     Flag("--gpuperf-no-judge", "judge", True, "true", False, "", False),
     Flag("--gpuperf-run", "run", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
     Flag("--gpuperf-report", "reports", (), "a.md", (ROOT / "a.md",), "b.md", (ROOT / "b.md",)),
@@ -177,6 +178,7 @@ def test_a_bad_ini_setting_is_a_usage_error_that_names_it(project: Project) -> N
         ("rounds = many", "ini setting gpuperf_rounds takes a whole number from 1 on"),
         ("report = a.pdf", 'no report has the suffix ".pdf"'),
         ("require_counters = perhaps", "ini setting gpuperf_require_counters"),
+        ("require_judged = perhaps", "ini setting gpuperf_require_judged"),
         ("no_judge = perhaps", "ini setting gpuperf_no_judge"),
     ):
         project.ini(f"gpuperf_{line}")
@@ -194,5 +196,6 @@ def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> N
         ("--gpuperf-report=a.md --gpuperf-report b.md x", "x"),
         ("--gpuperf-kernels on-regression x --gpuperf-kernels=always", "x"),
         ("--gpuperf-timeline always x", "x"),
+        ("--gpuperf-require-judged x", "x"),
     ):
         assert selection(typed.split()) == kept.split()

@@ -361,7 +361,7 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
     assert "test_step has no baseline" in xml
     assert "fingerprint" not in xml
-    assert xml.count("<property ") == 2 + 2 * 3  # device, processes, and two per gated metric
+    assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
 
 
 def test_a_run_that_cannot_be_saved_is_said_beside_the_failures(a100: Project) -> None:

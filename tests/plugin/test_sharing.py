@@ -37,6 +37,7 @@ def test_a_junit_file_has_the_gated_metrics(a100: Project) -> None:
     assert properties(a100, "test_step") == [
         ("gpuperf.device", "NVIDIA A100-SXM4-80GB (sm80)"),
         ("gpuperf.processes", "3"),
+        ("gpuperf.judged", "yes"),
         ("gpuperf.kernels", "kernels-changed"),
         ("gpuperf.cycles", "regressed"),
         ("gpuperf.cycles.measured", "800000000"),

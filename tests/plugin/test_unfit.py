@@ -1,4 +1,7 @@
-"""On a device that was throttled or shared nothing is judged: the test is skipped, and says why."""
+"""On a device that was throttled or shared nothing is judged: the test is skipped, and says why.
+
+`test_judged.py` has what becomes of the session.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(a100: Project) -> N
     a100.accept()
     record(a100, {**HOT, **SHARED}, factor=2.0)
     result = a100.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", "-rs")
-    assert result.ret == 0
+    assert result.ret == pytest.ExitCode.TESTS_FAILED  # nothing at all was judged
     result.assert_outcomes(skipped=1)
     reason = "throttled after: hardware thermal slowdown; shared with 1 other process (pid 4711)"
     result.stdout.fnmatch_lines(
@@ -104,7 +107,9 @@ def test_an_unfit_device_is_measured_twice_and_not_judged(
 def test_an_unfit_device_gets_no_baseline(a100: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu(reasons=0x40)]))
-    a100.run("--gpuperf-missing=record").assert_outcomes(skipped=1)
+    result = a100.run("--gpuperf-missing=record")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == 0  # there was nothing to be judged against
     assert not a100.has_baseline()
     (verdict,) = (v for v in a100.saved().verdicts if v.metric == "cycles")
     assert (verdict.outcome.value, verdict.reason) == ("unfit", "device-unfit")

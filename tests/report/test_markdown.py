@@ -46,6 +46,8 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
             "",
             "Run of 2026-03-01T12:00:00Z: `suites/meddpm`",
             "",
+            "judged: all 2 measurements",
+            "",
             "### suites/meddpm/test_training.py::test_training_step[tf32], sampling",
             "",
             "On NVIDIA H200 (sm90)",
@@ -184,6 +186,16 @@ def test_a_table_is_of_all_processes_and_of_the_whole_step() -> None:
     assert "duration" not in text
     assert "| not judged | | | | | |" in markdown(run([measurement()]))
     assert markdown(run([])).startswith("# gpuperf: nothing was measured\n")
+
+
+def test_it_says_how_many_were_judged_before_the_tables() -> None:
+    unfit = verdict(outcome=Outcome.UNFIT, detail="<b>shared with 1 other process", test="b")
+    text = markdown(run([measurement(), measurement(test="b")], [verdict(), unfit]))
+    head, _, _ = text.partition("###")
+    said = "judged: 1 of 2 measurements; 1 unfit (<b>shared)"
+    assert unescaped(head.splitlines()[-2]) == said
+    assert "<b>" not in head
+    assert "judged:" not in markdown(run([]))
 
 
 def test_kernels_have_a_section_under_their_test() -> None:

@@ -1,0 +1,100 @@
+"""Which measurements are judged, what the others lack, and which sessions may not be green."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baselines.coverage import Lack, all_unfit, lack, lacking
+from pytest_gpuperf.model.result import Outcome, Result
+from tests.examples import default_settings, kernels_changed, measurement, result, verdict
+
+REPORTED = verdict("ipc", Outcome.REPORTED, reason="not-gated")
+UNREAD = verdict("instructions", Outcome.UNSUPPORTED, reason="not-collected")
+UNREAD_IPC = verdict("ipc", Outcome.UNSUPPORTED, reason="not-collected")
+UNFIT = verdict(outcome=Outcome.UNFIT, reason="device-unfit", detail="shared with 1 other process")
+UNFIT_AND_NEW = replace(UNFIT, baseline=None)
+JUDGED = result(measurement(), verdict(outcome=Outcome.UNCHANGED))
+NOT_JUDGED = result(measurement(), UNFIT)
+
+
+def missing(reason: str) -> Result:
+    """What has no baseline, for this reason."""
+    said = verdict(outcome=Outcome.NO_BASELINE, reason=reason, baseline=None)
+    return result(measurement(), said, REPORTED, UNREAD)
+
+
+@pytest.mark.parametrize(
+    ("judged", "expected"),
+    [
+        *(
+            (result(measurement(), REPORTED, UNREAD, verdict("cycles", outcome)), None)
+            for outcome in (
+                Outcome.UNCHANGED,
+                Outcome.IMPROVED,
+                Outcome.REGRESSED,
+                Outcome.INCONCLUSIVE,
+            )
+        ),
+        (result(measurement(), UNFIT, REPORTED, UNREAD), Lack.UNFIT),
+        (missing("no-file"), Lack.NO_BASELINE),
+        (missing("no-entry"), Lack.NO_BASELINE),
+        (missing("other-workload"), Lack.OTHER_WORKLOAD),
+        (missing("other-collector"), Lack.OTHER_COLLECTOR),
+        (missing("no-metric"), Lack.OTHER_METRICS),
+        (result(measurement(), REPORTED, UNREAD), Lack.NOT_COLLECTED),
+        # Other kernels explain a verdict, and what is not gated never has one.
+        (result(measurement(), kernels_changed(), REPORTED), Lack.NOT_GATED),
+        (result(measurement(), UNREAD_IPC), Lack.NOT_GATED),
+        (result(measurement()), Lack.NOT_ASKED),
+    ],
+)
+def test_a_measurement_is_judged_by_a_gated_metric_or_lacks_something(
+    judged: Result, expected: Lack | None
+) -> None:
+    assert lack(judged) is expected
+
+
+@pytest.mark.parametrize(
+    ("executions", "expected"),
+    [
+        ([NOT_JUDGED, JUDGED], None),
+        ([JUDGED, NOT_JUDGED], None),
+        ([missing("no-file"), NOT_JUDGED], Lack.UNFIT),
+    ],
+)
+def test_a_test_that_was_run_again_counts_once(
+    executions: list[Result], expected: Lack | None
+) -> None:
+    assert [its for _, its in lacking(executions)] == [expected]
+
+
+def test_a_ratio_is_no_measurement_and_names_tell_measurements_apart() -> None:
+    other = result(measurement(name="sampling"), verdict(outcome=Outcome.UNCHANGED))
+    assert len(lacking([JUDGED, other, Result("a.py::test_ratio", "a / b", ())])) == 2
+
+
+@pytest.mark.parametrize(
+    ("results", "changes", "count"),
+    [
+        ([], {}, 0),
+        ([NOT_JUDGED], {}, 1),
+        ([NOT_JUDGED], {"judge": False}, 0),
+        ([NOT_JUDGED, result(measurement(name="b"), verdict(outcome=Outcome.UNCHANGED))], {}, 0),
+        # What else has no verdict is for other settings to fail.
+        ([NOT_JUDGED, result(measurement(name="b"), UNREAD)], {}, 1),
+        ([missing("no-file")], {}, 0),
+        # Where a missing baseline may pass, a fit device would have changed nothing.
+        ([result(measurement(), UNFIT_AND_NEW)], {}, 1),
+        ([result(measurement(), UNFIT_AND_NEW)], {"missing": "warn"}, 0),
+        ([result(measurement(), UNFIT_AND_NEW)], {"missing": "record"}, 0),
+        ([NOT_JUDGED], {"missing": "warn"}, 1),
+    ],
+)
+def test_a_session_is_not_green_where_all_that_was_to_be_judged_was_unfit(
+    results: list[Result], changes: dict[str, object], count: int
+) -> None:
+    settings = replace(default_settings(Path()), **changes)  # type: ignore[arg-type]
+    assert len(all_unfit(results, settings)) == count

@@ -1,0 +1,319 @@
+"""No green without a verdict: the last line, what may be required, and the session's exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.plugin.projects import STEP, Project, refused
+from tests.plugin.test_sharing import properties
+
+SHARED = {"other_processes": [4711]}
+WORKLOAD = """
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: None, workload={"size": 64})
+"""
+TWO = """
+    def test_one(gpuperf): gpuperf.measure(lambda: None)
+    def test_two(gpuperf): gpuperf.measure(lambda: None)
+"""
+GATED = ("cycles", "instructions", "step_time")
+REQUIRED = "--gpuperf-require-judged"
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project with a test, on a scripted A100 that has no baseline."""
+    project.device()
+    project.tests(STEP)
+    return project
+
+
+def recorded(project: Project, change: Callable[[dict[str, Any]], None]) -> str:
+    """Leaves the project a run in place of the device, every fingerprint of it changed so."""
+    assert project.run("--gpuperf-no-judge", "--gpuperf-run=run.json").ret == 0
+    (project.root / "device.json").unlink()
+    file = project.root / "run.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    for measurement in data["measurements"]:
+        change(measurement["fingerprint"])
+    file.write_text(json.dumps(data), encoding="utf-8")
+    return "--gpuperf-replay=run.json"
+
+
+def shared(fingerprint: dict[str, Any]) -> None:
+    fingerprint["conditions"] = {"before": {}, "after": SHARED}
+
+
+def by_ncu(fingerprint: dict[str, Any]) -> None:
+    fingerprint["settings"]["collector"] = "ncu"
+
+
+def last_lines(result: pytest.RunResult) -> list[str]:
+    """The lines of our section of the summary; ours is the last section in these projects."""
+    lines = result.outlines
+    start = next(n for n, text in enumerate(lines) if text.strip("=") == " gpuperf ")
+    following = range(start + 1, len(lines))
+    end = next(n for n in following if lines[n].startswith("=") or " in " in lines[n][-12:])
+    return lines[start + 1 : end]
+
+
+def no_baseline(_: Project) -> tuple[str, ...]:
+    return ()
+
+
+def unfit(project: Project) -> tuple[str, ...]:
+    project.accept()
+    return (recorded(project, shared),)
+
+
+def other_workload(project: Project) -> tuple[str, ...]:
+    project.accept()
+    project.tests(WORKLOAD)
+    return ()
+
+
+def other_collector(project: Project) -> tuple[str, ...]:
+    project.accept()
+    return (recorded(project, by_ncu),)
+
+
+def other_metrics(project: Project) -> tuple[str, ...]:
+    project.device(counters={"cycles": 4e8})
+    project.accept()
+    project.device(counters={"instructions": 9e9})
+    return ()
+
+
+def not_collected(project: Project) -> tuple[str, ...]:
+    project.accept()
+    project.device(unsupported=dict.fromkeys(GATED, "not on a MIG instance"))
+    return ()
+
+
+def not_gated(project: Project) -> tuple[str, ...]:
+    project.device(counters={"ipc": 0.84})
+    return ()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "code", "value", "lacks", "says"),
+    [
+        (unfit, 1, "unfit", "unfit (shared)", "the device was shared with 1 other process*"),
+        (no_baseline, 0, "no-baseline", "without a baseline", "*test_steps.yaml does not exist"),
+        (
+            other_workload,
+            0,
+            "other-workload",
+            "with a baseline of another workload",
+            "the entry in * is of another workload: *",
+        ),
+        (
+            other_collector,
+            0,
+            "other-collector",
+            "with a baseline of another collector",
+            "the entry in * was measured by scripted, this by ncu*",
+        ),
+        (
+            other_metrics,
+            0,
+            "other-metrics",
+            "with a baseline of other metrics",
+            "the baseline has no instructions for this test",
+        ),
+        (
+            not_collected,
+            0,
+            "not-collected",
+            "whose gated metrics were not collected",
+            "cycles, instructions, step_time: not on a MIG instance",
+        ),
+        (
+            not_gated,
+            0,
+            "not-gated",
+            "without a gated metric",
+            "scripted counted no metric that may fail a test",
+        ),
+    ],
+)
+def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
+    a100: Project,
+    prepare: Callable[[Project], tuple[str, ...]],
+    code: int,
+    value: str,
+    lacks: str,
+    says: str,
+) -> None:
+    flags = (*prepare(a100), "--gpuperf-missing=warn", "--gpuperf-run=judged.json")
+    line = f"judged: none of 1 measurement; 1 {lacks}"
+    # Without the flag the test passes, or is skipped.
+    result = a100.run(*flags, "-q", "--gpuperf-report=report.md", "--junitxml=junit.xml")
+    assert result.ret == code
+    assert result.parseoutcomes().get("failed", 0) == 0
+    assert last_lines(result)[-1] == line
+    report = (a100.root / "report.md").read_text(encoding="utf-8")
+    assert line in report.replace("\\", "")
+    assert ("gpuperf.judged", value) in properties(a100, "test_step")
+    result = a100.run(*flags, REQUIRED)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: test_step was not judged on NVIDIA A100-SXM4-80GB (sm80), which is required",
+            f"  {says}",
+        ]
+    )
+    assert last_lines(result)[-1] == line
+
+
+def test_what_is_judged_passes_also_where_that_is_required(a100: Project) -> None:
+    a100.tests(TWO)
+    a100.accept()
+    a100.ini("gpuperf_require_judged = true")
+    result = a100.run("--junitxml=junit.xml")
+    assert result.ret == 0
+    assert last_lines(result)[-1] == "judged: all 2 measurements"
+    assert ("gpuperf.judged", "yes") in properties(a100, "test_one")
+
+
+def test_nothing_is_recorded_of_a_test_that_had_to_be_judged(a100: Project) -> None:
+    a100.run("--gpuperf-missing=record", REQUIRED).assert_outcomes(failed=1)
+    assert not a100.has_baseline()
+
+
+@pytest.mark.parametrize("form", ["flags", "ini"])
+def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project, form: str) -> None:
+    if form == "ini":
+        a100.ini("gpuperf_require_judged = true")
+        text = refused(a100.run("--gpuperf-no-judge"))
+        assert "ini setting gpuperf_require_judged fails every test without a verdict" in text
+    else:
+        text = refused(a100.run("--gpuperf-no-judge", REQUIRED))
+        assert f"{REQUIRED} fails every test without a verdict" in text
+    assert "--gpuperf-no-judge asks for none: leave one of them out" in text
+
+
+# The last line
+
+
+def test_nothing_is_judged_where_that_is_not_asked_for(a100: Project) -> None:
+    result = a100.run("--gpuperf-no-judge")
+    assert result.ret == 0
+    line = "judged: none of 1 measurement; 1 compared with nothing (--gpuperf-no-judge)"
+    assert last_lines(result)[-1] == line
+
+
+def test_it_comes_after_the_commands_to_type_and_what_was_refused(a100: Project) -> None:
+    a100.pytester.mkdir("folder")
+    result = a100.run("--gpuperf-run=folder")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    *_, refusal, last = last_lines(result)
+    assert "folder" in refusal
+    assert last == "judged: none of 1 measurement; 1 without a baseline"
+
+
+def test_without_a_measurement_there_is_no_such_line(a100: Project) -> None:
+    a100.tests("def test_of_others(gpuperf): pass")
+    result = a100.run(REQUIRED)
+    assert result.ret == 0
+    assert "judged:" not in result.stdout.str()
+
+
+def test_it_is_wrapped_on_a_narrow_terminal(a100: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = last_lines(a100.run("--gpuperf-missing=warn"))
+    assert lines[-2:] == ["judged: none of 1 measurement; 1 without", "a baseline"]
+
+
+# A session in which nothing could be judged
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)])
+def test_a_session_that_was_unfit_as_a_whole_fails_and_says_what_to_do(
+    a100: Project, workers: tuple[str, ...]
+) -> None:
+    a100.tests(TWO)
+    a100.accept()
+    flags = (recorded(a100, shared), "--gpu-arch=sm80", *workers)
+    result = a100.run_apart(*flags) if workers else a100.run(*flags)
+    result.assert_outcomes(skipped=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = " ".join(last_lines(result))
+    assert "nothing was judged, which fails the session: the GPU was shared in 2 meas" in said
+    assert said.endswith("judged: none of 2 measurements; 2 unfit (shared)")
+
+
+def test_what_was_judged_beside_it_leaves_the_exit_code(a100: Project) -> None:
+    a100.tests(TWO)
+    a100.accept()
+    replay = recorded(a100, lambda _: None)
+    file = a100.root / "run.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
+    shared(data["measurements"][1]["fingerprint"])
+    file.write_text(json.dumps(data), encoding="utf-8")
+    result = a100.run(replay)
+    result.assert_outcomes(passed=1, skipped=1)
+    assert result.ret == 0
+    assert last_lines(result)[-1] == "judged: 1 of 2 measurements; 1 unfit (shared)"
+    # Where verdicts are required the test fails that has none, by name.
+    result = a100.run(replay, REQUIRED)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["gpuperf: test_two was not judged on*"])
+
+
+def test_other_exit_codes_stay(a100: Project) -> None:
+    a100.accept()
+    replay = recorded(a100, shared)
+    a100.tests(
+        """
+        import pytest
+
+        def test_ends_all(): pytest.exit("enough", returncode=7)
+        """,
+        name="test_the_end",
+    )
+    result = a100.run(replay, "test_steps.py", "test_the_end.py")
+    assert result.ret == 7
+
+
+# Fresh processes
+
+
+def test_a_replica_is_not_asked_for_a_verdict(a100: Project) -> None:
+    a100.accept_processes(*[1.0] * 5)
+    a100.device(factors={"": {"cycles": 2}})
+    for workers in ((), ("-n1",)):
+        result = a100.run_apart(REQUIRED, *workers, "--gpuperf-processes=3", "--gpu-arch=sm80")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["gpuperf: test_step regressed on*"])
+        result.stdout.no_fnmatch_line("*not looked at again*")
+        assert last_lines(result)[-1] == "judged: the one measurement"
+
+
+def test_what_a_replica_prints_says_nothing_of_judging(a100: Project) -> None:
+    a100.accept_processes(*[1.0] * 5)
+    a100.device(factors={"": {"cycles": 2}})
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+            raise KeyboardInterrupt
+        """
+    )
+    result = a100.run_apart(REQUIRED, "--gpuperf-processes=3", "--gpu-arch=sm80")
+    shown = result.stdout.str()
+    assert "not looked at again: a fresh process" in shown
+    assert shown.count("judged:") == 1
+    assert "--gpuperf-no-judge" not in shown
+
+
+def test_the_command_that_records_judges_nothing_whatever_is_required(a100: Project) -> None:
+    a100.ini("gpuperf_require_judged = true")
+    result = a100.gpuperf("record", "--processes=1", "--run=run.json", "--", REQUIRED)
+    assert result.ret == 0, result.stderr.str()
+    assert len(a100.saved("run.json").measurements) == 1
