@@ -1,9 +1,9 @@
 """The rule: from the numbers of a measurement and its baseline to one verdict per metric.
 
 regressed: worse than the floor, in every process where there are only three, and further from zero
-than chance explains. improved: the mirror image. unchanged: within the floor, and the whole interval
-within the equivalence bound. Anything else is inconclusive, and asks for another look (`stopping.py`).
-docs/verdict.md has the formulas and how often they are right.
+than chance explains. improved: the mirror image. unchanged: within the floor, and the whole
+interval within the equivalence bound. Anything else is inconclusive, and asks for another look
+(`stopping.py`). docs/verdict.md has the formulas and how often they are right.
 """
 
 from __future__ import annotations
