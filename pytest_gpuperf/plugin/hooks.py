@@ -194,6 +194,8 @@ class _Gatherer:
             ledger = self._session.gathered()
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             results = ledger.add(texts, refusal, failed=report.failed)
+            if self._left != 0:
+                ledger.save_draft()
             if report.failed and self._left != 0:
                 self._say_at_once(results)
 
@@ -263,12 +265,15 @@ def _spared(report: pytest.TestReport) -> str:
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """What has to be right before the first test runs. Raises UsageFailure."""
     from pytest_gpuperf.plugin import markers
-    from pytest_gpuperf.storage import baseline_files
+    from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
     if session.config.option.collectonly:
         return
     device, settings = session.instrument.device, session.settings
+    for file in (settings.run, *settings.reports):
+        if file is not None:
+            files.check_writable(file)
     for item in items:
         reason = markers.elsewhere(item, device)
         if reason:

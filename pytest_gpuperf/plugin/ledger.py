@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,15 @@ class Ledger:
             self.refusals.append(refusal)
         return results
 
+    def save_draft(self) -> None:
+        """Writes the run so far: who ends the session before its end loses one test at most.
+
+        What keeps it from being written, `save` says.
+        """
+        if self._results and self._settings.replay is None:
+            with suppress(GpuperfError):
+                run_files.save(self._run, self._file, draft=True)
+
     def save(self) -> None:
         """Writes the run file and the reports, and records missing baselines where asked to.
 
@@ -77,12 +87,10 @@ class Ledger:
         """
         if not self._results:
             return
-        settings = self._settings
-        run = Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(self._results)
+        settings, run = self._settings, self._run
         if settings.replay is None:
-            file = settings.run or run_files.new_file(settings.root)
-            run_files.save(run, file)
-            self.saved = file
+            run_files.save(run, self._file)
+            self.saved = self._file
         self._tell_github(run)
         for report in settings.reports:
             write_atomically(
@@ -128,6 +136,14 @@ class Ledger:
             *wrapped_lines(self.nothing_judged, width, "bad"),
             *wrapped_lines(said, width, "doubtful" if lacking else ""),
         ]
+
+    @property
+    def _run(self) -> Run:
+        return Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(self._results)
+
+    @cached_property
+    def _file(self) -> Path:
+        return self._settings.run or run_files.new_file(self._settings.root)
 
     def _saved_in(self, folder: Path) -> str:
         """The run's file as one would type it in `folder`; "" where none was written."""

@@ -166,7 +166,7 @@ _OPTIONS = (
     ),
     _Option(
         "--gpuperf-run",
-        "where the run is saved; default: .gpuperf/runs/<time>.json",
+        "where the run is saved, after every test; default: .gpuperf/runs/<time>.json",
         metavar="FILE",
     ),
     _Option(

@@ -175,9 +175,21 @@ def writable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def packed(text: str, file: Path) -> bytes:
-    """`text` as `file` holds it: compressed for a name in .xz."""
-    return lzma.compress(text.encode()) if file.suffix == COMPRESSED else text.encode()
+def packed(text: str, file: Path, *, quickly: bool = False) -> bytes:
+    """`text` as `file` holds it: compressed for a name in .xz, `quickly` at the cost of size."""
+    if file.suffix != COMPRESSED:
+        return text.encode()
+    return lzma.compress(text.encode(), preset=0 if quickly else lzma.PRESET_DEFAULT)
+
+
+def check_writable(file: Path) -> None:
+    """Raises UsageFailure where `file` could not be written: better before an hour of work."""
+    folder = next(parent for parent in file.absolute().parents if parent.exists())
+    if file.is_dir():
+        raise UsageFailure(f"{file}: cannot be written (it is a folder). Name a file")
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        what = "is no folder" if not folder.is_dir() else "may not be written to"
+        raise UsageFailure(f"{file}: cannot be written ({folder} {what}). Name another place")
 
 
 def write_atomically(file: Path, content: str | bytes) -> None:

@@ -53,11 +53,18 @@ def newest(root: Path) -> Path:
     return saved[-1]
 
 
-def save(run: Run, file: Path) -> None:
-    """Writes `run` as JSON, indented so that a diff is readable; compressed for a name in .xz."""
-    text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
+def save(run: Run, file: Path, *, draft: bool = False) -> None:
+    """Writes `run` as JSON, indented so that a diff is readable; compressed for a name in .xz.
+
+    A `draft` is the same, written in a fraction of the time: in one line, and compressed less. Of
+    194 measurements it takes 0.1 s where the final text takes 0.7 s, or 5 s compressed.
+    """
+    if draft:
+        text = files.to_json(run)
+    else:
+        text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
     with files.locked(str(file.resolve())):
-        files.write_atomically(file, files.packed(text, file))
+        files.write_atomically(file, files.packed(text, file, quickly=draft))
 
 
 def load(file: Path) -> Run:

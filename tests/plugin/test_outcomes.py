@@ -364,13 +364,68 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
 
 
-def test_a_run_that_cannot_be_saved_is_said_beside_the_failures(a100: Project) -> None:
-    a100.pytester.mkdir("folder")
-    result = a100.run("--gpuperf-run=folder")
+@pytest.mark.parametrize("flag", ["--gpuperf-run", "--gpuperf-report"])
+def test_what_cannot_be_written_is_refused_before_anything_is_measured(
+    flag: str, a100: Project
+) -> None:
+    a100.pytester.mkdir("folder.json")
+    result = a100.run(f"{flag}=folder.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(
-        ["gpuperf: test_step has no baseline*", "refused: *folder: cannot be written*"]
+    result.stderr.fnmatch_lines(
+        ["ERROR: *folder.json: cannot be written (it is a folder). Name a file"]
     )
+    result.assert_outcomes()
+
+
+def test_a_run_that_cannot_be_saved_any_more_is_said_beside_the_failures(a100: Project) -> None:
+    a100.tests(
+        """
+        from pathlib import Path
+
+        def test_step(gpuperf):
+            Path("run.json").mkdir()
+            gpuperf.measure(lambda: None)
+
+        def test_other():
+            pass
+        """
+    )
+    result = a100.run("--gpuperf-run=run.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["gpuperf: test_step has no baseline*", "refused: *run.json: cannot be written*"]
+    )
+
+
+@pytest.mark.parametrize("ended", ["SIGTERM", "SIGKILL"])
+def test_what_was_measured_before_the_session_was_ended_is_kept(
+    ended: str, project: Project
+) -> None:
+    """As by a job's time limit; so does a test that crashes the interpreter."""
+    project.device()
+    project.tests(
+        f"""
+        import os, signal
+
+        def test_first(gpuperf):
+            gpuperf.measure(lambda: None)
+
+        def test_second(gpuperf):
+            gpuperf.measure(lambda: None)
+
+        def test_third(gpuperf):
+            os.kill(os.getpid(), signal.{ended})
+        """
+    )
+    project.run_apart("--gpuperf-missing=warn", "--gpuperf-run=run.json.xz")
+    run = project.saved("run.json.xz")
+    assert [m.test for m in run.measurements] == [
+        "test_steps.py::test_first",
+        "test_steps.py::test_second",
+    ]
+    assert run.verdicts
+    assert run.command.endswith("--gpuperf-missing=warn --gpuperf-run=run.json.xz")
 
 
 # The summary

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,6 +192,20 @@ def test_a_folder_without_permission_is_a_usage_failure(tmp_path: Path) -> None:
         pytest.skip("this user may write everywhere")
     with pytest.raises(UsageFailure, match=r"cannot be written \(Permission denied\)"):
         files.write_atomically(tmp_path / "file", "x")
+
+
+def test_whether_a_file_can_be_written_is_asked_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("a file")
+    for place, says in (
+        ("new/folder/x.json", ""),
+        ("file", ""),
+        ("folder", r"folder: cannot be written \(it is a folder\)"),
+        ("file/inside/x", r"x: cannot be written \(.*file is no folder\)"),
+    ):
+        with pytest.raises(UsageFailure, match=says) if says else nullcontext():
+            files.check_writable(tmp_path / place)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
 
 
 # Locks

@@ -91,6 +91,13 @@ def test_a_saved_run_is_readable_text_with_every_bit_in_the_place_of_the_old_one
     assert [value.hex() for value in loaded] == [value.hex() for value in values]
 
 
+@pytest.mark.parametrize("name", ["run.json", "run.json.xz"])
+def test_a_draft_says_the_same(name: str, tmp_path: Path) -> None:
+    whole = run(processes("cycles", [[1.0, 2.0], [3.0, 4.0]]))
+    run_files.save(whole, tmp_path / name, draft=True)
+    assert run_files.load(tmp_path / name) == whole
+
+
 def test_a_run_without_timelines_is_read_as_before(file: Path) -> None:
     data = files.to_plain(run([measurement()]))
     for entry in data["measurements"]:
