@@ -39,7 +39,7 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
         short = f"{count} process{'es' if count > 1 else ''} of {PROCESSES_NEEDED}"
         text = (
             f"{short}: record more with gpuperf record --processes {PROCESSES_NEEDED} or gpuperf "
-            "record --continue RUN"
+            "record --continue RUN -- PYTEST-ARGS"
         )
         objections.append(Objection(short, text))
     unfit = _complaints(measurements, guard.unfit)

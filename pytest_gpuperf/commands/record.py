@@ -32,7 +32,7 @@ NAME = "record"
 HELP = "run tests in several fresh processes and merge what they measured into one run"
 USAGE = (
     "gpuperf record [--processes K] [--pause SECONDS] [--run FILE] -- PYTEST-ARGS\n"
-    "       gpuperf record --continue RUN [--processes K] [--pause SECONDS]"
+    "       gpuperf record --continue RUN [--processes K] [--pause SECONDS] -- PYTEST-ARGS"
 )
 
 _PROCESSES = 5
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="RUN",
         help="go on with a recording that was interrupted, or extend it to K processes; from the "
-        "folder in which it was begun",
+        "folder in which it was begun, and with the PYTEST-ARGS of it",
     )
     parser.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
 
@@ -102,20 +102,18 @@ def act(options: argparse.Namespace) -> int:
     with _alone(file):
         if file.exists():
             raise UsageFailure(
-                f"{file} exists: continue it with `{_continue(file)}`, or name another"
+                f"{file} exists: continue it with `{_continue(file, order)}`, or name another"
             )
         return _Recording(order, file, None).go_on()
 
 
 def _resume(options: argparse.Namespace) -> int:
-    """Runs the processes that the recording lacks; numbers that are given replace its own."""
+    """Runs the processes that the recording lacks; numbers that are given replace its own.
+
+    Arguments of pytest execute what they name, and a run may come from elsewhere: they are never
+    taken out of it, only compared with those that somebody typed.
+    """
     file: Path = options.continued
-    if options.pytest_args:
-        raise UsageFailure(
-            f"--continue {file} goes on with the pytest arguments of that recording, so these "
-            f"cannot be given: {shlex.join(options.pytest_args)}. Leave them out, or begin a new "
-            "recording without --continue"
-        )
     if options.run is not None:
         raise UsageFailure(
             f"--continue {file} saves into that file, so --run {options.run} cannot be given as "
@@ -129,6 +127,12 @@ def _resume(options: argparse.Namespace) -> int:
             begun.pytest_args,
             begun.pause if options.pause is None else options.pause,
         )
+        if tuple(options.pytest_args) != begun.pytest_args:
+            other = "others" if options.pytest_args else "these, which are to be typed again"
+            raise UsageFailure(
+                f"{file} was recorded with {other}: `{_continue(file, begun)}` goes on with it; a "
+                "new recording begins without --continue"
+            )
         held = _processes(run)
         if held < order.processes:
             return _Recording(order, file, run).go_on()
@@ -170,7 +174,7 @@ class _Recording:
         if not code:
             _print_next(self._file)
         elif self._done < self._order.processes:
-            print(f"go on with:  {_continue(self._file)}")
+            print(f"go on with:  {_continue(self._file, self._order)}")
         return code
 
     def _measure(self) -> int:
@@ -233,7 +237,7 @@ class _Recording:
             said = (
                 f"interrupted after {_processes(run_files.load(self._file))} of "
                 f"{self._order.processes} processes, kept in {_named(self._file)}; go on with:  "
-                f"{_continue(self._file)}"
+                f"{_continue(self._file, self._order)}"
             )
         else:
             said = "interrupted before a process had finished: nothing was kept"
@@ -262,8 +266,9 @@ def _named(file: Path) -> str:
     return shlex.quote(files.short(file, Path.cwd()))
 
 
-def _continue(file: Path) -> str:
-    return f"gpuperf record --continue {_named(file)}"
+def _continue(file: Path, order: Order) -> str:
+    words = shlex.join(["--", *order.pytest_args]) if order.pytest_args else ""
+    return units.printable(f"gpuperf record --continue {_named(file)} {words}".rstrip())
 
 
 def _order_of(run: Run, file: Path) -> Order:
@@ -279,7 +284,7 @@ def _order_of(run: Run, file: Path) -> Order:
     except (ValueError, argparse.ArgumentError, UsageFailure) as error:
         raise UsageFailure(
             f"{file} was not made by `gpuperf record`, which alone can be continued: its command "
-            f"is `{run.command}` ({error}). Begin a new recording without --continue"
+            f"is `{units.printable(run.command)}` ({error}). Begin a new recording without --continue"
         ) from None
 
 

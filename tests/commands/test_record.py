@@ -171,14 +171,14 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
     assert process.returncode == INTERRUPTED
     assert said == (
         "gpuperf: interrupted after 1 of 2 processes, kept in run.json; go on with:  "
-        "gpuperf record --continue run.json\n"
+        "gpuperf record --continue run.json -- -x\n"
     )
     assert shown.startswith(b"\rprocess 1 of 2: measuring\x1b[K")
     assert b"\r\x1b[Kprocess 1 of 2: 1 measurement in" in shown
     assert b", about 60 min left\r\n\rprocess 2 of 2: pausing for 60 min" in shown
     assert shown.endswith(b"\r\x1b[K")
     monkeypatch.setattr(fresh_process, "run_pytest", Children())
-    assert record("--continue", "run.json", "--pause", "0") == errors.OK
+    assert record("--continue", "run.json", "--pause", "0", "--", "-x") == errors.OK
     assert "process 2 of 2: 1 measurement in" in capsys.readouterr().out
     run = project.saved("run.json")
     assert len(run.measurements) == 2
@@ -324,13 +324,14 @@ def test_a_complete_recording_is_left_as_it_is_or_extended(
     children: Children, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = saved(recorded(2, of=2, command="gpuperf record --processes 2 -- -k step"))
-    assert record("--continue", "run.json") == errors.OK
+    words = ["--", "-k", "step"]
+    assert record("--continue", "run.json", *words) == errors.OK
     assert capsys.readouterr().out.splitlines() == [
         "nothing to do: run.json has 2 processes of 2; a larger --processes adds to it",
         'accept it with:  gpuperf update-baseline run.json --reason "..."',
     ]
     assert FILE.read_bytes() == before
-    assert record("--continue", "run.json", "--processes", "3") == errors.OK
+    assert record("--continue", "run.json", "--processes", "3", *words) == errors.OK
     assert capsys.readouterr().out.startswith("process 3 of 3: 1 measurement in ")
     assert children.started == [[ALWAYS, "-q", "-k", "step"]]
     run = run_files.load(FILE)
@@ -348,10 +349,32 @@ def test_the_workers_of_one_process_count_as_one(capsys: pytest.CaptureFixture[s
     assert "run.json has 2 processes of 2" in capsys.readouterr().out
 
 
-def test_going_on_takes_no_arguments_but_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("typed", [[], ["--"], ["--", "-k", "a"], ["--", "-k", "a b", "-x"]])
+def test_arguments_are_never_taken_out_of_a_run_but_have_to_be_typed_again(
+    typed: list[str], children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They execute what they name, and runs travel."""
+    saved(recorded(1, of=2, command="gpuperf record --processes 2 -- -k 'a b'"))
+    said = refused(capsys, "--continue", "run.json", *typed)
+    assert "`gpuperf record --continue run.json -- -k 'a b'` goes on with it" in said
+    assert children.started == []
+    assert record("--continue", "run.json", "--", "-k", "a b") == errors.OK
+
+
+def test_what_a_run_would_print_into_the_terminal_is_shown_as_codes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved(recorded(1, of=2, command="gpuperf record --processes 2 -- '\x1b[2J\x07'"))
+    said = refused(capsys, "--continue", "run.json")
+    assert "-- '\\x1b[2J\\x07'`" in said
+    assert "\x1b" not in said
+
+
+def test_going_on_takes_no_other_file_and_no_odd_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     saved(recorded(1, of=2))
     for arguments, said in (
-        (["--", "-k", "a b"], "so these cannot be given: -k 'a b'"),
         (["--run", "other.json"], "so --run other.json cannot be given as well"),
         (["--processes", "0"], "--processes 0: at least 1"),
         (["--pause", "-1"], "--pause -1: give"),
