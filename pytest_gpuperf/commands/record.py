@@ -284,7 +284,8 @@ def _order_of(run: Run, file: Path) -> Order:
     except (ValueError, argparse.ArgumentError, UsageFailure) as error:
         raise UsageFailure(
             f"{file} was not made by `gpuperf record`, which alone can be continued: its command "
-            f"is `{units.printable(run.command)}` ({error}). Begin a new recording without --continue"
+            f"is `{units.printable(run.command)}` ({error}). Begin a new recording without "
+            "--continue"
         ) from None
 
 
