@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,12 @@ def test_what_the_gpu_is_beyond_its_name_and_its_canary(
     monkeypatch.setattr(canary, "read", lambda _: read)
     assert __main__.main(["doctor"]) == errors.OK
     assert capsys.readouterr().out == MACHINE
+    # Without clusters there is no map, and nothing is said of what was read in full.
+    monkeypatch.setattr(canary, "sm_map", lambda _: ())
+    monkeypatch.setattr(canary, "read", lambda _: replace(read, obstacle=""))
+    assert __main__.main(["doctor"]) == errors.OK
+    rest = [line for line in MACHINE.splitlines() if "GPC" not in line and "not read" not in line]
+    assert capsys.readouterr().out.splitlines() == rest
 
 
 def test_without_a_gpu_it_fails_and_says_where_it_looked(

@@ -10,7 +10,7 @@ from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, Measurement
 from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device import driver, fingerprint, guard, nvml
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, Machine
 
 _FOUND = "CUPTI"
 _READ = "hardware counters"
@@ -112,9 +112,8 @@ def _to_ourselves() -> Check:
 
 def _power_limit() -> list[Check]:
     """Whether the GPU may draw what it draws by default, where the driver says so."""
-    machine = fingerprint.machine()
-    default = machine and machine.power_limit_watts
-    enforced = machine and machine.enforced_power_limit_watts
+    machine = fingerprint.machine() or Machine()
+    default, enforced = machine.power_limit_watts, machine.enforced_power_limit_watts
     if default is None or enforced is None:
         return []
     lowered = enforced < default

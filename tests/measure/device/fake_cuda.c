@@ -25,6 +25,7 @@ static int fail_result, fail_after, has_context, devices, modules, sms, l2_bytes
 static int shared_allowed[KERNELS], large_allowed[KERNELS], slow_launch, shares;
 static double cycles[KERNELS], slow_factor;
 static const char *image;
+static size_t read_bytes[KERNELS];
 
 API void fake_reset(void) {
   for (int i = 0; i < MOST; i++) { free(blocks[i]); blocks[i] = 0; }
@@ -56,6 +57,8 @@ API void fake_takes(int kernel, double count) { cycles[kernel] = count; }
 API void fake_slow(int launch, double factor) { slow_launch = launch; slow_factor = factor; }
 /* Another process has work on an SM: two blocks, one after the other, are on the first. */
 API void fake_shared(int yes) { shares = yes; }
+/* What a kernel has read of. */
+API size_t fake_reads(int kernel) { return read_bytes[kernel]; }
 API int fake_launches(int kernel) { return launches[kernel]; }
 
 static void note(const char *text) {
@@ -162,7 +165,8 @@ static int stamp(int kernel, const Config *config, void **arguments) {
   if (kernel == 0) { float factor = *(float *)arguments[1]; REQUIRE(factor > 1 && factor < 1.001f); }
   if (kernel == 2 || kernel == 3) {
     size_t words = (size_t)*(unsigned *)arguments[2] + 1;
-    if (size_at(*(uint64_t *)arguments[1]) != 16 * words || (words & (words - 1))) return ILLEGAL_ADDRESS;
+    if (size_at(*(uint64_t *)arguments[1]) < 16 * words || (words & (words - 1))) return ILLEGAL_ADDRESS;
+    read_bytes[kernel] = 16 * words;
   }
   for (unsigned i = 0; i < config->grid[0]; i++) {
     /* The SMs' counters differ, and each block begins 10 ns after the one before. */

@@ -16,6 +16,7 @@ class FakeGpu:
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
         self._library.fake_log.restype = ctypes.c_char_p
+        self._library.fake_reads.restype = ctypes.c_size_t
         self._library.fake_room.argtypes = (ctypes.c_size_t,)
         self._library.fake_takes.argtypes = (ctypes.c_int, ctypes.c_double)
         self._library.fake_slow.argtypes = (ctypes.c_int, ctypes.c_double)
@@ -64,6 +65,10 @@ class FakeGpu:
 
     def launches(self, kernel: str) -> int:
         return int(self._library.fake_launches(KERNELS.index(kernel)))
+
+    def reads(self, kernel: str) -> int:
+        """The size of the buffer that a kernel has read, in bytes."""
+        return int(self._library.fake_reads(KERNELS.index(kernel)))
 
     @property
     def log(self) -> list[str]:

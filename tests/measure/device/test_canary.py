@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -40,7 +40,7 @@ def sections(image: bytes) -> Iterator[str]:
 
 def sm_of(image: bytes) -> int:
     """The architecture that machine code is for; Blackwell's files have it one byte further on."""
-    (flags,) = struct.unpack_from("<I", image, 48)
+    flags: int = struct.unpack_from("<I", image, 48)[0]
     return flags >> (8 if image[8] == 8 else 0) & 0xFF
 
 
@@ -108,6 +108,17 @@ def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) ->
     assert gpu.log[-1] == "release"
 
 
+@pytest.mark.parametrize(
+    ("l2", "read"), [(62_914_560, 2**25), (50 << 20, 2**24), (4 << 20, 2**21), (2**20, 2**19)]
+)
+def test_the_l2_holds_what_is_read_of_it_and_dram_many_times_more(
+    gpu: FakeGpu, l2: int, read: int
+) -> None:
+    gpu.l2(l2)
+    canary.read("sm90", load_driver=gpu.load)
+    assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**28)
+
+
 def test_one_slow_repeat_moves_nothing_and_what_warms_up_does_not_count(gpu: FakeGpu) -> None:
     for launch in (1, 5):
         gpu.reset()
@@ -125,7 +136,7 @@ def test_an_sm_with_two_blocks_is_one_that_takes_twice_as_long(gpu: FakeGpu) -> 
 
 
 def test_spreads_are_the_median_distance_of_the_repeats() -> None:
-    one: Any = canary._Pass.__new__(canary._Pass)
+    one: Any = object.__new__(canary._Pass)
     one._readings, one._spreads = {}, {}
     one._keep("l2_cycles", [100.0, 101.0, 102.0, 104.0, 108.0])
     one._keep("host_ms", [4.0, 5.0, 2.0], of=min)
@@ -134,15 +145,16 @@ def test_spreads_are_the_median_distance_of_the_repeats() -> None:
 
 
 def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
-    for script, lacking, obstacle in (
-        # DRAM's buffer has 256 MiB, L2's the 16 MiB that fit into 50 MiB three times.
-        (lambda: gpu.room(2**28 - 1), READINGS[5:7], "dram: cuMemAlloc_v2 failed with CUDA_ERR"),
-        (lambda: gpu.room(2**24 - 1), READINGS[4:7], "l2: cuMemAlloc_v2 failed with CUDA_ERROR_"),
-        (lambda: gpu.l2(2**20), READINGS[4:5], "l2: a third of this L2 is 349,525 bytes, less"),
+    cases: tuple[tuple[Callable[[], object], Sequence[str], str], ...] = (
+        (lambda: gpu.room(2**28 - 1), READINGS[4:7], "memory: cuMemAlloc_v2 failed with CUDA_E"),
+        (lambda: gpu.l2(1000), READINGS[4:7], "memory: 550 bytes of L2 are less than 262,144"),
+        (lambda: gpu.takes("l2", 0), READINGS[4:7], "memory: it took 0 by the GPU's clock"),
+        (lambda: gpu.takes("arithmetic", 0), READINGS[:2], "arithmetic: it took 0 by the GPU's"),
         (lambda: gpu.fail("cuLaunchKernelEx", 700), READINGS[:8], "arithmetic: launching arithme"),
         (lambda: gpu.fail("cuModuleLoadData", 200), READINGS, "cuModuleLoadData failed with CUDA"),
         (lambda: gpu.fail("cuModuleUnload", 4), READINGS, "cuModuleUnload failed with CUDA error"),
-    ):
+    )
+    for script, lacking, obstacle in cases:
         gpu.reset()
         script()
         read = canary.read("sm90", load_driver=gpu.load)

@@ -78,10 +78,10 @@ def test_a_machine_is_what_the_driver_and_clusters_say(install: Install) -> None
 
 
 def test_what_the_driver_does_not_say_is_absent(install: Install) -> None:
-    silent = Gpu(
-        **dict.fromkeys(("vbios", "board_part", "inforom", "memory_mib", "ecc", "mig")),
-        **dict.fromkeys(("limits", "pcie")),
-    )
+    fields = ("vbios", "board_part", "inforom", "memory_mib", "ecc", "mig", "limits", "pcie")
+    silent = Gpu()
+    for name in fields:
+        setattr(silent, name, None)
     install(Library([silent]))
     assert fingerprint.machine() is None
     assert fingerprint.machine(((0, 1),)) == Machine(gpcs=(2,), sm_map="4b206b21939b")
