@@ -45,6 +45,14 @@ class Gpu:
     milliwatts: int | None = 118_500
     reasons: int | None = 0
     processes: list[int] | None = field(default_factory=list)
+    vbios: str | None = "96.00.A5.00.1A"
+    board_part: str | None = "692-2G520-0282-001"
+    inforom: str | None = "G520.0282.02.02"
+    memory_mib: int | None = 143_771
+    ecc: bool | None = True
+    limits: tuple[int, int] | None = (700_000, 700_000)
+    """By default and enforced, in mW."""
+    pcie: tuple[int, int] | None = (5, 16)
 
 
 @dataclass
@@ -123,6 +131,34 @@ class Library:
 
     def nvmlDeviceGetPowerUsage(self, handle: Gpu) -> int:
         return supported(whole(handle).milliwatts)
+
+    def nvmlDeviceGetVbiosVersion(self, handle: Gpu) -> str:
+        return supported(whole(handle).vbios)
+
+    def nvmlDeviceGetBoardPartNumber(self, handle: Gpu) -> str:
+        return supported(whole(handle).board_part)
+
+    def nvmlDeviceGetInforomImageVersion(self, handle: Gpu) -> str:
+        return supported(whole(handle).inforom)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Gpu | Instance) -> SimpleNamespace:
+        return SimpleNamespace(total=supported(handle.memory_mib) << 20)
+
+    def nvmlDeviceGetEccMode(self, handle: Gpu) -> list[int]:
+        mode = int(supported(whole(handle).ecc))
+        return [mode, 1 - mode]
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: Gpu) -> int:
+        return supported(whole(handle).limits)[0]
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Gpu) -> int:
+        return supported(whole(handle).limits)[1]
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: Gpu) -> int:
+        return supported(whole(handle).pcie)[0]
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Gpu) -> int:
+        return supported(whole(handle).pcie)[1]
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Gpu) -> int:
         return supported(whole(handle).reasons)

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import (
     KernelTable,
     Launch,
+    Machine,
     Measurement,
     Sample,
     Scalar,
@@ -158,9 +159,14 @@ run_files = built(Run, schema=st.just(SCHEMA), measurements=several(measurements
 # Baselines
 
 
+MACHINE = "0123abcd"
+"""Of which every file of baselines says what it is."""
+
+
 @st.composite
 def _entries(draw: st.DrawFn) -> entry.Entry:
     """Entries whose samples, GPUs and days are of as many processes, and so their anchors'."""
+    counts = draw(st.integers(1, 5)), draw(st.integers(1, 5))
 
     def of_processes(count: int) -> dict[str, Strategy]:
         """A text for each process or none at all, and per metric the rounds of each."""
@@ -169,7 +175,13 @@ def _entries(draw: st.DrawFn) -> entry.Entry:
         samples = st.dictionaries(metrics, all_rounds, max_size=3)
         return {"samples": samples, "gpus": each, "days": each}
 
-    own, anchors = (of_processes(draw(st.integers(1, 5))) for _ in range(2))
+    def each_of(values: Strategy) -> Strategy:
+        """One for each process of the entry."""
+        return st.lists(values, min_size=counts[0], max_size=counts[0]).map(tuple)
+
+    read = st.dictionaries(texts, each_of(st.none() | st.floats(0, 1e9)), max_size=2)
+    canaries = built(entry.Canaries, codes=each_of(texts), before=read, after=read)
+    own, anchors = map(of_processes, counts)
     own["samples"] = st.dictionaries(texts, own["samples"], max_size=2)
     drawn: entry.Entry = draw(
         built(
@@ -177,6 +189,8 @@ def _entries(draw: st.DrawFn) -> entry.Entry:
             **own,
             anchor=st.none() | built(entry.Anchor, **anchors),
             kernels=st.none() | tables.map(kernel_files.listed),
+            machines=st.just(()) | each_of(st.sampled_from(["", MACHINE])),
+            canary=st.none() | canaries,
         )
     )
     return drawn
@@ -188,6 +202,7 @@ baselines = built(
     entry.BaselineFile,
     schema=st.just(baseline_files.SCHEMA),
     tests=st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
+    machines=st.fixed_dictionaries({MACHINE: built(Machine)}),
     accepted=several(
         built(
             entry.Acceptance,

@@ -134,7 +134,12 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
             for proposal in group:
                 if now := _proposed(proposal.measurements, known, proposal.request):
                     known = baseline_files.with_entry(
-                        known, now.test, now.name, now.entry, now.acceptance
+                        known,
+                        now.test,
+                        now.name,
+                        now.entry,
+                        now.acceptance,
+                        baseline_files.machines_of(now.measurements),
                     )
                     accepted.append(now)
             if accepted:

@@ -1,13 +1,15 @@
-"""`gpuperf doctor`: can this machine be measured, and if not, why not."""
+"""`gpuperf doctor`: can this machine be measured, and if not, why not; and what its GPU is."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from pytest_gpuperf.errors import FAILED, OK
+from pytest_gpuperf.model.measurement import Canary, Machine
 
 NAME = "doctor"
-HELP = "can this machine be measured, and if not, why not"
+HELP = "can this machine be measured, and if not, why not; and what its GPU is beyond its name"
 USAGE: str | None = None
 
 
@@ -16,7 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:  # noqa: ARG001
-    """Prints every check and its remedy; returns 1 where something that is needed is missing."""
+    """Prints every check and its remedy; returns 1 where something that is needed is missing.
+
+    Then what the GPU is beyond its name, and its canary.
+    """
+    from pytest_gpuperf.measure.device import canary, fingerprint, nvml
     from pytest_gpuperf.measure.device.checks import examine
 
     checks = examine()
@@ -24,4 +30,47 @@ def act(options: argparse.Namespace) -> int:  # noqa: ARG001
         print(f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}")
         if check.remedy and not check.ok:
             print(f"     -> {check.remedy}")
+    if device := nvml.detect_device():
+        machine = fingerprint.machine(canary.sm_map(device.arch)) or Machine()
+        for line in (*_machine_lines(machine), *_canary_lines(canary.read(device.arch))):
+            print(line)
     return OK if all(check.ok or check.optional for check in checks) else FAILED
+
+
+def _machine_lines(machine: Machine) -> Iterator[str]:
+    """What the driver says of the GPU; what it does not say is left out."""
+    yield ""
+    yield "This GPU beyond its name:"
+    if machine.gpcs:
+        yield f"  SMs by GPC    {' '.join(map(str, machine.gpcs))} (map {machine.sm_map})"
+    for name, value in (
+        ("VBIOS", machine.vbios),
+        ("board", machine.board_part),
+        ("InfoROM", machine.inforom),
+        ("memory", _number(machine.memory_bytes, "{:,} bytes")),
+        ("ECC", _switch(machine.ecc)),
+        ("MIG", _switch(machine.mig)),
+        ("power limit", _number(machine.enforced_power_limit_watts, "{:g} W")),
+        ("by default", _number(machine.power_limit_watts, "{:g} W")),
+        ("PCIe", _number(machine.pcie_generation, "generation {}")),
+        ("lanes", _number(machine.pcie_width, "{}")),
+    ):
+        if value:
+            yield f"  {name:12}  {value}"
+
+
+def _canary_lines(read: Canary) -> Iterator[str]:
+    """Each reading and how far its repeats were from it."""
+    yield f"Its canary{f' ({read.code})' if read.code else ''}:"
+    for name, value in read.readings.items():
+        yield f"  {name:18} {value:16,.3f}  +- {read.spreads[name]:.3%}"
+    if read.obstacle:
+        yield f"  not read: {read.obstacle}"
+
+
+def _number(value: float | None, pattern: str) -> str:
+    return "" if value is None else pattern.format(value)
+
+
+def _switch(is_on: bool | None) -> str:
+    return "" if is_on is None else "on" if is_on else "off"

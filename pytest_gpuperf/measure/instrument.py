@@ -29,7 +29,7 @@ from pytest_gpuperf.measure.collector import (
     WindowCollector,
     Work,
 )
-from pytest_gpuperf.measure.device import fingerprint, guard, memory
+from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
@@ -37,7 +37,9 @@ from pytest_gpuperf.model.measurement import (
     Conditions,
     Device,
     Fingerprint,
+    Machine,
     Measurement,
+    Reading,
     Sample,
     Scalar,
 )
@@ -69,7 +71,8 @@ class DeviceInstrument:
     """Measures with a collector.
 
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
-    process that only works for another, which guards the device meanwhile.
+    process that only works for another, which guards the device meanwhile. With `has_canary`, a
+    GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
     """
 
     def __init__(
@@ -79,11 +82,14 @@ class DeviceInstrument:
         parent: int | None = None,
         *,
         guarded: bool = True,
+        has_canary: bool = False,
     ) -> None:
         self._collector = collector
         self._root = root
         self._parent = parent
         self._guarded = guarded
+        self._has_canary = has_canary
+        self._machine: Machine | None = None
 
     @cached_property
     def device(self) -> Device:
@@ -128,6 +134,7 @@ class DeviceInstrument:
                 revision=self._revision,
                 conditions=conditions,
                 measured=begun,
+                machine=self._machine,
             ),
             window=collected.window,
             components=collected.components,
@@ -194,14 +201,23 @@ class DeviceInstrument:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
         with self._alone(work.progress):
+            if self._machine is None:
+                self._machine = self._identified()
             for _ in range(_ATTEMPTS):
-                before = guard.read(parent=self._parent)
+                before = self._reading()
                 with memory.suffices():
                     collected = self._collector.collect(work, plan)
-                conditions = Conditions(before, guard.read(parent=self._parent))
+                conditions = Conditions(before, self._reading())
                 if not guard.unfit(conditions):
                     break
         return collected, conditions
+
+    def _reading(self) -> Reading:
+        """The state of the GPU, and then its canary, which would show in clocks and power."""
+        state = guard.read(parent=self._parent)
+        if not self._has_canary:
+            return state
+        return replace(state, canary=canary.read(self.device.arch))
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
@@ -218,6 +234,10 @@ class DeviceInstrument:
     @cached_property
     def _software(self) -> dict[str, str]:
         return {**fingerprint.software(), **self._collector.software()}
+
+    def _identified(self) -> Machine | None:
+        """What the GPU is beyond its name. Launches kernels for the map."""
+        return fingerprint.machine(canary.sm_map(self.device.arch) if self._has_canary else ())
 
     @cached_property
     def _revision(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pytest_gpuperf.model.measurement import (
     CHECKED,
     KernelTable,
+    Machine,
     Scalar,
     checked,
 )
@@ -54,6 +55,19 @@ class Calibration:
 
 Processes = tuple[tuple[float, ...], ...]
 """Per process, the values of its rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Canaries:
+    """What the canary read before and after each process, in the order of the samples."""
+
+    __pydantic_config__ = CHECKED
+
+    codes: tuple[str, ...]
+    """Per process the canary's `code`; "" where none was read."""
+    before: Mapping[str, tuple[float | None, ...]]
+    """Per reading a value of each process, None where it was not read."""
+    after: Mapping[str, tuple[float | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +120,11 @@ class Entry:
     """The first accepted samples, which later ones are held against; None: these are the first."""
     kernels: KernelList | None = None
     """What the step launched; the whole table is beside this file (`kernel_files.py`)."""
+    machines: tuple[str, ...] = ()
+    """Per process what its GPU is beyond its name: a key of the file's `machines`, "" where nobody
+    said."""
+    canary: Canaries | None = None
+    """What the canary read; None where no process has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +168,8 @@ class BaselineFile:
     """The suite's own tolerances, as a marker writes them: {cycles: "1%"}. Edited by hand."""
     calibration: Calibration | None = field(default=None, kw_only=True)
     """What `gpuperf calibrate --write` found."""
+    machines: Mapping[str, Machine] = field(default_factory=dict, kw_only=True)
+    """What the GPUs of the entries' processes are beyond their name, by a digest of it."""
     tests: Mapping[str, Mapping[str, Entry]]
     """Per test's node id and measurement's name."""
     accepted: tuple[Acceptance, ...]

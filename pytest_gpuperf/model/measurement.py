@@ -7,7 +7,7 @@ Nothing here reads a file or knows pytest. The classes are plain dataclasses;
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 STEP = "step"
 """The name under which the whole step is reported, beside the phases inside it."""
@@ -165,6 +165,50 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """What a GPU is beyond its name, where the driver says so: GPUs of one name are not alike."""
+
+    __pydantic_config__ = CHECKED
+
+    gpcs: tuple[int, ...] = ()
+    """How many SMs each group has that shares clusters of blocks, largest first; sm90 and newer."""
+    sm_map: str = ""
+    """A short digest of which SMs are in which group."""
+    vbios: str = ""
+    board_part: str = ""
+    """The part number of the board, which all boards of its kind have."""
+    inforom: str = ""
+    """The version of the InfoROM's image."""
+    memory_bytes: int | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+    power_limit_watts: float | None = None
+    """The one that the GPU has by default."""
+    enforced_power_limit_watts: float | None = None
+    pcie_generation: int | None = None
+    """The best that GPU and slot have together; the current one sinks when nothing is to do."""
+    pcie_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """What the canary read at one moment: work of ours that is the same every time."""
+
+    __pydantic_config__ = CHECKED
+
+    code: str = ""
+    """Architecture and digest of the machine code and of what it has to do: readings are comparable
+    where it is the same."""
+    readings: Mapping[str, float] = field(default_factory=dict)
+    """arithmetic_cycles, tensor_cycles, l2_cycles, dram_cycles (of an SM, on average over all of
+    them), dram_ns, sm_clock_mhz and tensor_clock_mhz (under that load), launch_us, host_ms."""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """How far the repeats of each reading were from it: their median distance, as a share of it."""
+    obstacle: str = ""
+    """Why readings are not there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """The state of the device at one moment, read through NVML."""
 
@@ -178,6 +222,8 @@ class Reading:
     """Clock-event reasons that slow the device down; idle and user-set clocks are not."""
     other_processes: tuple[int, ...] = ()
     """Process ids of other compute processes on the device."""
+    canary: Canary | None = None
+    """Right after that, where it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +252,8 @@ class Fingerprint:
     conditions: Conditions | None = None
     measured: str = ""
     """When the measurement began: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
+    machine: Machine | None = None
+    """What the GPU is beyond its name; None on a CPU and where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)

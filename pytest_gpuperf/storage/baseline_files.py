@@ -7,6 +7,8 @@ is carried over when the file is written anew.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +27,12 @@ from pytest_gpuperf.model.entry import (
     Anchor,
     BaselineFile,
     Calibration,
+    Canaries,
     Entry,
     KernelFile,
     Processes,
 )
-from pytest_gpuperf.model.measurement import STEP, Device, Measurement
+from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Machine, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import files
 from pytest_gpuperf.storage.files import Problem
@@ -120,7 +123,7 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
     import yaml
 
     text = yaml.dump(
-        files.to_plain(baselines),
+        _plain(baselines),
         Dumper=_dumper(),
         sort_keys=False,
         allow_unicode=True,
@@ -128,6 +131,17 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
     )
     old = file.read_text(encoding="utf-8") if file.exists() else ""
     return _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
+
+
+def _plain(baselines: BaselineFile) -> dict[str, Any]:
+    """As it is written: without machines and canaries where there are none, as on a CPU."""
+    plain: dict[str, Any] = files.to_plain(baselines)
+    entries = (entry for entries in plain["tests"].values() for entry in entries.values())
+    for holder in (plain, *entries):
+        for key in ("machines", "canary"):
+            if not holder.get(key):
+                holder.pop(key, None)
+    return plain
 
 
 def with_comments(old: str, new: str) -> str:
@@ -203,6 +217,8 @@ def _entries(text: str) -> Iterator[tuple[Place, int, yaml.Mark]]:
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0].fingerprint
+    of_process = {m.process: m.fingerprint for m in measurements}
+    machines = tuple(_machine_key(fingerprint.machine) for fingerprint in of_process.values())
     gpus = {m.process: m.fingerprint.device.identity for m in measurements}
     days = {m.process: m.fingerprint.measured[:10] or recorded for m in measurements}
     samples: dict[str, dict[str, Processes]] = {}
@@ -227,7 +243,40 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         samples=samples,
         gpus=tuple(gpus.values()),
         days=tuple(days.values()),
+        machines=machines if any(machines) else (),
+        canary=_canaries([fingerprint.conditions for fingerprint in of_process.values()]),
     )
+
+
+def machines_of(measurements: Sequence[Measurement]) -> dict[str, Machine]:
+    """What the GPUs of these measurements are beyond their name, by the keys that entries have."""
+    machines = [m.fingerprint.machine for m in measurements]
+    return {_machine_key(machine): machine for machine in machines if machine is not None}
+
+
+def _machine_key(machine: Machine | None) -> str:
+    if machine is None:
+        return ""
+    text = json.dumps(files.to_plain(machine), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _canaries(conditions: Sequence[Conditions | None]) -> Canaries | None:
+    """The canaries of these processes; None where none was read."""
+    befores = [None if seen is None else seen.before.canary for seen in conditions]
+    afters = [None if seen is None else seen.after.canary for seen in conditions]
+    codes = tuple(
+        (before.code if before else "") or (after.code if after else "")
+        for before, after in zip(befores, afters, strict=True)
+    )
+    return Canaries(codes, _series(befores), _series(afters)) if any(codes) else None
+
+
+def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:
+    """Per reading a value of each process."""
+    readings = [canary.readings if canary else {} for canary in canaries]
+    names = dict.fromkeys(name for of_process in readings for name in of_process)
+    return {name: tuple(of_process.get(name) for of_process in readings) for name in names}
 
 
 def _portable(metric: str, device: Device) -> bool:
@@ -255,12 +304,22 @@ def anchor_of(entry: Entry) -> Anchor:
 
 
 def with_entry(
-    baselines: BaselineFile, test: str, name: str, entry: Entry, acceptance: Acceptance
+    baselines: BaselineFile,
+    test: str,
+    name: str,
+    entry: Entry,
+    acceptance: Acceptance,
+    machines: Mapping[str, Machine] | None = None,
 ) -> BaselineFile:
-    """A copy of `baselines` in which `entry` is accepted."""
+    """A copy of `baselines` in which `entry` is accepted; `machines` are those of its processes."""
     tests = {**baselines.tests, test: {**baselines.tests.get(test, {}), name: entry}}
+    named = {
+        key for entries in tests.values() for kept in entries.values() for key in kept.machines
+    }
+    known = {**baselines.machines, **(machines or {})}
     return replace(
         baselines,
+        machines={key: known[key] for key in sorted(named - {""})},
         tests={key: tests[key] for key in sorted(tests)},
         accepted=(*baselines.accepted, acceptance),
     )
@@ -368,6 +427,7 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
             where = f"tests/{test}/{name}"
             for phase, series in entry.samples.items():
                 yield from _samples(series, entry, f"{where}/samples/{phase}")
+            yield from _of_processes(entry, baselines.machines, where)
             for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
                 if row[-1] < 1:
                     yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
@@ -388,6 +448,23 @@ def _samples(
         for name, per_process in (("units", entry.gpus), ("days", entry.days)):
             if per_process and len(processes) != len(per_process):
                 yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
+
+
+def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> Iterator[Problem]:
+    """Of what an entry has per process beside samples: as many as processes, and known machines."""
+    for number, key in enumerate(entry.machines):
+        if key and key not in machines:
+            yield f"{where}/machines/{number}", f'no "{key}" among the machines of the file'
+    lengths = {"machines": len(entry.machines)} if entry.machines else {}
+    if entry.canary:
+        lengths["canary/codes"] = len(entry.canary.codes)
+        for moment, series in (("before", entry.canary.before), ("after", entry.canary.after)):
+            lengths |= {f"canary/{moment}/{name}": len(values) for name, values in series.items()}
+    processes = {len(rounds) for series in entry.samples.values() for rounds in series.values()}
+    for name, length in lengths.items():
+        if processes - {length}:
+            count = max(processes)
+            yield f"{where}/{name}", f"{length} values, and the entry has {count} processes"
 
 
 def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:

@@ -18,7 +18,14 @@ from pytest_gpuperf.baselines.acceptance import NEW_ANCHOR, AcceptanceRequest
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.entry import Anchor, BaselineFile, Change, Entry, Processes
-from pytest_gpuperf.model.measurement import STEP, Conditions, KernelTable, Measurement, Reading
+from pytest_gpuperf.model.measurement import (
+    STEP,
+    Conditions,
+    KernelTable,
+    Machine,
+    Measurement,
+    Reading,
+)
 from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
@@ -110,6 +117,15 @@ def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> Non
     assert known.tests[TEST]["step"].samples == {"step": {"cycles": ((1.0,), (2.0, 3.0))}}
     # A process that measured twice counts once.
     assert known.accepted[0].processes == 2
+
+
+def test_what_the_gpu_was_beyond_its_name_is_kept(tmp_path: Path) -> None:
+    made = measurement({"cycles": [1.0]})
+    machine = Machine(vbios="96.00")
+    made = replace(made, fingerprint=replace(made.fingerprint, machine=machine))
+    known = accepted(tmp_path, [made])
+    ((key, kept),) = known.machines.items()
+    assert (known.tests[TEST]["step"].machines, kept) == ((key,), machine)
 
 
 def test_devices_and_suites_have_files_of_their_own(tmp_path: Path) -> None:

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 
 from pytest_gpuperf import __main__, errors
-from pytest_gpuperf.measure.device import checks
+from pytest_gpuperf.measure.device import canary, checks
 from pytest_gpuperf.measure.device.checks import Check
+from pytest_gpuperf.model.measurement import Canary
+from tests.scripted_nvml import Gpu, Library
 
 FIT = Check("driver", True, "580.159", "Install it")
 LACKING = Check("Nsight Compute", False, "ncu was not found", "Install it", optional=True)
 BROKEN = Check("GPU", False, "none is visible", "Look for one")
+
+
+MACHINE = """\
+yes  driver: 580.159
+
+This GPU beyond its name:
+  SMs by GPC    3 2 (map 0bbbef1077c7)
+  VBIOS         96.00.A5.00.1A
+  board         692-2G520-0282-001
+  InfoROM       G520.0282.02.02
+  memory        150,754,820,096 bytes
+  ECC           on
+  MIG           off
+  power limit   600 W
+  by default    700 W
+Its canary (sm90-0123456789ab):
+  arithmetic_cycles     2,100,000.500  +- 0.001%
+  sm_clock_mhz              1,980.000  +- 0.020%
+  not read: dram: no room
+"""
 
 
 def test_every_no_has_a_remedy_and_what_is_needed_fails(
@@ -28,6 +51,27 @@ def test_every_no_has_a_remedy_and_what_is_needed_fails(
         "no   GPU: none is visible",
         "     -> Look for one",
     ]
+
+
+def test_what_the_gpu_is_beyond_its_name_and_its_canary(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu(limits=(700_000, 600_000), pcie=None)]))
+    monkeypatch.setattr(checks, "examine", lambda: [FIT])
+    monkeypatch.setattr(canary, "sm_map", lambda _: ((0, 2, 4), (1, 3)))
+    readings = {"arithmetic_cycles": 2_100_000.5, "sm_clock_mhz": 1980.0}
+    spreads = {"arithmetic_cycles": 0.00001, "sm_clock_mhz": 0.0002}
+    read = Canary("sm90-0123456789ab", readings, spreads, "dram: no room")
+    monkeypatch.setattr(canary, "read", lambda _: read)
+    assert __main__.main(["doctor"]) == errors.OK
+    assert capsys.readouterr().out == MACHINE
+    # Without clusters there is no map, and nothing is said of what was read in full.
+    monkeypatch.setattr(canary, "sm_map", lambda _: ())
+    monkeypatch.setattr(canary, "read", lambda _: replace(read, obstacle=""))
+    assert __main__.main(["doctor"]) == errors.OK
+    rest = [line for line in MACHINE.splitlines() if "GPC" not in line and "not read" not in line]
+    assert capsys.readouterr().out.splitlines() == rest
 
 
 def test_without_a_gpu_it_fails_and_says_where_it_looked(

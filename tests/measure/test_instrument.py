@@ -15,11 +15,12 @@ import pytest
 
 from pytest_gpuperf.errors import BadFile, CountersUnavailable, MeasurementError, UsageFailure
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.measure.device import canary, nvml
 from pytest_gpuperf.measure.instrument import PROCESS, DeviceInstrument, RecordedRun, Subject
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
+    Canary,
     Conditions,
     KernelTable,
     Measurement,
@@ -225,6 +226,46 @@ def test_without_nvml_the_readings_are_empty(
     assert made.fingerprint.conditions == Conditions(Reading(), Reading())
 
 
+def test_the_canary_is_read_after_the_guard_before_and_after_each_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diary: list[str] = []
+    gpu = Gpu()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", Library([gpu]))
+
+    def read(arch: str) -> Canary:
+        diary.append(f"canary of {arch} at {gpu.celsius}")
+        gpu.celsius = 60  # the guard has been there before
+        return Canary("sm90-1", {"host_ms": float(len(diary))}, {"host_ms": 0.01})
+
+    def sm_map(arch: str) -> tuple[tuple[int, ...], ...]:
+        diary.append(f"map of {arch}")
+        return ((0, 1, 2), (3, 4))
+
+    monkeypatch.setattr(canary, "read", read)
+    monkeypatch.setattr(canary, "sm_map", sm_map)
+    collector = ScriptedCollector(CYCLES, during=lambda: diary.append("counted"))
+    instrument = DeviceInstrument(collector, tmp_path, has_canary=True)
+    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    seen = ["canary of sm90 at 41", "counted", "canary of sm90 at 60"]
+    assert diary == ["map of sm90", *seen]
+    conditions, machine = made.fingerprint.conditions, made.fingerprint.machine
+    assert conditions is not None
+    assert conditions.before.canary == Canary("sm90-1", {"host_ms": 2.0}, {"host_ms": 0.01})
+    assert conditions.after.canary == Canary("sm90-1", {"host_ms": 4.0}, {"host_ms": 0.01})
+    assert conditions.before.temperature_celsius == 41
+    assert machine is not None
+    assert (machine.gpcs, machine.vbios) == ((3, 2), gpu.vbios)
+    # The map is that of the process; who has no canary has what the driver says.
+    instrument.measure(SUBJECT, work(), PLAN)
+    assert diary.count("map of sm90") == 1
+    plain = measured(ScriptedCollector(CYCLES), tmp_path).fingerprint
+    assert plain.machine == replace(machine, gpcs=(), sm_map="")
+    assert plain.conditions is not None
+    assert plain.conditions.before.canary is None
+
+
 def held(folder: Path) -> list[bool]:
     """Whether each lock below `folder` is held by somebody."""
     states = []
@@ -270,6 +311,7 @@ def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_locked(tmp_path: Path, locks: 
         )
         assert during == [[]]
         assert made.fingerprint.conditions is None
+        assert made.fingerprint.machine is None
 
 
 def test_who_waits_for_the_device_says_so(

@@ -20,12 +20,20 @@ from pytest_gpuperf.model.entry import (
     Anchor,
     BaselineFile,
     Calibration,
+    Canaries,
     Change,
     Entry,
     KernelList,
     Spread,
 )
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import (
+    STEP,
+    Canary,
+    Conditions,
+    Machine,
+    Measurement,
+    Reading,
+)
 from pytest_gpuperf.storage import baseline_files, files
 from tests import ROOT, strategies
 from tests.corruption import changed, refusal, unreadable, without
@@ -436,6 +444,76 @@ def test_an_entry_has_what_each_process_measured_and_where() -> None:
     assert (entry.workload, entry.revision) == ({"size": 128}, "0123456789ab")
     assert entry.settings == {"rounds": 5, "collector": "cupti"}
     assert entry.gpus == (OTHER_H200.identity, H200.identity)
+
+
+def canary_read(process: str, before: Canary | None, after: Canary | None) -> Measurement:
+    """A measurement with these readings, on a machine that is known by its VBIOS."""
+    conditions = Conditions(Reading(canary=before), Reading(canary=after))
+    made = measurement(process=process, conditions=conditions)
+    machine = Machine(vbios="96.00", gpcs=(18, 16)) if before else None
+    return replace(made, fingerprint=replace(made.fingerprint, machine=machine))
+
+
+READ = (
+    canary_read(
+        "p1", Canary("sm90-1", {"l2_cycles": 9.5, "host_ms": 2.0}), Canary("sm90-1", {"dram_ns": 7})
+    ),
+    canary_read("p2", None, None),
+    canary_read("p3", Canary("sm90-2", {"host_ms": 3.0}), None),
+)
+
+
+def test_an_entry_has_the_machine_and_the_canary_of_each_process(file: Path) -> None:
+    entry = baseline_files.entry_of(READ, "2026-03-01")
+    ((key, machine),) = baseline_files.machines_of(READ).items()
+    assert (machine.vbios, machine.gpcs) == ("96.00", (18, 16))
+    assert entry.machines == (key, "", key)
+    assert entry.canary == Canaries(
+        codes=("sm90-1", "", "sm90-2"),
+        before={"l2_cycles": (9.5, None, None), "host_ms": (2.0, None, 3.0)},
+        after={"dram_ns": (7, None, None)},
+    )
+    log = Acceptance("2026-03-02", "again", TEST, "step", "", 3, {})
+    empty = baseline_files.empty(H200, "meddpm")
+    known = baseline_files.with_entry(empty, TEST, "step", entry, log, {key: machine})
+    text = text_of(known, file)
+    assert f"machines:\n  {key}:\n    gpcs: [18, 16]\n    sm_map: ''\n    vbios: '96.00'\n" in text
+    assert text.endswith(
+        f"""\
+      machines: [{key}, '', {key}]
+      canary:
+        codes: [sm90-1, '', sm90-2]
+        before:
+          l2_cycles: [9.5, null, null]
+          host_ms: [2, null, 3]
+        after:
+          dram_ns: [7, null, null]
+accepted:{text.partition("accepted:")[2]}"""
+    )
+    assert baseline_files.load(file) == known
+    # Machines that no entry names any more are left out.
+    plain = baseline_files.entry_of([measurement()], "2026-03-02")
+    assert (plain.machines, plain.canary) == ((), None)
+    later = baseline_files.with_entry(known, TEST, "step", plain, log)
+    assert later.machines == {}
+    assert "canary" not in text_of(later, file)
+
+
+def test_machines_and_canaries_of_other_processes_are_refused(file: Path) -> None:
+    entry = baseline_files.entry_of(READ, "2026-03-01")
+    assert entry.canary is not None
+    for changes, place, problem in (
+        ({"machines": ("", "", "0")}, "machines/2", 'no "0" among the machines of the file'),
+        ({"machines": ("", "")}, "machines", "2 values, and the entry has 3 processes"),
+        ({"canary": replace(entry.canary, codes=("x",))}, "canary/codes", "1 values"),
+        ({"canary": replace(entry.canary, after={"x": ()})}, "canary/after/x", "0 values"),
+    ):
+        wrong: Any = {"machines": (), **changes}
+        known = replace(BASELINES, tests={TEST: {"step": replace(entry, **wrong)}})
+        baseline_files.save(known, file)
+        with pytest.raises(BadFile, match=re.escape(problem)) as refused:
+            baseline_files.load(file)
+        assert refused.value.entry == f"tests/{TEST}/step/{place}"
 
 
 def test_a_component_that_has_but_times_of_some_cpu_is_in_no_baseline() -> None:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
-from pytest_gpuperf.measure.cupti import driver, library
+from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.execution import (
     CudaTimer,
     Executions,

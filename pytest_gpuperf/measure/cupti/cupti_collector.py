@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure import paper_window
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
-from pytest_gpuperf.measure.cupti import driver, launch_ranges, library
+from pytest_gpuperf.measure.cupti import launch_ranges, library
 from pytest_gpuperf.measure.cupti.counting import (
     CountedStep,
     Counting,
@@ -25,6 +25,7 @@ from pytest_gpuperf.measure.cupti.counting import (
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.cupti.sampling import Timelines
+from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaClock,

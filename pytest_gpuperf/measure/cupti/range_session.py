@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.measure.cupti import abi, driver, library
+from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerRange, ProfilerReplayMode
 from pytest_gpuperf.measure.cupti.configuration import Configuration, obstacles, strings
+from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.collector import Work
-from pytest_gpuperf.measure.cupti import abi, driver, library
+from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.codes import (
     AppendMode,
     DecodeStopReason,
@@ -26,6 +26,7 @@ from pytest_gpuperf.measure.cupti.codes import (
 )
 from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
 from pytest_gpuperf.measure.cupti.range_session import Profiling, zeroes
+from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.execution import CudaClock, CudaTimer, prepare
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Timeline, TimelinePhase, Unsupported

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.measure.cupti import driver, library
+from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.device import fingerprint, guard, nvml
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.measure.device import driver, fingerprint, guard, nvml
+from pytest_gpuperf.model.measurement import STEP, Machine
 
 _FOUND = "CUPTI"
 _READ = "hardware counters"
@@ -34,8 +34,8 @@ class Check:
 def examine() -> list[Check]:
     """Asks everything that measuring here depends on; raises nothing."""
     gpu = nvml.detect_device() is not None
-    alone = [_to_ourselves()] if gpu else []
-    return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *alone]
+    of_gpu = [_to_ourselves(), *_power_limit()] if gpu else []
+    return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *of_gpu]
 
 
 def counters(
@@ -108,6 +108,24 @@ def _to_ourselves() -> Check:
         f"other compute processes: {pids}" if others else "no other compute process",
         "End them, or measure when they are done: shared numbers are not gated on",
     )
+
+
+def _power_limit() -> list[Check]:
+    """Whether the GPU may draw what it draws by default, where the driver says so."""
+    machine = fingerprint.machine() or Machine()
+    default, enforced = machine.power_limit_watts, machine.enforced_power_limit_watts
+    if default is None or enforced is None:
+        return []
+    lowered = enforced < default
+    return [
+        Check(
+            "power limit",
+            not lowered,
+            f"{enforced:g} W" + (f", by default {default:g} W" if lowered else ""),
+            f"Times are those of a slower GPU; `nvidia-smi -pl {default:g}` restores the default",
+            optional=True,
+        )
+    ]
 
 
 def _tried(cupti: library.Cupti, load_driver: Callable[[], driver.Driver]) -> Check:

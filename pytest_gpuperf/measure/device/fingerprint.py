@@ -1,14 +1,17 @@
-"""The fingerprint beside the device: versions of the software, and the revision of the code."""
+"""The fingerprint beside the device: what the GPU is beyond its name, versions, the revision."""
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest_gpuperf
 from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.model.measurement import Machine
 
 _GIT_TIMEOUT_SECONDS = 10
 
@@ -28,6 +31,46 @@ def software() -> dict[str, str]:
         "driver": driver_version(),
     }
     return {name: version for name, version in versions.items() if version}
+
+
+def machine(sm_map: Sequence[Sequence[int]] = (), device_index: int = 0) -> Machine | None:
+    """What the GPU that CUDA numbers `device_index` is beyond its name; None where nobody says.
+
+    `sm_map` is `canary.sm_map`'s. In a MIG instance the memory is that of the instance, and all
+    else that of the whole GPU.
+    """
+    with nvml.open_session() as session:
+        gpu = session.gpu(device_index) if session else None
+        told = _told(session, gpu) if session and gpu else {}
+    map_digest = hashlib.sha256(repr([*map(list, sm_map)]).encode()).hexdigest()[:12]
+    made = Machine(gpcs=tuple(map(len, sm_map)), sm_map=map_digest if sm_map else "", **told)
+    return None if made == Machine() else made
+
+
+def _told(session: nvml.NvmlSession, gpu: nvml.Gpu) -> dict[str, Any]:
+    """The fields that NVML answers; of a GPU without the feature the answer is None or ""."""
+    memory = session.ask("nvmlDeviceGetMemoryInfo", gpu.visible)
+
+    def current(function: str) -> bool | None:
+        modes = session.ask(function, gpu.physical)  # current and pending
+        return bool(modes[0]) if modes else None
+
+    def watts(function: str) -> float | None:
+        milliwatts = session.integer(function, gpu.physical)
+        return None if milliwatts is None else milliwatts / 1000
+
+    return {
+        "vbios": session.text("nvmlDeviceGetVbiosVersion", gpu.physical),
+        "board_part": session.text("nvmlDeviceGetBoardPartNumber", gpu.physical),
+        "inforom": session.text("nvmlDeviceGetInforomImageVersion", gpu.physical),
+        "memory_bytes": None if memory is None else int(memory.total),
+        "ecc": current("nvmlDeviceGetEccMode"),
+        "mig": current("nvmlDeviceGetMigMode"),
+        "power_limit_watts": watts("nvmlDeviceGetPowerManagementDefaultLimit"),
+        "enforced_power_limit_watts": watts("nvmlDeviceGetEnforcedPowerLimit"),
+        "pcie_generation": session.integer("nvmlDeviceGetMaxPcieLinkGeneration", gpu.physical),
+        "pcie_width": session.integer("nvmlDeviceGetMaxPcieLinkWidth", gpu.physical),
+    }
 
 
 def driver_version() -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-from pytest_gpuperf.measure.cupti.driver import Driver
 from pytest_gpuperf.measure.cupti.library import Cupti
+from pytest_gpuperf.measure.device.driver import Driver
 from pytest_gpuperf.measure.execution import CudaClock, CudaTimer
 from pytest_gpuperf.model.measurement import Device
 from tests.examples import H200

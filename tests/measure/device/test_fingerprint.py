@@ -14,7 +14,8 @@ import pytest
 
 import pytest_gpuperf
 from pytest_gpuperf.measure.device import fingerprint
-from tests.scripted_nvml import Install, Library
+from pytest_gpuperf.model.measurement import Machine
+from tests.scripted_nvml import Gpu, Install, Instance, Library
 
 
 def test_software_names_what_the_numbers_depend_on() -> None:
@@ -47,6 +48,55 @@ def test_cudnn_is_written_as_people_write_it(monkeypatch: pytest.MonkeyPatch) ->
     for number, text in ((91900, "9.19.0"), (90100, "9.1.0"), (8907, "8.9.7")):
         monkeypatch.setattr(torch.backends.cudnn, "version", lambda number=number: number)
         assert fingerprint.software()["cudnn"] == text
+
+
+# What a GPU is beyond its name
+
+KIND_A = Machine(
+    gpcs=(3, 2),
+    sm_map="0bbbef1077c7",
+    vbios="96.00.A5.00.1A",
+    board_part="692-2G520-0282-001",
+    inforom="G520.0282.02.02",
+    memory_bytes=143_771 << 20,
+    ecc=True,
+    mig=False,
+    power_limit_watts=700,
+    enforced_power_limit_watts=650.5,
+    pcie_generation=5,
+    pcie_width=16,
+)
+
+
+def test_a_machine_is_what_the_driver_and_clusters_say(install: Install) -> None:
+    install(Library([Gpu(limits=(700_000, 650_500))]))
+    assert fingerprint.machine(((0, 2, 4), (1, 3))) == KIND_A
+    # The sizes alone are those of many GPUs.
+    other = fingerprint.machine(((0, 1, 2), (3, 4)))
+    assert other is not None
+    assert (other.gpcs, other == KIND_A) == ((3, 2), False)
+
+
+def test_what_the_driver_does_not_say_is_absent(install: Install) -> None:
+    fields = ("vbios", "board_part", "inforom", "memory_mib", "ecc", "mig", "limits", "pcie")
+    silent = Gpu()
+    for name in fields:
+        setattr(silent, name, None)
+    install(Library([silent]))
+    assert fingerprint.machine() is None
+    assert fingerprint.machine(((0, 1),)) == Machine(gpcs=(2,), sm_map="4b206b21939b")
+    silent.ecc = False
+    assert fingerprint.machine() == Machine(ecc=False)
+    install(None)
+    assert fingerprint.machine() is None
+
+
+def test_in_a_mig_instance_the_memory_is_its_own(install: Install) -> None:
+    install(Library([Gpu(mig=True, instances=[Instance("MIG-1")])]))
+    machine = fingerprint.machine()
+    assert machine is not None
+    assert (machine.mig, machine.memory_bytes) == (True, 4864 << 20)
+    assert machine.vbios == KIND_A.vbios
 
 
 # The revision

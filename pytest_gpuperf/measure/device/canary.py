@@ -1,0 +1,296 @@
+"""The canary: frozen work, read before and after a measurement, that tells a machine from the code.
+
+Where a step is slower and the canary is not, the code is slower. The kernels are machine code per
+architecture (`canary.cu`, compiled by `script/canary`), so that no update of torch, NVRTC or the
+driver's compiler changes them; they run in the primary context, which torch uses too, and their
+memory is neither torch's nor left behind. By its sizes a pass takes about 70 ms on an H200: 40 for
+eight times the four kernels, 1.0 + 0.9 + 1.0 + 2.0 ms each, 4 of launches, up to 16 of hashing on
+the host, and the rest for loading, allocating and reading the stamps.
+
+It also reads the map of SMs: which of them share clusters of blocks, and so are in one GPC.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, median
+
+from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
+from pytest_gpuperf.measure.device import driver
+from pytest_gpuperf.measure.device.driver import Argument, Driver
+from pytest_gpuperf.model.measurement import Canary
+
+SOURCE = Path(__file__).with_name("canary.cu")
+CUBINS = SOURCE.with_name("cubins")
+
+_REPEATS = 7
+"""Of each kernel, after one that warms up. On two H200s such kernels repeated within 0.001 %
+(arithmetic), 0.01 % (tensor) and 0.2 % (memory)."""
+_THREADS = 1024
+_STAMP = struct.Struct("<5Q")
+"""Of one block: first and last cycle, first and last ns, SM."""
+_DRAM_BYTES = 2**28
+"""256 MiB: four times the L2 of an H200, which has little of it left when its turn comes again."""
+_L2_SHARE, _LEAST_L2_BYTES = 0.55, 2**18
+"""The largest power of two within this share of the L2: 32 MiB of 60 on an H200."""
+_FACTOR = 1.0001
+_WORD = 0x5BD1E995
+_LAUNCHES, _BATCHES = 200, 5
+"""The driver queues 1024 launches before it waits."""
+_HASHED_BYTES, _HASHES = 2**19, 12
+_WORK = (
+    *(_REPEATS, _THREADS, _DRAM_BYTES, _L2_SHARE, _FACTOR, _WORD),
+    *(_LAUNCHES, _BATCHES, _HASHED_BYTES, _HASHES),
+)
+"""Beside the machine code, what readings depend on: another amount of work is another canary."""
+
+_LARGEST_CLUSTER = 16
+_MAP_REPEATS = 4
+"""Of each size of clusters, 16 to 1: SMs that ever share one are in one group. A GPC of 18 SMs is
+filled by clusters of 9, not of 16; clusters of 1 show the SMs that share none."""
+
+_LoadDriver = Callable[[], Driver]
+
+
+def read(arch: str, *, load_driver: _LoadDriver = driver.load) -> Canary:
+    """Reads the canary on the current machine, whose GPU is of this architecture.
+
+    Raises nothing: what cannot be read is left out, with the reason in `obstacle`. `load_driver` is
+    for tests.
+    """
+    try:
+        image = machine_code(arch)
+        cuda = load_driver()
+        with cuda.primary_context(), cuda.module(image) as module:
+            return _Pass(cuda, module).canary(code(arch))
+    except CountersUnavailable as error:
+        return Canary(obstacle=error.reason)
+    except GpuperfError as error:
+        return Canary(obstacle=str(error))
+
+
+def sm_map(arch: str, *, load_driver: _LoadDriver = driver.load) -> tuple[tuple[int, ...], ...]:
+    """The SMs, by `%smid`, in groups that share clusters of blocks, the largest first.
+
+    Empty where there are no clusters, before sm90, and where they cannot be launched.
+    """
+    try:
+        image = machine_code(arch)
+        cuda = load_driver()
+        with cuda.primary_context(), cuda.module(image) as module:
+            return _groups(_clusters(cuda, module))
+    except GpuperfError:
+        return ()
+
+
+@cache
+def machine_code(arch: str) -> bytes:
+    """The kernels for this architecture. Raises MeasurementError where there are none."""
+    try:
+        return (CUBINS / f"{arch}.cubin").read_bytes()
+    except OSError:
+        raise MeasurementError(f"there is no canary for {arch}") from None
+
+
+@cache
+def code(arch: str) -> str:
+    """The name of these kernels with their work: "sm90-" and twelve hexadecimal digits."""
+    work = repr(_WORK).encode()
+    return f"{arch}-{hashlib.sha256(machine_code(arch) + work).hexdigest()[:12]}"
+
+
+class _Pass:
+    """One reading of everything, in the current context."""
+
+    def __init__(self, cuda: Driver, module: int) -> None:
+        self._cuda = cuda
+        self._module = module
+        self._sms = cuda.attribute(driver.SM_COUNT)
+        self._shared_bytes = cuda.attribute(driver.SHARED_BYTES_OF_A_BLOCK)
+        self._readings: dict[str, float] = {}
+        self._spreads: dict[str, float] = {}
+
+    def canary(self, name: str) -> Canary:
+        """All readings that there are, and why others are not."""
+        said = [
+            self._obstacle(self._arithmetic),
+            self._obstacle(self._tensor),
+            self._obstacle(self._memory),
+            self._obstacle(self._launches),
+            self._obstacle(self._host),
+        ]
+        return Canary(name, self._readings, self._spreads, "; ".join(filter(None, said)))
+
+    @staticmethod
+    def _obstacle(reading: Callable[[], None]) -> str:
+        """Why it failed: the others may not."""
+        try:
+            reading()
+        except MeasurementError as error:
+            return f"{reading.__name__.strip('_')}: {error}"
+        except ZeroDivisionError:
+            # The timer of some GPUs ticks once in a ms.
+            return f"{reading.__name__.strip('_')}: it took 0 by the GPU's clock"
+        return ""
+
+    def _arithmetic(self) -> None:
+        self._computed("arithmetic", "sm_clock_mhz", ctypes.c_float(_FACTOR))
+
+    def _tensor(self) -> None:
+        self._computed("tensor", "tensor_clock_mhz")
+
+    def _computed(self, kernel: str, clock: str, *arguments: Argument) -> None:
+        """The cycles of a kernel that computes, and the clock that it ran at."""
+        timed = self._timed({kernel: arguments})[kernel]
+        self._keep(f"{kernel}_cycles", [_cycles(stamps) for stamps in timed])
+        # Per SM: they do not begin at the same time.
+        self._keep(clock, [1000 * _cycles(stamps) / _own_ns(stamps) for stamps in timed])
+
+    def _memory(self) -> None:
+        """The cycles of reading from L2 and DRAM, and the time of the latter."""
+        fitting = int(self._cuda.attribute(driver.L2_BYTES) * _L2_SHARE)
+        if fitting < _LEAST_L2_BYTES:
+            raise MeasurementError(f"{fitting:,} bytes of L2 are less than {_LEAST_L2_BYTES:,}")
+        l2_bytes = 1 << (fitting.bit_length() - 1)
+        with self._cuda.memory(_DRAM_BYTES) as buffer:
+            self._cuda.fill(buffer, _WORD, _DRAM_BYTES)
+            # In turn, so that the L2 is filled anew for each repeat. On two H200s readings of one
+            # filling agreed to 0.1 %, and were up to 1 % off those of another.
+            timed = self._timed({"dram": _read(buffer, _DRAM_BYTES), "l2": _read(buffer, l2_bytes)})
+        self._keep("l2_cycles", [_cycles(stamps) for stamps in timed["l2"]])
+        self._keep("dram_cycles", [_cycles(stamps) for stamps in timed["dram"]])
+        self._keep("dram_ns", [_all_ns(stamps) for stamps in timed["dram"]])
+
+    def _timed(self, kernels: Mapping[str, Sequence[Argument]]) -> dict[str, list[_Stamps]]:
+        """The stamps of each repeat of these kernels, which take turns; without the first."""
+        size = _STAMP.size * self._sms
+        # One more than blocks, for results that are never kept.
+        with self._cuda.memory(size + _STAMP.size) as stamps:
+            launches = {
+                kernel: self._cuda.kernel(
+                    self._module,
+                    kernel,
+                    self._sms,
+                    _THREADS,
+                    (ctypes.c_uint64(stamps), *arguments),
+                    shared_bytes=self._shared_bytes,
+                )
+                for kernel, arguments in kernels.items()
+            }
+            repeats: dict[str, list[_Stamps]] = {kernel: [] for kernel in kernels}
+            for _ in range(1 + _REPEATS):
+                for kernel, launch in launches.items():
+                    launch()
+                    copied = self._cuda.copied(stamps, size)
+                    repeats[kernel].append(list(_STAMP.iter_unpack(copied)))
+        return {kernel: timed[1:] for kernel, timed in repeats.items()}
+
+    def _launches(self) -> None:
+        """What one launch takes of the host, driver and ctypes together."""
+        launch = self._cuda.kernel(self._module, "nothing", 1, 32)
+        batches = []
+        for _ in range(_BATCHES):
+            self._cuda.synchronize()
+            begin = time.perf_counter_ns()
+            for _ in range(_LAUNCHES):
+                launch()
+            batches.append((time.perf_counter_ns() - begin) / 1e3 / _LAUNCHES)
+        self._cuda.synchronize()
+        self._keep("launch_us", batches, of=min)
+
+    def _host(self) -> None:
+        """The time of hashing a buffer on the host."""
+        buffer = bytes(_HASHED_BYTES)
+        times = []
+        for _ in range(_HASHES):
+            begin = time.perf_counter_ns()
+            hashlib.sha256(buffer).digest()
+            times.append((time.perf_counter_ns() - begin) / 1e6)
+        self._keep("host_ms", times, of=min)
+
+    def _keep(
+        self, name: str, repeats: list[float], of: Callable[[list[float]], float] = median
+    ) -> None:
+        """Of the host's times the fastest is kept: it is interrupted now and then, never helped."""
+        value = of(repeats)
+        spread = median(abs(repeat - value) for repeat in repeats) / value
+        # So many digits as mean something, for files that people read.
+        self._readings[name] = float(f"{value:.7g}")
+        self._spreads[name] = float(f"{spread:.3g}")
+
+
+_Stamps = Sequence[tuple[int, ...]]
+"""Of one launch, by block: as `_STAMP` has them."""
+
+
+def _read(buffer: int, size: int) -> tuple[Argument, ...]:
+    """Arguments of a kernel that reads so much of a buffer."""
+    return ctypes.c_uint64(buffer), ctypes.c_uint(size // 16 - 1)
+
+
+def _cycles(stamps: _Stamps) -> float:
+    """From the first to the last cycle of an SM, on average."""
+    return fmean(last - first for first, last in _by_sm(stamps, 0))
+
+
+def _own_ns(stamps: _Stamps) -> float:
+    """From the first to the last ns of an SM, on average."""
+    return fmean(last - first for first, last in _by_sm(stamps, 2))
+
+
+def _all_ns(stamps: _Stamps) -> float:
+    """From the first ns of the first SM to the last of the last."""
+    return float(max(stamp[3] for stamp in stamps) - min(stamp[2] for stamp in stamps))
+
+
+def _by_sm(stamps: _Stamps, at: int) -> Iterable[tuple[int, int]]:
+    """First and last of an SM: several blocks are on one where others have work there."""
+    spans: dict[int, tuple[int, int]] = {}
+    for stamp in stamps:
+        first, last, sm = stamp[at], stamp[at + 1], stamp[4]
+        known = spans.get(sm, (first, last))
+        spans[sm] = (min(first, known[0]), max(last, known[1]))
+    return spans.values()
+
+
+def _clusters(cuda: Driver, module: int) -> list[tuple[int, ...]]:
+    """The SMs of each cluster that was launched."""
+    sms = cuda.attribute(driver.SM_COUNT)
+    shared_bytes = cuda.attribute(driver.SHARED_BYTES_OF_A_BLOCK)
+    clusters: list[tuple[int, ...]] = []
+    with cuda.memory(4 * sms) as out:
+        for size in range(min(_LARGEST_CLUSTER, sms), 0, -1):
+            blocks = sms // size * size
+            launch = cuda.kernel(
+                module,
+                "placed",
+                blocks,
+                32,
+                (ctypes.c_uint64(out),),
+                shared_bytes=shared_bytes,
+                cluster=size,
+            )
+            for _ in range(_MAP_REPEATS):
+                try:
+                    launch()
+                except MeasurementError:
+                    break  # no GPC here has so many SMs
+                placed = struct.unpack(f"<{blocks}I", cuda.copied(out, 4 * blocks))
+                clusters += [placed[at : at + size] for at in range(0, blocks, size)]
+    return clusters
+
+
+def _groups(clusters: Iterable[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """What ever shared a cluster, joined; the largest first."""
+    group_of: dict[int, set[int]] = {}
+    for cluster in clusters:
+        joined = set(cluster).union(*(group_of[sm] for sm in cluster if sm in group_of))
+        group_of.update(dict.fromkeys(joined, joined))
+    groups = {tuple(sorted(group)) for group in group_of.values()}
+    return tuple(sorted(groups, key=lambda group: (-len(group), group)))

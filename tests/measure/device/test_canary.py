@@ -1,0 +1,200 @@
+"""The canary on a scripted GPU, and its machine code, which is checked without one."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU
+from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.measure.device import canary
+from pytest_gpuperf.measure.device.driver import Driver
+from tests import ROOT
+from tests.measure.device.fake_gpu import FakeGpu
+
+READINGS = (
+    *("arithmetic_cycles", "sm_clock_mhz", "tensor_cycles", "tensor_clock_mhz"),
+    *("l2_cycles", "dram_cycles", "dram_ns", "launch_us", "host_ms"),
+)
+CLUSTERS_SINCE = 90
+
+
+# The machine code
+
+
+def sections(image: bytes) -> Iterator[str]:
+    """The names of an ELF's sections."""
+    (at,) = struct.unpack_from("<Q", image, 40)
+    size, count, names = struct.unpack_from("<3H", image, 58)
+    headers = [struct.unpack_from("<II4Q", image, at + size * n) for n in range(count)]
+    start = headers[names][4]
+    for name, *_ in headers:
+        yield image[start + name : image.index(b"\0", start + name)].decode()
+
+
+def sm_of(image: bytes) -> int:
+    """The architecture that machine code is for; Blackwell's files have it one byte further on."""
+    flags: int = struct.unpack_from("<I", image, 48)[0]
+    return flags >> (8 if image[8] == 8 else 0) & 0xFF
+
+
+@pytest.mark.parametrize("arch", [arch for arch in ARCHITECTURES if arch != CPU])
+def test_every_architecture_has_machine_code_of_its_own(arch: str) -> None:
+    image = canary.machine_code(arch)
+    number = int(arch.removeprefix("sm"))
+    assert image[:4] == b"\x7fELF"
+    assert struct.unpack_from("<H", image, 18) == (190,)  # EM_CUDA
+    assert sm_of(image) == number
+    names = [*sections(image)]
+    kernels = {name.removeprefix(".text.") for name in names if name.startswith(".text.")}
+    computing = {"arithmetic", "tensor", "l2", "dram", "nothing"}
+    assert kernels == computing | ({"placed"} if number >= CLUSTERS_SINCE else set())
+    assert ".debug_line" not in names
+    assert len(image) < 50_000
+
+
+def test_a_canary_is_named_after_its_machine_code_and_its_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {canary.code(arch) for arch in ARCHITECTURES if arch != CPU}
+    assert len(names) == len(ARCHITECTURES) - 1
+    assert canary.code("sm90").startswith("sm90-")
+    before = canary.code("sm90")
+    monkeypatch.setattr(canary, "_WORK", (1, 2, 3))
+    canary.code.cache_clear()
+    assert canary.code("sm90") != before
+    canary.code.cache_clear()
+
+
+def test_the_machine_code_is_what_the_source_compiles_to() -> None:
+    """By the compiler of the test extra; without that one nothing is fetched here."""
+    try:
+        version = metadata.version("nvidia-cuda-nvrtc-cu12")
+    except metadata.PackageNotFoundError:
+        version = "none"
+    if version != "12.9.86":
+        pytest.skip(f"needs NVRTC 12.9.86, and here is {version}")
+    command = [sys.executable, str(ROOT / "script" / "canary"), "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# Its readings
+
+
+def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) -> None:
+    gpu.takes("arithmetic", 2_100_000)
+    gpu.takes("dram", 4_000_000)
+    read = canary.read("sm90", load_driver=gpu.load)
+    assert (read.code, read.obstacle) == (canary.code("sm90"), "")
+    assert tuple(read.readings) == tuple(read.spreads) == READINGS
+    assert read.readings["arithmetic_cycles"] == 2_100_000
+    assert read.readings["sm_clock_mhz"] == read.readings["tensor_clock_mhz"] == 2000
+    assert (read.readings["tensor_cycles"], read.readings["l2_cycles"]) == (2e6, 3e6)
+    # 2 ms, and the last of eight SMs began 70 ns after the first.
+    assert (read.readings["dram_cycles"], read.readings["dram_ns"]) == (4e6, 2_000_070)
+    assert read.readings["launch_us"] > 0
+    assert read.readings["host_ms"] > 0
+    assert set(list(read.spreads.values())[:7]) == {0}
+    assert (gpu.launches("arithmetic"), gpu.launches("dram")) == (8, 8)
+    assert gpu.launches("nothing") == 1000
+    assert gpu.cuda.current_context() is None
+    assert gpu.log[-1] == "release"
+
+
+@pytest.mark.parametrize(
+    ("l2", "read"), [(62_914_560, 2**25), (50 << 20, 2**24), (4 << 20, 2**21), (2**20, 2**19)]
+)
+def test_the_l2_holds_what_is_read_of_it_and_dram_many_times_more(
+    gpu: FakeGpu, l2: int, read: int
+) -> None:
+    gpu.l2(l2)
+    canary.read("sm90", load_driver=gpu.load)
+    assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**28)
+
+
+def test_one_slow_repeat_moves_nothing_and_what_warms_up_does_not_count(gpu: FakeGpu) -> None:
+    for launch in (1, 5):
+        gpu.reset()
+        gpu.slow(launch, 1.5)
+        read = canary.read("sm90", load_driver=gpu.load)
+        assert read.readings["l2_cycles"] == 3e6, launch
+        assert read.spreads["l2_cycles"] == 0, launch
+
+
+def test_an_sm_with_two_blocks_is_one_that_takes_twice_as_long(gpu: FakeGpu) -> None:
+    """The second SM is another process's; the mean over the seven that are left shows it."""
+    gpu.shared()
+    read = canary.read("sm90", load_driver=gpu.load)
+    assert read.readings["arithmetic_cycles"] == pytest.approx(8 / 7 * 1e6)
+
+
+def test_spreads_are_the_median_distance_of_the_repeats() -> None:
+    one: Any = object.__new__(canary._Pass)
+    one._readings, one._spreads = {}, {}
+    one._keep("l2_cycles", [100.0, 101.0, 102.0, 104.0, 108.0])
+    one._keep("host_ms", [4.0, 5.0, 2.0], of=min)
+    assert one._readings == {"l2_cycles": 102.0, "host_ms": 2.0}
+    assert one._spreads == {"l2_cycles": 0.0196, "host_ms": 1.0}
+
+
+def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
+    cases: tuple[tuple[Callable[[], object], Sequence[str], str], ...] = (
+        (lambda: gpu.room(2**28 - 1), READINGS[4:7], "memory: cuMemAlloc_v2 failed with CUDA_E"),
+        (lambda: gpu.l2(1000), READINGS[4:7], "memory: 550 bytes of L2 are less than 262,144"),
+        (lambda: gpu.takes("l2", 0), READINGS[4:7], "memory: it took 0 by the GPU's clock"),
+        (lambda: gpu.takes("arithmetic", 0), READINGS[:2], "arithmetic: it took 0 by the GPU's"),
+        (lambda: gpu.fail("cuLaunchKernelEx", 700), READINGS[:8], "arithmetic: launching arithme"),
+        (lambda: gpu.fail("cuModuleLoadData", 200), READINGS, "cuModuleLoadData failed with CUDA"),
+        (lambda: gpu.fail("cuModuleUnload", 4), READINGS, "cuModuleUnload failed with CUDA error"),
+    )
+    for script, lacking, obstacle in cases:
+        gpu.reset()
+        script()
+        read = canary.read("sm90", load_driver=gpu.load)
+        assert set(READINGS) - set(read.readings) == set(lacking), obstacle
+        assert set(read.spreads) == set(read.readings), obstacle
+        assert read.obstacle.startswith(obstacle), read.obstacle
+
+
+def test_without_a_driver_or_machine_code_nothing_is_read(gpu: FakeGpu) -> None:
+    def no_driver() -> Driver:
+        raise CountersUnavailable("no CUDA driver: not there", "Install it")
+
+    read = canary.read("sm90", load_driver=no_driver)
+    assert (read.readings, read.obstacle) == ({}, "no CUDA driver: not there")
+    assert canary.read("sm121", load_driver=gpu.load).obstacle == "there is no canary for sm121"
+    assert canary.sm_map("sm90", load_driver=no_driver) == ()
+    assert gpu.log == []
+
+
+def test_an_architecture_without_clusters_has_a_canary(gpu: FakeGpu) -> None:
+    assert set(canary.read("sm75", load_driver=gpu.load).readings) == set(READINGS)
+
+
+# The map of SMs
+
+
+@pytest.mark.parametrize(
+    "gpcs", [(5, 3), (18, 16, 8, 2, 2), (2,), (1, 1)], ids=lambda gpcs: "-".join(map(str, gpcs))
+)
+def test_sms_that_ever_share_a_cluster_are_in_one_group(
+    gpu: FakeGpu, gpcs: tuple[int, ...]
+) -> None:
+    gpu.gpcs(*gpcs)
+    groups = canary.sm_map("sm90", load_driver=gpu.load)
+    assert tuple(map(len, groups)) == gpcs
+    # The scripted GPU numbers its SMs round the GPCs.
+    assert groups[0] == tuple(len(gpcs) * number for number in range(gpcs[0]))
+
+
+def test_without_clusters_there_is_no_map(gpu: FakeGpu) -> None:
+    assert canary.sm_map("sm89", load_driver=gpu.load) == ()
+    gpu.fail("cuMemcpyDtoH_v2", 700)
+    assert canary.sm_map("sm90", load_driver=gpu.load) == ()
