@@ -16,6 +16,7 @@ from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model import entry
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import (
+    Device,
     KernelTable,
     Launch,
     Machine,
@@ -28,7 +29,7 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Attribution, Run, Verdict
-from pytest_gpuperf.storage import baseline_files, kernel_files
+from pytest_gpuperf.storage import baseline_files, files, kernel_files
 from pytest_gpuperf.storage.run_files import SCHEMA
 
 Strategy = st.SearchStrategy[Any]
@@ -57,7 +58,13 @@ scalars = st.one_of(
     st.booleans(),
 )
 metrics = st.sampled_from(list(catalogue().metrics))
-rounds = st.lists(numbers, min_size=1, max_size=6).map(tuple)
+counted = st.sampled_from([m.name for m in catalogue().metrics.values() if not m.percentage])
+counts = numbers.map(abs).filter(bool)
+"""What any of these can have been measured as."""
+names = st.text(st.sampled_from("aZ9üé日-_+ ."), min_size=1, max_size=20).filter(
+    lambda name: not files.name_problem(name)
+)
+rounds = st.lists(counts, min_size=1, max_size=6).map(tuple)
 times = st.floats(0, 1e12)
 
 
@@ -104,16 +111,17 @@ _OF: dict[Any, Strategy] = {
     NoneType: st.none(),
     Scalar: scalars,
 }
+_OF[Device] = built(Device, arch=names, slug=names)
 
 
 @st.composite
 def _tables(draw: st.DrawFn) -> KernelTable:
     """Tables whose launches are of their names, and have a value per metric or none."""
     names = draw(st.lists(texts, min_size=1, max_size=3).map(tuple))
-    counted = draw(st.lists(metrics, max_size=2, unique=True).map(tuple))
-    values = st.just(()) | st.tuples(*[st.none() | numbers] * len(counted))
+    columns = draw(st.lists(metrics, max_size=2, unique=True).map(tuple))
+    values = st.just(()) | st.tuples(*[st.none() | counts] * len(columns))
     launch = built(Launch, name=st.integers(0, len(names) - 1), duration=times, values=values)
-    return KernelTable(names, counted, draw(several(launch, 4)), draw(times), draw(texts))
+    return KernelTable(names, columns, draw(several(launch, 4)), draw(times), draw(texts))
 
 
 @st.composite
@@ -140,8 +148,9 @@ def _timelines(draw: st.DrawFn) -> Timeline:
 tables = _tables()
 measurements = built(
     Measurement,
+    suite=names,
     samples=st.lists(
-        built(Sample, metric=metrics, values=rounds),
+        built(Sample, metric=counted, values=rounds),
         max_size=4,
         unique_by=lambda sample: (sample.phase, sample.metric),
     ).map(tuple),
@@ -153,7 +162,9 @@ measurements = built(
 )
 verdicts = built(Verdict)
 attributions = built(Attribution)
-run_files = built(Run, schema=st.just(SCHEMA), measurements=several(measurements))
+run_files = built(
+    Run, schema=st.just(SCHEMA), measurements=several(measurements), metric_units=st.just({})
+)
 
 
 # Baselines
@@ -172,7 +183,7 @@ def _entries(draw: st.DrawFn) -> entry.Entry:
         """A text for each process or none at all, and per metric the rounds of each."""
         each = st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
         all_rounds = st.lists(rounds, min_size=count, max_size=count).map(tuple)
-        samples = st.dictionaries(metrics, all_rounds, max_size=3)
+        samples = st.dictionaries(counted, all_rounds, max_size=3)
         return {"samples": samples, "gpus": each, "days": each}
 
     def each_of(values: Strategy) -> Strategy:
@@ -201,6 +212,9 @@ _share = st.floats(0, 1)
 baselines = built(
     entry.BaselineFile,
     schema=st.just(baseline_files.SCHEMA),
+    arch=names,
+    suite=names,
+    metric_units=st.just({}) | st.just({"cycles": "cycles", "step_time": "ms"}),
     tests=st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
     machines=st.fixed_dictionaries({MACHINE: built(Machine)}),
     accepted=several(

@@ -21,12 +21,23 @@ from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.model.entry import Acceptance, Anchor, BaselineFile, Change, Entry
+from pytest_gpuperf.model.entry import (
+    Acceptance,
+    Anchor,
+    BaselineFile,
+    Change,
+    Entry,
+    KernelList,
+)
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
 
 NEW_ANCHOR = "new anchor"
 """What the log says where an entry starts over as its own anchor."""
+
+
+Content = tuple[Path, bytes | None]
+"""A file and what it is to hold; None for no file."""
 
 
 class Refused(GpuperfError):
@@ -115,6 +126,7 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
 def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     """Writes proposals into their files: all of them, or none.
 
+    Whoever is killed at it leaves each suite's files as they were, or as they are to be.
     Under locks, since others may be accepting beside us: what each proposal replaces is looked up
     again, and the ones returned say what was really replaced. Raises Refused when there are
     objections and no force, BadFile and UsageFailure when a file cannot be read or written.
@@ -127,7 +139,9 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         # In one order, so that two who accept into the same files do not wait for each other.
         for file in sorted(by_file):
             locks.enter_context(files.locked(str(file.resolve())))
-        contents: dict[Path, bytes | None] = {}
+        baselines: list[Content] = []
+        tables: list[Content] = []
+        cleared: list[Content] = []
         for file, group in by_file.items():
             before = known = _known(group[0].measurements[0], group[0].request)
             accepted = []
@@ -143,8 +157,10 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
                     )
                     accepted.append(now)
             if accepted:
-                contents[file] = baseline_files.to_text(known, file).encode()
-                contents |= _kernels(before, known, accepted)
+                baselines.append((file, baseline_files.to_text(known, file).encode()))
+                first, last = _kernels(before, known, accepted)
+                tables += first
+                cleared += last
                 done += accepted
         objected = [
             f"\n  {proposal.test}: {objection.text}"
@@ -154,12 +170,15 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         ]
         if objected:
             raise Refused(f"refused, nothing was written:{''.join(objected)}")
-        _write(contents)
+        # In this order a reader finds an entry's table at any moment, whoever is killed in between.
+        _write([*tables, *baselines, *cleared])
     return tuple(done)
 
 
 def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
     device = first.fingerprint.device
+    file = baseline_files.path_for(request.folder, device, first.suite)
+    files.check_inside(file, request.folder)
     known = baseline_files.load_for(request.folder, device, first.suite)
     return known or baseline_files.empty(device, first.suite)
 
@@ -244,33 +263,45 @@ def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:
 
 def _kernels(
     before: BaselineFile, after: BaselineFile, accepted: Sequence[Proposal]
-) -> dict[Path, bytes | None]:
-    """The file of the kernel tables and what it is to hold: the tables that the entries name.
+) -> tuple[list[Content], list[Content]]:
+    """What the file of the kernel tables is to hold before the baselines are written, and after.
 
-    None for no file, as without tables; nothing where it stays as it is. Raises UsageFailure and
+    First it has the tables of the entries as they are and as they will be, then the latter alone:
+    None for no file, as without tables. Nothing where it stays as it is. Raises UsageFailure and
     BadFile for tables of other entries that cannot be read: they are not overwritten.
     """
     new = {(p.test, p.name): p.table for p in accepted if p.table is not None}
     if not new and before.kernels == after.kernels:
-        return {}
-    file, device, suite = accepted[0].file, accepted[0].device, after.suite
-    old = kernel_files.load_for(file, device, suite)
-    tables: dict[str, dict[str, KernelTable]] = {}
-    for (test, name), listed in after.kernels.items():
-        table = new.get((test, name)) or (old.tests.get(test, {}).get(name) if old else None)
-        if table is not None and kernel_files.digest(table) == listed.digest:
-            tables.setdefault(test, {})[name] = table
-    content = kernel_files.content(tables, device, suite) if tables else None
-    return {kernel_files.path_beside(file): content}
+        return [], []
+    device, suite = accepted[0].device, after.suite
+    old = kernel_files.load_for(accepted[0].file, device, suite)
+
+    def tables(entries: Mapping[tuple[str, str], KernelList]) -> dict[str, dict[str, KernelTable]]:
+        by_test: dict[str, dict[str, KernelTable]] = {}
+        for (test, name), listed in entries.items():
+            table = new.get((test, name))
+            if table is None or kernel_files.digest(table) != listed.digest:
+                table = kernel_files.accepted_table(old, test, name, listed) if old else None
+            if table is not None:
+                by_test.setdefault(test, {})[name] = table
+        return by_test
+
+    kept = tables(after.kernels)
+    replaced = tables({k: v for k, v in before.kernels.items() if after.kernels.get(k) != v})
+    file = kernel_files.path_beside(accepted[0].file)
+    alone: Content = (file, kernel_files.content(kept, device, suite) if kept else None)
+    if not (kept and replaced):
+        return ([alone], []) if kept else ([], [alone])
+    return [(file, kernel_files.content(kept, device, suite, replaced))], [alone]
 
 
-def _write(contents: Mapping[Path, bytes | None]) -> None:
-    """Writes all files, and removes those without content.
+def _write(contents: Sequence[Content]) -> None:
+    """Writes all files in this order, and removes those without content.
 
     When one cannot be written, those before it are as they were.
     """
     with ExitStack() as undo:
-        for file, content in contents.items():
+        for file, content in contents:
             before = file.read_bytes() if file.exists() else None
             _put(file, content)
             undo.callback(_put, file, before)

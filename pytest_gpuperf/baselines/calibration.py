@@ -93,6 +93,7 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
 
 
 def _existing(folder: Path, finding: Finding, file: Path) -> BaselineFile:
+    files.check_inside(file, folder)
     known = baseline_files.load_for(folder, finding.device, finding.suite)
     if known is None:
         raise UsageFailure(

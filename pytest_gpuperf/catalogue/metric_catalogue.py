@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from pytest_gpuperf.catalogue import data_files
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 ALWAYS = "core"
@@ -91,6 +92,40 @@ def _members(
     return tuple(sorted(members, key=list(metrics).index))
 
 
+MOST_PERCENT = 1000
+"""Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
+_LAUNCHES = "launches"
+
+
+def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, str]]:
+    """Metrics of `series` with values that nothing can have measured, and why.
+
+    `series` are all the values of a phase, by metric. None of them is negative; time passes in a
+    whole step, and what launches kernels executes instructions; a share is no multiple.
+    """
+    launched = min(series.get(_LAUNCHES, ()), default=0) > 0
+    for name, values in series.items():
+        metric = catalogue().metrics.get(name)
+        if metric is None or not values:
+            continue
+        zero_is_wrong = metric.positive == "always" or (metric.positive == "launched" and launched)
+        most = 100.01 if metric.traced else MOST_PERCENT
+        if min(values) < 0:
+            yield name, f"{min(values):g} {metric.unit}, which cannot be negative"
+        elif phase == STEP and zero_is_wrong and not min(values):
+            yield name, f"0 {metric.unit}, and a step that was executed has more"
+        elif metric.percentage and max(values) > most:
+            yield name, f"{max(values):g}, which is no percentage"
+
+
+def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Metrics that a file has in another unit than the catalogue, and what is wrong with it."""
+    for name, unit in written.items():
+        metric = catalogue().metrics.get(name)
+        if metric is not None and metric.unit != unit:
+            yield name, f'measured in "{unit}", and this version measures it in "{metric.unit}"'
+
+
 @lru_cache(maxsize=1)
 def timeline_metrics() -> tuple[Metric, ...]:
     """What a timeline samples, the more important first. None of it is in the catalogue."""
@@ -111,6 +146,7 @@ def _metric(name: str, entry: dict[str, Any]) -> Metric:
         summary=entry["summary"],
         hardware={"default": hardware} if isinstance(hardware, str) else hardware,
         practical_floor=entry.get("practical_floor"),
+        positive=entry.get("positive", ""),
         traced=entry.get("traced", False),
     )
 

@@ -28,6 +28,8 @@ HELP = "make a run of a report of ncu (Nsight Compute); needs no GPU"
 USAGE: str | None = None
 
 _COLLECTOR = "ncu"
+_CHUNK = 2**20
+"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +189,10 @@ def _check_names(request: ImportRequest) -> None:
         raise UsageFailure(
             f"--test {request.test}: not the id of a test, such as tests/perf/test_a.py::test_b"
         )
-    if "/" in request.suite:
-        raise UsageFailure(f"--suite {request.suite}: a suite is one folder's name")
+    suite = request.suite or (_suite(request.test) if request.test else "")
+    if suite and (problem := files.name_problem(suite)):
+        given = f"--suite {suite}" if request.suite else f"--test {request.test}"
+        raise UsageFailure(f"{given}: a suite is one folder's name, and {problem}")
 
 
 def _suite(test: str) -> str:
@@ -199,10 +203,15 @@ def _suite(test: str) -> str:
 
 def _digest(file: Path) -> str:
     """Twelve hexadecimal digits that stand for the file's content. Raises UsageFailure."""
+    digest = hashlib.sha256()
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        with file.open("rb") as stream:
+            # A report in ncu's own format may be larger than memory.
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    return digest.hexdigest()[:12]
 
 
 def _device(report: Report, given: str) -> Device:

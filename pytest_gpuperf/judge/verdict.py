@@ -37,6 +37,10 @@ TOO_FEW = "too-few-processes"
 """The reason code of a change that several processes have to show."""
 NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
+NO_WORK = "no-work"
+"""The reason code of what improved in a step that does nothing any more."""
+WORK = ("launches", "operators")
+"""What a step does, by metric: without any of it the others say nothing."""
 OTHER_GPU = (
     "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
     "wider by that"
@@ -128,7 +132,32 @@ def judge(
                     **said,
                 )
             )
-    return (*_weighed(verdicts, metrics), *_unsupported(first, measured, known, metrics))
+    weighed = tuple(_weighed(_of_a_step(verdicts), metrics))
+    return (*weighed, *_unsupported(first, measured, known, metrics))
+
+
+def _of_a_step(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The same verdicts, where the step does anything at all any more.
+
+    One that launches nothing, or calls no operator, where the baseline's did, is not fast: it does
+    not do its work.
+    """
+    idle = next((v for v in verdicts if v.metric in WORK and v.phase == STEP and _ended(v)), None)
+    if idle is None:
+        return list(verdicts)
+    detail = (
+        f"the step has no {idle.metric} any more: is it still the step that was to be measured?"
+    )
+    return [
+        replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=NO_WORK, detail=detail)
+        if verdict.outcome is Outcome.IMPROVED
+        else verdict
+        for verdict in verdicts
+    ]
+
+
+def _ended(verdict: Verdict) -> bool:
+    return verdict.measured == 0 and bool(verdict.baseline)
 
 
 def _weighed(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> Iterator[Verdict]:

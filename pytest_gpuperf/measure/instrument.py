@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.measure.collector import (
     Beginning,
@@ -43,7 +43,7 @@ from pytest_gpuperf.model.measurement import (
     Sample,
     Scalar,
 )
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import files, kernel_files, run_files
 
 PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
@@ -152,6 +152,9 @@ class DeviceInstrument:
             watch = Stopwatch()
             kernels = self._collector.kernels(work, plan.metrics)
             took = {"kernels_s": watch.lap()}
+        for where, problem in kernel_files.problems(kernels):
+            brought = f"the collector {self._collector.name} brought {where}"
+            raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
     def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:
@@ -180,7 +183,9 @@ class DeviceInstrument:
         if not isinstance(self._collector, WindowCollector):
             return measurement
         with self._alone(work.progress):
-            return replace(measurement, window=self._collector.window(work))
+            window = self._collector.window(work)
+        _check_possible(window.samples, self._collector.name)
+        return replace(measurement, window=window)
 
     def check_window(self) -> None:
         """Raises UsageFailure where the paper's window cannot be counted."""
@@ -325,6 +330,20 @@ def _check(collected: Collected, collector: str) -> None:
         if (sample.phase, sample.metric) in seen:
             raise MeasurementError(what.format("a second sample of"))
         seen.add((sample.phase, sample.metric))
+    _check_possible(collected.samples, collector)
+
+
+def _check_possible(samples: Sequence[Sample], collector: str) -> None:
+    """Raises MeasurementError for what no device counts: by it a step would get faster."""
+    by_phase: dict[str, dict[str, Sequence[float]]] = {}
+    for sample in samples:
+        by_phase.setdefault(sample.phase, {})[sample.metric] = sample.values
+    for phase, series in by_phase.items():
+        for metric, problem in impossible(phase, series):
+            raise MeasurementError(
+                f"the collector {collector} brought {metric} of {phase}: {problem}. Nothing can be "
+                "judged by that; see `gpuperf doctor`, and measure again"
+            )
 
 
 def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:

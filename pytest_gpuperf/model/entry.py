@@ -170,6 +170,8 @@ class BaselineFile:
     """What `gpuperf calibrate --write` found."""
     machines: Mapping[str, Machine] = field(default_factory=dict, kw_only=True)
     """What the GPUs of the entries' processes are beyond their name, by a digest of it."""
+    metric_units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """The unit of each metric's samples; empty in older files, whose units are the catalogue's."""
     tests: Mapping[str, Mapping[str, Entry]]
     """Per test's node id and measurement's name."""
     accepted: tuple[Acceptance, ...]
@@ -201,3 +203,5 @@ class KernelFile:
     device: str
     suite: str
     tests: Tables
+    replaced: Tables = field(default_factory=dict)
+    """Tables of entries that are being replaced: what the baselines name until they are written."""

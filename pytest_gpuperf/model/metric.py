@@ -45,6 +45,9 @@ class Metric:
     practical_floor: float | None = None
     """The smallest relative change that is worth anybody's attention, where that is another than
     its class's: what can be measured is one thing, what matters is another."""
+    positive: str = ""
+    """Where zero is no value of a whole step: "always", or "launched", in a step that launched
+    something; "" where zero is one, as of copies."""
     traced: bool = False
     """Read from a trace of what the GPU did, not counted; chosen as counters are."""
 

@@ -5,8 +5,8 @@ Fields only, as they stand in a run's file; nothing here judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pytest_gpuperf.model.measurement import (
@@ -363,6 +363,8 @@ class Run:
     verdicts: tuple[Verdict, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     attributions: tuple[Attributed, ...] = ()
+    metric_units: Mapping[str, str] = field(default_factory=dict)
+    """In a file, the unit of each metric's samples; empty in older ones, and once it was read."""
 
     def results(self) -> tuple[Result, ...]:
         """What was measured and said, one result per measurement and ratio, in the run's order."""

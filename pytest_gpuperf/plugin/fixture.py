@@ -325,7 +325,7 @@ def _quoted(value: object) -> str:
 
 
 def _check_text(subject: Subject) -> None:
-    """Raises UsageFailure for text that neither a run nor a baseline can hold."""
+    """Raises UsageFailure for text that neither a run nor a baseline can hold, or be named by."""
     if not (isinstance(subject.name, str) and subject.name):
         raise UsageFailure(
             f"the measurement's name is {_quoted(subject.name)}: give a text, "
@@ -344,6 +344,11 @@ def _check_text(subject: Subject) -> None:
                 f'{files.writable(subject.test)}: {what}, "{files.writable(text)}", has half of a '
                 "surrogate pair, which no file can hold. Nothing was measured: write it otherwise"
             )
+    if problem := files.name_problem(subject.suite):
+        raise UsageFailure(
+            f"{subject.test}: its suite, the folder or file that it is in, names the file of its "
+            f"baselines, and {problem}. Nothing was measured: rename it"
+        )
 
 
 def _title(subject: Subject) -> str:

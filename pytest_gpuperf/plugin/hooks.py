@@ -280,7 +280,9 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
     suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
     for suite in sorted(suites) if settings.judge else ():
-        baseline_files.load_for(settings.baselines, device, suite)
+        # One that cannot have baselines is refused where it is measured, by its test's name.
+        if not files.name_problem(suite):
+            baseline_files.load_for(settings.baselines, device, suite)
 
 
 def _or_usage_error(act: Callable[[], object]) -> None:

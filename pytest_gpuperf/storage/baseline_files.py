@@ -14,11 +14,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible, other_units
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge import tolerance
 from pytest_gpuperf.judge.verdict import samples_by_phase
@@ -57,7 +58,13 @@ _ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# 
 
 
 def path_for(folder: Path, device: Device, suite: str) -> Path:
-    """Where the baselines of `suite` on `device` are kept."""
+    """Where the baselines of `suite` on `device` are kept, always inside of `folder`.
+
+    Raises UsageFailure for names that lead elsewhere.
+    """
+    for what, name in (("arch", device.arch), ("slug", device.slug), ("suite", suite)):
+        if problem := files.name_problem(name):
+            raise UsageFailure(f"no baselines can be kept: {what} {problem}. Rename it")
     return folder / device.arch / device.slug / f"{suite}.yaml"
 
 
@@ -83,14 +90,12 @@ def load(file: Path) -> BaselineFile | None:
 
     Every metric is known; every process has values; a GPU and a day per process, where they are
     given; kernels that are listed were launched; tolerances can be read; a calibration has spreads
-    of known classes, none negative.
+    of known classes, none negative. Units are the catalogue's, and values can have been measured.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = files.read_bytes(file).decode()
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
     return _parsed(file, text)
@@ -118,7 +123,7 @@ def save(baselines: BaselineFile, file: Path) -> None:
 def to_text(baselines: BaselineFile, file: Path) -> str:
     """What `file` is to hold: these baselines, with the comments that people wrote into it.
 
-    What it holds now is a baseline file, where it is there.
+    What it holds now is a baseline file, where it is there. Raises BadFile for more than is read.
     """
     import yaml
 
@@ -130,15 +135,18 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
         width=sys.maxsize,  # a process stays on its line however many rounds it has
     )
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    return _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
+    whole = _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
+    # What could not be read again is not put in the place of what can be.
+    files.parse_yaml(whole, file, "Nothing was written: share the tests out to several suites")
+    return whole
 
 
 def _plain(baselines: BaselineFile) -> dict[str, Any]:
-    """As it is written: without machines and canaries where there are none, as on a CPU."""
+    """As it is written: what older files and those of a CPU do without only where there is any."""
     plain: dict[str, Any] = files.to_plain(baselines)
     entries = (entry for entries in plain["tests"].values() for entry in entries.values())
     for holder in (plain, *entries):
-        for key in ("machines", "canary"):
+        for key in ("machines", "canary", "metric_units"):
             if not holder.get(key):
                 holder.pop(key, None)
     return plain
@@ -320,25 +328,28 @@ def with_entry(
     return replace(
         baselines,
         machines={key: known[key] for key in sorted(named - {""})},
+        metric_units=_units(tests),
         tests={key: tests[key] for key in sorted(tests)},
         accepted=(*baselines.accepted, acceptance),
     )
 
 
+def _units(tests: Mapping[str, Mapping[str, Entry]]) -> dict[str, str]:
+    """The units of all metrics that these entries have, in the catalogue's order."""
+    kept = {
+        metric
+        for entries in tests.values()
+        for entry in entries.values()
+        for series in (*entry.samples.values(), entry.anchor.samples if entry.anchor else {})
+        for metric in series
+    }
+    return {name: metric.unit for name, metric in catalogue().metrics.items() if name in kept}
+
+
 # Every test is judged by its suite's file, and reading one of half a megabyte takes half a second.
 @lru_cache(maxsize=8)
 def _parsed(file: Path, text: str) -> BaselineFile:
-    import yaml
-
-    try:
-        data = yaml.load(text, Loader=_loader())
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        raise BadFile(file, where, f"not YAML: {error.problem}", _REMEDY) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # ValueError: a number or a date that Python does not have, such as 2026-13-01.
-        raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", _REMEDY) from None
+    data = files.parse_yaml(text, file, _REMEDY)
     loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
     files.check(_problems(loaded), file, _REMEDY)
     return loaded
@@ -361,30 +372,6 @@ def _without_retired(baselines: BaselineFile) -> BaselineFile:
         for test, entries in baselines.tests.items()
     }
     return replace(baselines, tests=tests, tolerance=kept(baselines.tolerance))
-
-
-def _loader() -> Any:
-    import yaml
-
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):  # type: ignore[misc]
-        """Refuses what YAML would silently drop: all but the last of entries of one name."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-            seen = set()
-            for key, _ in node.value:
-                problem = ""
-                if key.tag != "tag:yaml.org,2002:str":
-                    problem = "a key that is not text"
-                elif key.value in seen:
-                    problem = f'the key "{key.value}" is there twice'
-                if problem:
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value)
-            return super().construct_mapping(node, deep)
-
-    return Loader
 
 
 def _dumper() -> type[yaml.SafeDumper]:
@@ -419,6 +406,11 @@ def _dumper() -> type[yaml.SafeDumper]:
 
 def _problems(baselines: BaselineFile) -> Iterator[Problem]:
     """What the types of a baseline file cannot say."""
+    for key, name in (("arch", baselines.arch), ("suite", baselines.suite)):
+        if problem := files.name_problem(name):
+            yield key, problem
+    for name, problem in other_units(baselines.metric_units):
+        yield f"metric_units/{name}", problem
     yield from _tolerances(baselines.tolerance)
     if baselines.calibration:
         yield from _spreads(baselines.calibration)
@@ -426,17 +418,18 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
         for name, entry in entries.items():
             where = f"tests/{test}/{name}"
             for phase, series in entry.samples.items():
-                yield from _samples(series, entry, f"{where}/samples/{phase}")
+                yield from _samples(series, entry, phase, f"{where}/samples/{phase}")
             yield from _of_processes(entry, baselines.machines, where)
             for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
                 if row[-1] < 1:
                     yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
             if entry.anchor:
-                yield from _samples(entry.anchor.samples, entry.anchor, f"{where}/anchor/samples")
+                anchor = entry.anchor
+                yield from _samples(anchor.samples, anchor, STEP, f"{where}/anchor/samples")
 
 
 def _samples(
-    series: Mapping[str, Processes], entry: Entry | Anchor, where: str
+    series: Mapping[str, Processes], entry: Entry | Anchor, phase: str, where: str
 ) -> Iterator[Problem]:
     known = catalogue().metrics
     for metric, processes in series.items():
@@ -448,6 +441,9 @@ def _samples(
         for name, per_process in (("units", entry.gpus), ("days", entry.days)):
             if per_process and len(processes) != len(per_process):
                 yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
+    values = {name: [*chain.from_iterable(processes)] for name, processes in series.items()}
+    for metric, problem in impossible(phase, values):
+        yield f"{where}/{metric}", problem
 
 
 def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> Iterator[Problem]:

@@ -7,17 +7,22 @@ go to a temporary file in the same folder and are renamed over the old one, unde
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import lzma
 import os
+import re
+import shutil
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from pytest_gpuperf.catalogue.units import printable
 from pytest_gpuperf.errors import BadFile, UsageFailure
 
 if TYPE_CHECKING:
@@ -32,6 +37,33 @@ Problem = tuple[str, str]
 _TICK = 1.0
 """Seconds between two words of who waits for a lock."""
 
+MOST_BYTES = 64 * 2**20
+"""Of a file that is read, and of what is compressed in it; the largest committed run has 11 MB."""
+MOST_VALUES = 4_000_000
+"""Values of a file, which take some hundred bytes of memory each; that run has 0.6 million."""
+DEEPEST = 200
+"""Levels of mappings and lists that pydantic's parser of JSON follows; our files have 9."""
+MOST_YAML = 8 * 2**20
+"""The largest committed file has 0.7 MB, and a megabyte takes about a second."""
+MOST_YAML_VALUES = 1_000_000
+"""Of keys, values, and begins and ends of what is nested; that file has 0.1 million."""
+DEEPEST_YAML = 50
+"""Levels of mappings and lists; ours have 9."""
+_LONGEST_NUMBER = 400
+"""Characters of a number, of which Python's longest float has 325. YAML's numbers of base 60 take
+the square of their length."""
+
+_YAML_TEXT = "tag:yaml.org,2002:str"
+_YAML_INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")
+_YAML_FLOAT = re.compile(r"-?[0-9]{1,20}\.[0-9]{1,30}(e[-+][0-9]{1,3})?")
+"""Nearly all that there is; what else YAML takes for a number is for yaml to read."""
+_MOST_LISTED = 10_000
+"""Wrong entries of a file, of which the first is named."""
+_MEMORY_OF_XZ = 100 * 2**20
+"""Bytes for decompressing, which a file asks for; `xz -9` makes files that ask for 65 MiB."""
+LONGEST_NAME = 200
+"""Bytes of a suite's name: file systems allow 255, with our endings."""
+
 COMPRESSED = ".xz"
 """A file whose name ends so is compressed: campaigns and kernel tables are kept for long."""
 
@@ -45,13 +77,22 @@ def read_json(file: Path, remedy: str) -> object:
 
 
 def read_bytes(file: Path) -> bytes:
-    """What `file` holds. Raises FileNotFoundError, and UsageFailure where it cannot be read."""
+    """What `file` holds.
+
+    Raises FileNotFoundError, UsageFailure where it cannot be read, and BadFile where it is larger
+    than anything of ours.
+    """
     try:
-        return file.read_bytes()
+        with file.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
+    if len(content) > MOST_BYTES:
+        problem = f"larger than {MOST_BYTES // 2**20} MiB, which is the most that is read"
+        raise BadFile(file, "", problem, "Name another file, or record fewer tests into one")
+    return content
 
 
 def parse_json(content: bytes, file: Path, remedy: str) -> object:
@@ -60,18 +101,55 @@ def parse_json(content: bytes, file: Path, remedy: str) -> object:
     Raises BadFile; the `remedy` ends its message.
     """
     try:
-        text = (lzma.decompress(content) if file.suffix == COMPRESSED else content).decode()
+        text = (_unpacked(content) if file.suffix == COMPRESSED else content).decode()
     except lzma.LZMAError as error:
         raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", remedy) from None
+    except _Oversized as error:
+        raise BadFile(file, "", str(error), remedy) from None
+    check_values(text, file, remedy)
     try:
         return json.loads(text, object_pairs_hook=_without_twins)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise BadFile(file, where, f"not JSON: {error.msg}", remedy) from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise BadFile(file, "", _TOO_DEEP, remedy) from None
+    except MemoryError:
+        raise BadFile(file, "", _TOO_LARGE, remedy) from None
+    except ValueError as error:
         raise BadFile(file, "", f"cannot be read: {error}", remedy) from None
+
+
+class _Oversized(Exception):
+    """What is compressed is larger than anything of ours."""
+
+
+_TOO_LARGE = "takes more memory than there is here"
+_TOO_DEEP = f"nested deeper than {DEEPEST} levels"
+
+
+def _unpacked(content: bytes) -> bytes:
+    """What xz compressed, a little more than MOST_BYTES at most. Raises LZMAError, _Oversized."""
+    unpacking = lzma.LZMADecompressor(memlimit=_MEMORY_OF_XZ)
+    unpacked = unpacking.decompress(content, MOST_BYTES + 1)
+    if len(unpacked) > MOST_BYTES:
+        raise _Oversized(f"more than {MOST_BYTES // 2**20} MiB are compressed in it")
+    if not unpacking.eof:
+        raise lzma.LZMAError("it ends too early")
+    return unpacked
+
+
+def check_values(text: str, file: Path, remedy: str) -> None:
+    """Raises BadFile for JSON or CSV of more text or values than are read, before any is made."""
+    if len(text) > MOST_BYTES:
+        problem = f"{len(text):,} characters, and at most {MOST_BYTES:,} are read"
+        raise BadFile(file, "", problem, remedy)
+    values = sum(map(text.count, ",[{"))
+    if values > MOST_VALUES:
+        problem = f"about {values:,} values, and at most {MOST_VALUES:,} are read"
+        raise BadFile(file, "", problem, remedy)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -82,6 +160,137 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f'the key "{key}" is there twice')
         mapping[key] = value
     return mapping
+
+
+class _Unread(Exception):
+    """What YAML has and these files have not."""
+
+    def __init__(self, problem: str, event: Any) -> None:
+        self.problem, self.mark = problem, event.start_mark
+
+
+def parse_yaml(text: str, file: Path, remedy: str) -> object:
+    """What the YAML `text`, read from `file`, says. Raises BadFile; `remedy` ends its message.
+
+    Event by event: yaml's own composer follows nesting with the stack of C, which ends the process
+    at some 20,000 levels, and its aliases make gigabytes of a few hundred bytes. Here an event is
+    looked at before anything is made of it, and no object is ever constructed.
+
+    Refused are aliases, tags, keys that are no text or there twice, and what is beyond the bounds.
+    """
+    import yaml
+
+    if len(text) > MOST_YAML:
+        problem = f"{len(text):,} characters, and at most {MOST_YAML:,} are read"
+        raise BadFile(file, "", problem, remedy)
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        events = loader(text)
+        try:
+            return _document(events)
+        finally:
+            events.dispose()
+    except _Unread as error:
+        raise BadFile(file, _marked(error.mark), error.problem, remedy) from None
+    except yaml.MarkedYAMLError as error:
+        where = _marked(error.problem_mark)
+        raise BadFile(file, where, f"not YAML: {error.problem}", remedy) from None
+    except (yaml.YAMLError, ValueError) as error:
+        # ValueError: a number or a date that Python does not have, such as 2026-13-01.
+        raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", remedy) from None
+
+
+def _marked(mark: Any) -> str:
+    return f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
+
+
+def _document(events: Any) -> object:
+    """The only document of these events; None where there is none.
+
+    Raises _Unread and what yaml raises.
+    """
+    import yaml
+
+    documents: list[object] = []
+    inside: list[Any] = [documents]
+    keys: list[str | None] = [None]
+    """Of each open mapping, the key that waits for its value."""
+    left = MOST_YAML_VALUES
+    while events.check_event():
+        event = events.get_event()
+        left -= 1
+        if not left:
+            raise _Unread(f"more than {MOST_YAML_VALUES:,} values", event)
+        opened = True
+        if isinstance(event, yaml.ScalarEvent):
+            opened = False
+        elif isinstance(event, yaml.CollectionEndEvent):
+            inside.pop()
+            keys.pop()
+            continue
+        elif isinstance(event, yaml.AliasEvent):
+            raise _Unread("an alias: write what it stands for", event)
+        elif not isinstance(event, yaml.CollectionStartEvent):
+            if documents and isinstance(event, yaml.DocumentStartEvent):
+                raise _Unread("a second document", event)
+            continue
+        if event.tag is not None:
+            raise _Unread(f"the tag {event.tag}: values are plain here", event)
+        here = inside[-1]
+        if isinstance(here, dict) and keys[-1] is None:
+            keys[-1] = _key(event, here, events)
+            continue
+        value = _begun(event, len(inside)) if opened else _scalar(event, events)
+        if isinstance(here, dict):
+            here[keys[-1]], keys[-1] = value, None
+        else:
+            here.append(value)
+        if opened:
+            inside.append(value)
+            keys.append(None)
+    return documents[0] if documents else None
+
+
+def _begun(event: Any, depth: int) -> list[object] | dict[str, object]:
+    """The empty mapping or list that begins here, `depth` levels deep."""
+    import yaml
+
+    if depth > DEEPEST_YAML:
+        raise _Unread(f"nested deeper than {DEEPEST_YAML} levels", event)
+    return {} if isinstance(event, yaml.MappingStartEvent) else []
+
+
+def _key(event: Any, mapping: dict[str, object], events: Any) -> str:
+    import yaml
+
+    tag = ""
+    if isinstance(event, yaml.ScalarEvent):
+        tag = events.resolve(yaml.ScalarNode, event.value, event.implicit)
+    if tag != _YAML_TEXT:
+        raise _Unread("a key that is not text", event)
+    key: str = event.value
+    if key in mapping:
+        raise _Unread(f'the key "{key}" is there twice', event)
+    return key
+
+
+def _scalar(event: Any, events: Any) -> object:
+    """What a scalar says: text, a number, a truth, a date, or nothing."""
+    import yaml
+
+    text: str = event.value
+    if not event.implicit[0]:
+        return text
+    if _YAML_INTEGER.fullmatch(text):
+        return int(text)
+    if _YAML_FLOAT.fullmatch(text):
+        return float(text)
+    tag = events.resolve(yaml.ScalarNode, text, event.implicit)
+    if tag == _YAML_TEXT:
+        return text
+    if len(text) > _LONGEST_NUMBER:
+        raise _Unread(f"a number of {len(text):,} characters", event)
+    return events.construct_object(yaml.ScalarNode(tag, text, event.start_mark, event.end_mark))
 
 
 def validate(data: object, expected: type[T], file: Path, schema: int, remedy: str) -> T:
@@ -106,11 +315,19 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
         text = json.dumps(data, default=str)
     except (ValueError, RecursionError):
-        raise BadFile(file, "", "an entry contains itself, or is nested too deep", remedy) from None
+        raise BadFile(file, "", _TOO_DEEP, remedy) from None
     try:
         return adapter(expected).validate_json(text, strict=True)
+    except MemoryError:
+        raise BadFile(file, "", _TOO_LARGE, remedy) from None
     except ValidationError as error:
-        entry, problem = _first_problem(error.errors(include_url=False), json.loads(text))
+        if error.error_count() > _MOST_LISTED:
+            # Each takes a kilobyte as pydantic lists them, and it lists them all.
+            problem = f"{error.error_count():,} entries are not what they have to be"
+            raise BadFile(file, "", problem, remedy) from None
+        entry, problem = _first_problem(error.errors(include_url=False, include_input=False), data)
+        if "recursion limit" in problem:
+            entry, problem = "", _TOO_DEEP
         raise BadFile(file, entry, problem, remedy) from None
 
 
@@ -200,26 +417,109 @@ def write_atomically(file: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
+        _sweep(file.parent)
+        with _staging(file.parent) as folder:
+            temporary = folder / "content"
+            with temporary.open("wb") as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.chmod(0o666 & ~_umask())
             temporary.replace(file)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
+
+
+_STAGING = ".gpuperf-writing-"
+
+
+@contextmanager
+def _staging(parent: Path) -> Iterator[Path]:
+    """A folder for what is being written beside its place, which git never adds.
+
+    It is held until its process ends, however that ends.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=_STAGING))
+        with _held(folder) as held:
+            if not (held and folder.exists()):
+                continue  # another writer swept it away before it was held
+            try:
+                (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Holds a folder against other processes; whether that was possible."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        yield _locked_at_once(handle)
+    finally:
+        os.close(handle)
+
+
+def _locked_at_once(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # Some file systems lock nothing; then nobody sweeps there either.
+        return True
+    return True
+
+
+def _sweep(parent: Path) -> None:
+    """Removes what writers left in `parent` that were killed: nobody holds it any more."""
+    for left in parent.glob(f"{_STAGING}*"):
+        with suppress(OSError), _held(left) as free:
+            if free:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def name_problem(name: str) -> str:
+    """Why `name`, of a suite, a device or an architecture, names no file of ours; "" if it does.
+
+    These come out of files, and paths are made of them. Letters are those of any language.
+    """
+    if not name or name.startswith((".", " ")) or name.endswith(" "):
+        return f'"{printable(name)}" does not begin with a letter or a digit'
+    odd = [c for c in name if unicodedata.category(c)[0] not in "LMN" and c not in "._-+ "]
+    if odd:
+        listed = printable("".join(dict.fromkeys(odd)))
+        return (
+            f'"{printable(name)}" has "{listed}", and only letters, digits and " ._-+" make a name'
+        )
+    if len(name.encode()) > LONGEST_NAME:
+        return f"{len(name.encode())} bytes long, and a name has {LONGEST_NAME} at most"
+    return ""
+
+
+def check_inside(file: Path, folder: Path) -> None:
+    """Raises UsageFailure where `file`, made of names in `folder`, would be written outside of it.
+
+    That is where a symbolic link on the way leads out; `folder` itself may be one.
+    """
+    real, inside = file.parent.resolve(), folder.resolve()
+    if not real.is_relative_to(inside):
+        raise UsageFailure(
+            f"{file}: would be written into {real}, which is outside of {inside}: a symbolic link "
+            "leads there. Remove it, or name the folder it leads to with --baselines"
+        )
 
 
 def remove(file: Path) -> None:

@@ -59,10 +59,33 @@ def _parsed(file: Path, content: bytes) -> KernelFile:
     return loaded
 
 
-def content(tables: Tables, device: Device, suite: str) -> bytes:
-    """What the file of these tables holds."""
-    kept = KernelFile(SCHEMA, device.arch, device.name, suite, tables)
-    return files.packed(files.to_json(kept), Path(suite + SUFFIX))
+def content(tables: Tables, device: Device, suite: str, replaced: Tables | None = None) -> bytes:
+    """What the file of these tables holds; `replaced` are those of the baselines as they still are.
+
+    Without such ones it is as it has always been. Raises BadFile for more than is read.
+    """
+    kept = KernelFile(SCHEMA, device.arch, device.name, suite, tables, replaced or {})
+    absent = None if replaced else {"replaced"}
+    text = files.adapter(KernelFile).dump_json(kept, by_alias=True, exclude=absent).decode()
+    files.check_values(
+        text, Path(suite + SUFFIX), "Nothing was written: accept fewer tests at once"
+    )
+    return files.packed(text, Path(suite + SUFFIX))
+
+
+def accepted_table(
+    known: KernelFile, test: str, name: str, expected: KernelList
+) -> KernelTable | None:
+    """The table that an entry was accepted with, where the file has it.
+
+    While tables are replaced a file has the old ones too, so that whoever is killed between the
+    writing of two files leaves two that belong together.
+    """
+    for tables in (known.tests, known.replaced):
+        table = tables.get(test, {}).get(name)
+        if table is not None and digest(table) == expected.digest:
+            return table
+    return None
 
 
 def table_of(
@@ -81,11 +104,12 @@ def table_of(
     known = load_for(baseline, device, suite)
     if known is None:
         raise BadFile(file, "", "no such file", _REMEDY)
-    table = known.tests.get(test, {}).get(name)
+    table = accepted_table(known, test, name, expected)
     if table is None:
-        raise BadFile(file, entry, "no such entry", _REMEDY)
-    if digest(table) != expected.digest:
-        problem = f"not the table that was accepted: {digest(table)}, not {expected.digest}"
+        other = known.tests.get(test, {}).get(name)
+        if other is None:
+            raise BadFile(file, entry, "no such entry", _REMEDY)
+        problem = f"not the table that was accepted: {digest(other)}, not {expected.digest}"
         raise BadFile(file, entry, problem, _REMEDY)
     return table
 
@@ -123,10 +147,11 @@ def digest(table: KernelTable) -> str:
 
 
 def _problems(loaded: KernelFile) -> Iterator[Problem]:
-    for test, tables in loaded.tests.items():
-        for name, table in tables.items():
-            for where, problem in problems(table):
-                yield f"tests/{test}/{name}/{where}", problem
+    for key, tests in (("tests", loaded.tests), ("replaced", loaded.replaced)):
+        for test, tables in tests.items():
+            for name, table in tables.items():
+                for where, problem in problems(table):
+                    yield f"{key}/{test}/{name}/{where}", problem
 
 
 def problems(table: KernelTable) -> Iterator[Problem]:
@@ -137,6 +162,8 @@ def problems(table: KernelTable) -> Iterator[Problem]:
             yield f"{where}/name", f"{launch.name}, and there are {len(table.names)} names"
         if launch.duration < 0:
             yield f"{where}/duration", f"{launch.duration:g} ns, which is no time"
+        if any(value is not None and value < 0 for value in launch.values):
+            yield f"{where}/values", "a count below zero"
         if launch.values and len(launch.values) != len(table.metrics):
             yield f"{where}/values", f"{len(launch.values)}, of {len(table.metrics)} metrics"
     if table.idle < 0:

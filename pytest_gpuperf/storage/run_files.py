@@ -14,9 +14,15 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.catalogue.metric_catalogue import (
+    MOST_PERCENT,
+    catalogue,
+    impossible,
+    other_units,
+    timeline_metrics,
+)
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
-from pytest_gpuperf.model.measurement import Measurement, Timeline
+from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, kernel_files
 from pytest_gpuperf.storage.files import Problem
@@ -25,10 +31,9 @@ SCHEMA = 1
 FOLDER = Path(".gpuperf") / "runs"
 MOST_POINTS = 4000
 """Points that a timeline keeps per metric: more than a figure can show."""
-MOST_PERCENT = 1000
-"""Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
 _LISTED = 10
 """No more tests than this are listed; a suite may have hundreds."""
+_SMALLER = "Nothing was written: record fewer tests into one run, or count kernels in one process"
 _REMEDY = "Measure again, or use another run; nothing was changed"
 
 
@@ -58,19 +63,32 @@ def save(run: Run, file: Path, *, draft: bool = False) -> None:
 
     A `draft` is the same, written in a fraction of the time: in one line, and compressed less. Of
     194 measurements it takes 0.1 s where the final text takes 0.7 s, or 5 s compressed.
+
+    Raises BadFile, and leaves what is there, for more than is ever read.
     """
+    held = with_units(run)
     if draft:
-        text = files.to_json(run)
+        text = files.to_json(held)
     else:
-        text = json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(files.to_plain(held), indent=1, ensure_ascii=False) + "\n"
+        # What could not be read again is not put in the place of what can be.
+        files.check_values(text, file, _SMALLER)
     with files.locked(str(file.resolve())):
         files.write_atomically(file, files.packed(text, file, quickly=draft))
+
+
+def with_units(run: Run) -> Run:
+    """The run as a file has it: with the unit of each metric that was sampled."""
+    known = catalogue().metrics
+    sampled = {sample.metric for m in run.measurements for sample in m.samples}
+    return replace(run, metric_units={name: known[name].unit for name in known if name in sampled})
 
 
 def load(file: Path) -> Run:
     """The run in `file`. Raises BadFile or UsageFailure; the file is never changed.
 
-    Metrics are known, sampled once per phase, and have values.
+    Metrics are known, in the catalogue's units, sampled once per phase, and have values that can
+    have been measured. Suite, device and architecture name files.
     """
     try:
         data = files.read_json(file, _REMEDY)
@@ -78,7 +96,7 @@ def load(file: Path) -> Run:
         raise UsageFailure(f"{file}: no such run file") from None
     run = _without_retired(files.validate(data, Run, file, SCHEMA, _REMEDY))
     files.check(_problems(run), file, _REMEDY)
-    return run
+    return replace(run, metric_units={})
 
 
 def merged(runs: Sequence[Run], command: str) -> Run:
@@ -169,6 +187,11 @@ def _without_retired(run: Run) -> Run:
 
 def _problems(run: Run) -> Iterator[Problem]:
     """What the types of a run cannot say."""
+    for name, problem in other_units(run.metric_units):
+        yield f"metric_units/{name}", problem
+    for number, verdict in enumerate(run.verdicts):
+        for _, problem in other_units({verdict.metric: verdict.unit}):
+            yield f"verdicts/{number}/unit", problem
     for number, measurement in enumerate(run.measurements):
         for where, problem in _measurement_problems(measurement):
             yield f"measurements/{number}/{where}", problem
@@ -176,6 +199,14 @@ def _problems(run: Run) -> Iterator[Problem]:
 
 def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
     known = catalogue().metrics
+    device = measurement.fingerprint.device
+    for where, name in (
+        ("suite", measurement.suite),
+        ("fingerprint/device/arch", device.arch),
+        ("fingerprint/device/slug", device.slug),
+    ):
+        if problem := files.name_problem(name):
+            yield where, problem
     seen: set[tuple[str, str]] = set()
     for index, sample in enumerate(measurement.samples):
         where = f"samples/{index}"
@@ -187,6 +218,10 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
         if (sample.phase, sample.metric) in seen:
             yield where, f"a second sample of {series}"
         seen.add((sample.phase, sample.metric))
+    yield from _impossible(measurement.samples)
+    if measurement.window:
+        for where, problem in _impossible(measurement.window.samples):
+            yield f"window/{where}", problem
     for index, lacking in enumerate(measurement.unsupported):
         if lacking.metric not in known:
             problem = f"no such metric in the catalogue: {lacking.metric}"
@@ -197,6 +232,18 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
     if measurement.timeline:
         for where, problem in timeline_problems(measurement.timeline):
             yield f"timeline/{where}", problem
+
+
+def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:
+    """The samples whose values nothing can have measured."""
+    places = {(sample.phase, sample.metric): at for at, sample in enumerate(samples)}
+    by_phase: dict[str, dict[str, tuple[float, ...]]] = {}
+    for sample in samples:
+        by_phase.setdefault(sample.phase, {})[sample.metric] = sample.values
+    for phase, series in by_phase.items():
+        for metric, problem in impossible(phase, series):
+            where = f"samples/{places[phase, metric]}/values"
+            yield where, f"{metric} of {phase} is {problem}"
 
 
 def timeline_problems(timeline: Timeline) -> Iterator[Problem]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +28,7 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
     Reading,
 )
-from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
+from pytest_gpuperf.storage import baseline_files, files, kernel_files, run_files
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
@@ -185,7 +187,7 @@ def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> 
     expected: dict[str, Processes] = {}
     for who in ("a", "b"):
         measured = [
-            measurement({"cycles": [float(number)]}, test=f"{who}.py::test_{number:02}")
+            measurement({"cycles": [float(number + 1)]}, test=f"{who}.py::test_{number:02}")
             for number in range(8)
         ]
         expected |= {m.test: (m.samples[0].values,) for m in measured}
@@ -525,3 +527,126 @@ def test_when_one_file_cannot_be_written_the_others_are_as_they_were(tmp_path: P
                 acceptance.accept(shown)
             assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before
             accepted(tmp_path, [measurement(kernels=ONE)])
+
+
+def test_what_could_not_be_read_again_is_not_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted(tmp_path, [measurement(kernels=ONE)])
+    before = {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")}
+    more = [measurement(test=f"t{number}.py::test", kernels=OTHER) for number in range(9)]
+    shown = acceptance.proposals(more, request(tmp_path))
+    for limit in ("MOST_YAML", "MOST_VALUES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(files, limit, 100)
+            with pytest.raises(BadFile, match=r"at most 100 are read\. Nothing was written"):
+                acceptance.accept(shown)
+        assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before
+
+
+# Paths out of files
+
+
+def test_names_that_lead_out_of_the_folder_are_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "a" / "b" / "baselines"
+    for suite, device in (
+        ("../../../../escaped/evil", H200),
+        (str(tmp_path / "evil"), H200),
+        ("meddpm", replace(H200, slug="../../evil")),
+        ("meddpm", replace(H200, arch="..")),
+    ):
+        with pytest.raises(UsageFailure, match=r"no baselines can be kept: (suite|slug|arch) "):
+            acceptance.proposals([measurement(suite=suite, device=device)], request(folder))
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "baselines", tmp_path / "outside"
+    outside.mkdir()
+    folder.mkdir()
+    (folder / "sm90").symlink_to(outside)
+    with pytest.raises(UsageFailure, match=r"would be written into .*outside/nvidia-h200"):
+        acceptance.proposals([measurement()], request(folder))
+    assert [*outside.iterdir()] == []
+    (tmp_path / "link").symlink_to(folder)
+    accepted(tmp_path / "link", [measurement(device=A100)])
+    assert (folder / "sm80").is_dir()
+
+
+# Killed
+
+
+KILLING = """
+import os, shutil, signal, sys
+from pathlib import Path
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.storage import run_files
+
+file, made = Path(sys.argv[1]), Path(sys.argv[2])
+run = run_files.load(file)
+CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "fcntl.flock"}
+
+def accept(folder):
+    request = acceptance.AcceptanceRequest(folder, "killed", run.created, force=True)
+    acceptance.accept(acceptance.proposals(run.measurements, request))
+
+def killed_at(number, folder):
+    left = number
+    def hook(event, arguments):
+        nonlocal left
+        if event in CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    accept(folder)
+
+accept_dry = acceptance.proposals(run.measurements, acceptance.AcceptanceRequest(
+    made / "template", "killed", run.created, force=True))  # all is imported before it forks
+for number in range(1, 200):
+    folder = made / str(number)
+    shutil.copytree(made / "template", folder)
+    child = os.fork()
+    if not child:
+        killed_at(number, folder)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != signal.SIGKILL:
+        break
+"""
+
+
+def test_killed_at_any_of_its_changes_it_leaves_files_that_belong_together(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    before, after = ({"cycles": [cycles]} for cycles in (100.0, 90.0))
+    others = [measurement(test="b.py::test", kernels=ONE)]
+    old = accepted(made / "template", [measurement(before, kernels=ONE), *others])
+    file = tmp_path / "run.json"
+    run_files.save(run([measurement(after, kernels=OTHER)]), file)
+    subprocess.run([sys.executable, "-c", KILLING, str(file), str(made)], check=True)
+    seen = []
+    folders = sorted(made.glob("[0-9]*"), key=lambda folder: int(folder.name))
+    assert 20 < len(folders) < 100
+    for folder in folders:
+        yaml = baseline_files.path_for(folder, H200, "meddpm")
+        known = loaded(yaml)
+        seen.append(known == old)
+        for test in (TEST, "b.py::test"):
+            listed = known.tests[test][STEP].kernels
+            table = kernel_files.table_of(yaml, H200, "meddpm", test, STEP, listed)
+            assert table == (ONE if known == old or test != TEST else OTHER)
+        # git adds what is whole, and nothing else.
+        for words in (["init", "-q"], ["add", "-A"]):
+            subprocess.run(["git", *words], cwd=folder, check=True)
+        added = subprocess.run(
+            ["git", "ls-files"], cwd=folder, check=True, capture_output=True, text=True
+        ).stdout.split()
+        assert added == [str(BESIDE), str(BESIDE).replace("kernels.json.xz", "yaml")]
+        # The next one goes on from there, and clears up.
+        accepted(folder, [measurement(before, kernels=ONE)])
+        assert tables(folder) == {TEST: ONE, "b.py::test": ONE}
+        assert {*yaml.parent.iterdir()} == {yaml, folder / BESIDE}
+    # Killed later it had written more, never less.
+    assert seen == sorted(seen, reverse=True)
+    assert {*seen} == {True, False}

@@ -610,6 +610,23 @@ def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
 # The numbers that a verdict carries
 
 
+def test_a_step_that_does_nothing_any_more_did_not_improve() -> None:
+    was = {"cycles": [100.0], "kernel_time": [80.0], "launches": [40.0], "copies": [4.0]}
+    known = samples_by_phase([measurement(was, process=f"p{n}") for n in range(5)])
+    for launches, expected in (
+        (0.0, {("cycles", "inconclusive", "no-work"), ("launches", "inconclusive", "no-work")}),
+        (1.0, {("cycles", "improved", "beyond-floor"), ("launches", "improved", "beyond-floor")}),
+    ):
+        now = {"cycles": [50.0], "launches": [launches], "copies": [0.0]}
+        looked = [measurement(now, process=f"n{n}") for n in range(5)]
+        said = judge(looked, Reference(known), catalogue().metrics, {})
+        assert {(v.metric, v.outcome.value, v.reason) for v in said} >= expected
+    # Copies may end: then there is less to do, and not nothing.
+    assert ("copies", "improved", "beyond-floor") in {
+        (v.metric, v.outcome.value, v.reason) for v in said
+    }
+
+
 def test_a_verdict_carries_what_led_to_it() -> None:
     for count, cost in ((1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)):
         verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))

@@ -117,6 +117,11 @@ def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
         ([Sample("step", "ipc", (1.0, float("nan")))], r"brought \[1.0, nan\] for ipc of step"),
         ([Sample("x", "ipc", (float("inf"),))], r"brought \[inf\] for ipc of x"),
         ([CYCLES, CYCLES], "brought a second sample of cycles of step"),
+        ([Sample("step", "cycles", (9.0, 0.0))], "cycles of step: 0 cycles, and a step that was"),
+        (
+            [Sample("x", "cycles", (-1e9,))],
+            r"cycles of x: -1e\+09 cycles, which cannot be negative",
+        ),
     ):
         with pytest.raises(MeasurementError, match=message):
             measured(ScriptedCollector(*samples), tmp_path)
@@ -394,6 +399,23 @@ def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, lock
     assert timeline is not None
     assert timeline.series == {}
     assert timeline.obstacle.startswith("the collector scripted brought series/warp_speed: no such")
+
+
+def test_kernels_and_a_window_that_could_not_be_read_back_are_errors(
+    tmp_path: Path, locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instrument = DeviceInstrument(Able(locks, timelines.absent("no hardware")), tmp_path)
+    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    wrong = {
+        "kernels": replace(KERNELS, idle=-1.0),
+        "window": replace(WINDOW, samples=(Sample("paper-window", "cycles", (-1.0,)),)),
+    }
+    for name, brought in wrong.items():
+        monkeypatch.setattr(Able, name, lambda *_, brought=brought: brought)
+    with pytest.raises(MeasurementError, match="brought idle of the kernel table: -1 ns"):
+        instrument.with_kernels(made, work(), PLAN)
+    with pytest.raises(MeasurementError, match=r"cycles of paper-window: -1 cycles, which cannot"):
+        instrument.with_window(made, work())
 
 
 def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import STEP, Project
 
 TWO_COMMANDS = [
@@ -294,6 +295,21 @@ def test_a_file_name_that_is_no_text_is_refused_and_may_be_typed(a100: Project) 
     saved = a100.saved()
     assert [m.test for m in saved.measurements] == ["test_steps.py::test_step"]
     assert "test_\\udcff.py" in saved.command
+
+
+def test_a_suite_that_names_no_file_is_refused_by_its_test_and_the_others_go_on(
+    a100: Project,
+) -> None:
+    source = (a100.root / "test_steps.py").read_text(encoding="utf-8")
+    (a100.root / "a,b").mkdir()
+    (a100.root / "a,b" / "test_odd.py").write_text(source, encoding="utf-8")
+    for judged in ((), ("--gpuperf-no-judge",)):
+        result = a100.run(".", "--gpuperf-missing=warn", *judged)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(['*test_odd.py::test_step: its suite*"a,b" has ","*rename it'])
+    runs = [run_files.load(file) for file in a100.run_files()]
+    assert [m.suite for run in runs for m in run.measurements] == ["test_steps"] * 2
 
 
 def test_a_fixture_may_measure(a100: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import subprocess
@@ -102,7 +103,7 @@ def test_of_several_bad_entries_the_first_is_named_and_the_rest_counted() -> Non
     assert caught.problem.endswith("(2 more)")
     leaves: dict[str, object] = {}
     leaves["a"] = leaves
-    assert "contains itself" in refusal({"schema": 3, "leaves": leaves}).problem
+    assert "nested deeper than 200 levels" in refusal({"schema": 3, "leaves": leaves}).problem
 
 
 def test_a_dataclass_as_text_comes_back_the_same() -> None:
@@ -286,3 +287,88 @@ def test_lock_files_lie_in_the_temporary_folder_and_tell_no_names(
 def test_paths_below_the_root_are_short() -> None:
     assert files.short(Path("/root/a/b.yaml"), Path("/root")) == "a/b.yaml"
     assert files.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
+
+
+# Bounds
+
+
+def test_what_is_too_large_to_be_ours_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 2**20)
+    file = tmp_path / "run.json"
+    file.write_bytes(b" " * 2**20)
+    assert len(files.read_bytes(file)) == 2**20
+    file.write_bytes(b" " * (2**20 + 1))
+    with pytest.raises(BadFile, match="larger than 1 MiB, which is the most that is read"):
+        files.read_bytes(file)
+
+
+def test_compressed_bytes_are_bounded_by_what_comes_out_of_them() -> None:
+    """A gigabyte of spaces takes 156 kB of xz; it took 2 GB of memory."""
+    packing = lzma.LZMACompressor()
+    bomb = b"".join([*(packing.compress(b" " * 2**20) for _ in range(80)), packing.flush()])
+    assert len(bomb) < 20_000
+    file = Path("bomb.json.xz")
+    with pytest.raises(BadFile, match="more than 64 MiB are compressed in it"):
+        files.parse_json(bomb, file, "Mend it")
+    # What asks for a dictionary of a gigabyte has it before the first byte.
+    wide = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**30}]
+    asking = lzma.compress(b"{}", filters=wide)
+    with pytest.raises(BadFile, match="not compressed by xz: Memory usage limit"):
+        files.parse_json(asking, file, "Mend it")
+    assert files.parse_json(lzma.compress(b"{}", preset=9), file, "") == {}
+
+
+def test_json_is_bounded_in_values_and_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_VALUES", 4)
+    assert files.parse_json(b"[1, 2, 3, 4]", FILE, "") == [1, 2, 3, 4]
+    with pytest.raises(BadFile, match="about 5 values, and at most 4 are read"):
+        files.parse_json(b"[1, 2, 3, [4]]", FILE, "")
+    deep: object = 1.0
+    for _ in range(files.DEEPEST):
+        deep = [deep]
+    with pytest.raises(BadFile, match="nested deeper than 200 levels"):
+        validated({"schema": 3, "leaves": deep})
+
+
+def test_of_very_many_wrong_entries_none_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pydantic lists all of them: 4 million took 8 GB."""
+    monkeypatch.setattr(files, "_MOST_LISTED", 2)
+    data = {"schema": 3, "leaves": {"a": [{"number": "x"}] * 2}}
+    assert refusal(data).entry == "leaves/a/0/number"
+    data = {"schema": 3, "leaves": {"a": [{"number": "x"}] * 3}}
+    assert refusal(data).problem == "3 entries are not what they have to be"
+
+
+# Names
+
+
+def test_a_path_made_of_names_stays_in_its_folder(tmp_path: Path) -> None:
+    kept, outside = tmp_path / "kept", tmp_path / "outside"
+    outside.mkdir()
+    (kept / "sm90").mkdir(parents=True)
+    (kept / "sm80").symlink_to("sm90")
+    (kept / "sm70").symlink_to(outside)
+    (tmp_path / "link").symlink_to(kept)
+    for folder in (kept, tmp_path / "link"):
+        for inside in ("sm90", "sm80", "sm75"):
+            files.check_inside(folder / inside / "h200" / "a.yaml", folder)
+        with pytest.raises(UsageFailure, match=r"outside, which is outside of .*symbolic link"):
+            files.check_inside(folder / "sm70" / "a.yaml", folder)
+
+
+# What a killed writer leaves
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_s_is_not(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / f"{files._STAGING}left"
+    left.mkdir()
+    (left / "content").write_text("half")
+    with files._staging(tmp_path) as held:
+        files.write_atomically(tmp_path / "a.json", "{}")
+        assert (held / ".gitignore").read_text() == "*\n"
+        assert {*tmp_path.iterdir()} == {held, tmp_path / "a.json"}
+    assert [*tmp_path.iterdir()] == [tmp_path / "a.json"]

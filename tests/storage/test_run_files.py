@@ -81,7 +81,7 @@ def test_a_saved_run_is_readable_text_with_every_bit_in_the_place_of_the_old_one
 ) -> None:
     file.write_text("something else")
     values = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, 2.0**53 + 2, -0.0]
-    run_files.save(run([measurement({"cycles": values}, test="test_größe.py::test_x")]), file)
+    run_files.save(run([measurement({"copies": values}, test="test_größe.py::test_x")]), file)
     text = file.read_text(encoding="utf-8")
     assert "größe" in text
     assert text.count("\n") > 20
@@ -166,7 +166,7 @@ def test_a_run_that_was_cut_short_is_refused(shared: Path, share: float) -> None
 def test_what_is_no_run_is_refused(file: Path) -> None:
     for content, message in (
         (b"", "line 1 column 1: not JSON"),
-        (b"[" * 200_000, "cannot be read: "),
+        (b"[" * 200_000, "nested deeper than 200 levels"),
         (b'{"schema": 1,\n "command": "\xff"}', "byte 27: not UTF-8 text"),
         (b"\xef\xbb\xbf{}", "not JSON: Unexpected UTF-8 BOM"),
         (b"[]", "expected a mapping, found list"),
@@ -220,6 +220,17 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
         "forward ends before it begins",
     ),
     (("verdicts", 0, "outcome"), "fine", None, "'regressed'"),
+    (("verdicts", 0, "unit"), "s", None, 'in "s", and this version measures it in "cycles"'),
+    (("metric_units",), {"ipc": "%"}, ("metric_units", "ipc"), 'in "%", and this version'),
+    ((*SAMPLES, 0, "values", 1), -1e9, (*SAMPLES, 0, "values"), "-1e+09 cycles, which cannot be"),
+    ((*SAMPLES, 0, "values", 0), 0, (*SAMPLES, 0, "values"), "cycles of step is 0 cycles, and a"),
+    ((*FIRST, "suite"), "../../../../escaped/evil", None, "does not begin with a letter"),
+    ((*FIRST, "suite"), "/abs/evil", None, '"/abs/evil" has "/", and only'),
+    ((*FIRST, "suite"), "", None, '"" does not begin'),
+    ((*FIRST, "suite"), "x" * 201, None, "201 bytes long, and a name has 200 at most"),
+    ((*FIRST, "suite"), "a\nb", None, '"a\\x0ab" has "\\x0a"'),
+    ((*FIRST, "fingerprint", "device", "slug"), "..", None, '".." does not begin'),
+    ((*FIRST, "fingerprint", "device", "arch"), "sm90/../..", None, 'has "/", and only letters'),
     (("verdicts", 0, "change"), -INFINITE, None, "finite number"),
 ]
 """Where, what is there instead, which entry is named where it is another, and what is said."""
@@ -233,6 +244,60 @@ def test_a_wrong_entry_is_named(file: Path) -> None:
         assert problem in message, (path, value)
     file.write_text(json.dumps(PLAIN).replace("437000100.5", "1e400"))
     assert "measurements/0/samples/0/values/1: " in refusal(run_files.load, file, BadFile)
+
+
+def test_counts_may_be_zero_where_a_step_can_have_none(file: Path) -> None:
+    step = {"cycles": [1.0], "launches": [0.0], "instructions": [0.0], "copies": [0.0, -0.0]}
+    idle = run([measurement(step, phases={"optimizer": {"cycles": [0.0]}})])
+    run_files.save(idle, file)
+    assert run_files.load(file) == idle
+    for metric, launches, problem in (
+        ("instructions", 1.0, "instructions of step is 0 instructions"),
+        ("kernel_time", 1.0, "kernel_time of step is 0 ns"),
+        ("copy_overlap", 0.0, ""),
+    ):
+        series = {"cycles": [1.0], "launches": [launches], metric: [1.0, 0.0]}
+        run_files.save(run([measurement(series)]), file)
+        if problem:
+            assert problem in refusal(run_files.load, file, BadFile)
+        else:
+            run_files.load(file)
+    for metric, most in (("copy_overlap", 100.0), ("l2_hit_rate", 1000.0)):
+        for value in (most, most + 1):
+            run_files.save(run([measurement({metric: [value]})]), file)
+            if value > most:
+                assert "which is no percentage" in refusal(run_files.load, file, BadFile)
+            else:
+                run_files.load(file)
+
+
+def test_what_could_not_be_read_again_is_not_written_over_what_can_be(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_files.save(SAVED, file)
+    before = file.read_bytes()
+    for limit, problem in (("MOST_VALUES", "about .* values"), ("MOST_BYTES", "characters")):
+        with monkeypatch.context() as patch:
+            patch.setattr(files, limit, 10)
+            with pytest.raises(BadFile, match=f"{problem}, and at most 10 are read.*fewer tests"):
+                run_files.save(SAVED, file)
+        assert file.read_bytes() == before
+
+
+def test_suites_may_be_called_as_folders_are(file: Path) -> None:
+    for suite in (
+        "meddpm",
+        "test_a.b",
+        "convnext_ddpm",
+        "GPU tests",
+        "c++",
+        "größe",
+        "日本語",
+        "-x",
+    ):
+        named = run([measurement(suite=suite)])
+        run_files.save(named, file)
+        assert run_files.load(file) == named
 
 
 def test_a_missing_entry_is_named(file: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.ncu import ncu_command
+from pytest_gpuperf.storage import files
 
 REMEDY = (
     "Make the CSV again from the report: ncu --import FILE.ncu-rep --csv --page raw "
@@ -93,20 +95,21 @@ def load(file: Path) -> RawPage:
     skipped: they are there when both were sent to one file.
     """
     try:
-        content = file.read_bytes()
+        return parse(files.read_bytes(file), file)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such file") from None
-    except OSError as error:
-        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
-    return parse(content, file)
 
 
 def parse(content: bytes, file: Path) -> RawPage:
-    """The page that ncu printed; `file` is named in errors. Raises BadFile with the line."""
+    """The page that ncu printed; `file` is named in errors.
+
+    Raises BadFile with the line, and for more than is read.
+    """
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", REMEDY) from None
+    files.check_values(text, file, REMEDY)
     lines = text.split("\n")
     headers = ('"' + '","'.join(_FIRST) + '"', ",".join(_FIRST))
     begin = next((n for n, line in enumerate(lines) if line.startswith(headers)), None)
@@ -122,8 +125,8 @@ def parse(content: bytes, file: Path) -> RawPage:
     where, header = next(records, ("", []))
     if set(header) >= _NOT_RAW:
         raise BadFile(file, where, "this is ncu's details page, not its raw page", REMEDY)
-    for column in header:
-        if header.count(column) > 1:
+    for column, count in Counter(header).items():
+        if count > 1:
             raise BadFile(file, where, f'the column "{column}" is there twice', REMEDY)
     parts = []
     for where, cells in records:

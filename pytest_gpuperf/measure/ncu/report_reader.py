@@ -27,6 +27,7 @@ from typing import Any
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.ncu import ncu_command, raw_page
 from pytest_gpuperf.measure.ncu.raw_page import Cells, ProfiledRow, RawPage
+from pytest_gpuperf.storage import files
 
 PACKAGE = "ncu_report"
 _TIME_LIMIT_SECONDS = 600
@@ -80,7 +81,7 @@ def _by_package(file: Path, counters: Collection[str]) -> RawPage | str:
         except subprocess.TimeoutExpired:
             return f"ncu_report did not read this within {_TIME_LIMIT_SECONDS} s"
         if done.returncode == 0:
-            read = json.loads(out.read_text(encoding="utf-8"))
+            read: Any = files.parse_json(files.read_bytes(out), file, _REMEDY)
             if not read:  # nor has a file that is no report
                 return "has no kernel: nothing was profiled"
             rows = tuple(ProfiledRow(**{k: _tupled(v) for k, v in row.items()}) for row, _ in read)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from pytest_gpuperf.catalogue.metric_catalogue import MOST_PERCENT
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model.measurement import Timeline, TimelinePhase, Unsupported
-from pytest_gpuperf.storage.run_files import MOST_PERCENT, MOST_POINTS
+from pytest_gpuperf.storage.run_files import MOST_POINTS
 
 LONGEST = 100_000
 """Nanoseconds between samples, at most: 10 kHz."""
