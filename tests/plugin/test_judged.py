@@ -209,11 +209,19 @@ def test_nothing_is_judged_where_that_is_not_asked_for(a100: Project) -> None:
 
 
 def test_it_comes_after_the_commands_to_type_and_what_was_refused(a100: Project) -> None:
-    a100.pytester.mkdir("folder")
-    result = a100.run("--gpuperf-run=folder")
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+
+        def test_refused(gpuperf):
+            gpuperf.measure(lambda: None, workload=["size"])
+        """
+    )
+    result = a100.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     *_, refusal, last = last_lines(result)
-    assert "folder" in refusal
+    assert refusal.startswith("refused: workload is ['size']")
     assert last == "judged: none of 1 measurement; 1 without a baseline"
 
 
