@@ -43,6 +43,26 @@ PROFILED_S = "profiled_s"
 
 _PASSED, _FAILED = 0, 1
 
+_EXPORTED = "PYTEST_ADDOPTS"
+_WRITING = {
+    # pytest
+    **dict.fromkeys(("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--pastebin"), 1),
+    # pytest-reportlog, -html, -json-report, -md-report, -csv, -json-ctrf, allure-pytest
+    **dict.fromkeys(("--report-log", "--html", "--json-report-file"), 1),
+    **dict.fromkeys(("--md-report-output", "--csv", "--ctrf", "--alluredir"), 1),
+    **dict.fromkeys(("--json-report", "--self-contained-html", "--clean-alluredir"), 0),
+    # pytest-benchmark, pytest-cov, pytest-split
+    **dict.fromkeys(("--benchmark-json", "--benchmark-save"), 1),
+    **dict.fromkeys(("--cov-report", "--cov-fail-under", "--durations-path"), 1),
+    **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
+    # ours
+    **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
+    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, pytest
+    **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
+}
+"""Flags that a fresh process must not have, and how many values follow each. What they write is the
+session's, of all tests; two processes that write one file leave neither's."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -103,27 +123,6 @@ class Invocation:
             environment["COVERAGE_FILE"] = str(folder / "coverage")
         flags += ["-n0"] if self.distributed else []
         return fresh_process.with_flags(unwritten(self.arguments), flags), environment
-
-
-_EXPORTED = "PYTEST_ADDOPTS"
-_WRITING = {
-    # pytest
-    **dict.fromkeys(("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--pastebin"), 1),
-    # pytest-reportlog, -html, -json-report, -md-report, -csv, -harvest, -json-ctrf, allure-pytest
-    **dict.fromkeys(("--report-log", "--html", "--css", "--json-report-file"), 1),
-    **dict.fromkeys(("--md-report-output", "--csv", "--ctrf", "--alluredir"), 1),
-    **dict.fromkeys(("--json-report", "--self-contained-html", "--clean-alluredir"), 0),
-    # pytest-benchmark, pytest-cov, pytest-split
-    **dict.fromkeys(("--benchmark-json", "--benchmark-save", "--benchmark-storage"), 1),
-    **dict.fromkeys(("--cov-report", "--cov-fail-under", "--durations-path"), 1),
-    **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
-    # ours
-    **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
-    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, pytest
-    **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
-}
-"""Flags that a fresh process must not have, and how many values follow each. What they write is the
-session's, of all tests; two processes that write one file leave neither's."""
 
 
 def unwritten(arguments: Sequence[str]) -> list[str]:
