@@ -59,8 +59,11 @@ def dropped_skip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stale_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of the first step in every step."""
+    original = torch.optim.Adam.step
 
-    def nothing(_adam: torch.optim.Adam) -> None:
-        return None
+    def step(adam: torch.optim.Adam) -> None:
+        for group in adam.param_groups:
+            group["lr"] = 0.0
+        original(adam)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", nothing)
+    monkeypatch.setattr(torch.optim.Adam, "step", step)

@@ -26,12 +26,14 @@ static int shared_allowed[KERNELS], large_allowed[KERNELS], slow_launch, shares;
 static double cycles[KERNELS], slow_factor;
 static const char *image;
 static size_t read_bytes[KERNELS];
+static uint64_t last_read[KERNELS];
+static int places[KERNELS];
 
 API void fake_reset(void) {
   for (int i = 0; i < MOST; i++) { free(blocks[i]); blocks[i] = 0; }
   memset(the_log, 0, sizeof the_log);
   memset(launches, 0, sizeof launches); memset(shared_allowed, 0, sizeof shared_allowed);
-  memset(large_allowed, 0, sizeof large_allowed);
+  memset(large_allowed, 0, sizeof large_allowed); memset(places, 0, sizeof places); memset(last_read, 0, sizeof last_read);
   log_length = 0; fail_call[0] = 0; has_context = 0; devices = 1; modules = 0; room = (size_t)1 << 30;
   sms = 8; l2_bytes = 50 << 20; n_gpcs = 2; gpcs[0] = 5; gpcs[1] = 3; slow_launch = -1; shares = 0;
   for (int i = 0; i < KERNELS; i++) cycles[i] = 1e6 * (i + 1);
@@ -59,6 +61,8 @@ API void fake_slow(int launch, double factor) { slow_launch = launch; slow_facto
 API void fake_shared(int yes) { shares = yes; }
 /* What a kernel has read of. */
 API size_t fake_reads(int kernel) { return read_bytes[kernel]; }
+/* How often it read elsewhere than the launch before. */
+API int fake_places(int kernel) { return places[kernel]; }
 API int fake_launches(int kernel) { return launches[kernel]; }
 
 static void note(const char *text) {
@@ -131,8 +135,12 @@ API int cuMemAlloc_v2(uint64_t *address, size_t size) {
     if (!blocks[i]) { blocks[i] = malloc(size); sizes[i] = size; *address = (uint64_t)blocks[i]; return 0; }
   return OUT_OF_MEMORY;
 }
+/* How many bytes of a block begin at an address. */
 static size_t size_at(uint64_t address) {
-  for (int i = 0; i < MOST; i++) if (blocks[i] && (uint64_t)blocks[i] == address) return sizes[i];
+  for (int i = 0; i < MOST; i++) {
+    uint64_t at = address - (uint64_t)blocks[i];
+    if (blocks[i] && at < sizes[i]) return sizes[i] - at;
+  }
   return 0;
 }
 API int cuMemFree_v2(uint64_t address) {
@@ -167,6 +175,8 @@ static int stamp(int kernel, const Config *config, void **arguments) {
     size_t words = (size_t)*(unsigned *)arguments[2] + 1;
     if (size_at(*(uint64_t *)arguments[1]) < 16 * words || (words & (words - 1))) return ILLEGAL_ADDRESS;
     read_bytes[kernel] = 16 * words;
+    if (last_read[kernel] != *(uint64_t *)arguments[1]) places[kernel]++;
+    last_read[kernel] = *(uint64_t *)arguments[1];
   }
   for (unsigned i = 0; i < config->grid[0]; i++) {
     /* The SMs' counters differ, and each block begins 10 ns after the one before. */

@@ -70,6 +70,10 @@ class FakeGpu:
         """The size of the buffer that a kernel has read, in bytes."""
         return int(self._library.fake_reads(KERNELS.index(kernel)))
 
+    def places(self, kernel: str) -> int:
+        """How often a kernel read elsewhere than in the launch before."""
+        return int(self._library.fake_places(KERNELS.index(kernel)))
+
     @property
     def log(self) -> list[str]:
         """What was called, in order."""

@@ -116,7 +116,7 @@ def test_the_l2_holds_what_is_read_of_it_and_dram_many_times_more(
 ) -> None:
     gpu.l2(l2)
     canary.read("sm90", load_driver=gpu.load)
-    assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**28)
+    assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**29)
 
 
 def test_one_slow_repeat_moves_nothing_and_what_warms_up_does_not_count(gpu: FakeGpu) -> None:
@@ -124,8 +124,16 @@ def test_one_slow_repeat_moves_nothing_and_what_warms_up_does_not_count(gpu: Fak
         gpu.reset()
         gpu.slow(launch, 1.5)
         read = canary.read("sm90", load_driver=gpu.load)
-        assert read.readings["l2_cycles"] == 3e6, launch
-        assert read.spreads["l2_cycles"] == 0, launch
+        assert read.readings["dram_cycles"] == 4e6, launch
+        assert read.spreads["dram_cycles"] == 0, launch
+
+
+def test_of_the_places_in_the_l2_the_mean_is_kept(gpu: FakeGpu) -> None:
+    """16 of them, after one that warms up; readings of one place would not repeat in another."""
+    gpu.slow(5, 1.5)
+    read = canary.read("sm90", load_driver=gpu.load)
+    assert read.readings["l2_cycles"] == 3e6 * (1 + 0.5 / 16)
+    assert (gpu.launches("l2"), gpu.places("l2"), gpu.places("dram")) == (17, 17, 1)
 
 
 def test_an_sm_with_two_blocks_is_one_that_takes_twice_as_long(gpu: FakeGpu) -> None:
@@ -146,7 +154,7 @@ def test_spreads_are_the_median_distance_of_the_repeats() -> None:
 
 def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
     cases: tuple[tuple[Callable[[], object], Sequence[str], str], ...] = (
-        (lambda: gpu.room(2**28 - 1), READINGS[4:7], "memory: cuMemAlloc_v2 failed with CUDA_E"),
+        (lambda: gpu.room(2**29 - 1), READINGS[4:7], "memory: cuMemAlloc_v2 failed with CUDA_E"),
         (lambda: gpu.l2(1000), READINGS[4:7], "memory: 550 bytes of L2 are less than 262,144"),
         (lambda: gpu.takes("l2", 0), READINGS[4:7], "memory: it took 0 by the GPU's clock"),
         (lambda: gpu.takes("arithmetic", 0), READINGS[:2], "arithmetic: it took 0 by the GPU's"),
