@@ -32,8 +32,9 @@ def instrument_for(
     """What measures in this process: a recorded run, or a collector on a device.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
-    `offered` is a collector that a hook brought; `parent` the pid of a process that waits for this
-    one and may hold the device too. Raises UsageFailure, see `collector_for`.
+    `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
+    of a process that waits for this one and may hold the device too. Raises UsageFailure, see
+    `collector_for`.
     """
     if settings.arch != "auto":
         architectures.validate(settings.arch)
@@ -43,8 +44,8 @@ def instrument_for(
         return run
     collector = collector_for(settings, replicas, offered)
     if task is None or task.is_replica:
-        # Without its canary, which only `gpuperf doctor` reads until it has run on GPUs.
-        return DeviceInstrument(collector, settings.root, parent)
+        own = offered is None and collector.device().arch != architectures.CPU
+        return DeviceInstrument(collector, settings.root, parent, has_canary=own)
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
     from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter

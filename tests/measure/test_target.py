@@ -108,7 +108,20 @@ def test_a_task_stands_in_the_collectors_place() -> None:
         source = target.instrument_for(wanted(), REPLICAS, task=task)
         assert isinstance(source, DeviceInstrument)
         assert isinstance(source._collector, kind), task
-        assert source._guarded is (kind is CuptiCollector)
+        assert source._guarded is source._has_canary is (kind is CuptiCollector)
+
+
+@pytest.mark.usefixtures("h200")
+def test_a_canary_is_read_on_gpus_that_we_measure_ourselves() -> None:
+    for settings, offered, has_canary in (
+        (wanted(), None, True),
+        (wanted(collector="ncu"), None, True),
+        (wanted("cpu"), None, False),
+        (wanted(), ScriptedCollector(), False),
+    ):
+        source = instrument_for(settings, offered)
+        assert isinstance(source, DeviceInstrument)
+        assert source._has_canary is has_canary, settings
 
 
 # Without one
