@@ -38,7 +38,8 @@ COMPONENT = "gpuperf component: "
 H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
 TRACES = 3
-"""Executions that are traced for the step, and as many again for its components."""
+"""The most executions that are traced for the step, and as many again for its components: not more
+than there are rounds of counters."""
 NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
@@ -120,16 +121,17 @@ def measured(
 ) -> Active:
     """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
 
-    Components take executions of their own, since a trace that knows them slows the host down. The
-    first of these is made in any case: it tells whether there are components, and takes along what
-    a profiler does once. Raises MeasurementError for components that cannot be told apart, and what
-    the step raises.
+    Components take executions of their own, since a trace that knows them slows the host down.
+    Before them all is one that tells whether there are components, and takes along what a profiler
+    does once. Raises MeasurementError for components that cannot be told apart, and what the step
+    raises.
     """
     if not plan.activity:
         return Active()
-    names, parts = _in_components(work, phases, timer, traced)
+    traces = min(TRACES, plan.rounds)
+    names, parts = _in_components(work, phases, timer, traced, traces)
     wholes = []
-    for _ in each(work.progress, "tracing", TRACES, after=None):
+    for _ in each(work.progress, "tracing", traces, after=None):
         prepare(work, timer)
         wholes.append(activities(traced(work.step, timer.synchronize)))
     if not all(wholes):
@@ -143,8 +145,8 @@ def measured(
         for launched in parts:
             _append(series, name, values_of_part(launched[name]), wanted)
     # A share of nothing is no number: some of the traces may have had nothing to copy.
-    series = {key: values for key, values in series.items() if len(values) == TRACES}
-    return Active(series, components=names, settings={"traces": TRACES})
+    series = {key: values for key, values in series.items() if len(values) == traces}
+    return Active(series, components=names, settings={"traces": traces})
 
 
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
@@ -262,19 +264,22 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def _in_components(
-    work: Work, phases: Sequence[str], timer: CudaTimer, traced: Tracing
+    work: Work, phases: Sequence[str], timer: CudaTimer, traced: Tracing, traces: int
 ) -> tuple[tuple[str, ...], list[dict[str, list[Activity]]]]:
     """The step's components, and what each launched, in each execution that was traced for it."""
-    heard: list[list[str]] = []
+    first = PhaseNames()
+    for _ in each(work.progress, "tracing for the first time", 1, after=None):
+        prepare(work, timer)
+        with work.components.heard_by(first):
+            traced(work.step, timer.synchronize)
+    heard: list[list[str]] = [first.names]
     parts: list[dict[str, list[Activity]]] = []
-    for _ in each(work.progress, "tracing components", TRACES, after=None):
+    for _ in each(work.progress, "tracing components", traces if first.names else 0, after=None):
         prepare(work, timer)
         listener = Annotations()
         with work.components.heard_by(listener):
             events = traced(work.step, timer.synchronize, host=True)
         heard.append(listener.names)
-        if not any(heard):
-            break
         ran = activities(events)
         parts.append(
             {

@@ -60,9 +60,11 @@ class Step:
         synchronize()
         return [*self.events, *MARKS] if host else [*self.events]
 
-    def collected(self, fake: Fake, asked: tuple[Metric, ...] = ACTIVITY) -> Collected:
+    def collected(
+        self, fake: Fake, asked: tuple[Metric, ...] = ACTIVITY, rounds: int = 5
+    ) -> Collected:
         work = Work(self, self.phases, progress=self.heard, components=self.components)
-        plan = Plan((METRICS["cycles"],), rounds=1, repetitions=1, warmup=1, activity=asked)
+        plan = Plan((METRICS["cycles"],), rounds=rounds, repetitions=1, warmup=1, activity=asked)
         return fake.collector(traced=self.traced).collect(work, plan)
 
 
@@ -96,8 +98,8 @@ def test_components_are_traced_apart_since_a_trace_of_the_host_slows_it(fake: Fa
     assert (plain.with_host, nothing.components) == ([], ())
     assert "activity_s" not in (nothing.settings or {})
     for step, traces in (
-        (Step(), [True, False, False, False]),
-        (Step("conv2d", "gelu"), [True] * 3 + [False] * 3),
+        (Step(), [False] * 4),
+        (Step("conv2d", "gelu"), [False] + [True] * 3 + [False] * 3),
     ):
         settings = step.collected(fake).settings or {}
         assert step.with_host == traces
@@ -105,6 +107,17 @@ def test_components_are_traced_apart_since_a_trace_of_the_host_slows_it(fake: Fa
         assert step.heard.said[-3:] == ["tracing 1 of 3", "tracing 2 of 3", "tracing 3 of 3"]
         assert settings["traces"] == 3
         assert "activity_s" in settings
+
+
+@pytest.mark.parametrize(("rounds", "traces"), [(1, 1), (2, 2), (3, 3), (4, 3)])
+def test_a_step_is_not_traced_more_often_than_it_is_counted(
+    fake: Fake, rounds: int, traces: int
+) -> None:
+    step = Step("conv2d")
+    collected = step.collected(fake, rounds=rounds)
+    assert step.with_host == [False] + [True] * traces + [False] * traces
+    assert values(collected)["conv2d", "kernel_time"] == (4000.0,) * traces
+    assert values(collected)[STEP, "launches"] == (2.0,) * traces
 
 
 def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
