@@ -195,3 +195,19 @@ def test_a_flag_that_the_suite_cannot_take_is_a_usage_error() -> None:
         with pytest.raises(pytest.UsageError) as refused:
             conftest.pytest_configure(one_flag(f"--meddpm-{flag}", value))
         assert str(refused.value).startswith(f"--meddpm-{flag}{says}")
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])  # meta for a GPU
+def test_every_configuration_has_a_network_of_its_own(device: str) -> None:
+    """What one of them does to its weights, the next one does not begin with."""
+    network = small.network()
+    copied = conftest._copied(network, device)
+    ours, its = network.state_dict(), copied.state_dict()
+    assert {name: (value.shape, value.dtype) for name, value in its.items()} == {
+        name: (value.shape, value.dtype) for name, value in ours.items()
+    }
+    assert {value.device.type for value in its.values()} == {device}
+    assert {value.device.type for value in ours.values()} == {"cpu"}
+    assert {weight.requires_grad for weight in copied.parameters()} == {True}
+    if device == "cpu":
+        assert not any(its[name].data_ptr() == value.data_ptr() for name, value in ours.items())
