@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from suites.convnext_ddpm.configurations import CONFIGURATIONS
-from suites.convnext_ddpm.tolerances import tolerance
+from suites.convnext_ddpm.tolerances import of_time_step
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.measurement import Scalar
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
             name,
             marks=[
                 pytest.mark.optimization(name),
-                pytest.mark.gpuperf(tolerance=tolerance(name)),
+                pytest.mark.gpuperf(**of_time_step(name)),
             ],
         )
         for name in CONFIGURATIONS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 _HOST_BOUND = {"cycles": "300%", "step_time": "300%"}
 """Of a step whose kernels take microseconds and are launched one by one.
 
@@ -12,12 +14,23 @@ that took 2.58 to 2.59 ms (docs/runs/h200-convnext.json.xz). Counts and `kernel_
 """
 _COMPILED = {"instructions": "1%"}
 """torch.compile picks among kernels by timing them: on two machines 0.3 % apart."""
-_ONE_LAUNCH = {"step_time": "2%"}
-"""Of a step of a millisecond, of which the one launch and its end are some hundredths."""
+_ONE_LAUNCH = {"cycles": "100%", "step_time": "100%", "kernel_time": "1%"}
+"""Of a step of a millisecond that is one graph: its first kernel waits for the launch of all, which
+took 0.08 ms on the hosts of the baseline, and 0.15 to 0.33 ms on another. The time of its kernels:
+0.2 %."""
+_ENDLESS_LAUNCHES = {"step_time": "2%"}
+"""Of a chain of them, where each is launched while the one before it runs."""
+
+
+def of_time_step(configuration: str) -> dict[str, Any]:
+    """Of the configuration's time step, as keywords of the marker."""
+    if configuration == "resident_graph":
+        return {"tolerance": _ONE_LAUNCH, "metrics": "+kernel_time"}
+    return {"tolerance": tolerance(configuration)}
 
 
 def tolerance(configuration: str) -> dict[str, str]:
-    """Of the configuration's time step, its chain, its loading or its training."""
+    """Of its chain, its loading or its training."""
     if configuration == "resident_graph":
-        return _ONE_LAUNCH
+        return _ENDLESS_LAUNCHES
     return _HOST_BOUND | (_COMPILED if configuration == "compile" else {})
