@@ -26,7 +26,7 @@ from pytest_gpuperf.analysis.launch_totals import (
     ratio,
     total,
 )
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 
 PIPES = (
@@ -64,7 +64,7 @@ class PaperClass:
 @cache
 def paper_classes() -> tuple[PaperClass, ...]:
     """The classes, in the paper's order."""
-    known = data_files.read(Path(__file__).with_name("instruction_classes.yaml"))
+    known = yaml_table(Path(__file__).with_name("instruction_classes.yaml"))
     return tuple(
         PaperClass(name, of["meaning"], tuple(of["pipes"]), tuple(of["sass"]))
         for name, of in known.items()

@@ -38,7 +38,7 @@ from pytest_gpuperf.analysis.launch_totals import (
     ratio,
     total,
 )
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.model.measurement import KernelTable
 
 _TERA, _GIGA = 1e12, 1e9
@@ -68,7 +68,7 @@ def of_device(slug: str) -> Peaks | None:
 @cache
 def published() -> Mapping[str, Peaks]:
     """The peaks that NVIDIA publishes (`peaks.yaml`), by device slug."""
-    data = data_files.read(Path(__file__).with_name("peaks.yaml"))
+    data = yaml_table(Path(__file__).with_name("peaks.yaml"))
     peaks = {}
     for slug, device in data["devices"].items():
         figures = dict(data["figures"][device["figures"]])

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 
 Family = Literal[
     "convolution-forward",
@@ -49,7 +49,7 @@ _DATA = Path(__file__).with_suffix(".yaml")
 @lru_cache(maxsize=1)
 def _rules() -> tuple[tuple[re.Pattern[str], Family], ...]:
     """What a name must contain, and its family; the first that fits decides."""
-    rules = data_files.read(_DATA)["rules"]
+    rules = yaml_table(_DATA)["rules"]
     return tuple(
         (re.compile(pattern, re.VERBOSE), kind) for rule in rules for kind, pattern in rule.items()
     )

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.measurement import STEP
@@ -73,7 +73,7 @@ class Catalogue:
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
     """The catalogue of this package."""
-    return read(data_files.read(_FOLDER / "metrics.yaml"))
+    return read(yaml_table(_FOLDER / "metrics.yaml"))
 
 
 def read(data: Mapping[str, Any]) -> Catalogue:
@@ -129,7 +129,7 @@ def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 @lru_cache(maxsize=1)
 def timeline_metrics() -> tuple[Metric, ...]:
     """What a timeline samples, the more important first. None of it is in the catalogue."""
-    entries = data_files.read(_FOLDER / "timeline.yaml")["metrics"]
+    entries = yaml_table(_FOLDER / "timeline.yaml")["metrics"]
     return tuple(_metric(name, entry) for name, entry in entries.items())
 
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, codes
 from pytest_gpuperf.measure.cupti.codes import ResultCode
@@ -177,7 +177,7 @@ def check(result: int, call: str) -> None:
     if result == ResultCode.SUCCESS:
         return
     name = codes.result_name(result)
-    known = data_files.read(_REMEDIES).get(name.removeprefix("CUPTI_"))
+    known = yaml_table(_REMEDIES).get(name.removeprefix("CUPTI_"))
     if known:
         remedy = known["remedy"].replace("INSTALL", INSTALL)
         raise CountersUnavailable(f"{known['reason']} ({call}: {name})", remedy)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure import paper_window
 
@@ -136,7 +136,7 @@ def numbers(path: Path) -> list[int]:
 
 def recognized(output: str) -> Failure | None:
     """The failure that ncu's terminal output speaks of, if it is one of those known here."""
-    for known in data_files.read(_FAILURES):
+    for known in yaml_table(_FAILURES):
         match = re.search(known["pattern"], output, re.IGNORECASE)
         if match:
             names = {name: text.strip(" .") for name, text in match.groupdict("").items()}

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.catalogue import data_files, units
+from pytest_gpuperf.catalogue import units, yaml_table
 
 _SHARE = "share"
 RATIO = "ratio"
@@ -153,7 +153,7 @@ class Figure:
 
 def description(key: str) -> dict[str, Any]:
     """What `figures.yaml` says of the figure of that key."""
-    described: dict[str, Any] = data_files.read(_DESCRIPTIONS)[key]
+    described: dict[str, Any] = yaml_table(_DESCRIPTIONS)[key]
     return described
 
 

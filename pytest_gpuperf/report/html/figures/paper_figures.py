@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.catalogue import data_files
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.report.html.figure import (
@@ -134,6 +134,6 @@ def drawn_columns(gpus: Sequence[str], subjects: Sequence[FigureSubject]) -> tup
 def _cell(scale: str, what: str, subject: FigureSubject, gpu: str, unit: str) -> Cell:
     if subject.result.first.suite != SUITE:
         return None
-    values = data_files.read(_VALUES)[scale].get(what, {})
+    values = yaml_table(_VALUES)[scale].get(what, {})
     value: float | str | None = values.get(gpu, {}).get(subject.configuration)
     return Quantity(value, unit) if isinstance(value, float) else value
