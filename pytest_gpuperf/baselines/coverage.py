@@ -1,7 +1,8 @@
 """Which measurements have a verdict, what the others lack, and when a session may not be green.
 
 A measurement is judged when at least one of its gated metrics is unchanged, improved, regressed or
-inconclusive. Limits and ratios are no verdicts: they say nothing of the baseline.
+inconclusive, and none is left to the machine, but for one that regressed beside it. Limits and
+ratios are no verdicts: they say nothing of the baseline.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Lack(str, Enum):
 
     UNFIT = "unfit"
     """The device was throttled or shared."""
+    MACHINE = "machine"
+    """It moved, and so did the canary."""
     NO_BASELINE = "no-baseline"
     """Neither the suite's file nor an entry of the test."""
     OTHER_WORKLOAD = "other-workload"
@@ -51,9 +54,11 @@ def lack(result: Result) -> Lack | None:
     """What keeps a measurement from being judged; None where it has a verdict."""
     if not result.verdicts:
         return Lack.NOT_ASKED
+    by_outcome = {verdict.outcome: verdict for verdict in result.verdicts}
+    if Outcome.MACHINE in by_outcome and Outcome.REGRESSED not in by_outcome:
+        return Lack.MACHINE
     if any(verdict.outcome in _JUDGED for verdict in result.verdicts):
         return None
-    by_outcome = {verdict.outcome: verdict for verdict in result.verdicts}
     if Outcome.UNFIT in by_outcome:
         return Lack.UNFIT
     if Outcome.NO_BASELINE in by_outcome:
@@ -89,7 +94,7 @@ def unread(result: Result) -> list[Verdict]:
 
 
 def all_unfit(results: Iterable[Result], settings: Settings) -> list[Result]:
-    """The measurements on an unfit device, where nothing else of the session was judged either.
+    """The measurements on an unfit device, or left to the machine, where nothing else was judged.
 
     Such a session must not end as one in which all is well. Empty where it was not to judge, or
     where something was judged. What has no baseline is none of them where the settings let that
@@ -101,7 +106,8 @@ def all_unfit(results: Iterable[Result], settings: Settings) -> list[Result]:
     return [
         result
         for result, lack in every
-        if lack is Lack.UNFIT and (settings.missing == "fail" or _has_baseline(result))
+        if lack is Lack.MACHINE
+        or (lack is Lack.UNFIT and (settings.missing == "fail" or _has_baseline(result)))
     ]
 
 

@@ -59,7 +59,11 @@ class Baseline:
             )
             return Reference(None, missing="other-collector", detail=detail)
         return Reference(
-            entry.samples, gpus=entry.gpus, days=entry.days, calibration=self.calibration
+            entry.samples,
+            gpus=entry.gpus,
+            days=entry.days,
+            calibration=self.calibration,
+            canary=entry.canary,
         )
 
     def kernels(self) -> KernelTable | None:

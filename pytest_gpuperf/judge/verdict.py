@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pytest_gpuperf.judge import machine
 from pytest_gpuperf.judge.interval import Difference, centre, difference, quantile
 from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, BaselineGpus, Rounds, Scale, scales
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
-from pytest_gpuperf.model.entry import Calibration
+from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
@@ -65,6 +66,8 @@ class Reference:
     """The day of each process of the samples; empty when that was not kept."""
     calibration: Calibration | None = None
     """What is known of this suite's noise on this device."""
+    canary: Canaries | None = None
+    """What the canary read beside each process of the samples."""
 
 
 def judge(
@@ -132,7 +135,9 @@ def judge(
                     **said,
                 )
             )
-    weighed = tuple(_weighed(_of_a_step(verdicts), metrics))
+    canary = machine.moved(measurements, reference.canary, reference.gpus)
+    told = list(machine.told_apart(_of_a_step(verdicts), measurements, metrics, canary))
+    weighed = tuple(_weighed(told, metrics))
     return (*weighed, *_unsupported(first, measured, known, metrics))
 
 

@@ -7,6 +7,7 @@ collector brings back measurements with their fingerprint.
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from statistics import fmean
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
+from pytest_gpuperf.judge import machine
 from pytest_gpuperf.measure.collector import (
     Beginning,
     Collected,
@@ -34,6 +36,7 @@ from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     STEP,
+    Canary,
     Conditions,
     Device,
     Fingerprint,
@@ -49,8 +52,11 @@ PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
 
 _WALL_TIME = "wall_time"
+_MOMENT_S = 5.0
+"""A reading of the canary takes 0.07 s on an H200, and a session has a hundred measurements."""
 _ATTEMPTS = 2
-"""On an unfit device it is measured again once: what disturbed may have passed."""
+"""On an unfit device, and where the canary moved meanwhile, it is measured again once: what
+disturbed may have passed."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class DeviceInstrument:
         self._guarded = guarded
         self._has_canary = has_canary
         self._machine: Machine | None = None
+        self._canary: Canary | None = None
+        self._canary_at = -math.inf
 
     @cached_property
     def device(self) -> Device:
@@ -208,21 +216,27 @@ class DeviceInstrument:
         with self._alone(work.progress):
             if self._machine is None:
                 self._machine = self._identified()
-            for _ in range(_ATTEMPTS):
-                before = self._reading()
+            for attempt in range(_ATTEMPTS):
+                before = self._reading(anew=attempt > 0)
                 with memory.suffices():
                     collected = self._collector.collect(work, plan)
                 conditions = Conditions(before, self._reading())
-                if not guard.unfit(conditions):
+                if not (guard.unfit(conditions) or machine.between(conditions)):
                     break
         return collected, conditions
 
-    def _reading(self) -> Reading:
-        """The state of the GPU, and then its canary, which would show in clocks and power."""
+    def _reading(self, *, anew: bool = True) -> Reading:
+        """The state of the GPU, and then its canary, which would show in clocks and power.
+
+        Not `anew`, what it read a moment ago, after the measurement before, is good enough.
+        """
         state = guard.read(parent=self._parent)
         if not self._has_canary:
             return state
-        return replace(state, canary=canary.read(self.device.arch))
+        if anew or time.monotonic() - self._canary_at > _MOMENT_S:
+            self._canary = canary.read(self.device.arch)
+            self._canary_at = time.monotonic()
+        return replace(state, canary=self._canary)
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:

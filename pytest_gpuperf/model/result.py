@@ -28,6 +28,8 @@ class Outcome(str, Enum):
     UNSUPPORTED = "unsupported"
     UNFIT = "unfit"
     """The device was throttled or shared while it was measured: nothing is judged."""
+    MACHINE = "machine"
+    """Beyond the tolerance by no more than the canary moved, which is the same work every time."""
     REPORTED = "reported"
     """Not gated: shown for its value."""
     HOLDS = "holds"
@@ -42,7 +44,7 @@ class Outcome(str, Enum):
 
 FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
 """What fails a test under all settings."""
-DOUBTS = (Outcome.UNFIT, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
+DOUBTS = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
 """What fails a test, or does not, as the settings say: somebody has to look at it."""
 WORST_FIRST = (
     *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.KERNELS_CHANGED),

@@ -178,6 +178,8 @@ class GpuPerf:
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
             pytest.fail(failure.failure(result, failing, context), pytrace=False)
+        if lack is coverage.Lack.MACHINE and not self._settings.require_judged:
+            pytest.skip(f"gpuperf: {coverage_lines.machine(result)}")
         if lack and self._settings.require_judged:
             pytest.fail(coverage_lines.unjudged(result, lack, context), pytrace=False)
 

@@ -15,6 +15,7 @@ REPORTED = verdict("ipc", Outcome.REPORTED, reason="not-gated")
 UNREAD = verdict("instructions", Outcome.UNSUPPORTED, reason="not-collected")
 UNREAD_IPC = verdict("ipc", Outcome.UNSUPPORTED, reason="not-collected")
 UNFIT = verdict(outcome=Outcome.UNFIT, reason="device-unfit", detail="shared with 1 other process")
+MACHINE = verdict(outcome=Outcome.MACHINE, reason="canary-moved", detail="launch_us +52 %")
 UNFIT_AND_NEW = replace(UNFIT, baseline=None)
 JUDGED = result(measurement(), verdict(outcome=Outcome.UNCHANGED))
 NOT_JUDGED = result(measurement(), UNFIT)
@@ -39,6 +40,9 @@ def missing(reason: str) -> Result:
             )
         ),
         (result(measurement(), UNFIT, REPORTED, UNREAD), Lack.UNFIT),
+        # What else is unchanged says nothing of the metric that is left open; a loss does.
+        (result(measurement(), MACHINE, verdict("instructions", Outcome.UNCHANGED)), Lack.MACHINE),
+        (result(measurement(), MACHINE, verdict("instructions", Outcome.REGRESSED)), None),
         (missing("no-file"), Lack.NO_BASELINE),
         (missing("no-entry"), Lack.NO_BASELINE),
         (missing("other-workload"), Lack.OTHER_WORKLOAD),
@@ -82,6 +86,7 @@ def test_a_ratio_is_no_measurement_and_names_tell_measurements_apart() -> None:
         ([], {}, 0),
         ([NOT_JUDGED], {}, 1),
         ([NOT_JUDGED], {"judge": False}, 0),
+        ([result(measurement(name="b"), MACHINE), NOT_JUDGED], {"missing": "warn"}, 2),
         ([NOT_JUDGED, result(measurement(name="b"), verdict(outcome=Outcome.UNCHANGED))], {}, 0),
         # What else has no verdict is for other settings to fail.
         ([NOT_JUDGED, result(measurement(name="b"), UNREAD)], {}, 1),

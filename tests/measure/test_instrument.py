@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -248,6 +249,8 @@ def test_the_canary_is_read_after_the_guard_before_and_after_each_attempt(
         diary.append(f"map of {arch}")
         return ((0, 1, 2), (3, 4))
 
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(canary, "read", read)
     monkeypatch.setattr(canary, "sm_map", sm_map)
     collector = ScriptedCollector(CYCLES, during=lambda: diary.append("counted"))
@@ -263,12 +266,46 @@ def test_the_canary_is_read_after_the_guard_before_and_after_each_attempt(
     assert machine is not None
     assert (machine.gpcs, machine.vbios) == ((3, 2), gpu.vbios)
     # The map is that of the process; who has no canary has what the driver says.
-    instrument.measure(SUBJECT, work(), PLAN)
+    (second,) = instrument.measure(SUBJECT, work(), PLAN)
     assert diary.count("map of sm90") == 1
+    # What was read after the one measurement was read before the next, where that comes at once.
+    assert diary[4:] == ["counted", "canary of sm90 at 60"]
+    assert second.fingerprint.conditions is not None
+    assert second.fingerprint.conditions.before.canary == conditions.after.canary
+    clock[0] += 5.1
+    instrument.measure(SUBJECT, work(), PLAN)
+    assert diary[6:] == ["canary of sm90 at 60", "counted", "canary of sm90 at 60"]
     plain = measured(ScriptedCollector(CYCLES), tmp_path).fingerprint
     assert plain.machine == replace(machine, gpcs=(), sm_map="")
     assert plain.conditions is not None
     assert plain.conditions.before.canary is None
+
+
+@pytest.mark.parametrize(
+    ("clocks", "attempts"),
+    [
+        ([1980, 1960], 1),  # within what it moves by itself
+        ([1980, 1400, 1980, 1975], 2),
+        ([1980, 1400, 1400, 1980], 2),  # and then it stays at that
+    ],
+)
+def test_where_the_canary_moved_meanwhile_it_is_measured_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clocks: list[int], attempts: int
+) -> None:
+    left = list(clocks)
+    monkeypatch.setitem(sys.modules, "pynvml", Library([Gpu()]))
+    monkeypatch.setattr(
+        canary, "read", lambda _: Canary("sm90-1", {"sm_clock_mhz": float(left.pop(0))})
+    )
+    monkeypatch.setattr(canary, "sm_map", lambda _: ())
+    collector = ScriptedCollector(CYCLES)
+    (made,) = DeviceInstrument(collector, tmp_path, has_canary=True).measure(SUBJECT, work(), PLAN)
+    assert len(collector.plans) == attempts
+    assert left == []
+    assert made.fingerprint.conditions is not None
+    after = made.fingerprint.conditions.after.canary
+    assert after is not None
+    assert after.readings["sm_clock_mhz"] == clocks[-1]
 
 
 def held(folder: Path) -> list[bool]:

@@ -85,6 +85,57 @@ def test_at_its_power_cap_a_device_is_recorded_judged_and_that_is_noted(a100: Pr
     )
 
 
+# Machine or code
+
+
+def slow_host(project: Project, factor: float) -> str:
+    """A flag: a run whose cycles are 1.2 times those of a baseline with a canary, as its DRAM's."""
+
+    def canary(part: float) -> dict[str, Any]:
+        return {"canary": {"code": "sm80-1", "readings": {"dram_cycles": part * 4e6}}}
+
+    for name, times, read in (("first", 1.0, 1.0), ("second", 1.2, factor)):
+        project.measure_processes(f"{name}.json", *[times] * 3)
+        file = project.root / f"{name}.json"
+        data = json.loads(file.read_text(encoding="utf-8"))
+        for own in data["measurements"]:
+            own["fingerprint"]["conditions"] = {"before": canary(read), "after": canary(read)}
+        file.write_text(json.dumps(data), encoding="utf-8")
+    assert project.update("first.json") == 0
+    (project.root / "device.json").unlink()
+    return "--gpuperf-replay=second.json"
+
+
+def test_what_the_canary_explains_is_skipped_and_fails_where_verdicts_are_required(
+    a100: Project,
+) -> None:
+    replay = slow_host(a100, 1.25)
+    result = a100.run(replay, "-rs", "--gpuperf-report=report.json")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED  # nothing at all was judged
+    says = "the canary moved too: dram_cycles +25 % (4e+06 -> 5e+06): another kind of GPU*"
+    result.stdout.fnmatch_lines(
+        [
+            "*cycles*+20.00 %*machine",
+            "nothing was judged*",
+            "judged: none of 1 measurement; 1 on a machine that is not what it was",
+            f"SKIPPED*: gpuperf: machine or code? cycles +20.00 %; {says}",
+        ]
+    )
+    by_metric = {v.metric: v for v in a100.saved("report.json").verdicts}
+    assert by_metric["cycles"].outcome.value == "machine"
+    assert by_metric["instructions"].outcome.value == "unchanged"
+    result = a100.run(replay, "--gpuperf-require-judged")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["gpuperf: test_step was not judged*", f"*{says}"])
+
+
+def test_a_loss_that_the_canary_does_not_explain_is_a_regression(a100: Project) -> None:
+    result = a100.run(slow_host(a100, 1.05))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["gpuperf: test_step regressed on*"])
+
+
 # A device
 
 

@@ -19,6 +19,11 @@ def unfit(detail: str) -> Verdict:
     return verdict(outcome=Outcome.UNFIT, reason="device-unfit", detail=detail)
 
 
+MACHINE = verdict(
+    outcome=Outcome.MACHINE, reason="canary-moved", change=0.12, detail="the canary moved too: ..."
+)
+
+
 def missing(reason: str) -> Verdict:
     return verdict(outcome=Outcome.NO_BASELINE, reason=reason, detail=f"because of {reason}")
 
@@ -38,7 +43,7 @@ REPORTED = verdict("ipc", Outcome.REPORTED)
 EVERY_LACK = (
     *(unfit(HOT), unfit(f"{HOT}; {SHARED}"), missing("no-file"), missing("no-entry")),
     *(missing("other-workload"), missing("other-collector"), missing("no-metric")),
-    *(UNREAD, REPORTED, None),
+    *(UNREAD, REPORTED, None, MACHINE),
 )
 
 
@@ -55,7 +60,8 @@ EVERY_LACK = (
         (named(unfit(SHARED)), "judged: none of 1 measurement; 1 unfit (shared)"),
         (
             named(*EVERY_LACK),
-            "judged: none of 10 measurements; 2 unfit (throttled, shared), 2 without a baseline, "
+            "judged: none of 11 measurements; 2 unfit (throttled, shared), 1 on a machine that is "
+            "not what it was, 2 without a baseline, "
             "1 with a baseline of another workload, 1 with a baseline of another collector, "
             "1 with a baseline of other metrics, 1 whose gated metrics were not collected, "
             "1 without a gated metric, 1 compared with nothing",
@@ -75,17 +81,32 @@ def test_it_says_why_nothing_was_to_be_judged() -> None:
 
 
 def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
-    assert none_judged(named(unfit(HOT), unfit(SHARED))) == (
-        "nothing was judged, which fails the session: the GPU was throttled and shared in 2 "
-        "measurements, and no other has a verdict. Measure again when the GPU is cool and nothing "
-        "else uses it (`gpuperf doctor` says who does; pytest-xdist: -n1)"
-    )
+    for said, why in (
+        ([unfit(HOT), unfit(SHARED)], "the GPU was throttled and shared in 2 measurements"),
+        ([MACHINE], "the machine is not what it was in 1 measurement"),
+        (
+            [unfit(HOT), MACHINE],
+            "the GPU was throttled in 1 measurement, the machine is not what it was in 1 "
+            "measurement",
+        ),
+    ):
+        assert none_judged(named(*said)) == (
+            f"nothing was judged, which fails the session: {why}, and no other has a verdict. "
+            "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` says "
+            "who does; pytest-xdist: -n1)"
+        )
 
 
 @pytest.mark.parametrize(
     ("said", "lack", "reason", "remedy"),
     [
         ([unfit(HOT)], Lack.UNFIT, f"the device was {HOT}", "Measure again when the GPU is cool"),
+        (
+            [MACHINE],
+            Lack.MACHINE,
+            "the canary moved too: ...",
+            "Measure again when the canary is back, or accept a run of this machine beside it",
+        ),
         (
             [missing("no-file")],
             Lack.NO_BASELINE,

@@ -43,6 +43,7 @@ LEVELS = {
     Outcome.INCONCLUSIVE: "warning",
     Outcome.NO_BASELINE: "warning",
     Outcome.UNFIT: "warning",
+    Outcome.MACHINE: "warning",
 }
 
 

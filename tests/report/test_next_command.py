@@ -94,7 +94,12 @@ def test_what_is_advised() -> None:
         (
             [judged(Outcome.UNFIT)],
             SESSION,
-            ["to see who else uses the device:", "  gpuperf doctor"],
+            ["to see what the device is and who else uses it:", "  gpuperf doctor"],
+        ),
+        (
+            [judged(Outcome.MACHINE), UNCHANGED],
+            SESSION,
+            ["to see what the device is and who else uses it:", "  gpuperf doctor"],
         ),
         # What is no counter no doctor can give; the baseline was measured with more metrics.
         ([unreadable("layout_copies", "not counted here")], SESSION, []),

@@ -18,6 +18,7 @@ _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
 """What the first screen has no rows of."""
 _TONES = table.TONES | {
     Outcome.UNFIT: "doubtful",
+    Outcome.MACHINE: "doubtful",
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }

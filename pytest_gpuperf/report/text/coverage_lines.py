@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.baselines.coverage import Lack, lacking, unread
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.result import Outcome, Result
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -12,6 +13,7 @@ from pytest_gpuperf.report.text.progress import counted
 
 _WORDS = {
     Lack.UNFIT: "unfit",
+    Lack.MACHINE: "on a machine that is not what it was",
     Lack.NO_BASELINE: "without a baseline",
     Lack.OTHER_WORKLOAD: "with a baseline of another workload",
     Lack.OTHER_COLLECTOR: "with a baseline of another collector",
@@ -22,6 +24,7 @@ _WORDS = {
 }
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
 """For want of a baseline that applies."""
+_BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
 _AGAIN = (
     "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` says who does; "
     "pytest-xdist: -n1)"
@@ -51,13 +54,26 @@ def line(results: Iterable[Result], why: str = "") -> str:
 
 
 def none_judged(unfit: Sequence[Result]) -> str:
-    """Why a session fails of which nothing could be judged on an unfit device, and what to do."""
-    what = counted(len(unfit), "measurement")
-    disturbed = " and ".join(_disturbances(unfit))
+    """Why a session fails of which nothing could be judged on such a device, and what to do."""
+    left = sum(any(v.outcome is Outcome.MACHINE for v in result.verdicts) for result in unfit)
+    disturbed = len(unfit) - left
+    why = []
+    if disturbed:
+        words = " and ".join(_disturbances(unfit))
+        why.append(f"the GPU was {words} in {counted(disturbed, 'measurement')}")
+    if left:
+        why.append(f"the machine is not what it was in {counted(left, 'measurement')}")
     return (
-        f"nothing was judged, which fails the session: the GPU was {disturbed} in {what}, and no "
-        f"other has a verdict. {_AGAIN}"
+        f"nothing was judged, which fails the session: {', '.join(why)}, and no other has a "
+        f"verdict. {_AGAIN}"
     )
+
+
+def machine(result: Result) -> str:
+    """Which metrics are left to the machine, by how much, and what the canary read."""
+    left = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.MACHINE]
+    changes = ", ".join(f"{v.metric} {units.change(v)}" for v in left)
+    return f"machine or code? {changes}; {left[0].detail}"
 
 
 def unjudged(result: Result, lack: Lack, context: CommandContext) -> str:
@@ -77,8 +93,8 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
         for verdict in unread(result):
             by_reason.setdefault(verdict.detail, []).append(verdict.metric)
         yield from (f"{', '.join(metrics)}: {reason}" for reason, metrics in by_reason.items())
-    elif lack is Lack.UNFIT or lack in _MISSING:
-        outcome = Outcome.UNFIT if lack is Lack.UNFIT else Outcome.NO_BASELINE
+    elif lack in _BY_OUTCOME or lack in _MISSING:
+        outcome = _BY_OUTCOME.get(lack, Outcome.NO_BASELINE)
         said = dict.fromkeys(v.detail for v in result.verdicts if v.outcome is outcome)
         yield from (f"the device was {one}" if lack is Lack.UNFIT else one for one in said)
     else:
@@ -89,6 +105,8 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
 def _remedy(lack: Lack, context: CommandContext) -> list[str]:
     if lack is Lack.UNFIT:
         return [_AGAIN]
+    if lack is Lack.MACHINE:
+        return ["Measure again when the canary is back, or accept a run of this machine beside it"]
     if lack is Lack.NOT_COLLECTED:
         return ["`gpuperf doctor` says what is missing and what to do about it"]
     if lack not in _MISSING:

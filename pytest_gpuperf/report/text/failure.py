@@ -30,6 +30,7 @@ _SAYS = {
     Outcome.REGRESSED: "regressed",
     Outcome.BROKEN: "is beyond a limit",
     Outcome.UNFIT: "was not judged",
+    Outcome.MACHINE: "was not judged",
     Outcome.UNSUPPORTED: "could not read the counters it needs",
     Outcome.NO_BASELINE: "has no baseline",
     Outcome.INCONCLUSIVE: "is inconclusive",

@@ -126,8 +126,8 @@ def _wanted(
             yield "to accept what is intended:", [context.accept()]
     elif Outcome.INCONCLUSIVE in outcomes:
         yield _undecided(context)
-    elif Outcome.UNFIT in outcomes:
-        yield "to see who else uses the device:", ["gpuperf doctor"]
+    elif Outcome.UNFIT in outcomes or Outcome.MACHINE in outcomes:
+        yield "to see what the device is and who else uses it:", ["gpuperf doctor"]
     elif Outcome.IMPROVED in outcomes:
         better = sum(
             any(entry.outcome is Outcome.IMPROVED for entry in result.said) for result in results

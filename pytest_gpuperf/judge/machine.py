@@ -1,0 +1,190 @@
+"""Machine or code: what the canary, the same work every time, explains of a change of the step.
+
+Where a cycle count or a time moved beyond its tolerance, and the canary moved by as much, nobody
+can tell that the code did it. Counts are the code's: no machine changes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
+from pytest_gpuperf.model.entry import Canaries
+from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.result import Outcome, Verdict
+
+_MOST_WAITING = 0.99
+"""Of a step in which a kernel ran at all."""
+REASON = "canary-moved"
+"""The reason code of what the machine explains."""
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What a reading of the canary says of the machine."""
+
+    noise: float
+    """How far it moves by itself, as a logarithm: more than any of 220 readings beside 110
+    measurements on two H200s of one host (tests/data/h200-canary) was from their median; of the
+    host's readings, which were up to 0.56 apart there, twice the standard deviation."""
+    says: str
+    slower: int
+    """1 where more of it is slower, -1 where less is, 0 where another GPU may be either."""
+    host: bool = False
+    clock: bool = False
+
+
+TRAITS: Mapping[str, Trait] = {
+    "arithmetic_cycles": Trait(0.0005, "another kind of GPU", 0),
+    "tensor_cycles": Trait(0.0005, "another kind of GPU", 0),
+    "l2_cycles": Trait(0.02, "another kind of GPU, or somebody else on it", 0),
+    "dram_cycles": Trait(0.01, "another kind of GPU, or somebody else on it", 0),
+    "dram_ns": Trait(0.005, "slower memory, or somebody else on it", 1),
+    "sm_clock_mhz": Trait(0.02, "the clock", -1, clock=True),
+    "tensor_clock_mhz": Trait(0.02, "the clock under power", -1, clock=True),
+    "launch_us": Trait(0.4, "the host", 1, host=True),
+    "host_ms": Trait(0.25, "the host", 1, host=True),
+}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A reading that is not what it was."""
+
+    reading: str
+    before: float
+    now: float
+
+    @property
+    def change(self) -> float:
+        """The logarithm of now over before."""
+        return math.log(self.now / self.before)
+
+    @property
+    def trait(self) -> Trait:
+        """What the reading says."""
+        return TRAITS[self.reading]
+
+    def __str__(self) -> str:
+        """As in "launch_us +48.2 % (3.31 -> 4.91): the host"."""
+        change = f"{100 * math.expm1(self.change):+.3g} %"
+        return f"{self.reading} {change} ({self.before:.6g} -> {self.now:.6g}): {self.trait.says}"
+
+
+def moved(
+    measurements: Sequence[Measurement], known: Canaries | None, gpus: Sequence[str] = ()
+) -> tuple[Moved, ...]:
+    """Which readings moved since the baseline, or from before a measurement to after it.
+
+    `known` is what the baseline's processes read, and `gpus` the GPU of each: where there are any
+    of this very GPU, it is they that count. Compared is with the nearest of them: a baseline of two
+    hosts knows both. Readings of another canary are not comparable.
+    """
+    conditions = [m.fingerprint.conditions for m in measurements]
+    seen = [one for one in conditions if one is not None and _both(one)]
+    if not seen:
+        return ()
+    measured = {measurement.fingerprint.device.identity for measurement in measurements}
+    since = dict(_since_baseline(seen, known, [gpu in measured for gpu in gpus]))
+    within = {one.reading: one for each in seen for one in between(each)}
+    return tuple({**within, **since}.values())
+
+
+def between(conditions: Conditions) -> tuple[Moved, ...]:
+    """Which readings of the GPU moved from before a measurement to after it."""
+    before, after = _both(conditions) or (Canary(), Canary())
+    return tuple(
+        one
+        for name, trait in TRAITS.items()
+        if name in before.readings and name in after.readings and not trait.host
+        for one in [Moved(name, before.readings[name], after.readings[name])]
+        if abs(one.change) > trait.noise
+    )
+
+
+def told_apart(
+    verdicts: Sequence[Verdict],
+    measurements: Sequence[Measurement],
+    metrics: Mapping[str, Metric],
+    canary: tuple[Moved, ...],
+) -> Iterator[Verdict]:
+    """The same verdicts, where what the machine explains is not said of the code.
+
+    Of the gated cycles and times of the whole step. A change is explained whose interval begins no
+    further from its tolerance than a reading moved. What a GPU waits for its host, the share of the
+    step in which no kernel ran, is explained where the host is another; to know it takes the metric
+    kernel_time. What is within its tolerance stays there.
+    """
+    waiting = _waiting(measurements)
+    for verdict in verdicts:
+        metric = metrics[verdict.metric]
+        judged = verdict.phase == STEP and metric.gated and verdict.change is not None
+        doubtful = verdict.outcome in (Outcome.REGRESSED, Outcome.IMPROVED) or (
+            verdict.outcome is Outcome.INCONCLUSIVE and verdict.processes >= LEAST_TO_ALARM
+        )
+        if judged and doubtful and metric.metric_class is MetricClass.CYCLE:
+            causes = [one for one in canary if _explains(one, verdict, metric, waiting)]
+            if causes:
+                detail = "the canary moved too: " + "; ".join(map(str, causes))
+                yield replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
+                continue
+        yield verdict
+
+
+def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float) -> bool:
+    """Whether the verdict's change, at its end next to none, is one that the reading explains."""
+    change = verdict.change or 0.0
+    trait = cause.trait
+    if trait.clock and metric.unit == "cycles":
+        return False
+    if trait.host and metric.name == "kernel_time":
+        return False
+    slower = change > 0 if metric.direction is not Direction.HIGHER else change < 0
+    if trait.slower and (cause.change * trait.slower > 0) is not slower:
+        return False
+    near = verdict.low if change > 0 else verdict.high
+    least = max(0.0, abs(math.log1p(near)) if near is not None and near * change > 0 else 0.0)
+    share = -math.log1p(-waiting) if trait.host else abs(cause.change)
+    return share > 0 and least <= share + math.log1p(verdict.tolerance or 0.0)
+
+
+def _waiting(measurements: Sequence[Measurement]) -> float:
+    """The share of the step's time in which no kernel ran; 0 where nobody measured that."""
+    shares = []
+    for measurement in measurements:
+        values = {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}
+        kernels_ns, step_ms = values.get("kernel_time"), values.get("step_time")
+        if kernels_ns is not None and step_ms:
+            shares.append(1 - min(1.0, kernels_ns / (step_ms * 1e6)))
+    return min(median(shares), _MOST_WAITING) if shares else 0.0
+
+
+def _since_baseline(
+    seen: Sequence[Conditions], known: Canaries | None, of_this_gpu: Sequence[bool]
+) -> Iterator[tuple[str, Moved]]:
+    """By reading, those that are further from the nearest of the baseline's than noise is."""
+    if known is None:
+        return
+    code = {canary.code for one in seen for canary in _both(one) or ()}
+    here = [i for i, same in enumerate(known.codes) if {same} == code]
+    own = [i for i in here if i < len(of_this_gpu) and of_this_gpu[i]]
+    for name, trait in TRAITS.items():
+        pairs = zip(known.before.get(name, ()), known.after.get(name, ()), strict=True)
+        read = [pair for i, pair in enumerate(pairs) if i in (own or here)]
+        before = [math.sqrt(one * other) for one, other in read if one and other]
+        values = [c.readings[name] for s in seen for c in _both(s) or () if c.readings.get(name)]
+        if before and values:
+            now = median(values)
+            one = Moved(name, min(before, key=lambda value: abs(math.log(now / value))), now)
+            if abs(one.change) > trait.noise:
+                yield name, one
+
+
+def _both(conditions: Conditions) -> tuple[Canary, Canary] | None:
+    """What the canary read before and after; None where it was not asked."""
+    before, after = conditions.before.canary, conditions.after.canary
+    return None if before is None or after is None else (before, after)
