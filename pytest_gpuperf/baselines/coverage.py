@@ -42,6 +42,7 @@ class Lack(str, Enum):
 
 
 _JUDGED = (Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+_IN_VAIN = (Lack.MACHINE, Lack.NOT_COLLECTED, Lack.NOT_GATED)
 _BY_REASON = {
     "other-workload": Lack.OTHER_WORKLOAD,
     "other-collector": Lack.OTHER_COLLECTOR,
@@ -93,20 +94,20 @@ def unread(result: Result) -> list[Verdict]:
     ]
 
 
-def all_unfit(results: Iterable[Result], settings: Settings) -> list[Result]:
-    """The measurements on an unfit device, or left to the machine, where nothing else was judged.
+def none_judged(results: Iterable[Result], settings: Settings) -> list[tuple[Result, Lack]]:
+    """What was measured in vain where nothing of the session was judged, and what it lacks.
 
     Such a session must not end as one in which all is well. Empty where it was not to judge, or
-    where something was judged. What has no baseline is none of them where the settings let that
-    pass (--gpuperf-missing warn or record): a fit device would not have brought it a verdict.
+    where something was judged. What has no baseline is none of them: that is for
+    --gpuperf-missing to fail, or to let pass, also where the device was unfit besides.
     """
     every = lacking(results) if settings.judge else []
     if any(lack is None for _, lack in every):
         return []
     return [
-        result
+        (result, lack)
         for result, lack in every
-        if lack is Lack.MACHINE
+        if lack in _IN_VAIN
         or (lack is Lack.UNFIT and (settings.missing == "fail" or _has_baseline(result)))
     ]
 

@@ -83,6 +83,13 @@ def collector_for(
             raise UsageFailure(
                 f"--gpuperf-collector {settings.collector} asks for a GPU, {_INSTEAD_OF_A_GPU}"
             )
+        address = "" if on_cpu else nvml.silent_gpu()
+        if address:
+            raise UsageFailure(
+                f"there is an NVIDIA GPU in this machine (PCI {address}) and no driver that speaks "
+                "of it: `nvidia-smi` says what is wrong. To measure portable counts without it: "
+                "--gpu-arch cpu"
+            )
         from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 
         return CpuCollector()

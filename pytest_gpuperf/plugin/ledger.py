@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOOKED_THROUGH = 3
 """Earlier runs that are read to find one to compare a regression with."""
 
+_NO_JUDGE = "--gpuperf-no-judge"
+
 
 class Ledger:
     """Gathers results; lives in the one process that writes. `command` is what pytest was given."""
@@ -122,16 +124,19 @@ class Ledger:
     @property
     def nothing_judged(self) -> str:
         """Why the session fails although no test did, as a sentence; "" where it does not."""
-        unfit = coverage.all_unfit(self._results, self._settings)
-        return coverage_lines.none_judged(unfit) if unfit else ""
+        in_vain = coverage.none_judged(self._results, self._settings)
+        return coverage_lines.none_judged(in_vain) if in_vain else ""
 
     def closing(self, width: int) -> list[Line]:
         """The summary's last lines: whether nothing was judged that should have been, and how many
         of how many measurements were.
         """
-        why = "" if self._settings.judge else "--gpuperf-no-judge"
-        said = coverage_lines.line(self._results, why)
-        lacking = self._settings.judge and any(lack for _, lack in coverage.lacking(self._results))
+        asked = _NO_JUDGE in os.environ.get("PYTEST_ADDOPTS", "").split()
+        why = f"{_NO_JUDGE} in PYTEST_ADDOPTS" if asked else _NO_JUDGE
+        said = coverage_lines.line(self._results, "" if self._settings.judge else why)
+        # Left in the environment it is easily forgotten there.
+        meant = not (self._settings.judge or asked)
+        lacking = not meant and any(lack for _, lack in coverage.lacking(self._results))
         return [
             *wrapped_lines(self.nothing_judged, width, "bad"),
             *wrapped_lines(said, width, "doubtful" if lacking else ""),

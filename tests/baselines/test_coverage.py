@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.coverage import Lack, all_unfit, lack, lacking
+from pytest_gpuperf.baselines.coverage import Lack, lack, lacking, none_judged
 from pytest_gpuperf.model.result import Outcome, Result
 from tests.examples import default_settings, kernels_changed, measurement, result, verdict
 
@@ -88,8 +88,11 @@ def test_a_ratio_is_no_measurement_and_names_tell_measurements_apart() -> None:
         ([NOT_JUDGED], {"judge": False}, 0),
         ([result(measurement(name="b"), MACHINE), NOT_JUDGED], {"missing": "warn"}, 2),
         ([NOT_JUDGED, result(measurement(name="b"), verdict(outcome=Outcome.UNCHANGED))], {}, 0),
-        # What else has no verdict is for other settings to fail.
-        ([NOT_JUDGED, result(measurement(name="b"), UNREAD)], {}, 1),
+        # What cannot be read, and what is not gated: nobody would hear of a loss.
+        ([NOT_JUDGED, result(measurement(name="b"), UNREAD)], {}, 2),
+        ([result(measurement(), REPORTED)], {"missing": "warn"}, 1),
+        # What has no baseline is for other settings to fail.
+        ([NOT_JUDGED, result(measurement(name="b"), *missing("no-file").verdicts)], {}, 1),
         ([missing("no-file")], {}, 0),
         # Where a missing baseline may pass, a fit device would have changed nothing.
         ([result(measurement(), UNFIT_AND_NEW)], {}, 1),
@@ -98,8 +101,8 @@ def test_a_ratio_is_no_measurement_and_names_tell_measurements_apart() -> None:
         ([NOT_JUDGED], {"missing": "warn"}, 1),
     ],
 )
-def test_a_session_is_not_green_where_all_that_was_to_be_judged_was_unfit(
+def test_a_session_is_not_green_where_nothing_was_judged_that_should_have_been(
     results: list[Result], changes: dict[str, object], count: int
 ) -> None:
     settings = replace(default_settings(Path()), **changes)  # type: ignore[arg-type]
-    assert len(all_unfit(results, settings)) == count
+    assert len(none_judged(results, settings)) == count

@@ -67,6 +67,15 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path / "run.json"
 
 
+def pci(folder: Path, vendor: str, kind: str) -> None:
+    """What Linux says of a device there, and of one that it says nothing of."""
+    device = folder / "0000:41:00.0"
+    device.mkdir()
+    (device / "vendor").write_text(vendor, encoding="utf-8")
+    (device / "class").write_text(kind, encoding="utf-8")
+    (folder / "0000:00:00.0").mkdir()
+
+
 PORTABLE = (wanted(collector="cpu"), wanted("cpu"), wanted("cpu", "cpu"))
 
 
@@ -146,6 +155,40 @@ def test_without_a_gpu_it_is_said_what_can_be_done_instead() -> None:
         instead = ("--gpu-arch cpu", "--gpuperf-replay RUN", "gpuperf doctor")
         refuses(settings, f"{asked}, and no NVIDIA GPU was found here", *instead)
     refuses(wanted("cpu", "cupti"), "cupti reads a GPU's counters, and --gpu-arch cpu")
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("vendor", "kind", "is_gpu"),
+    [
+        ("0x10de\n", "0x030000\n", True),
+        ("0x10de\n", "0x030200\n", True),  # a 3D controller, as of a server
+        ("0x10de\n", "0x040300\n", False),  # its sound
+        ("0x8086\n", "0x030000\n", False),
+    ],
+)
+def test_a_gpu_without_a_driver_is_no_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, kind: str, is_gpu: bool
+) -> None:
+    """Whoever asked for no architecture would get another device's verdict."""
+    pci(tmp_path, vendor, kind)
+    monkeypatch.setattr(nvml, "_PCI", tmp_path)
+    if is_gpu:
+        refuses(wanted(), "NVIDIA GPU in this machine (PCI 0000:41:00.0)", "--gpu-arch cpu")
+    else:
+        assert isinstance(collector_for(wanted()), CpuCollector)
+    for settings in PORTABLE:
+        assert isinstance(collector_for(settings), CpuCollector)
+
+
+@pytest.mark.usefixtures("h200")
+def test_where_the_driver_speaks_of_gpus_none_visible_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pci(tmp_path, "0x10de", "0x030200")
+    monkeypatch.setattr(nvml, "_PCI", tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert isinstance(collector_for(wanted()), CpuCollector)
 
 
 # A collector that a hook brought

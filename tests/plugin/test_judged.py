@@ -127,14 +127,14 @@ def not_gated(project: Project) -> tuple[str, ...]:
         ),
         (
             not_collected,
-            0,
+            1,
             "not-collected",
             "whose gated metrics were not collected",
             "cycles, instructions, step_time: not on a MIG instance",
         ),
         (
             not_gated,
-            0,
+            1,
             "not-gated",
             "without a gated metric",
             "scripted counted no metric that may fail a test",
@@ -206,6 +206,16 @@ def test_nothing_is_judged_where_that_is_not_asked_for(a100: Project) -> None:
     assert result.ret == 0
     line = "judged: none of 1 measurement; 1 compared with nothing (--gpuperf-no-judge)"
     assert last_lines(result)[-1] == line
+
+
+def test_that_nobody_asked_is_said_louder_where_it_was_left_in_the_environment(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--gpuperf-no-judge --color=yes")
+    lines = a100.run().stdout.str().splitlines()
+    line = next(line for line in lines if "judged: none" in line)
+    assert "compared with nothing (--gpuperf-no-judge in PYTEST_ADDOPTS)" in line
+    assert line.startswith("\x1b[33m")  # yellow
 
 
 def test_it_comes_after_the_commands_to_type_and_what_was_refused(a100: Project) -> None:

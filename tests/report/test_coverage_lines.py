@@ -81,19 +81,38 @@ def test_it_says_why_nothing_was_to_be_judged() -> None:
 
 
 def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
-    for said, why in (
-        ([unfit(HOT), unfit(SHARED)], "the GPU was throttled and shared in 2 measurements"),
-        ([MACHINE], "the machine is not what it was in 1 measurement"),
+    again = (
+        "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` says who "
+        "does; pytest-xdist: -n1)"
+    )
+    back = (
+        "Measure again when the canary is back, or accept a run of this machine beside the others"
+    )
+    for said, lacks, why, remedy in (
         (
-            [unfit(HOT), MACHINE],
-            "the GPU was throttled in 1 measurement, the machine is not what it was in 1 "
-            "measurement",
+            [unfit(HOT), unfit(SHARED)],
+            [Lack.UNFIT] * 2,
+            "the GPU was throttled and shared in 2 measurements",
+            again,
+        ),
+        (
+            [MACHINE, unfit(HOT)],
+            [Lack.MACHINE, Lack.UNFIT],
+            "the GPU was throttled in 1 measurement, 1 measurement on a machine that is not what "
+            "it was",
+            f"{again}. {back}",
+        ),
+        (
+            [UNREAD, REPORTED],
+            [Lack.NOT_COLLECTED, Lack.NOT_GATED],
+            "no gated metric could be read in 1 measurement, 1 measurement without a gated metric",
+            "`gpuperf doctor` says what is missing and what to do about it. Use a collector that "
+            "counts one of the metrics in bold in docs/metrics.md",
         ),
     ):
-        assert none_judged(named(*said)) == (
+        assert none_judged([*zip(named(*said), lacks, strict=True)]) == (
             f"nothing was judged, which fails the session: {why}, and no other has a verdict. "
-            "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` says "
-            "who does; pytest-xdist: -n1)"
+            f"{remedy}"
         )
 
 
@@ -105,7 +124,8 @@ def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
             [MACHINE],
             Lack.MACHINE,
             "the canary moved too: ...",
-            "Measure again when the canary is back, or accept a run of this machine beside it",
+            "Measure again when the canary is back, or accept a run of this machine beside the "
+            "others",
         ),
         (
             [missing("no-file")],

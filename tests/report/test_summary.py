@@ -184,6 +184,21 @@ def test_what_is_unsupported_is_named_once_for_each_reason() -> None:
     ]
 
 
+def test_what_would_not_be_found_is_noted() -> None:
+    wide = result(
+        measurement(), verdict(tolerance=1.0), verdict("step_time", tolerance=10.0), verdict("ipc")
+    )
+    other = result(measurement(name="b"), verdict(tolerance=3.0, name="b"))
+    new = verdict("instructions", Outcome.REPORTED, reason="new-metric", detail="accept a run")
+    just_below = result(measurement(name="c"), verdict(tolerance=0.99), new)
+    reported = result(measurement(name="d"), verdict("ipc", Outcome.REPORTED, tolerance=5.0))
+    lines = shown(wide, other, just_below, reported).splitlines()
+    assert [line for line in lines if line.startswith("note: ")] == [
+        "note: nothing is said of instructions: accept a run",
+        "note: cycles, step_time may double in 2 measurements: so wide is the tolerance",
+    ]
+
+
 def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
     lines = summary([THROTTLED], 200, SESSION)
     assert [line for line in lines if line.text.startswith("note")] == [

@@ -15,12 +15,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue.architectures import CPU, slug
 from pytest_gpuperf.model.measurement import Device
 
 _MIG_ENABLED = 1
+_PCI = Path("/sys/bus/pci/devices")
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+"""PCI's vendor, and its class of VGA and 3D controllers."""
 
 
 def detect_device(index: int = 0) -> Device | None:
@@ -42,6 +46,24 @@ def detect_device(index: int = 0) -> Device | None:
         uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
         major, minor = capability
         return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid or platform.node()))
+
+
+def silent_gpu() -> str:
+    """The PCI address of an NVIDIA GPU of this machine where no driver speaks of any; "" else.
+
+    Its driver was not installed, does not fit the kernel's module, or has lost the GPU.
+    """
+    with open_session() as session:
+        if session and session.integer("nvmlDeviceGetCount"):
+            return ""
+    for device in sorted(_PCI.glob("*")):
+        try:
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        if vendor == _NVIDIA and kind.startswith(_DISPLAY):
+            return device.name
+    return ""
 
 
 def portable_device() -> Device:

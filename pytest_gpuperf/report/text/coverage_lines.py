@@ -25,10 +25,17 @@ _WORDS = {
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
 """For want of a baseline that applies."""
 _BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
-_AGAIN = (
-    "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` says who does; "
-    "pytest-xdist: -n1)"
-)
+_ANOTHER = "Use a collector that counts one of the metrics in bold in docs/metrics.md"
+_REMEDIES = {
+    Lack.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
+    "says who does; pytest-xdist: -n1)",
+    Lack.MACHINE: "Measure again when the canary is back, or accept a run of this machine beside "
+    "the others",
+    Lack.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
+    Lack.NOT_GATED: _ANOTHER,
+    Lack.NOT_ASKED: _ANOTHER,
+}
+"""Of what is not for want of a baseline."""
 
 
 def line(results: Iterable[Result], why: str = "") -> str:
@@ -53,20 +60,26 @@ def line(results: Iterable[Result], why: str = "") -> str:
     return f"judged: {judged or 'none'} of {of}; {', '.join(parts)}"
 
 
-def none_judged(unfit: Sequence[Result]) -> str:
-    """Why a session fails of which nothing could be judged on such a device, and what to do."""
-    left = sum(any(v.outcome is Outcome.MACHINE for v in result.verdicts) for result in unfit)
-    disturbed = len(unfit) - left
-    why = []
-    if disturbed:
-        words = " and ".join(_disturbances(unfit))
-        why.append(f"the GPU was {words} in {counted(disturbed, 'measurement')}")
-    if left:
-        why.append(f"the machine is not what it was in {counted(left, 'measurement')}")
+def none_judged(in_vain: Sequence[tuple[Result, Lack]]) -> str:
+    """Why a session fails of which nothing was judged, by what it lacks, and what to do."""
+    every: dict[Lack, list[Result]] = {}
+    for result, lack in in_vain:
+        every.setdefault(lack, []).append(result)
+    why = [_in_vain(lack, every[lack]) for lack in Lack if lack in every]
+    remedies = dict.fromkeys(_REMEDIES[lack] for lack in Lack if lack in every)
     return (
         f"nothing was judged, which fails the session: {', '.join(why)}, and no other has a "
-        f"verdict. {_AGAIN}"
+        f"verdict. {'. '.join(remedies)}"
     )
+
+
+def _in_vain(lack: Lack, results: Sequence[Result]) -> str:
+    what = counted(len(results), "measurement")
+    if lack is Lack.UNFIT:
+        return f"the GPU was {' and '.join(_disturbances(results))} in {what}"
+    if lack is Lack.NOT_COLLECTED:
+        return f"no gated metric could be read in {what}"
+    return f"{what} {_WORDS[lack]}"
 
 
 def machine(result: Result) -> str:
@@ -103,14 +116,8 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
 
 
 def _remedy(lack: Lack, context: CommandContext) -> list[str]:
-    if lack is Lack.UNFIT:
-        return [_AGAIN]
-    if lack is Lack.MACHINE:
-        return ["Measure again when the canary is back, or accept a run of this machine beside it"]
-    if lack is Lack.NOT_COLLECTED:
-        return ["`gpuperf doctor` says what is missing and what to do about it"]
     if lack not in _MISSING:
-        return ["Use a collector that counts one of the metrics in bold in docs/metrics.md"]
+        return [_REMEDIES[lack]]
     first = {
         Lack.OTHER_WORKLOAD: "Run the workload of the baseline, or make one of this workload:",
         Lack.OTHER_COLLECTOR: "Measure by --gpuperf-collector as the baseline was, or make one:",

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.verdict import OTHER_GPU
+from pytest_gpuperf.judge.verdict import NEW_METRIC, OTHER_GPU
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import Outcome, Result, worst_first
+from pytest_gpuperf.model.result import Outcome, Result, Verdict, worst_first
 from pytest_gpuperf.report.text import (
     expectation_lines,
     next_command,
@@ -21,6 +21,7 @@ from pytest_gpuperf.report.text import (
     table,
 )
 from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import Line, shortened, wrapped_lines
 
 MANY = 20
@@ -28,6 +29,8 @@ MANY = 20
 _LEAST_NAME = 20
 """Characters of a test's name that are kept before its numbers."""
 
+_DOUBLED = 1.0
+"""A tolerance that lets twice as much pass."""
 _CALM = {Outcome.UNCHANGED, Outcome.REPORTED, Outcome.UNSUPPORTED}
 
 
@@ -177,12 +180,26 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
     )
     if wider:
         yield f"note: {', '.join(wider)}: {OTHER_GPU}"
+    yield from _blind(verdicts)
     unsupported: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         if verdict.outcome is Outcome.UNSUPPORTED:
             unsupported.setdefault(verdict.detail, {})[verdict.metric] = None
     for reason, metrics in unsupported.items():
         yield f"unsupported: {', '.join(metrics)}: {reason}"
+
+
+def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Of which metrics no loss would be found, though they are gated."""
+    wide: dict[str, set[tuple[str, str]]] = {}
+    for verdict in verdicts:
+        if verdict.reason == NEW_METRIC:
+            yield f"note: nothing is said of {verdict.metric}: {verdict.detail}"
+        elif verdict.outcome is not Outcome.REPORTED and (verdict.tolerance or 0) >= _DOUBLED:
+            wide.setdefault(verdict.metric, set()).add((verdict.test, verdict.name))
+    if wide:
+        tests = counted(len(set().union(*wide.values())), "measurement")
+        yield f"note: {', '.join(wide)} may double in {tests}: so wide is the tolerance"
 
 
 def _device(result: Result, more: str = "") -> str:
