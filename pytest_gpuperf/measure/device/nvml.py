@@ -12,15 +12,18 @@ import importlib
 import os
 import platform
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue.architectures import CPU, slug
 from pytest_gpuperf.model.measurement import Device
 
 _MIG_ENABLED = 1
+_NODE, _ANY_NODE = "/dev/nvidia{}", Path("/dev/null")
 
 
 def detect_device(index: int = 0) -> Device | None:
@@ -42,6 +45,29 @@ def detect_device(index: int = 0) -> Device | None:
         uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
         major, minor = capability
         return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid or platform.node()))
+
+
+def node(index: int = 0) -> Path:
+    """What everybody on this machine holds who measures on the GPU that CUDA numbers `index`.
+
+    Its device node: who may use the GPU may open it, and nobody but root can put something else in
+    its place. Containers have it too, and where they have the host's own (bound, not made anew),
+    they exclude each other. Instances of MIG share their GPU's clocks and power, and so its node.
+    What has no node (WSL, no NVML) shares one that is root's on every machine.
+    """
+    with open_session() as session:
+        gpu = session.gpu(index) if session else None
+        if session is None or gpu is None:
+            return _ANY_NODE
+        own = Path(_NODE.format(session.integer("nvmlDeviceGetMinorNumber", gpu.physical)))
+    return own if _is_node(own) else _ANY_NODE
+
+
+def _is_node(path: Path) -> bool:
+    try:
+        return stat.S_ISCHR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def portable_device() -> Device:
