@@ -53,6 +53,8 @@ class Gpu:
     limits: tuple[int, int] | None = (700_000, 700_000)
     """By default and enforced, in mW."""
     pcie: tuple[int, int] | None = (5, 16)
+    minor: int | None = None
+    """The number in the name of its device node."""
 
 
 @dataclass
@@ -159,6 +161,9 @@ class Library:
 
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Gpu) -> int:
         return supported(whole(handle).pcie)[1]
+
+    def nvmlDeviceGetMinorNumber(self, handle: Gpu) -> int:
+        return supported(whole(handle).minor)
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Gpu) -> int:
         return supported(whole(handle).reasons)

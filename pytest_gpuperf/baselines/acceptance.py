@@ -136,9 +136,9 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         by_file.setdefault(proposal.file, []).append(proposal)
     done: list[Proposal] = []
     with ExitStack() as locks:
-        # In one order, so that two who accept into the same files do not wait for each other.
-        for file in sorted(by_file):
-            locks.enter_context(files.locked(str(file.resolve())))
+        # In one order, so that two who accept into the same folders do not wait for each other.
+        for folder in sorted({proposal.request.folder.resolve() for proposal in shown}):
+            locks.enter_context(files.changing(folder))
         baselines: list[Content] = []
         tables: list[Content] = []
         cleared: list[Content] = []
@@ -178,7 +178,8 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
 def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
     device = first.fingerprint.device
     file = baseline_files.path_for(request.folder, device, first.suite)
-    files.check_inside(file, request.folder)
+    for written in (file, kernel_files.path_beside(file)):
+        files.check_inside(written, request.folder)
     known = baseline_files.load_for(request.folder, device, first.suite)
     return known or baseline_files.empty(device, first.suite)
 
@@ -310,6 +311,6 @@ def _write(contents: Sequence[Content]) -> None:
 
 def _put(file: Path, content: bytes | None) -> None:
     if content is not None:
-        files.write_atomically(file, content)
+        files.write_atomically(files.target(file), content)
     else:
-        files.remove(file)
+        files.remove(files.target(file))

@@ -85,7 +85,7 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
     for file, finding in by_file.items():
         _existing(folder, finding, file)
     for file, finding in by_file.items():
-        with files.locked(str(file.resolve())):
+        with files.changing(folder):
             known = _existing(folder, finding, file)
             rounded = replace(known, calibration=_rounded(finding.calibration))
             baseline_files.save(rounded, file)

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -339,12 +339,13 @@ def _devices(run: Run) -> list[str]:
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
     """Keeps other recordings from `file`. Raises UsageFailure while one of them is writing it."""
-    try:
-        # The other may take hours: it is not waited for.
-        with files.locked(f"recording {file.resolve()}", wait=False):
-            yield
-    except files.Locked:
-        raise UsageFailure(
-            f"{file} is being recorded by another `gpuperf record`: wait until it has ended, "
-            "or name another file"
-        ) from None
+    with ExitStack() as reserved:
+        try:
+            # The other may take hours: it is not waited for.
+            reserved.enter_context(files.reserved(file))
+        except files.Locked as taken:
+            raise UsageFailure(
+                f"{file} is being recorded by another `gpuperf record`, {taken.holder}: wait until "
+                "it has ended, or name another file"
+            ) from None
+        yield

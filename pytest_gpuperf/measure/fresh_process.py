@@ -1,7 +1,8 @@
 """pytest in a fresh interpreter: started, waited for, ended, and what it measured brought back.
 
-The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides, and
-all that the child started can be ended together.
+The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides. Between
+the two stands a keeper: it ends with the parent, however that ends, and before it does, it ends the
+child and all that this has started, wherever that has gone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +20,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.storage import run_files
+
+if TYPE_CHECKING:  # a keeper, which needs none of it, is to be there at once
+    from pytest_gpuperf.model.measurement import Measurement
+    from pytest_gpuperf.model.result import Run
 
 GRACE = 3.0
 """Seconds between asking the processes to end (SIGTERM) and ending them (SIGKILL)."""
@@ -38,6 +42,16 @@ _IMPORTED_AHEAD = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "trit
 _QUOTED_LINES = 20
 _TICK = 1.0
 _POLL = 0.02
+_AT_ONCE = signal.SIGUSR1
+"""Tells a keeper to end everything without a grace; to end it, SIGTERM."""
+_PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
+"""PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of linux/prctl.h."""
+_KEEPING = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from pytest_gpuperf.measure import fresh_process
+fresh_process.keep(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])
+"""
 _OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
 
 
@@ -80,10 +94,10 @@ def run_pytest(
     It judges nothing. `under` is a command that starts it, a profiler's. `environment` is added to
     this process's own; variables that say which test or which xdist worker this process is are left
     out. After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child
-    and all of its process group are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
-    second Ctrl-C cuts the grace short. What the child left running when it ended by itself is ended
-    too: it would be measured along with the next process. `tick` is called with the seconds passed,
-    at once and about every second.
+    and all that descends from it are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
+    second Ctrl-C cuts the grace short. So they are when this process ends, also by SIGKILL. What
+    the child left running when it ended by itself is ended too: it would be measured along with the
+    next process. `tick` is called with the seconds passed, at once and about every second.
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
@@ -196,6 +210,8 @@ class _Child:
             in_time = _waited(self._process, time_limit, tick)
         finally:
             _end(self._process)
+        from pytest_gpuperf.storage import run_files
+
         return Finished(
             run=run_files.load(self._saved) if self._saved.exists() else None,
             code=self._process.wait(),
@@ -261,10 +277,8 @@ def follow_parent() -> int | None:
     text = os.environ.pop(PARENT, None)
     if text is None:
         return None
-    import ctypes
-
-    # PR_SET_PDEATHSIG of linux/prctl.h. A parent that was killed cannot end its children itself.
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+    # A parent that was killed cannot end its children itself.
+    _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     parent = int(text)
     if parent not in _ancestors():  # it ended before the line above
         os._exit(1)
@@ -286,9 +300,16 @@ def _started(
     output: int,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
+    # A path is that of a file beside the child, as its other relative arguments are.
+    program = str(folder / command[0]) if os.sep in command[0] else command[0]
+    if folder.is_dir() and not shutil.which(program):
+        raise UsageFailure(f"{command[0]}: cannot be run (No such program)")
+    package = Path(__file__).parents[2]
+    # Without the site's packages, for which it need not wait.
+    keeper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
     try:
         return subprocess.Popen(
-            command,
+            [str(argument) for argument in keeper],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -298,8 +319,6 @@ def _started(
             pass_fds=pass_fds,
         )
     except OSError as error:
-        if command[0] != sys.executable and folder.is_dir():
-            raise UsageFailure(f"{command[0]}: cannot be run ({error.strerror})") from error
         raise UsageFailure(
             f"{folder}: pytest cannot be started there ({error.strerror}). Name a folder that "
             "exists and may be entered"
@@ -323,39 +342,115 @@ def _waited(
             return True
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends what is left of the child's process group, and the child with it."""
-    group = child.pid
+def _end(keeper: subprocess.Popen[bytes]) -> None:
+    """Has a keeper end all that it keeps, and itself."""
     try:
-        if _living(group):
-            _signal(group, signal.SIGTERM)
-            _wait_until_gone(group)
+        if keeper.poll() is None:
+            keeper.send_signal(signal.SIGTERM)
+            keeper.wait()
     finally:
-        if _living(group):
-            _signal(group, signal.SIGKILL)
-            _wait_until_gone(group)
-        child.wait()
+        if keeper.poll() is None:  # Ctrl-C once more
+            keeper.send_signal(_AT_ONCE)
+            keeper.wait()
 
 
-def _signal(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it has ended meanwhile
-        os.killpg(group, number)
+def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
+    """Runs the command in a session of its own, ends all that is left of it, and ends as it did.
 
-
-def _wait_until_gone(group: int) -> None:
-    end = time.monotonic() + GRACE
-    while _living(group) and time.monotonic() < end:
-        time.sleep(_POLL)
-
-
-def _living(group: int) -> bool:
-    """Whether a process of this group runs.
-
-    By /proc, as a signal would also find the dead that nobody has waited for: in a container
-    without an init process, orphans stay so for ever.
+    The process that calls this is for nothing else. It is told to end by the end of `parent`, too,
+    and whatever loses its own parent below it becomes its child: so nothing escapes, neither into
+    another process group nor into another session.
     """
-    every = map(_status, Path("/proc").glob("[0-9]*/stat"))
-    return any(fields[2:3] == [str(group)] and fields[0] not in "ZX" for fields in every)
+    signals = {signal.SIGCHLD, signal.SIGTERM, _AT_ONCE}
+    others = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    _prctl(_CHILD_SUBREAPER, 1)
+    _prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before the line above
+        os._exit(1)
+    child = os.fork()
+    if not child:
+        os.setsid()
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by this Python, for itself
+            signal.signal(ignored, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, others)
+        try:
+            os.execvp(command[0], command)
+        finally:
+            os._exit(127)
+    ended: dict[int, int] = {}
+    told = signal.SIGCHLD
+    while child not in ended and told == signal.SIGCHLD:
+        told = signal.Signals(signal.sigwait(signals))
+        _reap(ended)
+    if told != _AT_ONCE:
+        _end_descendants(signal.SIGTERM, grace, ended)
+    while _descendants():  # what is forked meanwhile is killed the next time
+        _end_descendants(signal.SIGKILL, grace, ended)
+    _reap(ended)
+    _end_like(ended[child])
+
+
+def _end_descendants(number: signal.Signals, grace: float, ended: dict[int, int]) -> None:
+    """Sends all that descends from this process a signal, and waits for their end, but not long."""
+    for pid in _descendants():
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    end = time.monotonic() + grace
+    while _descendants() and time.monotonic() < end:
+        told = signal.sigtimedwait({signal.SIGCHLD, _AT_ONCE}, _POLL)
+        _reap(ended)
+        if told and told.si_signo == _AT_ONCE:
+            return
+
+
+def _reap(ended: dict[int, int]) -> None:
+    """Adds how children have ended, by their process ids."""
+    with suppress(ChildProcessError):
+        while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[reaped[0]] = reaped[1]
+
+
+def _end_like(status: int) -> NoReturn:
+    """Ends this process as another one did, whose status the system has given."""
+    if os.WIFSIGNALED(status):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of this one nobody needs a core
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _descendants() -> list[int]:
+    """The living processes that descend from this one.
+
+    By /proc, as a signal would also find the dead that nobody has waited for.
+    """
+    parents: dict[int, int] = {}
+    living: list[int] = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        if fields := _status(file):
+            pid = int(file.parent.name)
+            parents[pid] = int(fields[1])
+            if fields[0] not in "ZX":
+                living.append(pid)
+
+    def descends(pid: int) -> bool:
+        while (pid := parents.get(pid, 0)) > 0:
+            if pid == os.getpid():
+                return True
+        return False
+
+    return [pid for pid in living if descends(pid)]
 
 
 def _ancestors() -> list[int]:

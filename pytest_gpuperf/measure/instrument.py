@@ -31,7 +31,7 @@ from pytest_gpuperf.measure.collector import (
     WindowCollector,
     Work,
 )
-from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory
+from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
@@ -50,6 +50,10 @@ from pytest_gpuperf.storage import files, kernel_files, run_files
 
 PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
+
+PATIENCE = 3600.0
+"""Seconds that a measurement waits for others on its device: under Nsight Compute one of them may
+take most of an hour."""
 
 _WALL_TIME = "wall_time"
 _MOMENT_S = 5.0
@@ -241,14 +245,21 @@ class DeviceInstrument:
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
         """Holds the device: two measurements at once on one GPU would measure each other."""
-        name = f"device {self.device.identity}"
         with ExitStack() as held:
             try:
-                held.enter_context(files.locked(name, wait=False))
-            except files.Locked:
-                progress.begins("waiting for another measurement on this device")
-                held.enter_context(files.locked(name, tick=progress.goes_on))
+                try:
+                    held.enter_context(files.locked(self._node, patience=0))
+                except files.Locked as taken:
+                    progress.begins(f"waiting for {taken.holder}, which measures on this device")
+                    waiting = files.locked(self._node, patience=PATIENCE, tick=progress.goes_on)
+                    held.enter_context(waiting)
+            except (UsageFailure, FileNotFoundError) as error:
+                raise MeasurementError(f"the device cannot be measured alone: {error}") from error
             yield
+
+    @cached_property
+    def _node(self) -> Path:
+        return nvml.node()
 
     @cached_property
     def _software(self) -> dict[str, str]:

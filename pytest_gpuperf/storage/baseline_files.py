@@ -116,8 +116,11 @@ def check_place(
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
-    """Writes the file atomically. Call under `files.locked` when it was loaded to be changed."""
-    files.write_atomically(file, to_text(baselines, file))
+    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed.
+
+    A symbolic link stays one: see `files.check_inside`.
+    """
+    files.write_atomically(files.target(file), to_text(baselines, file))
 
 
 def to_text(baselines: BaselineFile, file: Path) -> str:

@@ -2,7 +2,8 @@
 
 A file is read whole and validated against the dataclasses of `model` (by pydantic), so that a bad
 one is refused with the path of the offending entry before anything is measured or written. Writes
-go to a temporary file in the same folder and are renamed over the old one, under a lock.
+go to a temporary file in the same folder and are renamed over the old one. Who changes baselines
+holds their folder meanwhile.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -34,8 +36,12 @@ T = TypeVar("T")
 Problem = tuple[str, str]
 """The path of an entry that cannot be true, and why."""
 
+PATIENCE = 300.0
+"""Seconds that who changes baselines waits for another who does; one takes a second or two."""
 _TICK = 1.0
 """Seconds between two words of who waits for a lock."""
+_POLL = 0.05
+"""Seconds between two looks whether it is free."""
 
 MOST_BYTES = 64 * 2**20
 """Of a file that is read, and of what is compressed in it; the largest committed run has 11 MB."""
@@ -461,20 +467,13 @@ def _held(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _locked_at_once(handle)
+        try:
+            free = _flocked(handle)
+        except OSError:
+            free = True  # some file systems lock nothing; then nobody sweeps there either
+        yield free
     finally:
         os.close(handle)
-
-
-def _locked_at_once(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        # Some file systems lock nothing; then nobody sweeps there either.
-        return True
-    return True
 
 
 def _sweep(parent: Path) -> None:
@@ -509,16 +508,21 @@ def name_problem(name: str) -> str:
     return ""
 
 
+def target(file: Path) -> Path:
+    """What `file` leads to where it is a symbolic link, there yet or not; else itself."""
+    return Path(os.path.realpath(file)) if file.is_symlink() else file
+
+
 def check_inside(file: Path, folder: Path) -> None:
     """Raises UsageFailure where `file`, made of names in `folder`, would be written outside of it.
 
     That is where a symbolic link on the way leads out; `folder` itself may be one.
     """
-    real, inside = file.parent.resolve(), folder.resolve()
+    real, inside = Path(os.path.realpath(file)), folder.resolve()
     if not real.is_relative_to(inside):
         raise UsageFailure(
-            f"{file}: would be written into {real}, which is outside of {inside}: a symbolic link "
-            "leads there. Remove it, or name the folder it leads to with --baselines"
+            f"{file}: would be written into {real.parent}, outside of {inside}: a symbolic "
+            "link leads there. Remove it, or name the folder it leads to with --baselines"
         )
 
 
@@ -530,39 +534,126 @@ def remove(file: Path) -> None:
         raise UsageFailure(f"{file}: cannot be removed ({error.strerror})") from error
 
 
-class Locked(Exception):
-    """Another process holds the lock, and we do not wait for it."""
+class Locked(UsageFailure):
+    """Somebody else holds what was to be held, and has not let go in time."""
+
+    def __init__(self, place: Path, holder: str, waited: float) -> None:
+        self.holder = holder
+        seconds = f" after {waited:.0f} s" if waited else ""
+        super().__init__(
+            f"{place}: held by {holder}{seconds}. Wait until that has ended, or end it"
+        )
 
 
 @contextmanager
 def locked(
-    name: str, *, wait: bool = True, tick: Callable[[], object] = lambda: None
+    place: Path, *, patience: float = PATIENCE, tick: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Holds the lock `name` (a file's path, a device's identity) against other processes.
+    """Holds a folder, or a device's node, against everybody else on this machine.
 
-    Without `wait`, raises Locked when another process holds it; otherwise `tick` is called about
-    every second until that one lets go. Lock files live in the temporary folder, so that none lies
-    beside a baseline in a repository.
+    The place itself is held (flock): whoever may read it can do so, under any path and TMPDIR; no
+    file is made for it, and what a killed process held is free. A second time in one process it is
+    held by another, too. `tick` is called about every second of waiting.
+
+    Raises Locked after `patience` seconds, FileNotFoundError where there is no such place, and
+    UsageFailure where it cannot be opened or held.
     """
-    from filelock import FileLock, Timeout
-
-    folder = Path(tempfile.gettempdir()) / f"gpuperf-locks-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    lock = FileLock(folder / (hashlib.sha256(name.encode()).hexdigest()[:16] + ".lock"))
-
-    def acquired(timeout: float) -> bool:
-        with suppress(Timeout):
-            lock.acquire(timeout=timeout)
-        return bool(lock.is_locked)
-
-    while not acquired(_TICK if wait else 0):
-        if not wait:
-            raise Locked(name)
-        tick()
+    handle = _acquired(place, patience, tick)
     try:
         yield
     finally:
-        lock.release()
+        # Closed alone, it would stay with processes that were forked meanwhile.
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+def _acquired(place: Path, patience: float, tick: Callable[[], object]) -> int:
+    begun = ticked = time.monotonic()
+    with ExitStack() as opened:
+        try:
+            handle = os.open(place, os.O_RDONLY)
+            opened.callback(os.close, handle)
+            while not _flocked(handle):
+                now = time.monotonic()
+                if now - begun >= patience:
+                    raise Locked(place, holder(handle), patience)
+                if now - ticked >= _TICK:
+                    ticked = now
+                    tick()
+                time.sleep(_POLL)
+            is_there = os.path.samestat(os.fstat(handle), place.stat())
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise UsageFailure(f"{place}: cannot be held ({error.strerror})") from error
+        if is_there:
+            opened.pop_all()
+            return handle
+    # Whoever held it has put another into its place.
+    return _acquired(place, max(patience - (time.monotonic() - begun), 0), tick)
+
+
+def _flocked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(handle: int) -> str:
+    """Who holds what is open here, as far as this process may know: "process 4711"."""
+    status = os.fstat(handle)
+    # As fs/locks.c of Linux writes it; some file systems have another number there than here.
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    wanted = f"{device}:{status.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5] == wanted:
+                return f"process {fields[4]}"
+    return "another process"
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """Holds a folder, which is made where there is none, while files in it are read and replaced.
+
+    Raises as `locked`, and UsageFailure where it cannot be made.
+    """
+    with ExitStack() as held:
+        _hold_made(held, folder, PATIENCE)
+        yield
+
+
+@contextmanager
+def reserved(file: Path) -> Iterator[None]:
+    """Keeps everybody else from reserving `file`, for hours, whether it is there yet or not.
+
+    By a folder beside it, as that of what is being written: it goes with who reserved it, or with
+    the next writer. Raises Locked after a second, and UsageFailure where nothing can be written.
+    """
+    place = Path(os.path.realpath(file))
+    digest = hashlib.sha256(place.name.encode(errors="surrogateescape")).hexdigest()[:16]
+    folder = place.parent / f"{_STAGING}{digest}"
+    with ExitStack() as held:
+        # A writer that sweeps here holds for a moment what a killed process left.
+        _hold_made(held, folder, _TICK)
+        held.callback(shutil.rmtree, folder, ignore_errors=True)
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        yield
+
+
+def _hold_made(
+    held: ExitStack, folder: Path, patience: float, tick: Callable[[], object] = lambda: None
+) -> None:
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageFailure(f"{folder}: cannot be made ({error.strerror})") from error
+        with suppress(FileNotFoundError):  # somebody has removed it since
+            return held.enter_context(locked(folder, patience=patience, tick=tick))
 
 
 def utc_now() -> str:

@@ -73,8 +73,7 @@ def save(run: Run, file: Path, *, draft: bool = False) -> None:
         text = json.dumps(files.to_plain(held), indent=1, ensure_ascii=False) + "\n"
         # What could not be read again is not put in the place of what can be.
         files.check_values(text, file, _SMALLER)
-    with files.locked(str(file.resolve())):
-        files.write_atomically(file, files.packed(text, file, quickly=draft))
+    files.write_atomically(file, files.packed(text, file, quickly=draft))
 
 
 def with_units(run: Run) -> Run:

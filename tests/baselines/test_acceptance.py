@@ -168,12 +168,13 @@ def test_a_file_that_was_damaged_in_between_is_not_overwritten(tmp_path: Path) -
 
 
 ACCEPTING = """
-import sys
+import sys, tempfile
 from pathlib import Path
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.storage import run_files
 
 run, folder = run_files.load(Path(sys.argv[1])), Path(sys.argv[2])
+tempfile.tempdir = sys.argv[3]
 print("ready", flush=True)
 sys.stdin.readline()
 request = acceptance.AcceptanceRequest(folder, "at once", run.created, force=True)
@@ -183,6 +184,7 @@ for proposal in acceptance.proposals(run.measurements, request):
 
 
 def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Each with a TMPDIR of its own, as users, jobs and containers have."""
     folder, asked = tmp_path / "baselines", []
     expected: dict[str, Processes] = {}
     for who in ("a", "b"):
@@ -193,7 +195,8 @@ def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> 
         expected |= {m.test: (m.samples[0].values,) for m in measured}
         file = tmp_path / f"{who}.json"
         run_files.save(run(measured), file)
-        asked.append(["-c", ACCEPTING, str(file), str(folder)])
+        (tmp_path / who).mkdir()
+        asked.append(["-c", ACCEPTING, str(file), str(folder), str(tmp_path / who)])
     run_at_once(*asked)
     known = loaded(baseline_files.path_for(folder, H200, "meddpm"))
     kept = {test: names["step"].samples["step"]["cycles"] for test, names in known.tests.items()}
@@ -573,6 +576,35 @@ def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     accepted(tmp_path / "link", [measurement(device=A100)])
     assert (folder / "sm80").is_dir()
+
+
+@pytest.mark.parametrize("linked", ["meddpm.yaml", "meddpm.kernels.json.xz"])
+def test_a_file_that_is_a_symbolic_link_stays_one_and_leads_nowhere_else(
+    tmp_path: Path, linked: str
+) -> None:
+    """The baselines as well as their tables; what one leads to may not be there yet, or any more.
+
+    Out of the folder nothing is written.
+    """
+    folder, shared = tmp_path / "baselines", tmp_path / "baselines" / "shared"
+    link, place = folder / BESIDE.with_name(linked), shared / linked
+    link.parent.mkdir(parents=True)
+    shared.mkdir()
+    link.symlink_to(Path("../../shared") / linked)
+    for cycles in (1.0, 2.0):
+        known = accepted(folder, [measurement({"cycles": [cycles]}, kernels=ONE)])
+        assert entry(known).samples == {"step": {"cycles": ((cycles,),)}}
+        assert tables(folder) == {TEST: ONE}
+        assert (link.is_symlink(), place.is_file()) == (True, True)
+    accepted(folder, [measurement({"cycles": [3.0]})])  # which has no table any more
+    assert link.is_symlink()
+    assert place.exists() == (linked == "meddpm.yaml")
+
+    link.unlink()
+    link.symlink_to(tmp_path / "outside")
+    with pytest.raises(UsageFailure, match=rf"{linked}: would be written into {tmp_path}, outside"):
+        acceptance.proposals([measurement()], request(folder))
+    assert not (tmp_path / "outside").exists()
 
 
 # Killed

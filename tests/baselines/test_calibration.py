@@ -182,6 +182,17 @@ def test_it_is_stored_with_four_digits_in_place_of_the_one_before(tmp_path: Path
     assert file.read_text(encoding="utf-8").endswith("# ours\n")
 
 
+def test_a_file_that_is_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    file = accepted(tmp_path)
+    place = file.rename(tmp_path / "shared.yaml")
+    file.symlink_to(place)
+    calibration.write([finding(saved(quiet(8)))], tmp_path)
+    assert file.is_symlink()
+    known = baseline_files.load(place)
+    assert known is not None
+    assert known.calibration is not None
+
+
 def test_nothing_is_written_unless_every_suite_has_a_sound_file(tmp_path: Path) -> None:
     file = accepted(tmp_path)
     before = file.read_bytes()

@@ -162,7 +162,8 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
         for arguments in (["--run", "./run.json"], ["--continue", "run.json"]):
             assert record(*arguments) == errors.BAD_CONFIGURATION
             said = capsys.readouterr().err
-            assert "run.json is being recorded by another `gpuperf record`: wait" in said
+            who = f"another `gpuperf record`, process {process.pid}: wait until it has ended"
+            assert f"run.json is being recorded by {who}" in said
         assert len(project.saved("run.json").measurements) == 1  # it may also be killed
         process.send_signal(signal.SIGINT)
         shown += shown_on(ours)

@@ -36,20 +36,23 @@ import os, signal, subprocess, sys, time
 from pathlib import Path
 
 CHILD = '''
-import os, signal, time
+import os, signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-Path("new").write_text(str(os.getpid()))
-Path("new").rename("child")
+Path(f"new {sys.argv[1]}").write_text(str(os.getpid()))
+Path(f"new {sys.argv[1]}").rename(sys.argv[1])
 time.sleep(600)
 '''
 
 def start():
-    subprocess.Popen([sys.executable, "-c", CHILD])
-    while not Path("child").exists():
+    for name in ("child", "apart"):
+        command = [sys.executable, "-c", CHILD, name]
+        subprocess.Popen(command, start_new_session=name == "apart")
+    while not all(Path(name).exists() for name in ("child", "apart")):
         time.sleep(0.01)
 """
-"""The beginning of a test file: starts a stubborn child, whose id is in the file `child`."""
+"""The beginning of a test file: starts two stubborn children, of which one leads its own session.
+Their ids are in the files `child` and `apart`."""
 
 
 @pytest.fixture
@@ -69,9 +72,12 @@ def write(folder: Path, source: str) -> None:
     (folder / "test_steps.py").write_text(source, encoding="utf-8")
 
 
-def child_of(folder: Path) -> int:
-    """The process id of the child that a test has started."""
-    return int((folder / "child").read_text(encoding="utf-8"))
+def living(folder: Path, *names: str) -> list[str]:
+    """The processes that run of those whose ids are in files of these names; else the children."""
+    ids = {
+        name: (folder / name).read_text(encoding="utf-8") for name in names or ("child", "apart")
+    }
+    return [name for name, pid in ids.items() if lives(int(pid))]
 
 
 def test_what_was_measured_and_said_comes_back_and_no_file_stays(
@@ -164,7 +170,7 @@ def test_of_a_process_that_was_killed_comes_the_signal_and_its_children_are_ende
     finished = run_pytest(["-s"], folder=folder)
     assert (finished.run, finished.code, finished.timed_out) == (None, -signal.SIGKILL, False)
     assert finished.measurement("test_steps.py::test_it", "step") is None
-    assert not lives(child_of(folder))
+    assert living(folder) == []
 
 
 def test_an_exception_while_waiting_ends_pytest_and_all_that_it_started(folder: Path) -> None:
@@ -186,7 +192,78 @@ def test_it():
     with pytest.raises(KeyboardInterrupt):
         run_pytest(["-q"], folder=folder, tick=tick)
     assert (folder / "tidied").exists()
-    assert not lives(child_of(folder))
+    assert living(folder) == []
+
+
+SESSION = """
+import signal, sys
+from pathlib import Path
+from pytest_gpuperf.measure import fresh_process
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would ignore it
+fresh_process.GRACE = float(sys.argv[1])
+fresh_process.run_pytest(["-q", "-s"], folder=Path(), under=sys.argv[2:])
+"""
+"""A process that waits for a fresh one."""
+
+PROFILER = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])"]
+
+TIDYING = f"""{STARTING}
+def test_it():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("tidied").write_text("")))
+    start()
+    Path("test").write_text(str(os.getpid()))
+    Path("parent").write_text(str(os.getppid()))
+    Path("begun").touch()
+    time.sleep(600)
+"""
+
+
+def session(folder: Path, grace: float, *under: str) -> subprocess.Popen[bytes]:
+    """One that has begun; the ids of the test's process and of its parent are in files, too."""
+    write(folder, TIDYING)
+    begun = folder / "begun"
+    begun.unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, "-c", SESSION, str(grace), *under], cwd=folder)
+    wait_for(begun.exists, "the test to begin")
+    return process
+
+
+@pytest.mark.parametrize("under", [[], PROFILER], ids=["alone", "under-a-profiler"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_session_that_is_ended(
+    folder: Path, number: signal.Signals, under: list[str]
+) -> None:
+    """As a job's time limit does. The test may tidy up; what does not go is killed.
+
+    Under a profiler it goes with that, which tidies up nothing.
+    """
+    with session(folder, 0.3, *under) as process:
+        process.send_signal(number)
+    assert process.returncode == -number
+    everything = ("test", "parent", "child", "apart")
+    wait_for(lambda: living(folder, *everything) == [], "everything to end")
+    assert under or (folder / "tidied").exists()
+
+
+def test_a_second_interruption_ends_everything_at_once(folder: Path) -> None:
+    """The grace is ten minutes here, and nobody waits for its end."""
+    with session(folder, 600) as process:
+        process.send_signal(signal.SIGINT)
+        wait_for((folder / "tidied").exists, "the test to tidy up")
+        assert living(folder) == ["child", "apart"]
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == -signal.SIGINT
+    assert living(folder) == []
+
+
+def test_a_keeper_whose_session_ended_before_it_begins_starts_nothing(tmp_path: Path) -> None:
+    started = [sys.executable, "-c", "from pathlib import Path; Path('started').touch()"]
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    program = f"from {fresh_process.__name__} import keep; keep({ended.pid}, 1.0, {started})"
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 1
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_time_limit_ends_it(folder: Path) -> None:

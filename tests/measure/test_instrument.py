@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 
 from pytest_gpuperf.errors import BadFile, CountersUnavailable, MeasurementError, UsageFailure
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
-from pytest_gpuperf.measure.instrument import PROCESS, DeviceInstrument, RecordedRun, Subject
+from pytest_gpuperf.measure.instrument import (
+    PATIENCE,
+    PROCESS,
+    DeviceInstrument,
+    RecordedRun,
+    Subject,
+)
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
@@ -308,73 +313,84 @@ def test_where_the_canary_moved_meanwhile_it_is_measured_again_once(
     assert after.readings["sm_clock_mhz"] == clocks[-1]
 
 
-def held(folder: Path) -> list[bool]:
-    """Whether each lock below `folder` is held by somebody."""
-    states = []
-    for file in folder.rglob("*.lock"):
-        lock = filelock.FileLock(file)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            states.append(True)
-        else:
-            lock.release()
-            states.append(False)
-    return states
+def held(place: Path) -> bool:
+    """Whether somebody holds it."""
+    try:
+        with files.locked(place, patience=0):
+            return False
+    except files.Locked:
+        return True
 
 
 @pytest.fixture
-def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder of its own for the locks."""
-    folder = tmp_path / "locks"
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is held in a device node's place."""
+    folder = tmp_path / "node"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(nvml, "node", lambda: folder)
     return folder
 
 
-def test_a_gpu_is_locked_while_it_is_measured_and_free_after_an_error(
-    tmp_path: Path, locks: Path
+def test_a_gpu_is_held_while_it_is_measured_and_free_after_an_error(
+    tmp_path: Path, node: Path
 ) -> None:
-    during: list[list[bool]] = []
-    measured(ScriptedCollector(CYCLES, during=lambda: during.append(held(locks))), tmp_path)
-    assert during == [[True]]
-    assert True not in held(locks)
+    during: list[bool] = []
+    measured(ScriptedCollector(CYCLES, during=lambda: during.append(held(node))), tmp_path)
+    assert during == [True]
+    assert not held(node)
     with pytest.raises(ZeroDivisionError):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
-    assert True not in held(locks)
+    assert not held(node)
+    assert [*node.iterdir()] == []
 
 
-def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_locked(tmp_path: Path, locks: Path) -> None:
+def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_held(tmp_path: Path, node: Path) -> None:
     for device, guarded in ((nvml.portable_device(), True), (H200, False)):
-        during: list[list[bool]] = []
-        collector = ScriptedCollector(device=device, during=lambda: during.append(held(locks)))  # noqa: B023
+        during: list[bool] = []
+        collector = ScriptedCollector(device=device, during=lambda: during.append(held(node)))  # noqa: B023
         (made,) = DeviceInstrument(collector, tmp_path, guarded=guarded).measure(
             SUBJECT, work(), PLAN
         )
-        assert during == [[]]
+        assert during == [False]
         assert made.fingerprint.conditions is None
         assert made.fingerprint.machine is None
 
 
-def test_who_waits_for_the_device_says_so(
-    tmp_path: Path, locks: Path, monkeypatch: pytest.MonkeyPatch
+def test_who_waits_for_the_device_says_for_whom(
+    tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the other one lets go, which here is as soon as it hears of it."""
     monkeypatch.setattr(files, "_TICK", 0.01)
     heard = Heard()
     measured(ScriptedCollector(CYCLES), tmp_path, progress=heard)
     assert heard.said == []  # who need not wait says nothing
-    (file,) = locks.rglob("*.lock")
-    other = filelock.FileLock(file)
+    with ExitStack() as other:
+        other.enter_context(files.locked(node))
 
-    class Leaving(Heard):
-        def goes_on(self) -> None:
-            super().goes_on()
-            other.release()
+        class Leaving(Heard):
+            def goes_on(self) -> None:
+                super().goes_on()
+                other.close()
 
-    with other:
         measured(ScriptedCollector(CYCLES), tmp_path, progress=Leaving(heard.said))
-    assert heard.said == ["waiting for another measurement on this device", "goes on"]
+    waiting = f"waiting for process {os.getpid()}, which measures on this device"
+    assert heard.said == [waiting, "goes on"]
+
+
+def test_a_device_that_is_never_free_is_waited_for_no_longer_than_an_hour(
+    tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert PATIENCE == 3600
+    monkeypatch.setattr("pytest_gpuperf.measure.instrument.PATIENCE", 0.01)
+    says = rf"alone: .*node: held by process {os.getpid()} after 0 s\. Wait until that has ended"
+    with files.locked(node), pytest.raises(MeasurementError, match=says):
+        measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
+
+
+def test_a_device_that_is_gone_is_not_measured(tmp_path: Path, node: Path) -> None:
+    node.rmdir()
+    with pytest.raises(MeasurementError, match=r"cannot be measured alone: .*No such file"):
+        measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
 
 
 # What only some collectors can do
@@ -386,14 +402,14 @@ KERNELS = KernelTable((), (), (), 0.0)
 class Able(ScriptedCollector):
     """Can do all; notes whether the device is locked meanwhile."""
 
-    def __init__(self, locks: Path, timeline: Timeline) -> None:
+    def __init__(self, node: Path, timeline: Timeline) -> None:
         super().__init__(CYCLES)
-        self._locks = locks
+        self._node = node
         self._timeline = timeline
         self.begun = 0
 
     def _alone(self) -> None:
-        assert held(self._locks) == [True]
+        assert held(self._node)
 
     def timeline(self, *_: object) -> Timeline:
         self._alone()
@@ -412,10 +428,10 @@ class Able(ScriptedCollector):
 
 
 def test_kernels_a_timeline_and_the_window_are_added_and_what_they_took(
-    tmp_path: Path, locks: Path
+    tmp_path: Path, node: Path
 ) -> None:
     absent = timelines.absent("no hardware")
-    collector = Able(locks, absent)
+    collector = Able(node, absent)
     instrument = DeviceInstrument(collector, tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     made = instrument.with_kernels(made, work(), PLAN)
@@ -428,9 +444,9 @@ def test_kernels_a_timeline_and_the_window_are_added_and_what_they_took(
     assert collector.begun == 1
 
 
-def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, locks: Path) -> None:
+def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, node: Path) -> None:
     wrong = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"warp_speed": (9.0,)}, ())
-    instrument = DeviceInstrument(Able(locks, wrong), tmp_path)
+    instrument = DeviceInstrument(Able(node, wrong), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     timeline = instrument.with_timeline(made, work()).timeline
     assert timeline is not None
@@ -439,9 +455,9 @@ def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, lock
 
 
 def test_kernels_and_a_window_that_could_not_be_read_back_are_errors(
-    tmp_path: Path, locks: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instrument = DeviceInstrument(Able(locks, timelines.absent("no hardware")), tmp_path)
+    instrument = DeviceInstrument(Able(node, timelines.absent("no hardware")), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     wrong = {
         "kernels": replace(KERNELS, idle=-1.0),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import pydantic
 import pytest
@@ -31,7 +30,7 @@ from tests import ROOT
 from tests.plugin import scripted
 
 LOADED = (
-    *(filelock, np, pydantic, scipy.stats, torch, yaml),
+    *(np, pydantic, scipy.stats, torch, yaml),
     *(acceptance, cpu_collector, dispatch, fingerprint, fixture, ledger, record, shown, target),
 )
 """Loaded before the first project runs in this process: pytester forgets the modules that are

@@ -8,7 +8,7 @@ import pytest
 
 from tests.plugin.projects import STEP, Project
 
-HEAVY = ("torch", "scipy", "numpy", "pydantic", "pynvml", "yaml", "filelock", "jinja2")
+HEAVY = ("torch", "scipy", "numpy", "pydantic", "pynvml", "yaml", "jinja2")
 
 CONFTEST = f"""
     import json, sys

@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -212,76 +212,172 @@ def test_whether_a_file_can_be_written_is_asked_before_the_work(tmp_path: Path) 
 # Locks
 
 COUNTING = """
-import sys
+import sys, tempfile
 from pathlib import Path
 from pytest_gpuperf.storage import files
 
 counter = Path(sys.argv[1])
+tempfile.tempdir = sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(25):
-    with files.locked(str(counter)):
+    with files.changing(counter.parent):
         files.write_atomically(counter, str(int(counter.read_text()) + 1))
 """
 
 
-def test_two_processes_that_count_under_one_lock_lose_nothing(tmp_path: Path) -> None:
-    counter = tmp_path / "counter"
+def test_those_who_change_a_folder_lose_nothing_whatever_their_tmpdir_and_its_path(
+    tmp_path: Path,
+) -> None:
+    counter = tmp_path / "real" / "counter"
+    counter.parent.mkdir()
     counter.write_text("0")
-    run_at_once(*[["-c", COUNTING, str(counter)]] * 2)
+    (tmp_path / "link").symlink_to("real")
+    run_at_once(
+        ["-c", COUNTING, str(counter), str(tmp_path / "nowhere")],
+        ["-c", COUNTING, str(tmp_path / "link" / "counter"), str(tmp_path)],
+    )
     assert counter.read_text() == "50"
+    assert [*counter.parent.iterdir()] == [counter]
 
 
 HOLDING = """
 import sys
+from pathlib import Path
 from pytest_gpuperf.storage import files
 
-with files.locked(sys.argv[1]):
+with files.locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
-def test_a_lock_that_another_process_holds_is_refused_or_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = str(tmp_path / "name")
-    command = [sys.executable, "-c", HOLDING, name]
+@contextmanager
+def held_by_another(place: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds it, until its input ends."""
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDING, str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "held\n"
-        for _ in range(2):
-            with pytest.raises(files.Locked, match="name"), files.locked(name, wait=False):
-                pytest.fail("two hold one lock")
-        with files.locked(f"{name} of another", wait=False):
+        yield child
+
+
+def test_what_another_process_holds_is_refused_in_time_and_says_who_or_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, beside = tmp_path / "place", tmp_path / "beside"
+    place.mkdir()
+    beside.mkdir()
+    monkeypatch.setattr(files, "_TICK", 0.01)
+    with held_by_another(place) as child:
+        for patience, after in ((0.0, ""), (0.02, " after 0 s")):
+            says = rf"place: held by process {child.pid}{after}\. Wait until that has ended"
+            with pytest.raises(files.Locked, match=says), files.locked(place, patience=patience):
+                pytest.fail("two hold one place")
+        with files.locked(beside, patience=0):
             pass
-        # Who waits hears a tick, and gets the lock when the other one lets go.
+        # Who waits hears a tick, and gets it when the other one lets go.
         ticks = []
-        monkeypatch.setattr(files, "_TICK", 0.01)
-        with files.locked(name, tick=lambda: ticks.append(child.communicate())):
+        with files.locked(place, tick=lambda: ticks.append(child.communicate())):
             assert ticks
     assert child.returncode == 0
 
 
-def test_a_lock_is_free_again_after_an_error() -> None:
-    with files.locked("x"), pytest.raises(files.Locked), files.locked("x", wait=False):
-        pytest.fail("two hold one lock")
-    with pytest.raises(ZeroDivisionError), files.locked("x"):
+def test_what_a_killed_process_held_is_free(tmp_path: Path) -> None:
+    with held_by_another(tmp_path) as child:
+        child.kill()
+        child.wait()
+        with files.locked(tmp_path, patience=0):
+            pass
+
+
+def test_it_is_free_after_an_error_and_whatever_was_forked_meanwhile(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), files.locked(tmp_path):
         _ = 1 / 0
-    with files.locked("x", wait=False):
-        pass
+    ours, theirs = os.pipe()
+    with files.locked(tmp_path):
+        forked = os.fork()
+        if not forked:  # it has open what we have, until we let it go
+            os.close(theirs)
+            os.read(ours, 1)
+            os._exit(0)
+    with files.locked(tmp_path, patience=0):
+        os.close(theirs)
+    os.waitpid(forked, 0)
+    os.close(ours)
 
 
-def test_lock_files_lie_in_the_temporary_folder_and_tell_no_names(
+def test_whoever_may_read_a_folder_holds_it_and_nothing_is_left_in_it(tmp_path: Path) -> None:
+    """Also where only its owner may write, and where it is a mere link to the folder."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    folder.chmod(0o555)
+    with (
+        files.locked(folder),
+        pytest.raises(files.Locked),
+        files.locked(tmp_path / "link", patience=0),
+    ):
+        pytest.fail("two hold one folder")
+    assert [*folder.iterdir()] == []
+
+
+def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageFailure, match=r"x: cannot be made \(Not a directory"):
+        with files.changing(tmp_path / "file" / "x"):
+            pytest.fail("nothing can be held")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UsageFailure, match=r"loop: cannot be held \(Too many levels"):
+        with files.locked(tmp_path / "loop"):
+            pytest.fail("nothing can be held")
+
+
+def test_a_folder_that_was_replaced_while_one_waited_is_held_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with files.locked("/secret/project/baselines.yaml"):
-        (folder,) = tmp_path.iterdir()
-        assert folder.stat().st_mode & 0o077 == 0
-        assert all("secret" not in file.name for file in folder.iterdir())
+    """As git does it on the way from one branch to another."""
+    monkeypatch.setattr(files, "_TICK", 0.0)
+    folder = tmp_path / "baselines"
+    folder.mkdir()
+
+    def replace(child: subprocess.Popen[str], *, anew: bool) -> None:
+        if child.poll() is None:
+            folder.rename(tmp_path / "old")
+            if anew:
+                folder.mkdir()
+            child.communicate()
+
+    for anew in (True, False):
+        with held_by_another(folder) as child, ExitStack() as held:
+            replaced = partial(replace, child, anew=anew)
+            files._hold_made(held, folder, files.PATIENCE, replaced)
+            with pytest.raises(files.Locked), files.locked(folder, patience=0):
+                pytest.fail("held was what is not there any more")
+        (tmp_path / "old").rmdir()
+
+
+def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from writing beside it, nor from reserving another; through a link it is the same."""
+    monkeypatch.setattr(files, "_TICK", 0.01)
+    file, link = tmp_path / "runs" / "run.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    with files.reserved(file):
+        for same in (file, link):
+            with pytest.raises(files.Locked, match="held by process"), files.reserved(same):
+                pytest.fail("two have reserved one file")
+        with files.reserved(tmp_path / "runs" / "other.json"):
+            files.write_atomically(file, "{}")
+            files.write_atomically(file, "[]")
+    assert [*file.parent.iterdir()] == [file]
+    with files.reserved(file):
+        pass
 
 
 def test_paths_below_the_root_are_short() -> None:
@@ -354,7 +450,7 @@ def test_a_path_made_of_names_stays_in_its_folder(tmp_path: Path) -> None:
     for folder in (kept, tmp_path / "link"):
         for inside in ("sm90", "sm80", "sm75"):
             files.check_inside(folder / inside / "h200" / "a.yaml", folder)
-        with pytest.raises(UsageFailure, match=r"outside, which is outside of .*symbolic link"):
+        with pytest.raises(UsageFailure, match=r"outside, outside of .*symbolic link"):
             files.check_inside(folder / "sm70" / "a.yaml", folder)
 
 

@@ -12,6 +12,7 @@ import importlib
 import os
 import platform
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _MIG_ENABLED = 1
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 """PCI's vendor, and its class of VGA and 3D controllers."""
+_NODE, _ANY_NODE = "/dev/nvidia{}", Path("/dev/null")
 
 
 def detect_device(index: int = 0) -> Device | None:
@@ -64,6 +66,29 @@ def silent_gpu() -> str:
         if vendor == _NVIDIA and kind.startswith(_DISPLAY):
             return device.name
     return ""
+
+
+def node(index: int = 0) -> Path:
+    """What everybody on this machine holds who measures on the GPU that CUDA numbers `index`.
+
+    Its device node: who may use the GPU may open it, and nobody but root can put something else in
+    its place. Containers have it too, and where they have the host's own (bound, not made anew),
+    they exclude each other. Instances of MIG share their GPU's clocks and power, and so its node.
+    What has no node (WSL, no NVML) shares one that is root's on every machine.
+    """
+    with open_session() as session:
+        gpu = session.gpu(index) if session else None
+        if session is None or gpu is None:
+            return _ANY_NODE
+        own = Path(_NODE.format(session.integer("nvmlDeviceGetMinorNumber", gpu.physical)))
+    return own if _is_node(own) else _ANY_NODE
+
+
+def _is_node(path: Path) -> bool:
+    try:
+        return stat.S_ISCHR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def portable_device() -> Device:

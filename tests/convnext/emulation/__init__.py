@@ -6,14 +6,17 @@ import ctypes
 import hashlib
 import subprocess
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
-from filelock import FileLock
 from torch import Tensor
 
+from pytest_gpuperf.storage import files
 from suites.convnext_ddpm.kernels.compiler import SOURCES
 from suites.convnext_ddpm.kernels.launches import Argument, Launch
 
+_PATIENCE = 1800.0
+"""Seconds for another process that compiles the same."""
 HEADER = Path(__file__).parent / "emulation.h"
 _DECLARED = (
     "const unsigned* grid, unsigned threads, unsigned cluster, unsigned shared, bool descending, "
@@ -83,7 +86,7 @@ def _value(argument: Argument) -> ctypes.c_void_p | ctypes.c_float | ctypes.c_in
 
 def _started(
     source: str, kernels: list[str], folder: Path
-) -> tuple[subprocess.Popen[bytes] | None, Path, FileLock]:
+) -> tuple[subprocess.Popen[bytes] | None, Path, ExitStack]:
     """Starts gcc, unless another process of this test run has made the library already."""
     text = f'#include <utility>\n#include "{HEADER}"\n#include "{SOURCES / source}"\n'
     for number, kernel in enumerate(kernels):
@@ -92,8 +95,9 @@ def _started(
     sources = b"".join(file.read_bytes() for file in (HEADER, *sorted(SOURCES.iterdir())))
     name = hashlib.sha256(text.encode() + sources).hexdigest()[:16]
     library = folder / f"{name}.so"
-    lock = FileLock(folder / f"{name}.lock")
-    lock.acquire()
+    (folder / name).mkdir(exist_ok=True)
+    lock = ExitStack()
+    lock.enter_context(files.locked(folder / name, patience=_PATIENCE))
     if library.exists():
         return None, library, lock
     program = folder / f"{name}.cpp"
@@ -112,9 +116,9 @@ def _started(
     return subprocess.Popen(command, stderr=subprocess.PIPE), library, lock
 
 
-def _loaded(process: subprocess.Popen[bytes] | None, library: Path, lock: FileLock) -> ctypes.CDLL:
+def _loaded(process: subprocess.Popen[bytes] | None, library: Path, lock: ExitStack) -> ctypes.CDLL:
     if process is not None:
         _, said = process.communicate()
         assert process.returncode == 0, said.decode()[:4000]
-    lock.release()
+    lock.close()
     return ctypes.CDLL(str(library))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +169,37 @@ def test_importing_and_detecting_do_not_import_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# What is held while one measures
+
+
+def test_a_gpu_is_held_by_its_device_node_and_an_instance_by_that_of_its_gpu(
+    tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has none, or what is no device, shares one that is root's: nobody can plant another."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    ends = pty.openpty()
+    node = Path(os.ttyname(ends[1]))
+    number = int(node.name)
+    gpus = [
+        Gpu("GPU-a", minor=number),
+        Gpu("GPU-b", minor=number, mig=True, instances=[Instance("MIG-1"), Instance("MIG-2")]),
+        Gpu("GPU-c"),
+    ]
+    install(Library(gpus))
+    monkeypatch.setattr(nvml, "_NODE", f"{node.parent}/{{}}")
+    any_node = Path("/dev/null")
+    assert [nvml.node(index) for index in range(4)] == [node, node, any_node, any_node]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
+    assert nvml.node() == node
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(node)
+    for planted in ("file", "link", "nothing"):
+        monkeypatch.setattr(nvml, "_NODE", str(tmp_path / planted))
+        assert nvml.node() == any_node
+    install(None)
+    assert nvml.node() == any_node
+    assert (any_node.is_char_device(), any_node.owner()) == (True, "root")
+    for end in ends:
+        os.close(end)
