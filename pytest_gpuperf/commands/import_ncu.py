@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.commands import say
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_rows, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_rows import Report
@@ -111,9 +112,9 @@ def act(options: argparse.Namespace) -> int:
     imported = imported_run(options.files, request)
     run_files.save(imported, out)
     for measurement in imported.measurements:
-        print("\n".join(_summary(measurement)))
-    print(f"run saved: {out}")
-    print(f"judge it:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
+        say(*_summary(measurement))
+    say(f"run saved: {out}")
+    say(f"judge it:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
     return 0
 
 

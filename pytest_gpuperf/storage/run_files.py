@@ -21,7 +21,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import (
     other_units,
     timeline_metrics,
 )
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, kernel_files
@@ -141,7 +141,7 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
     tests = list(dict.fromkeys(measurement.test for measurement in measurements))
     for pattern in patterns:
         if not any(matches(test, pattern) for test in tests):
-            listed = [f"\n  {test}" for test in tests[:_LISTED]]
+            listed = [f"\n  {printable(test)}" for test in tests[:_LISTED]]
             if more := len(tests) - len(listed):
                 listed.append(f"\n  and {more} more")
             raise NoMatch(
