@@ -61,10 +61,10 @@ class Order:
 
     @property
     def command(self) -> str:
-        """The command line of this order, which its run keeps."""
+        """The command line of this order, which its run keeps: without secrets."""
         pause = ["--pause", f"{self.pause:g}"] if self.pause else []
         words = [*_COMMAND, "--processes", str(self.processes), *pause, "--", *self.pytest_args]
-        return files.writable(shlex.join(words))
+        return run_files.command_line(words)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +125,11 @@ def _resume(options: argparse.Namespace) -> int:
         begun = _order_of(run, file)
         order = Order(
             begun.processes if options.processes is None else options.processes,
-            begun.pytest_args,
+            tuple(options.pytest_args),
             begun.pause if options.pause is None else options.pause,
         )
-        if tuple(options.pytest_args) != begun.pytest_args:
+        typed, before = map(run_files.without_secrets, (options.pytest_args, begun.pytest_args))
+        if typed != before:
             other = "others" if options.pytest_args else "these, which are to be typed again"
             raise UsageFailure(
                 f"{file} was recorded with {other}: `{_continue(file, begun)}` goes on with it; a "
@@ -269,7 +270,7 @@ def _named(file: Path) -> str:
 
 
 def _continue(file: Path, order: Order) -> str:
-    words = shlex.join(["--", *order.pytest_args]) if order.pytest_args else ""
+    words = run_files.command_line(["--", *order.pytest_args]) if order.pytest_args else ""
     return printable(f"gpuperf record --continue {_named(file)} {words}".rstrip())
 
 

@@ -259,7 +259,8 @@ def _header(field: str, value: Any, *at: int) -> Callable[[Path], object]:
         file = folder / IMAGE
         content = bytearray(gzip.decompress(file.read_bytes()))
         header = np.frombuffer(content, nibabel.Nifti1Header.template_dtype, count=1)
-        header[field][(0, *at)] = value
+        place = (0, *at)
+        header[field][place] = value
         file.write_bytes(gzip.compress(bytes(content)))
 
     return damage
