@@ -14,6 +14,7 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import (
     calibrate,
     compare,
+    complain,
     doctor,
     export,
     import_ncu,
@@ -60,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.act(options)
     except GpuperfError as error:
-        print(f"gpuperf: {error}", file=sys.stderr)
+        complain(error)
         return BAD_CONFIGURATION
     except KeyboardInterrupt:
-        print("gpuperf: interrupted", file=sys.stderr)
+        complain("interrupted")
         return INTERRUPTED
     return code
 

@@ -1,18 +1,50 @@
 """What can go wrong, as types. Each message says what happened and what to do next.
 
+Here is also what makes names that others gave fit to be shown.
+
 pytest is not imported here; `plugin/hooks.py` turns a `UsageFailure` into exit code 4.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 OK, FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 4, 130
 """Exit codes of `gpuperf`: pytest's, and a shell's after Ctrl-C."""
 
+_COMMAND = re.compile(r"^( *):(?=:.*::)|#(?=#(?:\[|vso\[|teamcity\[))")
+"""What makes a line of output a command: for GitHub "::error::" at its beginning and "##[error]"
+anywhere, "##vso[" for Azure Pipelines, "##teamcity[" for TeamCity."""
+
+
+def printable(text: str) -> str:
+    r"""`text` in one line that is shown as it stands, and that nobody executes.
+
+    What cannot be printed (control characters, and those that turn the direction of writing) stands
+    as its code, a line feed as \x0a; and so does the first character of what the log of a CI
+    service takes for a command. Text that has been through here stays as it is.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else _code(c) for c in text)
+    return _COMMAND.sub(lambda match: match[0][:-1] + _code(match[0][-1]), text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of each line of `text`, which has several on purpose."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _code(character: str) -> str:
+    return f"\\x{ord(character):02x}"
+
 
 class GpuperfError(Exception):
     """Anything this package raises on purpose. The message is for the user and complete."""
+
+    def __str__(self) -> str:
+        """The message: whatever file or name it quotes, a terminal shows it and does no more."""
+        return printable_lines(super().__str__())
 
 
 class UsageFailure(GpuperfError):
@@ -28,7 +60,7 @@ class BadFile(UsageFailure):
 
     def __init__(self, file: Path, entry: str, problem: str, remedy: str) -> None:
         self.file, self.entry, self.problem, self.remedy = file, entry, problem, remedy
-        where = f"{file}: {entry}" if entry else f"{file}"
+        where = f"{file}: {printable(entry)}" if entry else f"{file}"
         super().__init__(f"{where}: {problem}. {remedy}")
 
 

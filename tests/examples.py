@@ -28,6 +28,9 @@ OTHER_H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "bbbb00000002")
 A100 = Device("sm80", "NVIDIA A100-SXM4-40GB", "nvidia-a100-sxm4-40gb", "cccc00000003")
 TEST = "suites/meddpm/test_training.py::test_training_step[tf32]"
 
+HOSTILE = "x\x1b]0;title\x07\u202e\n::error::WL\r##[error]y"
+"""What somebody may call something: a title for the terminal, and commands of CI services."""
+
 Series = Mapping[str, Sequence[float]]
 
 

@@ -36,3 +36,14 @@ def _read(text: str, escapes: tuple[tuple[str, str], ...]) -> str:
     for written, meant in escapes:
         text = text.replace(written, meant)
     return text
+
+
+def harmless(output: str) -> bool:
+    """Whether an output has no command of any CI service, and nothing that a terminal obeys."""
+    executed = any(mark in output for mark in ("##[", "##vso[", "##teamcity["))
+    started = [line for line in output.split("\n") if line.lstrip().startswith("::")]
+    return (
+        not executed
+        and not any("::" in line.lstrip()[2:] for line in started)
+        and all(line.isprintable() for line in output.split("\n"))
+    )

@@ -18,7 +18,7 @@ from pytest_gpuperf.baselines.objections import (
     without_kernels,
 )
 from pytest_gpuperf.catalogue import architectures, units
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.model.entry import (
@@ -163,7 +163,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
                 cleared += last
                 done += accepted
         objected = [
-            f"\n  {proposal.test}: {objection.text}"
+            f"\n  {printable(proposal.test)}: {printable(objection.text)}"
             for proposal in done
             if proposal.refused
             for objection in proposal.objections

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Verdict
 
@@ -70,11 +71,6 @@ def minimum_detectable_effect(verdict: Verdict) -> str:
     return f"{verdict.minimum_detectable_effect * 100:.2g} %"
 
 
-def printable(text: str) -> str:
-    """`text` in one line: what cannot be printed stands as its code, a line feed as 0a."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
 def _rounded(number: float) -> float:
     """To two decimals, and never -0."""
     return round(number, 2) + 0.0
@@ -101,4 +97,5 @@ def _digits(number: float) -> str:
 def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
     """Where two workloads differ: "size 128, here 64"."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return "; ".join(f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
+    said = (f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
+    return "; ".join(map(printable, said))

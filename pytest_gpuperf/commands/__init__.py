@@ -1,1 +1,35 @@
-"""One file per `gpuperf X`: its flags, its action and its own text."""
+"""One file per `gpuperf X`: its flags, its action and its own text.
+
+What a command prints goes through `say`: it names what is in files that others made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pytest_gpuperf.errors import printable
+
+
+def say(*lines: str, error: bool = False) -> None:
+    """Prints each text as one line, on stderr for an `error`.
+
+    Who has read enough of it and goes away (`| head`) is no error.
+    """
+    stream = sys.stderr if error else sys.stdout
+    try:
+        print("\n".join(map(printable, lines)), file=stream, flush=True)
+    except BrokenPipeError:
+        # Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def complain(message: object) -> None:
+    """Says on stderr what went wrong, an error's message for example; it may have several lines."""
+    say(*f"gpuperf: {message}".split("\n"), error=True)
+
+
+def json_text(data: object, indent: int = 1) -> str:
+    """`data` as JSON that says the same in the log of a CI service. Raises ValueError for NaN."""
+    return json.dumps(data, indent=indent, allow_nan=False).replace("##", "#\\u0023")

@@ -9,6 +9,7 @@ from shutil import get_terminal_size
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.commands import say
 from pytest_gpuperf.commands.update_baseline import add_folder
 from pytest_gpuperf.errors import OK
 from pytest_gpuperf.judge.trials import Estimate, Trials
@@ -43,11 +44,10 @@ def act(options: argparse.Namespace) -> int:
     """Prints what the runs say of each suite's noise, and stores it where that was asked for."""
     findings = calibration.findings([run_files.load(file) for file in options.runs], utc_now()[:10])
     for finding in findings:
-        for line in lines(finding, get_terminal_size().columns):
-            print(line.text)
+        say(*(line.text for line in lines(finding, get_terminal_size().columns)))
     if options.write:
         for file in calibration.write(findings, options.baselines):
-            print(f"written: {file}")
+            say(f"written: {file}")
     return OK
 
 

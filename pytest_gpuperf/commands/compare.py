@@ -6,17 +6,15 @@ No gate: whatever changed, the exit code is 0. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.commands import json_text, say
+from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
@@ -102,17 +100,8 @@ def act(options: argparse.Namespace) -> int:
     a, b = _sides(options.a, options.b, options.configurations)
     a, b = _only(a, b, options.tests)
     comparison = compare(a, b, kernels=options.kernels > 0)
-    show(_written(comparison, options.format, options.kernels))
+    say(*_written(comparison, options.format, options.kernels))
     return 0
-
-
-def show(text: str) -> None:
-    """Prints `text`. Who has read enough of it and goes away (`| head`) is no error."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
@@ -235,22 +224,22 @@ def _listing(label: str, side: Chosen) -> str:
     named = dict.fromkeys(
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )
-    shown = [f"\n  {text}" for text in named][:_LISTED]
+    shown = [f"\n  {printable(text)}" for text in named][:_LISTED]
     more = f"\n  and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
     return f"\n{label}, {side.run}, has{''.join(shown) or ' none'}{more}"
 
 
-def _written(comparison: Comparison, form: str, kernels: int) -> str:
-    """The comparison in the format that was asked for."""
+def _written(comparison: Comparison, form: str, kernels: int) -> list[str]:
+    """The lines of the comparison in the format that was asked for."""
     if form == JSON:
-        return json.dumps(files.to_plain(comparison), indent=1, ensure_ascii=False)
+        return json_text(files.to_plain(comparison)).split("\n")
     if form == MARKDOWN:
         from pytest_gpuperf.report.comparison_report import markdown
 
-        return markdown(comparison, kernels=kernels).rstrip("\n")
+        return markdown(comparison, kernels=kernels).rstrip("\n").split("\n")
     from shutil import get_terminal_size
 
     from pytest_gpuperf.report.comparison_report import text_lines
 
     shown = text_lines(comparison, kernels=kernels, width=get_terminal_size().columns)
-    return "\n".join(line.text for line in shown)
+    return [line.text for line in shown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
+from pytest_gpuperf.commands import say
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.model.measurement import Canary, Machine
 
@@ -27,13 +28,12 @@ def act(options: argparse.Namespace) -> int:  # noqa: ARG001
 
     checks = examine()
     for check in checks:
-        print(f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}")
+        say(f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}")
         if check.remedy and not check.ok:
-            print(f"     -> {check.remedy}")
+            say(f"     -> {check.remedy}")
     if device := nvml.detect_device():
         machine = fingerprint.machine(canary.sm_map(device.arch)) or Machine()
-        for line in (*_machine_lines(machine), *_canary_lines(canary.read(device.arch))):
-            print(line)
+        say(*_machine_lines(machine), *_canary_lines(canary.read(device.arch)))
     return OK if all(check.ok or check.optional for check in checks) else FAILED
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
+from pytest_gpuperf.commands import complain, json_text, say
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.report import interchange
 from pytest_gpuperf.report.text.progress import counted
@@ -42,10 +41,10 @@ def act(options: argparse.Namespace) -> int:
     file: Path = options.run or run_files.newest(Path.cwd())
     text = _benchmarks(file)
     if options.output is None:
-        print(text, end="")
+        say(*text.rstrip("\n").split("\n"))
         return 0
     files.write_atomically(options.output, text)
-    print(f"written: {options.output}")
+    say(f"written: {options.output}")
     return 0
 
 
@@ -53,7 +52,7 @@ def _benchmarks(file: Path) -> str:
     run = run_files.load(file)
     try:
         data, timeless = interchange.exported(run)
-        text = json.dumps(data, indent=4, allow_nan=False)
+        text = json_text(data, indent=4)
     except (OverflowError, ValueError):
         raise UsageFailure(
             f"{file}: its times are beyond what statistics can be made of: was it edited?"
@@ -68,7 +67,5 @@ def _benchmarks(file: Path) -> str:
         raise UsageFailure(f"{file}: no measurement has a time to export ({times})")
     if timeless:
         left_out = counted(len(timeless), "measurement")
-        print(
-            f"gpuperf: {left_out} left out, without a time: {', '.join(timeless)}", file=sys.stderr
-        )
+        complain(f"{left_out} left out, without a time: {', '.join(timeless)}")
     return text + "\n"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.commands import say
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_rows, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_rows import Report
@@ -111,9 +112,9 @@ def act(options: argparse.Namespace) -> int:
     imported = imported_run(options.files, request)
     run_files.save(imported, out)
     for measurement in imported.measurements:
-        print("\n".join(_summary(measurement)))
-    print(f"run saved: {out}")
-    print(f"judge it:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
+        say(*_summary(measurement))
+    say(f"run saved: {out}")
+    say(f"judge it:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
     return 0
 
 
@@ -145,7 +146,7 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
     if len(devices) > 1:
         listed = " and ".join(f"{device.name} ({device.arch})" for device in devices)
         raise UsageFailure(f"the reports are of {listed}: import those of one device at a time")
-    command = files.writable(shlex.join(["gpuperf", "import", *map(str, reports)]))
+    command = run_files.command_line(["gpuperf", "import", *map(str, reports)])
     return Run(run_files.SCHEMA, files.utc_now(), command, measurements)
 
 

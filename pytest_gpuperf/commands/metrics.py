@@ -6,7 +6,6 @@ Passes are CUPTI's own answer, where a libcupti can be loaded. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU, validate
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, hardware, hardware_names
-from pytest_gpuperf.commands import compare
+from pytest_gpuperf.commands import json_text, say
 from pytest_gpuperf.errors import CountersUnavailable, UsageFailure
 from pytest_gpuperf.model.measurement import Unsupported
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -100,10 +99,10 @@ def act(options: argparse.Namespace) -> int:
 
     listed = listing(options.architectures, options.wanted, options.library)
     if options.format == JSON:
-        compare.show(json.dumps(as_json(listed), indent=1))
+        say(*json_text(as_json(listed)).split("\n"))
     else:
         width = get_terminal_size().columns
-        compare.show("\n".join(line.text for line in lines(listed, width)))
+        say(*(line.text for line in lines(listed, width)))
     return 0
 
 

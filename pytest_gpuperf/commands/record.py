@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure
+from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.result import Run
@@ -60,10 +61,10 @@ class Order:
 
     @property
     def command(self) -> str:
-        """The command line of this order, which its run keeps."""
+        """The command line of this order, which its run keeps: without secrets."""
         pause = ["--pause", f"{self.pause:g}"] if self.pause else []
         words = [*_COMMAND, "--processes", str(self.processes), *pause, "--", *self.pytest_args]
-        return files.writable(shlex.join(words))
+        return run_files.command_line(words)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,10 +125,11 @@ def _resume(options: argparse.Namespace) -> int:
         begun = _order_of(run, file)
         order = Order(
             begun.processes if options.processes is None else options.processes,
-            begun.pytest_args,
+            tuple(options.pytest_args),
             begun.pause if options.pause is None else options.pause,
         )
-        if tuple(options.pytest_args) != begun.pytest_args:
+        typed, before = map(run_files.without_secrets, (options.pytest_args, begun.pytest_args))
+        if typed != before:
             other = "others" if options.pytest_args else "these, which are to be typed again"
             raise UsageFailure(
                 f"{file} was recorded with {other}: `{_continue(file, begun)}` goes on with it; a "
@@ -136,7 +138,7 @@ def _resume(options: argparse.Namespace) -> int:
         held = _processes(run)
         if held < order.processes:
             return _Recording(order, file, run).go_on()
-        print(
+        say(
             f"nothing to do: {_named(file)} has {counted(held, 'process')} of {order.processes}; "
             "a larger --processes adds to it"
         )
@@ -168,13 +170,13 @@ class _Recording:
             self._print_interrupted()
             return INTERRUPTED
         if self._kept is None:
-            print("gpuperf: nothing was measured, so no run was saved", file=sys.stderr)
+            complain("nothing was measured, so no run was saved")
             return code
-        print(f"run saved: {self._file}")
+        say(f"run saved: {self._file}")
         if not code:
             _print_next(self._file)
         elif self._done < self._order.processes:
-            print(f"go on with:  {_continue(self._file, self._order)}")
+            say(f"go on with:  {_continue(self._file, self._order)}")
         return code
 
     def _measure(self) -> int:
@@ -229,7 +231,7 @@ class _Recording:
         each = sum(self._took) / len(self._took) + self._order.pause
         left = f", about {duration(missing * each)} left" if missing else ""
         took = duration(finished.seconds)
-        print(f"{name}: {counted(count, 'measurement')} in {took}{left}", flush=True)
+        say(f"{name}: {counted(count, 'measurement')} in {took}{left}")
 
     def _print_interrupted(self) -> None:
         # By the file: Ctrl-C may have come right after it was written.
@@ -241,24 +243,25 @@ class _Recording:
             )
         else:
             said = "interrupted before a process had finished: nothing was kept"
-        print(f"gpuperf: {said}", file=sys.stderr)
+        complain(said)
 
 
 def _print_failure(finished: Finished) -> int:
     """Prints why pytest failed, if it did; returns the exit code that we have for it."""
     if not finished.code:
         return 0
+    # As it would stand here if that process were this one.
     print(finished.output, file=sys.stderr)
     if finished.code > 0:
-        print(f"gpuperf: pytest ended with exit code {finished.code}, see above", file=sys.stderr)
+        complain(f"pytest ended with exit code {finished.code}, see above")
         return finished.code
     name = signal.strsignal(-finished.code)
-    print(f"gpuperf: pytest ended by signal {-finished.code} ({name}), see above", file=sys.stderr)
+    complain(f"pytest ended by signal {-finished.code} ({name}), see above")
     return 128 - finished.code
 
 
 def _print_next(file: Path) -> None:
-    print(f'accept it with:  gpuperf update-baseline {_named(file)} --reason "..."')
+    say(f'accept it with:  gpuperf update-baseline {_named(file)} --reason "..."')
 
 
 def _named(file: Path) -> str:
@@ -267,8 +270,8 @@ def _named(file: Path) -> str:
 
 
 def _continue(file: Path, order: Order) -> str:
-    words = shlex.join(["--", *order.pytest_args]) if order.pytest_args else ""
-    return units.printable(f"gpuperf record --continue {_named(file)} {words}".rstrip())
+    words = run_files.command_line(["--", *order.pytest_args]) if order.pytest_args else ""
+    return printable(f"gpuperf record --continue {_named(file)} {words}".rstrip())
 
 
 def _order_of(run: Run, file: Path) -> Order:
@@ -284,7 +287,7 @@ def _order_of(run: Run, file: Path) -> Order:
     except (ValueError, argparse.ArgumentError, UsageFailure) as error:
         raise UsageFailure(
             f"{file} was not made by `gpuperf record`, which alone can be continued: its command "
-            f"is `{units.printable(run.command)}` ({error}). Begin a new recording without "
+            f"is `{printable(run.command)}` ({error}). Begin a new recording without "
             "--continue"
         ) from None
 

@@ -9,6 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_gpuperf.commands import say
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import interchange
@@ -66,7 +67,7 @@ def act(options: argparse.Namespace) -> int:
         run = judged(run, options.baseline)
     for output in outputs:
         files.write_atomically(output, interchange.report_text(run, output, str(file)))
-        print(f"report written: {output}")
+        say(f"report written: {output}")
     return 0
 
 

@@ -10,7 +10,8 @@ from pytest_gpuperf.baselines import acceptance, objections
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
+from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, printable
 from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.report.text.progress import counted
@@ -72,7 +73,7 @@ def act(options: argparse.Namespace) -> int:
     loaded = [(file, run_files.load(file)) for file in files]
     reason = options.reason or ""
     if not reason.strip():
-        print('gpuperf: a reason is needed, for the log: --reason "torch 2.12"', file=sys.stderr)
+        complain('a reason is needed, for the log: --reason "torch 2.12"')
         return BAD_CONFIGURATION
     request = AcceptanceRequest(
         options.baselines,
@@ -85,12 +86,12 @@ def act(options: argparse.Namespace) -> int:
     named = ", ".join(map(str, dict.fromkeys(files)))
     measurements = run_files.measurements_of(loaded)
     if not measurements:
-        print(f"gpuperf: {named} has no measurements to accept", file=sys.stderr)
+        complain(f"{named} has no measurements to accept")
         return FAILED
     try:
         return _accepted(run_files.matching(measurements, options.tests), request, named, options)
     except (acceptance.Refused, run_files.NoMatch) as refusal:
-        print(f"gpuperf: {refusal}", file=sys.stderr)
+        complain(refusal)
         return FAILED
 
 
@@ -102,38 +103,37 @@ def _accepted(
 ) -> int:
     proposals = acceptance.proposals(measurements, request)
     if not proposals:
-        print(f"nothing new: all that {named} measured has an entry in {request.folder}")
+        say(f"nothing new: all that {named} measured has an entry in {request.folder}")
         return OK
     for proposal in proposals:
-        print("\n".join(lines(proposal)))
+        say(*lines(proposal))
     if any(proposal.refused for proposal in proposals):
-        print(
-            "gpuperf: refused, nothing was written. To accept in spite of the objections above: "
-            "--force, and the log says so",
-            file=sys.stderr,
+        complain(
+            "refused, nothing was written. To accept in spite of the objections above: "
+            "--force, and the log says so"
         )
         return FAILED
     if not (options.yes or _confirmed(f"accept {len(proposals)} measurements of {named}?")):
-        print("nothing was written")
+        say("nothing was written")
         return FAILED
     written = acceptance.accept(proposals)
     if [now.acceptance for now in written] != [before.acceptance for before in proposals]:
-        print("the baselines were changed in the meantime; what was really replaced:")
+        say("the baselines were changed in the meantime; what was really replaced:")
         for now in written:
-            print("\n".join(lines(now)))
+            say(*lines(now))
     for file in dict.fromkeys(file for proposal in written for file in proposal.files):
-        print(f"written: {file}")
+        say(f"written: {file}")
     return OK
 
 
 def _confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
-        print("gpuperf: nobody to ask here; pass --yes to accept", file=sys.stderr)
+        complain("nobody to ask here; pass --yes to accept")
         return False
     try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        return input(printable(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
     except EOFError:
-        print()
+        say("")
         return False
 
 

@@ -161,7 +161,8 @@ class Device:
     slug: str
     """The name as a folder: "nvidia-h200"."""
     identity: str = ""
-    """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles."""
+    """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles. On a CPU
+    of the machine's id, keyed, which tells nothing of its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
+from typing import NoReturn
 
 import pytest
 
@@ -28,6 +29,7 @@ from pytest_gpuperf.errors import (
     MeasurementError,
     UnsoundStep,
     UsageFailure,
+    printable_lines,
 )
 from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
@@ -156,7 +158,7 @@ class GpuPerf:
             try:
                 result = self._result(subject, work, plan)
             except (CountersUnavailable, UnsoundStep) as error:
-                pytest.fail(f"gpuperf: {error}", pytrace=False)
+                _fail(f"gpuperf: {error}")
         self.results.append(result)
         config = self._session.config
         config.hook.pytest_gpuperf_judged(
@@ -171,17 +173,17 @@ class GpuPerf:
         lack = coverage.lack(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
-            pytest.skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
+            _skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
         if not unfit:
             self._session.judging.keep(result.measurements)
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
-            pytest.fail(failure.failure(result, failing, context), pytrace=False)
+            _fail(failure.failure(result, failing, context))
         if lack is coverage.Lack.MACHINE and not self._settings.require_judged:
-            pytest.skip(f"gpuperf: {coverage_lines.machine(result)}")
+            _skip(f"gpuperf: {coverage_lines.machine(result)}")
         if lack and self._settings.require_judged:
-            pytest.fail(coverage_lines.unjudged(result, lack, context), pytrace=False)
+            _fail(coverage_lines.unjudged(result, lack, context))
 
     def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
         """How it is measured. Raises UsageFailure for a number that is none."""
@@ -243,21 +245,21 @@ class GpuPerf:
         try:
             over, under = judging.pair(ratio)
         except NotMeasured as error:
-            pytest.skip(f"gpuperf: {error}")
+            _skip(f"gpuperf: {error}")
         lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
         if lacking and not self._settings.require_counters:
-            pytest.skip(f"gpuperf: {lacking}")
+            _skip(f"gpuperf: {lacking}")
         with self._session.display.of(title_of(test)):
             expected = judging.expect(ratio, over, under)
         if expected.reason == "both-zero":
-            pytest.skip(f"gpuperf: {expectation_lines.line(expected)}")
+            _skip(f"gpuperf: {expectation_lines.line(expected)}")
         detail = lacking or expected.detail
         if label:
             detail = f"{detail}; {label}" if detail else label
         expected = replace(expected, verified=not label, detail=detail)
         self.results.append(Result(test, ratio.subject, (), expectations=(expected,)))
         if fails(expected, self._settings):
-            pytest.fail(expectation_lines.failure(expected, self.device), pytrace=False)
+            _fail(expectation_lines.failure(expected, self.device))
         return expected
 
     def _result(self, subject: Subject, work: Work, plan: Plan) -> Result:
@@ -297,6 +299,16 @@ class GpuPerf:
             verdict.outcome is Outcome.REGRESSED or (recording and verdict.reason in RECORDABLE)
             for verdict in result.verdicts
         )
+
+
+def _fail(why: str) -> NoReturn:
+    """Fails the test. pytest prints the reason as it is, so names in it are made harmless here."""
+    pytest.fail(printable_lines(why), pytrace=False)
+
+
+def _skip(why: str) -> NoReturn:
+    """Skips it, likewise."""
+    pytest.skip(printable_lines(why))
 
 
 def _scalars(what: str, values: object) -> dict[str, Scalar]:

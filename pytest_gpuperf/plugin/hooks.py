@@ -204,12 +204,13 @@ class _Gatherer:
         reporter = config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or config.get_verbosity() < 0:
             return
+        from pytest_gpuperf.errors import printable
         from pytest_gpuperf.report.text.failure import brief
 
         for result in results:
             for line in brief(result, reporter._tw.fullwidth):
                 reporter.ensure_newline()
-                reporter.write_line(line)
+                reporter.write_line(printable(line))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded.

@@ -6,7 +6,6 @@ Made when pytest starts, also where nobody uses us. So it imports nothing until 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -184,10 +183,10 @@ def context_of(
 
 
 def typed(arguments: Sequence[str]) -> str:
-    """Arguments of pytest as one would type them."""
-    from pytest_gpuperf.storage import files
+    """Arguments of pytest as one would type them, but for secrets."""
+    from pytest_gpuperf.storage.run_files import command_line
 
-    return files.writable(shlex.join(arguments))
+    return command_line(arguments)
 
 
 def outlet(config: Any) -> Outlet:

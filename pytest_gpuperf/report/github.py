@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run, worst_first
 from pytest_gpuperf.report.markdown import markdown, reasons
 from pytest_gpuperf.report.text import failure, kernel_lines
@@ -114,7 +115,7 @@ def _command(level: str, result: Result, place: Place | None, why: str = "") -> 
 
 def _data(text: str) -> str:
     """`text` as the message of a command: nothing in it ends the line."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable_lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

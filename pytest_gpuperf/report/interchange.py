@@ -13,6 +13,7 @@ from typing import Any
 from pytest_gpuperf.baselines import coverage
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables
@@ -80,7 +81,7 @@ def properties(result: Result) -> Iterator[tuple[str, str]]:
 
 def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     first = result.first
-    place = PREFIX if result.name == STEP else f"{PREFIX}{units.printable(result.name)}."
+    place = PREFIX if result.name == STEP else f"{PREFIX}{printable(result.name)}."
     device = first.fingerprint.device
     yield f"{place}device", f"{device.name} ({device.arch})"
     if first.configuration:
@@ -204,7 +205,7 @@ def _values(metric: str, result: Result) -> Iterator[float]:
 
 def _named(test: str, name: str) -> str:
     """A test's name for a table, with that of its measurement where it has one of its own."""
-    return units.printable(test if name == STEP else f"{test}/{name}")
+    return printable(test if name == STEP else f"{test}/{name}")
 
 
 def _machine(fingerprint: Fingerprint) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
@@ -187,7 +188,7 @@ def code(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return printable(" ".join(text.splitlines()))
 
 
 def counted(results: Sequence[Result]) -> str:

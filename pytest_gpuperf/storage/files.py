@@ -24,8 +24,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pytest_gpuperf.catalogue.units import printable
-from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.errors import BadFile, UsageFailure, printable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -21,7 +23,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import (
     other_units,
     timeline_metrics,
 )
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, kernel_files
@@ -37,8 +39,58 @@ _SMALLER = "Nothing was written: record fewer tests into one run, or count kerne
 _REMEDY = "Measure again, or use another run; nothing was changed"
 
 
+_SECRET_PARTS = (
+    *("token", "secret", "password", "passwd", "passphrase", "pwd", "pat", "credential", "key"),
+    *("auth", "authorization", "bearer", "cookie", "dsn", "webhook"),
+)
+"""Of the names of flags, settings and headers whose values are nobody else's business."""
+_SECRET_NAME = re.compile(
+    rf"(?:^|[^a-z])(?:{'|'.join(_SECRET_PARTS)})s?(?:$|[^a-z])"
+    r"|(?:token|secret|password|passwd|apikey|accesskey|privatekey|credentials?)$",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(r"(?P<name>[^=]*?)(?P<between>=|: +)(?P<value>.+)", re.DOTALL)
+_KNOWN_SECRETS = re.compile(
+    r"(?<=://)[^/@\s]+(?=@)"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|eyJ)[\w.-]{12,}"
+)
+"""What somebody proves who they are by, in a URL; and tokens that say by their first letters what
+they are: GitHub's, GitLab's, Hugging Face's, OpenAI's, Slack's, Amazon's, and JSON web tokens."""
+_MASK = "***"
+
+
 class NoMatch(GpuperfError):
     """A pattern that no measured test matches. The message lists the tests. Exit code 1."""
+
+
+def command_line(words: Sequence[str]) -> str:
+    """A command as a run keeps it and reports show it: quoted for a shell, and without secrets."""
+    return files.writable(shlex.join(without_secrets(words)))
+
+
+def without_secrets(words: Sequence[str]) -> list[str]:
+    """The words of a command, those values masked whose names say that they are secret.
+
+    Also masked: who logs in, in a URL, and tokens that are known by their form. A name stays, so
+    that one sees what the run was given.
+    """
+    kept: list[str] = []
+    for word in words:
+        flag = kept[-1] if kept else ""
+        separate = flag.startswith("--") and "=" not in flag and not word.startswith("-")
+        kept.append(_MASK if separate and _SECRET_NAME.search(flag) else _without_secrets(word))
+    return kept
+
+
+def _without_secrets(word: str) -> str:
+    named = _NAMED.fullmatch(word)
+    if named is None:
+        return _KNOWN_SECRETS.sub(_MASK, word)
+    name, between, value = named["name"], named["between"], named["value"]
+    # Of "tests/test_key.py::test_a[size" the name is "size".
+    last = name if name.startswith("-") else re.split(r"[^\w-]", name)[-1]
+    value = _MASK if _SECRET_NAME.search(last) else _without_secrets(value)
+    return _KNOWN_SECRETS.sub(_MASK, name) + between + value
 
 
 def new_file(root: Path) -> Path:
@@ -140,7 +192,7 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
     tests = list(dict.fromkeys(measurement.test for measurement in measurements))
     for pattern in patterns:
         if not any(matches(test, pattern) for test in tests):
-            listed = [f"\n  {test}" for test in tests[:_LISTED]]
+            listed = [f"\n  {printable(test)}" for test in tests[:_LISTED]]
             if more := len(tests) - len(listed):
                 listed.append(f"\n  and {more} more")
             raise NoMatch(

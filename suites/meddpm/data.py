@@ -7,10 +7,9 @@ a directory with a user's NIfTI image and mask pairs; `nifti.py` has the naming 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pytest_gpuperf.errors import UsageFailure
-from suites.meddpm.nifti import Pair, Scan, find_pairs, read_pair, read_template
+from suites.meddpm.nifti import MOST_VOXELS, Pair, Scan, find_pairs, read_pair, read_template
 from suites.meddpm.phantom import phantom
 
 MNI152 = "mni152"
@@ -93,14 +92,15 @@ def _prepare_first(pairs: tuple[Pair, ...], size: int) -> _Prepared:
 def _prepare(scan: Scan, size: int, name: str) -> _Prepared:
     """Pads to a cube, resamples to `size`, scales intensities and decides on a label per voxel."""
     darkest = float(scan.image.min())
-    image = _cube(scan.image[None] - darkest, scan.spacing, size)[0]
+    image = _cube(scan.image[None] - darkest, scan.spacing, size, name)[0]
     low, high = np.percentile(image, INTENSITY_PERCENTILES)
     if not high > low:
         raise UsageFailure(
             f"{name}: the image that belongs to it has the same value everywhere. Give another one"
         )
-    scaled = 2 * np.clip((image - low) / (high - low), 0, 1) - 1
-    shares = _cube(scan.labels, scan.spacing, size)
+    with np.errstate(over="ignore"):  # what is far beyond the percentiles is clipped
+        scaled = 2 * np.clip((image - low) / (high - low), 0, 1) - 1
+    shares = _cube(scan.labels, scan.spacing, size, name)
     background = 1 - shares.sum(axis=0, keepdims=True)
     labels = np.concatenate([background, shares]).argmax(axis=0)
     if not labels.any():
@@ -112,7 +112,7 @@ def _prepare(scan: Scan, size: int, name: str) -> _Prepared:
 
 
 def _cube(
-    volumes: NDArray[np.float32], spacing: tuple[float, ...], size: int
+    volumes: NDArray[np.float32], spacing: tuple[float, ...], size: int, name: str
 ) -> NDArray[np.float32]:
     """`volumes` [C, X, Y, Z] padded with zeros to a cube in millimetres, then [C, S, S, S].
 
@@ -121,9 +121,17 @@ def _cube(
     """
     shape = volumes.shape[1:]
     edge = max(count * length for count, length in zip(shape, spacing, strict=True))
+    counts = [
+        max(round(edge / length), count) for count, length in zip(shape, spacing, strict=True)
+    ]
+    if math.prod(counts) > MOST_VOXELS:
+        raise UsageFailure(
+            f"{name}: {shape} voxels of {spacing} mm are {tuple(counts)} in a cube, and "
+            f"{MOST_VOXELS:,} are the most. Crop or resample the pair, or correct its pixdim"
+        )
     padding: list[int] = []
-    for count, length in reversed(list(zip(shape, spacing, strict=True))):  # last axis first
-        missing = max(round(edge / length) - count, 0)
+    for count, padded_count in reversed(list(zip(shape, counts, strict=True))):  # last axis first
+        missing = padded_count - count
         padding += [missing // 2, missing - missing // 2]
     padded = functional.pad(torch.from_numpy(np.ascontiguousarray(volumes)), padding)
     if min(padded.shape[1:]) >= size:
@@ -162,7 +170,7 @@ def _cached(file: Path, size: int, make: Callable[[], _Prepared]) -> _Prepared:
     if file.exists():
         try:
             return _read_cache(file, size)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except Exception as error:  # damaged bytes lead zip and numpy to errors of any type
             damage = error
     try:
         prepared = make()

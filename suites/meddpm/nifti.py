@@ -5,8 +5,9 @@ nibabel is imported when a file is read, so that prepared volumes can be used wi
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
-import zlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,18 @@ CONVENTION = (
     "or DIR/NAME.nii.gz with DIR/NAME_mask.nii.gz (.nii is accepted too)"
 )
 
+MOST_VOXELS = 512**3
+"""Of a volume as it is read, and padded to a cube: half a gigabyte in float32."""
+MOST_BEFORE = 4 * 1024 * 1024
+"""Bytes before the first voxel: the header and its extensions, which nibabel reads one by one."""
+SMALLEST_EDGE, LARGEST_EDGE = 1e-3, 1e3
+"""Of a voxel, in millimetres."""
+MOST_INTENSITY = 1e30
+"""The sum of so many of these is still a float32."""
+
+_LONGEST_HEADER = 540
+_MOST_PACKED = 1032
+"""Bytes that come out of one byte of gzip at most: https://zlib.net/zlib_tech.html"""
 _TEMPLATE = "mni_icbm152_{map}_tal_nlin_sym_09a_converted.nii.gz"
 
 
@@ -146,11 +159,12 @@ def _by_name(folder: Path) -> dict[str, Path]:
 
 
 def _read(file: Path) -> tuple[Array, tuple[float, ...]]:
-    """The finite values [X, Y, Z] of a NIfTI file in RAS+ order, and the voxel's edges in mm."""
+    """The finite values [X, Y, Z] of a NIfTI file in RAS+ order, and the voxel's edges in mm.
+
+    What the header claims is checked before anything of that size is allocated.
+    """
     try:
         import nibabel
-        from nibabel.filebasedimages import ImageFileError
-        from nibabel.spatialimages import HeaderDataError
     except ImportError as error:
         raise UsageFailure(
             f"{file}: reading NIfTI needs nibabel, which cannot be imported ({error}). "
@@ -158,30 +172,24 @@ def _read(file: Path) -> tuple[Array, tuple[float, ...]]:
             "volumes from a machine that has it, or use --meddpm-data synthetic"
         ) from error
     try:
-        stored: Any = nibabel.load(file)
-        if len(stored.shape) != 3:
-            raise UsageFailure(
-                f"{file}: has rank {len(stored.shape)} (shape {tuple(stored.shape)}), not 3. "
-                "Give one volume per file, without time or channel axis"
-            )
+        kind: Any = _checked(file)
+        stored: Any = kind.from_filename(file)
         oriented = nibabel.as_closest_canonical(stored)  # type: ignore[no-untyped-call]
-        values = np.asarray(oriented.dataobj, dtype=np.float32)
+        # What does not fit into float32 becomes infinite, and is refused below.
+        with np.errstate(all="ignore"):
+            values = np.asarray(oriented.dataobj, dtype=np.float32)
         spacing = tuple(float(edge) for edge in oriented.header.get_zooms())
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        TypeError,
-        zlib.error,
-        ImageFileError,
-        HeaderDataError,
-    ) as error:
+    except UsageFailure:
+        raise
+    except Exception as error:  # damaged bytes lead nibabel to errors of any type
         raise UsageFailure(
-            f"{file}: cannot be read as NIfTI ({error}). Replace the file; it may be truncated"
+            f"{file}: cannot be read as NIfTI ({_reason(error)}). Replace the file; it may be "
+            "truncated"
         ) from error
-    if not min(spacing) > 0:
+    if not all(SMALLEST_EDGE <= edge <= LARGEST_EDGE for edge in spacing):
         raise UsageFailure(
-            f"{file}: its header gives voxels of {spacing} mm. Correct the header's pixdim"
+            f"{file}: its header gives voxels of {spacing} mm, and an edge is {SMALLEST_EDGE:g} to "
+            f"{LARGEST_EDGE:g} mm. Correct the header's pixdim"
         )
     if not np.isfinite(values).all():
         count = int((~np.isfinite(values)).sum())
@@ -189,4 +197,64 @@ def _read(file: Path) -> tuple[Array, tuple[float, ...]]:
             f"{file}: {count} of {values.size} voxels are NaN or infinite. Replace them, "
             "for example by 0"
         )
+    if (most := float(np.abs(values).max())) > MOST_INTENSITY:
+        raise UsageFailure(
+            f"{file}: has the intensity {most:.3g}, and {MOST_INTENSITY:g} is the most that can be "
+            "averaged. Scale the image, or correct the header's scl_slope"
+        )
     return values, spacing
+
+
+def _checked(file: Path) -> Any:
+    """The class of nibabel that reads `file`, whose header makes sense and fits the file's size.
+
+    Raises UsageFailure that says what does not, and whatever nibabel raises for no header at all.
+    """
+    import nibabel
+
+    packed = file.name.endswith(".gz")
+    with gzip.open(file) if packed else file.open("rb") as stream:
+        block = stream.read(_LONGEST_HEADER)
+    for kind in (nibabel.Nifti1Image, nibabel.Nifti2Image):
+        head: Any = kind.header_class
+        if head.may_contain_header(block):
+            break
+    else:
+        raise ValueError("it has no header of NIfTI")
+    header = head(block[: head.template_dtype.itemsize], check=False)
+    shape = tuple(map(int, header.get_data_shape()))
+    if len(shape) != 3:
+        raise UsageFailure(
+            f"{file}: has rank {len(shape)} (shape {shape}), not 3. "
+            "Give one volume per file, without time or channel axis"
+        )
+    voxels = math.prod(shape)
+    if min(shape) < 1 or voxels > MOST_VOXELS:
+        raise UsageFailure(
+            f"{file}: its header gives the shape {shape}, and 1 to {MOST_VOXELS:,} voxels are "
+            "read. Correct the header's dim, or crop or resample the volume"
+        )
+    code = int(header["datatype"])
+    if code not in nibabel.nifti1.data_type_codes.code:
+        raise UsageFailure(f"{file}: its datatype {code} is none of NIfTI. Replace the file")
+    dtype = header.get_data_dtype()
+    if dtype.kind not in "iuf":
+        raise UsageFailure(f"{file}: its voxels are {dtype}, not one number each. Convert them")
+    offset = float(header["vox_offset"])
+    if not 0 <= offset <= MOST_BEFORE:
+        raise UsageFailure(
+            f"{file}: its header says that voxels begin at byte {offset:g}, and {MOST_BEFORE:,} is "
+            "the most. Correct the header's vox_offset, or leave extensions out"
+        )
+    claimed, there = voxels * dtype.itemsize, file.stat().st_size
+    if claimed > there * (_MOST_PACKED if packed else 1):
+        raise UsageFailure(
+            f"{file}: cannot be read as NIfTI (its header gives {claimed:,} bytes of voxels, and "
+            f"the file has {there:,}). Replace the file; it may be truncated"
+        )
+    return kind
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error that is not ours."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

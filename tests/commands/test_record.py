@@ -362,6 +362,21 @@ def test_arguments_are_never_taken_out_of_a_run_but_have_to_be_typed_again(
     assert record("--continue", "run.json", "--", "-k", "a b") == errors.OK
 
 
+def test_a_token_is_given_to_pytest_and_kept_nowhere(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record("--processes", "1", "--run", "run.json", "--", "--api-token", "s3cr3t") == 0
+    assert children.started == [[ALWAYS, "-q", "--api-token", "s3cr3t"]]
+    assert b"s3cr3t" not in FILE.read_bytes()
+    assert run_files.load(FILE).command == "gpuperf record --processes 1 -- --api-token '***'"
+    more = ("--continue", "run.json", "--processes", "2", "--")
+    assert record(*more, "--api-token", "s3cr3t") == errors.OK
+    assert children.started[1][-2:] == ["--api-token", "s3cr3t"]
+    assert b"s3cr3t" not in FILE.read_bytes()
+    assert "goes on with it" in refused(capsys, *more, "-x")
+    assert "s3cr3t" not in "".join(capsys.readouterr())
+
+
 def test_what_a_run_would_print_into_the_terminal_is_shown_as_codes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

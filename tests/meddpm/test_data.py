@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import logging
 import os
+import random
 import re
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -247,6 +250,101 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "fraction": (_mask(_with(a_mask(), 0.5)), MASK, r"the mask has 0, 0\.5, 1, 2\."),
     "constant image": (_image(0 * an_image()), MASK, "has the same value everywhere"),
 }
+
+
+def _header(field: str, value: Any, *at: int) -> Callable[[Path], object]:
+    """Writes `value` into a field of the image's header, at this index where it has several."""
+
+    def damage(folder: Path) -> None:
+        file = folder / IMAGE
+        content = bytearray(gzip.decompress(file.read_bytes()))
+        header = np.frombuffer(content, nibabel.Nifti1Header.template_dtype, count=1)
+        place = (0, *at)
+        header[field][place] = value
+        file.write_bytes(gzip.compress(bytes(content)))
+
+    return damage
+
+
+def _shape(*edges: int) -> Callable[[Path], object]:
+    return lambda folder: [_header("dim", e, n + 1)(folder) for n, e in enumerate(edges)]
+
+
+EDGES = r"an edge is 0\.001 to 1000 mm"
+BEGINS = r"voxels begin at byte \S+, and 4,194,304 is the most"
+CLAIMS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "edges of 1e30 mm": (_header("pixdim", [-1, *[1e30] * 3, *[1] * 4]), EDGES),
+    "an infinite edge": (_header("pixdim", np.inf, 2), EDGES),
+    "an edge that is NaN": (_header("pixdim", np.nan, 2), EDGES),
+    "32767^3": (_shape(32767, 32767, 32767), "1 to 134,217,728 voxels are read"),
+    "512^3, and few bytes": (_shape(512, 512, 512), "gives 536,870,912 bytes of voxels, and"),
+    "no slice": (_shape(12, 14, 0), "1 to 134,217,728 voxels are read"),
+    "less than none": (_shape(12, -14, 10), "1 to 134,217,728 voxels are read"),
+    "extensions of 4 GB": (_header("vox_offset", 4e9), BEGINS),
+    "a beginning that is NaN": (_header("vox_offset", np.nan), BEGINS),
+    "a beginning before all": (_header("vox_offset", -1e9), BEGINS),
+    "an unknown datatype": (_header("datatype", 77), "its datatype 77 is none of NIfTI"),
+    "complex voxels": (_header("datatype", 32), "its voxels are complex64, not one number each"),
+    "colours": (_header("datatype", 128), "not one number each"),
+    "a slope of 1e38": (_header("scl_slope", 1e38), "voxels are NaN or infinite|the intensity"),
+    "intensities of 1e33": (_header("scl_slope", 1e30), r"has the intensity 9e\+32"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_what_a_header_claims_is_refused_before_it_is_allocated(
+    folder: Path, cache: Path, claim: str
+) -> None:
+    damage, said = CLAIMS[claim]
+    damage(folder)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageFailure, match=f"{re.escape(str(folder / IMAGE))}: .*({said})"):
+            load(str(folder), 16, cache)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert not cache.exists()
+
+
+def test_a_volume_whose_cube_would_be_too_large_is_refused(cache: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "scans"
+    write(folder / IMAGE, an_image((4, 4, 512)), spacing=(0.001, 0.001, 900))
+    mask = write(folder / MASK, a_mask((12, 12, 10)).repeat(52, axis=2)[:4, :4, :512] + 1)
+    said = r"\(4, 4, 512\) voxels of .* in a cube, and 134,217,728 are the most"
+    with pytest.raises(UsageFailure, match=f"{re.escape(str(mask))}: {said}"):
+        load(str(folder), 16, cache)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["image", "mask"])
+def test_flipped_bytes_are_refused_by_file_or_read(
+    tmp_path: Path, kind: str, packed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The header is hit more often than the voxels; in packed files anything is."""
+    caplog.set_level(logging.CRITICAL, "nibabel.global")
+    folder = tmp_path / "scans"
+    suffix = ".nii.gz" if packed else ".nii"
+    files = {
+        "image": write(folder / "image" / f"a{suffix}", an_image()),
+        "mask": write(folder / "mask" / f"a{suffix}", a_mask()),
+    }
+    whole = files[kind].read_bytes()
+    refused = []
+    for seed in range(150):
+        flips = random.Random(seed)
+        content = bytearray(whole)
+        for _ in range(flips.randint(1, 3)):
+            end = len(content) if packed or flips.random() < 0.2 else 352
+            content[flips.randrange(end)] ^= flips.randint(1, 255)
+        files[kind].write_bytes(content)
+        try:
+            assert_valid(load(str(folder), 16, tmp_path / f"cache-{seed}"), 16)
+        except UsageFailure as refusal:
+            refused.append(str(refusal))
+    assert len(refused) >= 10
+    assert all(str(folder) in said for said in refused)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

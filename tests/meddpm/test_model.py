@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -282,3 +284,55 @@ class TestCheckpoint:
     def test_a_missing_file_is_named(self, small: GaussianDiffusion3D, tmp_path: Path) -> None:
         with pytest.raises(UsageFailure, match=r"none\.pt: there is no such file"):
             load_weights(small, tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (torch.full((250,), torch.nan), "torch.float32, torch.strided"),
+        (torch.full((250,), torch.inf), "torch.float32, torch.strided"),
+        (torch.ones(250, dtype=torch.complex64), "torch.complex64"),
+        (torch.ones(250, dtype=torch.int64), "torch.int64"),
+        (torch.ones(250).to_sparse(), "torch.float32, torch.sparse_coo"),
+    ],
+)
+def test_a_tensor_without_finite_numbers_is_refused_by_its_name(
+    small: GaussianDiffusion3D, tmp_path: Path, odd: torch.Tensor, said: str
+) -> None:
+    file = tmp_path / "model.pt"
+    torch.save({"ema": {**small.state_dict(), "betas": odd}}, file)
+    refused = rf"1 without finite numbers of their kind: betas \({said}"
+    with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: .*{refused}"):
+        load_weights(small, file)
+
+
+def test_a_checkpoint_with_flipped_bytes_is_refused_by_file(
+    small: GaussianDiffusion3D, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.pt"
+    # Few tensors: what is hit then is the structure of the file as often as a number.
+    for zipped in (True, False):
+        torch.save({"ema": {"betas": torch.ones(3)}}, file, _use_new_zipfile_serialization=zipped)
+        whole = file.read_bytes()
+        for seed in range(150):
+            flips = random.Random(seed)
+            content = bytearray(whole)
+            for _ in range(flips.randint(1, 3)):
+                content[flips.randrange(len(content))] ^= flips.randint(1, 255)
+            file.write_bytes(content)
+            # Whatever is read, it is not this network.
+            with pytest.raises(UsageFailure, match=re.escape(str(file))):
+                load_weights(small, file)
+
+
+def test_a_packed_checkpoint_is_refused_before_it_is_unpacked(
+    small: GaussianDiffusion3D, tmp_path: Path
+) -> None:
+    plain, file = tmp_path / "plain.pt", tmp_path / "model.pt"
+    torch.save({"ema": {"betas": torch.zeros(1_000_000)}}, plain)
+    with ZipFile(plain) as read, ZipFile(file, "w", ZIP_DEFLATED) as written:
+        for entry in read.infolist():
+            written.writestr(entry.filename, read.read(entry))
+    said = r"cannot be read as weights: its entries have 4,\S+ bytes, and the file \d"
+    with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: {said}"):
+        load_weights(small, file)

@@ -352,6 +352,20 @@ def test_an_expected_regression_is_an_expected_failure(a100: Project) -> None:
 # What is written
 
 
+def test_a_token_on_the_command_line_is_in_no_file_and_no_output(a100: Project) -> None:
+    conftest = a100.root / "conftest.py"
+    option = "\n\n\ndef pytest_addoption(parser):\n    parser.addoption('--api-token')\n"
+    conftest.write_text(conftest.read_text(encoding="utf-8") + option, encoding="utf-8")
+    reports = [f"--gpuperf-report=out/report.{suffix}" for suffix in ("md", "html", "json")]
+    for token in (["--api-token=s3cr3t"], ["--api-token", "s3cr3t"]):
+        result = a100.run(*token, *reports, "--junitxml=out/junit.xml", "--gpuperf-run=out/r.json")
+        result.assert_outcomes(failed=1)
+        assert "s3cr3t" not in str(result.stdout)
+        assert "--api-token" in a100.saved("out/r.json").command
+        for file in (a100.root / "out").iterdir():
+            assert b"s3cr3t" not in file.read_bytes(), file
+
+
 def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     flags = ("--gpuperf-report=out/report.md", "--gpuperf-report=out/report.json")
     result = a100.run(*flags, "--junitxml=junit.xml")

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from tests.examples import HOSTILE
 from tests.plugin.projects import STEP, Project, refused
+from tests.workflow_commands import commands, harmless
 
 
 @pytest.fixture
@@ -106,3 +108,56 @@ def test_a_run_decides_nothing_about_where_a_missing_baseline_is_recorded(
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines([f"*run.json: measurements/0/suite: *{evil}*"])
         assert sorted(recorded.root.parent.rglob("*evil*")) == before
+
+
+def test_names_are_shown_and_never_obeyed(recorded: Project) -> None:
+    """Whether they are the run's, the baseline's or the test's own, and on GitHub too."""
+    slower(recorded)
+    data = json.loads((recorded.root / "run.json").read_text(encoding="utf-8"))
+    for measured in data["measurements"]:
+        measured["configuration"] = HOSTILE
+        measured["fingerprint"]["software"] = {"torch": HOSTILE, HOSTILE: "1"}
+        measured["unsupported"] = [{"metric": "instructions", "reason": HOSTILE}]
+    (recorded.root / "run.json").write_text(json.dumps(data), encoding="utf-8")
+    replay = ("--gpuperf-replay=run.json", "-p", "no:pastebin")
+    for flags, said in (
+        ((), "regressed"),
+        (("--gpuperf-missing=warn", "--gpuperf-baselines=none", "-rA"), "no-baseline"),
+        ((f"--gpuperf-report={HOSTILE}.md",), r"\x1b]0;title"),
+    ):
+        result = recorded.run(*replay, *flags)
+        assert said in str(result.stdout)
+        assert harmless(str(result.stdout) + str(result.stderr)), flags
+
+
+def test_a_workload_of_two_lines_prints_no_command(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.device()
+    project.tests(STEP)
+    project.accept()
+    project.tests(
+        f"""
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None, workload={{"k": {HOSTILE!r}}})
+        """
+    )
+    for github in ("false", "true"):
+        monkeypatch.setenv("GITHUB_ACTIONS", github)
+        result = project.run("-rA")
+        result.assert_outcomes(failed=1)
+        text = str(result.stdout) + str(result.stderr)
+        assert r"k unset, here x\x1b]0;title" in text
+        ours = [line for line in text.splitlines() if line.startswith("::warning file=")]
+        assert [command.name for command in commands(text)] == ["warning"] * len(ours)
+        assert len(ours) == (github == "true")
+        assert harmless("\n".join({*text.splitlines()} - {*ours}))
+    project.tests(
+        f"""
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None, workload={{{HOSTILE!r}: None}})
+        """
+    )
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert harmless(str(result.stdout) + str(result.stderr))

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.errors import printable, printable_lines
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.github import (
@@ -143,8 +144,9 @@ def test_no_text_ends_a_command_or_begins_another(text: str) -> None:
     places = {name: Place(text or "f", 3)}
     (line,) = workflow_commands([result(measured, missing)], places)
     title = f"gpuperf: {measured.title} has no baseline on NVIDIA H200 (sm90)"
-    properties = {"file": text or "f", "line": "3", "title": title}
-    assert commands(line) == [Command("warning", properties, f"d{text}")]
+    file = printable_lines(text or "f")
+    properties = {"file": file, "line": "3", "title": printable(title)}
+    assert commands(line) == [Command("warning", properties, printable_lines(f"d{text}"))]
 
 
 # The job summary, and places

@@ -7,6 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.text import table
 from tests.examples import verdict
@@ -87,8 +88,9 @@ def test_wrapped_text_keeps_its_words_and_its_width(
     width: int, parts: list[str], indent: str
 ) -> None:
     lines = table.wrapped(parts, width, indent)
+    shown = printable(" ".join(" ".join(parts).splitlines()))
     assert all(len(line) <= width and line.startswith(indent) for line in lines)
-    assert "".join("".join(lines).split()) == "".join("".join(parts).split())
+    assert "".join("".join(lines).split()) == "".join(shown.split())
 
 
 def test_lines_are_broken_as_late_as_possible() -> None:
@@ -120,7 +122,7 @@ def test_columns_of_any_table() -> None:
 
 @given(st.text(max_size=100), st.integers(-5, 120))
 def test_what_is_shortened_fits_and_is_no_shorter_than_it_has_to_be(text: str, width: int) -> None:
-    assert len(table.shortened(text, width)) == min(len(text), max(width, 0))
+    assert len(table.shortened(text, width)) == min(len(printable(text)), max(width, 0))
 
 
 def test_of_a_long_name_the_middle_is_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -466,3 +467,55 @@ def test_a_process_with_two_values_is_refused() -> None:
     for others in ([measurement({"cycles": [2.0]})], [one, one]):
         with pytest.raises(UsageFailure, match=r"process p1 has other values .* in b\.json than"):
             run_files.measurements_of([(A, run([one])), (B, run(others))])
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["--api-token=abc", "-x"], ["--api-token=***", "-x"]),
+        (["--api-token", "abc", "tests"], ["--api-token", "***", "tests"]),
+        (["--API_KEY=a=b"], ["--API_KEY=***"]),
+        (["--apiToken=abc"], ["--apiToken=***"]),
+        (["--db-password", "abc"], ["--db-password", "***"]),
+        (["--auth=me:abc"], ["--auth=***"]),
+        (["--token", "--verbose"], ["--token", "--verbose"]),
+        (["-o", "service_secret=abc"], ["-o", "service_secret=***"]),
+        (["--override-ini=service_secret=abc"], ["--override-ini=service_secret=***"]),
+        (["--env", "AWS_ACCESS_KEY=abc"], ["--env", "AWS_ACCESS_KEY=***"]),
+        (["--header", "Authorization: Bearer abc"], ["--header", "Authorization: ***"]),
+        (["--url=https://me:abc@host/x"], ["--url=https://***@host/x"]),
+        (["--url", "https://abc@host/x"], ["--url", "https://***@host/x"]),
+        (["--url=https://host/x?size=1&token=abc"], ["--url=https://host/x?size=1&token=***"]),
+        (["--hub", "hf_abcdefghijklmnop"], ["--hub", "***"]),
+        (["ghp_abcdefghijklmnopqrst"], ["***"]),
+    ],
+)
+def test_no_secret_of_a_command_line_is_kept(words: list[str], kept: list[str]) -> None:
+    assert run_files.without_secrets(words) == kept
+    assert run_files.without_secrets(kept) == kept
+    assert run_files.command_line(words) == shlex.join(kept)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "tests/test_token.py::test_key[size=3]",
+        "tests/test_auth.py",
+        "--gpuperf-run=out/run.json",
+        "--gpuperf-metrics=core,activity",
+        "--junitxml=junit.xml",
+        "--keep-going=yes",
+        "--author=somebody",
+        "--monkeypatch=all",
+        "https://host/x",
+        "a@b",
+    ],
+)
+def test_what_is_no_secret_stays(word: str) -> None:
+    assert run_files.without_secrets(["-k", "auth and not key", word]) == [
+        *("-k", "auth and not key"),
+        word,
+    ]

@@ -8,12 +8,12 @@ that CUDA, and so torch, would use. pynvml is untyped and is imported when a ses
 from __future__ import annotations
 
 import hashlib
+import hmac
 import importlib
 import os
-import platform
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,12 @@ _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 """PCI's vendor, and its class of VGA and 3D controllers."""
 _NODE, _ANY_NODE = "/dev/nvidia{}", Path("/dev/null")
+_MACHINE_FILES = (
+    *(Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")),
+    Path("/proc/sys/kernel/random/boot_id"),
+)
+_APPLICATION = bytes.fromhex("6d0f1b8f5c9a4e57a2c3d1790be8467a")
+"""Ours alone: a random number."""
 
 
 def detect_device(index: int = 0) -> Device | None:
@@ -47,7 +53,9 @@ def detect_device(index: int = 0) -> Device | None:
             name = _instance_name(session, gpu.instance, name)
         uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
         major, minor = capability
-        return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid or platform.node()))
+        return Device(
+            f"sm{major}{minor}", name, slug(name), _digest(uuid) if uuid else this_machine()
+        )
 
 
 def silent_gpu() -> str:
@@ -93,7 +101,25 @@ def _is_node(path: Path) -> bool:
 
 def portable_device() -> Device:
     """The device of counts that are the same on every machine."""
-    return Device(CPU, "portable", "portable", _digest(platform.node()))
+    return Device(CPU, "portable", "portable", this_machine())
+
+
+def this_machine(files: Sequence[Path] = _MACHINE_FILES) -> str:
+    """Twelve hexadecimal digits that tell this machine from another, and nothing else of it.
+
+    A name of a host could be found by trying names. The id of an installation is random; what is
+    made of it here is made by nobody else, as sd_id128_get_machine_app_specific(3) does it. Where
+    it has none, as in many containers, the id of this boot stands for it; "" where nothing does.
+    """
+    for file in files:
+        try:
+            identifier = file.read_text(encoding="ascii").strip().replace("-", "")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if re.fullmatch("[0-9a-f]{32}", identifier):
+            key = bytes.fromhex(identifier)
+            return hmac.new(key, _APPLICATION, hashlib.sha256).hexdigest()[:12]
+    return ""
 
 
 def _instance_name(session: NvmlSession, instance: object, gpu_name: str) -> str:

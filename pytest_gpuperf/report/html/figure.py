@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue import units, yaml_table
+from pytest_gpuperf.errors import printable
 
 _SHARE = "share"
 RATIO = "ratio"
@@ -20,8 +21,8 @@ RATIO = "ratio"
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
 _DESCRIPTIONS = Path(__file__).parent / "figures" / "figures.yaml"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the beginning of a formula, in its wide forms too."""
 _MOST = 3
 """So many findings are named, and so many configurations of one; the table has the others."""
 
@@ -247,7 +248,7 @@ def csv_text(figure: Figure) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     heading: list[str] = []
     for title, known in zip(figure.columns, units_of, strict=True):
-        heading.append(f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title)
+        heading.append(_inert(f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title))
         heading += ["unit"] if len(known) > 1 else []
     writer.writerow(heading)
     for row in figure.rows:
@@ -269,7 +270,13 @@ def _plain(cell: Cell) -> str:
         return ""
     if isinstance(cell, Quantity):
         return f"{cell.value:.15g}"
-    return f"'{cell}" if cell.startswith(_FORMULA) else cell
+    return _inert(cell)
+
+
+def _inert(text: str) -> str:
+    """`text` in one line, for a cell that no spreadsheet runs."""
+    text = printable(text)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
 def of_each(findings: Sequence[tuple[str, str]]) -> str:

@@ -12,7 +12,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pytest_gpuperf import __version__
+from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
@@ -73,7 +74,7 @@ def page(run: Run, file: str = "") -> str:
         policy=_policy(style, scripts),
         style=style,
         scripts=scripts,
-        data=in_script(charts),
+        data=in_script(_neutral(charts)),
         overview=overview(run, measured, file, incomplete=incomplete),
         headings=table.HEADINGS,
         figures=[_shown(one, drawn=drawings[one.key] is not None) for one in figures],
@@ -92,6 +93,17 @@ def in_script(data: object) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def _neutral(data: object) -> object:
+    """`data` with texts that are shown as they stand."""
+    if isinstance(data, str):
+        return printable_lines(data)
+    if isinstance(data, Mapping):
+        return {key: _neutral(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_neutral(value) for value in data]
+    return data
 
 
 def _shown(one: Figure, *, drawn: bool) -> _Shown:
@@ -161,10 +173,16 @@ def _template() -> Template:
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     return environment.get_template("page.html.j2")
+
+
+def _shown_text(value: object) -> object:
+    """What the template has a place for. HTML of ours is no `str` but a Markup, and stays."""
+    return printable_lines(value) if type(value) is str else value
 
 
 def _style() -> str:

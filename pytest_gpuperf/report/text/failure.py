@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.baselines.judgement import NOT_AGAIN
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -49,7 +50,7 @@ def failure(
     worst = _decisive({entry.outcome for entry in failing})
     parts = [f"gpuperf: {headline(result, worst)}"]
     if result.first.configuration:
-        parts.append(f"configuration: {result.first.configuration}")
+        parts.append(f"configuration: {printable(result.first.configuration)}")
     verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
     rows = [v for v in result.verdicts if v.outcome is Outcome.KERNELS_CHANGED] + verdicts
     if rows:
@@ -98,9 +99,9 @@ def headline(result: Result, outcome: Outcome | None = None) -> str:
     """
     says = _SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
     if not result.measurements:
-        return f"{result.title} {says}"
+        return printable(f"{result.title} {says}")
     device = result.first.fingerprint.device
-    return f"{result.title} {says} on {device.name} ({device.arch})"
+    return printable(f"{result.title} {says} on {device.name} ({device.arch})")
 
 
 def _decisive(outcomes: Collection[Outcome]) -> Outcome:

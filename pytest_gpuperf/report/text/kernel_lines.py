@@ -8,6 +8,7 @@ from math import fsum
 from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import GAP, INDENT
@@ -79,7 +80,10 @@ def rows(entries: Sequence[KernelChange], small: float = _SMALL) -> list[ChangeR
 
 def laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
     """The lines of each row: aligned where all fit, else stacked."""
-    cells = [(duration(row.change), share(row.share), row.what, row.how) for row in changes]
+    cells = [
+        (duration(row.change), share(row.share), printable(row.what), printable(row.how))
+        for row in changes
+    ]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
     blocks = []
     for change, part, what, how in cells:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from shutil import get_terminal_size
 
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.measure.collector import Progress
 from pytest_gpuperf.report.text.table import shortened
 
@@ -61,6 +62,7 @@ class Status:
 
     def line(self, width: int) -> str:
         """In at most `width` characters; the title is shortened first, and then left out."""
+        title = printable(self.title)
         ends = [""]
         if self.left:
             ends = [f", {about}{duration(self.left)} left" for about in ("about ", "")] + ends
@@ -69,9 +71,9 @@ class Status:
         said = next((self.doing + end for end in ends if len(self.doing + end) <= width), "")
         said = said or self.doing
         room = width - len(said) - len(": ")
-        if room >= min(len(self.title), _LEAST_TITLE):
-            said = f"{shortened(self.title, room)}: {said}"
-        return said[:width]
+        if room >= min(len(title), _LEAST_TITLE):
+            said = f"{shortened(title, room)}: {said}"
+        return printable(said)[:width]
 
 
 class Outlet:

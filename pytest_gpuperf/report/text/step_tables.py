@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -162,7 +163,7 @@ def component_cells(
     headings = ("component", components.metric, "share", "launches", "copies", "change")
     rows = [
         (
-            units.printable(entry.name),
+            printable(entry.name),
             NOTHING if entry.empty else units.value(entry.time, components.unit),
             NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
             units.value(entry.launches, "launches"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
@@ -29,10 +30,16 @@ TONES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading."""
+    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading.
+
+    Whatever is named in it, it is one line, and a terminal shows it and does no more.
+    """
 
     text: str
     tone: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text))
 
 
 def cells(verdict: Verdict) -> tuple[str, ...]:
@@ -106,6 +113,7 @@ def _laid_out(
     below: str = "",
 ) -> tuple[list[str], list[list[str]]]:
     """The lines of the heading and of each row, in the first way that `width` has room for."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = column_widths([headings, *rows])
     kept = {i: size for i, size in widths.items() if i != dispensable}
     for columns in (widths, kept):
@@ -173,13 +181,16 @@ def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
     from textwrap import wrap
 
     room = max(width, len(indent) + 10)
-    return wrap(
-        " ".join(parts),
+    # A line feed between sentences is a blank; whatever else cannot be shown is none.
+    text = " ".join(" ".join(parts).splitlines())
+    lines = wrap(
+        printable(text),
         room,
         initial_indent=indent,
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
+    return [printable(line) for line in lines]
 
 
 def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> list[Line]:
@@ -192,6 +203,7 @@ def shortened(text: str, width: int) -> str:
 
     What tells tests apart is mostly at the end: their parameters.
     """
+    text = printable(text)
     if len(text) <= width:
         return text
     kept = max(width - len(_LEFT_OUT), 0)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import pty
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +122,29 @@ def test_the_portable_device() -> None:
     device = nvml.portable_device()
     assert (device.arch, device.name, device.slug) == ("cpu", "portable", "portable")
     assert device.identity == nvml.portable_device().identity != ""
+
+
+def test_a_machine_s_identity_does_not_tell_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor its id, which other programs know it by. It stays where the name changes."""
+    known, other, none = tmp_path / "machine-id", tmp_path / "boot_id", tmp_path / "none"
+    known.write_text("0123456789abcdef0123456789abcdef\n")
+    other.write_text("01234567-89ab-cdef-0123-456789abcde0\n")
+    identity = nvml.this_machine([known, other])
+    monkeypatch.setattr(platform, "node", lambda: "gpu7.lab.example")
+    monkeypatch.setattr(socket, "gethostname", lambda: "gpu7.lab.example")
+    assert re.fullmatch("[0-9a-f]{12}", identity)
+    assert identity == nvml.this_machine([none, known])
+    assert identity != nvml.this_machine([other])
+    for told in ("gpu7.lab.example", "gpu7", "0123456789abcdef0123456789abcdef", platform.node()):
+        assert hashlib.sha256(told.encode()).hexdigest()[:12] not in (
+            *(identity, nvml.this_machine(), nvml.portable_device().identity),
+        )
+    for content in ("", "uninitialized\n", "\xff", "0" * 31):
+        none.write_text(content, encoding="latin-1")
+        assert nvml.this_machine([none]) == ""
+        assert nvml.this_machine([none, known]) == identity
 
 
 # MIG

@@ -128,10 +128,17 @@ def test_a_column_of_one_unit_has_it_in_its_heading_and_others_beside_each_value
 
 
 def test_no_name_is_a_formula_in_a_spreadsheet() -> None:
-    for start in ("=", "+", "-", "@", "\t", "\r"):
-        figure = Figure("k", "t", "c.", ("what",), ((f"{start}cmd|' /C calc'!A0",),))
-        _, (cell,) = csv.reader(io.StringIO(csv_text(figure), newline=""))
-        assert cell == f"'{start}cmd|' /C calc'!A0"
+    """Numbers stay numbers, below zero too; a name is text, in a heading as well."""
+    command = "cmd|' /C calc'!A0"
+    for start, shown in (
+        *((start, f"'{start}") for start in ("=", "+", "-", "@", "\uff1d", "\uff0b", " =")),
+        *(("\t=", r"\x09="), ("\r", r"\x0d"), ("\n=", r"\x0a=")),
+    ):
+        name = f"{start}{command}"
+        figure = Figure("k", "t", "c.", (name, "value"), ((name, Quantity(-2.5, "ms")),))
+        heading, cells = csv.reader(io.StringIO(csv_text(figure), newline=""))
+        assert heading == [f"{shown}{command}", "value [ms]"]
+        assert cells == [f"{shown}{command}", "-2.5"]
 
 
 def test_what_is_no_number_is_no_quantity() -> None:
