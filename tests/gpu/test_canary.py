@@ -10,9 +10,9 @@ from pytest_gpuperf.model.measurement import Canary
 pytestmark = pytest.mark.gpu
 
 REPEATABLE = {
-    "arithmetic_cycles": 1e-4,
-    "tensor_cycles": 1e-3,
-    "l2_cycles": 5e-3,
+    "arithmetic_cycles": 5e-5,
+    "tensor_cycles": 2e-4,
+    "l2_cycles": 2e-2,
     "dram_cycles": 5e-3,
     "dram_ns": 5e-3,
 }
