@@ -1,0 +1,250 @@
+"""Ends commands at random moments, and looks at what they leave.
+
+    python -m tests.killing COUNT [SEED]
+
+Each time one of the commands runs in a project of its own: a session with a second look by fresh
+processes, `gpuperf record`, `update-baseline`, a report. It is ended by SIGINT, once or twice, by
+SIGTERM or by SIGKILL. Afterwards every file is whole, a baseline is the old or the new one, nothing
+that was started runs any more, and the next who accepts neither waits nor finds anything left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pydantic
+import pytest
+import yaml
+from scipy import special
+
+from pytest_gpuperf import __main__
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.commands import record, report, update_baseline
+from pytest_gpuperf.plugin import fixture, ledger
+from pytest_gpuperf.report.html import page
+from pytest_gpuperf.storage import baseline_files, run_files
+from tests import ROOT
+
+LOADED = (
+    *(pydantic, yaml, special, acceptance, record, report, update_baseline, fixture, ledger, page),
+)
+"""Loaded before the first command is forked: what takes time to import is not what is to be hit."""
+MARK = "GPUPERF_KILLING"
+ENDS = (
+    (signal.SIGINT,),
+    (signal.SIGINT, signal.SIGINT),
+    (signal.SIGTERM,),
+    (signal.SIGKILL,),
+)
+PATIENCE_S = 20.0
+"""Until everything that was started has ended: a grace of 3 s, and a slow machine."""
+TWICE_S = 0.05
+CYCLES = (400_000_000, 440_000_000)
+"""Of the baseline, and of the run that is accepted instead."""
+_CONFTEST = f"""
+import sys
+sys.path.append({str(ROOT)!r})
+from tests.plugin.scripted import pytest_gpuperf_collector
+"""
+_TESTS = """
+def test_one(gpuperf):
+    gpuperf.measure(lambda: None)
+
+def test_two(gpuperf):
+    gpuperf.measure(lambda: None)
+"""
+_PLAIN = ("-p", "no:hypothesispytest", "-p", "no:benchmark", "-p", "no:xdist", "-p", "no:cov", "-q")
+_ACCEPT = ("update-baseline", "slower.json", "--force", "--yes", "--reason", "killed")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is run, and ended."""
+
+    name: str
+    run: Callable[[], object]
+
+
+_SESSION = Command(
+    "session", lambda: pytest.main([*_PLAIN, "--gpuperf-run=run.json", "test_steps.py"])
+)
+_RECORD = Command("record", lambda: __main__.main(["record", "--processes", "2", "--", *_PLAIN]))
+_ACCEPTANCE = Command("accept", lambda: __main__.main([*_ACCEPT]))
+_REPORT = Command(
+    "report", lambda: __main__.main(["report", "slower.json", "--output", "report.html"])
+)
+COMMANDS = (
+    *(_ACCEPTANCE, _REPORT, _SESSION, _ACCEPTANCE, _REPORT),
+    *(_RECORD, _ACCEPTANCE, _REPORT, _SESSION, _ACCEPTANCE),
+)
+"""Oftener those that write more files, and take less time."""
+
+
+def main(count: int, seed: int = 0) -> int:
+    """Ends so many commands. Prints how many of each, and what each left that it should not."""
+    random = Random(seed)
+    faults: list[str] = []
+    ended: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(prefix="killing-") as made:
+        template = Path(made) / "template"
+        prepare(template)
+        lasts = {command.name: duration(command, template) for command in {*COMMANDS}}
+        for number in range(count):
+            command, signals = COMMANDS[number % len(COMMANDS)], random.choice(ENDS)
+            delay = random.uniform(0, 0.95 * lasts[command.name])
+            folder = Path(made) / str(number)
+            shutil.copytree(template, folder)
+            what = f"{command.name}, {'+'.join(s.name for s in signals)} after {delay:.3f} s"
+            was_ended = end(command, folder, signals, delay)
+            ended[f"{command.name}{'' if was_ended else ' (had ended)'}"] += 1
+            faults += (f"{number}: {what}: {fault}" for fault in faults_in(folder))
+            shutil.rmtree(folder)
+    print(f"{count} ended: " + ", ".join(f"{n} {what}" for what, n in sorted(ended.items())))
+    print("\n".join(faults) or "nothing was lost and nothing was left")
+    return bool(faults)
+
+
+def prepare(folder: Path) -> None:
+    """A project with a baseline, and with a run that is slower by a tenth."""
+    folder.mkdir()
+    (folder / "conftest.py").write_text(_CONFTEST, encoding="utf-8")
+    (folder / "test_steps.py").write_text(_TESTS, encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    for name, factor in (("fast", 1.0), ("slower", CYCLES[1] / CYCLES[0])):
+        script = {"factors": {"": {"cycles": factor}}}
+        (folder / "device.json").write_text(json.dumps(script), encoding="utf-8")
+        arguments = [*_PLAIN, f"--gpuperf-run={name}.json", "--gpuperf-no-judge"]
+        assert in_a_fork(partial(pytest.main, arguments), folder) == 0
+        if name == "fast":
+            accept = ["update-baseline", "fast.json", "--force", "--yes", "--reason", "first"]
+            assert in_a_fork(partial(__main__.main, accept), folder) == 0
+
+
+def duration(command: Command, template: Path) -> float:
+    """Seconds that the command takes where nobody ends it."""
+    lasted = 0.0
+    for _ in range(2):  # the first time is slower
+        folder = template.with_name(command.name)
+        shutil.copytree(template, folder)
+        begun = time.monotonic()
+        in_a_fork(command.run, folder)
+        lasted = time.monotonic() - begun
+        shutil.rmtree(folder)
+    return lasted
+
+
+def in_a_fork(run: Callable[[], object], folder: Path) -> int:
+    """The exit code of what runs in a process of its own."""
+    return os.waitstatus_to_exitcode(os.waitpid(forked(run, folder), 0)[1])
+
+
+def forked(run: Callable[[], object], folder: Path) -> int:
+    """The id of a new process in which this runs, silently."""
+    child = os.fork()
+    if child:
+        return child
+    code: object = 99
+    try:
+        os.chdir(folder)
+        os.environ[MARK] = str(folder)
+        with (folder / "output.txt").open("wb") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        code = run()
+    except SystemExit as exit_:
+        code = exit_.code
+    finally:
+        os._exit(code if isinstance(code, int) else 99)
+
+
+def end(command: Command, folder: Path, signals: tuple[signal.Signals, ...], delay: float) -> bool:
+    """Ends the command after so many seconds. Returns whether it still ran."""
+    child = forked(command.run, folder)
+    time.sleep(delay)
+    for number in signals:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+        time.sleep(TWICE_S if len(signals) > 1 else 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 or command.name == "session"
+
+
+def faults_in(folder: Path) -> Iterator[str]:
+    """What a command has left there that it should not."""
+    until = time.monotonic() + PATIENCE_S
+    while running(folder) and time.monotonic() < until:
+        time.sleep(0.02)
+    if left := running(folder):
+        yield f"processes {left} still run"
+    for file in [*folder.glob("*.json"), *folder.glob(".gpuperf/runs/*.json")]:
+        if file.name != "device.json":
+            yield from refused(run_files.load, file)
+    page_file = folder / "report.html"
+    if page_file.exists() and not page_file.read_text(encoding="utf-8").rstrip().endswith(
+        "</html>"
+    ):
+        yield "half a page"
+    yield from (f"before: {fault}" for fault in baseline_faults(folder, CYCLES))
+    begun = time.monotonic()
+    code = in_a_fork(lambda: __main__.main([*_ACCEPT]), folder)
+    if code or time.monotonic() - begun > PATIENCE_S:
+        yield f"who accepts next ends with {code} after {time.monotonic() - begun:.1f} s"
+    yield from (f"after: {fault}" for fault in baseline_faults(folder, CYCLES[1:]))
+    for staging in folder.rglob(".gpuperf-writing-*"):
+        if staging.parent.is_relative_to(folder / "baselines"):
+            yield f"{staging.relative_to(folder)} is left"
+
+
+def baseline_faults(folder: Path, allowed: tuple[int, ...]) -> Iterator[str]:
+    """Whether each test has an entry, and all are of one and the same acceptance."""
+    (file,) = folder.glob("baselines/*/*/*.yaml")
+    try:
+        known = baseline_files.load(file)
+    except Exception as error:
+        yield f"the baseline cannot be read: {error}"
+        return
+    assert known is not None
+    values = {
+        value
+        for entries in known.tests.values()
+        for entry in entries.values()
+        for rounds in entry.samples["step"]["cycles"]
+        for value in map(round, rounds)
+    }
+    if len(known.tests) != 2 or len(values) != 1 or not values & set(allowed):
+        yield f"the baseline has {len(known.tests)} tests and cycles {sorted(values)}"
+
+
+def refused(load: Callable[[Path], object], file: Path) -> Iterator[str]:
+    """Why a file cannot be read."""
+    try:
+        load(file)
+    except Exception as error:
+        yield f"{file.name}: {error}"
+
+
+def running(folder: Path) -> list[int]:
+    """Processes that the command has started, by what it has put into their environment."""
+    mark = f"{MARK}={folder}".encode()
+    living = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in file.read_bytes().split(b"\0"):
+                living.append(int(file.parent.name))
+    return living
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))
