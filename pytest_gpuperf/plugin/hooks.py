@@ -144,6 +144,15 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """What the first measuring test has loaded is looked through for garbage no more."""
+    yield
+    fixture = item.stash.get(_FIXTURE, None)
+    if fixture is not None and fixture.results:
+        item.config.stash[_SESSION].freeze()
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -215,8 +224,9 @@ class _Gatherer:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded.
 
-        A session fails whose measurements were all made on an unfit device.
+        A session fails of which nothing was judged that should have been.
         """
+        self._session.thaw()
         ledger = self._session.ledger
         if ledger is None:
             return

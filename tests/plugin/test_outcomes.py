@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from pytest_gpuperf.model.result import Outcome
@@ -474,3 +476,33 @@ def test_of_many_tests_those_that_are_unchanged_have_a_line_each(project: Projec
         assert len([line for line in lines if "metric  " in line]) == tables
         brief = "  test_00: cycles 0 %, instructions 0 %, step_time 0 %" in lines
         assert brief == (tables == 1)
+
+
+# Garbage
+
+
+def test_what_came_with_the_first_test_is_no_more_looked_through_for_garbage(
+    a100: Project,
+) -> None:
+    """A collection looks at all that torch consists of, otherwise, at each measurement."""
+    a100.tests(
+        """
+        import gc
+
+        def test_of_others():
+            assert gc.get_freeze_count() == 0
+
+        def test_first(gpuperf, request):
+            gpuperf.measure(lambda: None)
+            request.addfinalizer(lambda: gc.get_freeze_count() == 0 or 1 / 0)
+
+        def test_second(gpuperf):
+            assert gc.get_freeze_count() > 100_000
+            ring = []
+            ring.append(ring)
+            del ring
+            assert gc.collect() > 0
+        """
+    )
+    a100.run("--gpuperf-no-judge").assert_outcomes(passed=3)
+    assert gc.get_freeze_count() == 0

@@ -125,6 +125,7 @@ _REMEDY = (
 
 def _give_back() -> None:
     """Collects garbage, and returns to the device what torch then keeps for later."""
+    gc.unfreeze()  # the plugin takes out of collections what has come first
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

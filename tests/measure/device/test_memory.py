@@ -95,6 +95,21 @@ class ScriptedCuda:
         ]
 
 
+def test_where_memory_runs_out_what_was_kept_out_of_collections_is_let_go_too() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.itself = self
+
+    gone = weakref.ref(Ring())
+    gc.freeze()
+    try:
+        with pytest.raises(UnsoundStep), suffices():
+            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+        assert gone() is None
+    finally:
+        gc.unfreeze()
+
+
 def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay allocates nothing, and uses all that its capture did.
 
