@@ -258,10 +258,12 @@ class Replicas:
     def _in_time(finished: Finished, task: Task, under: Sequence[str] = ()) -> Finished:
         if finished.timed_out:
             profiler = f" under {Path(under[0]).name}" if under else ""
+            where = finished.standing()
             raise MeasurementError(
                 f"a fresh process of {task.test}{profiler} was stopped after "
                 f"{finished.seconds:.0f} s, the time limit: --gpuperf-time-limit SECONDS allows "
                 "more"
+                + (f". The last of it (of calls, the innermost first):\n{where}" if where else "")
             )
         return finished
 

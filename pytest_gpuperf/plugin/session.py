@@ -66,6 +66,7 @@ class Session:
         if self.task is not None:
             # `gpuperf record` waits too, and holds no device.
             self._parent = parent
+            fresh_process.say_where_it_ends()
             # The session that sent this process looks at kernels itself.
             self.settings = replace(
                 self.settings, kernels="never", timeline="never", protocol="whole-step"
