@@ -197,7 +197,9 @@ class _Gatherer:
         """Notes the measurements of one test; says at once that it got worse, if others follow."""
         if self._left is not None and report.when == "setup":
             self._left -= 1
-        texts = report.__dict__.get("gpuperf", [])
+        # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
+        again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
+        texts = [] if again else report.__dict__.get("gpuperf", [])
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
             ledger = self._session.gathered()

@@ -139,6 +139,8 @@ class Session:
             tuple(self.config.getini("addopts")),
             self._written(),
             distributed=self.config.pluginmanager.hasplugin("xdist"),
+            # What the plugin has drawn is there by then; workers have that of their controller.
+            seed=self.config.getoption("randomly_seed", None),
         )
         return Replicas(invocation, self.settings.time_limit, self.display)
 

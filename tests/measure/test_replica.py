@@ -180,6 +180,7 @@ def test_without_a_cache_it_is_told_of_none(processes: Processes) -> None:
         (["--gpuperf-report=a.md", "--gpuperf-missing=warn"], ["--gpuperf-missing=warn"]),
         # A path may be called like a flag.
         (["a.py", "--", "--pdb"], ["a.py", "--", "--pdb"]),
+        (["--lf", "--lfnf=none", "-f"], ["--lf"]),
         (["--junitxml"], []),
         (["-k", "tf32", "--maxfail=1"], ["-k", "tf32", "--maxfail=1"]),
     ],
@@ -208,6 +209,11 @@ def test_coverage_traces_there_too_and_goes_elsewhere(processes: Processes) -> N
     (added,) = processes.added
     assert Path(added.pop("COVERAGE_FILE")).is_absolute()
     assert added == {}
+
+
+def test_it_draws_the_numbers_that_the_session_has_drawn(processes: Processes) -> None:
+    replicas(None, "--randomly-seed=last", "--", "a.py", seed=7).measurements(TEST, "step", 1)
+    assert processes.commands == [["--randomly-seed=last", "--randomly-seed=7", "--", "a.py"]]
 
 
 # Tasks
