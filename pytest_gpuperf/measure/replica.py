@@ -215,7 +215,7 @@ class Replicas:
             _release_memory()
 
         task = Task(test)
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             processes = fresh_process.run_in_turn(
                 arguments,
@@ -247,7 +247,7 @@ class Replicas:
         self, task: Task, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> Finished:
         _release_memory()
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             finished = fresh_process.run_pytest(
                 arguments,
