@@ -57,7 +57,7 @@ ROWS = {
     "load": (STEP, ("-n1", "--dist=load", "-p", "timeout", "--timeout=600")),
     "loadscope": (STEP, ("-n1", "--dist=loadscope", "-p", "pytest_cov", "--cov=.")),
     "loadfile": (STEP, ("-n1", "--dist=loadfile", "-p", "rerunfailures", "--reruns=1")),
-    "loadgroup": (STEP, ("-n1", "--dist=loadgroup", "-p", "randomly")),
+    "loadgroup": (STEP, ("-n1", "--dist=loadgroup", "-p", "randomly", IN_ORDER[1])),
     "worksteal": (STEP, ("-n1", "--dist=worksteal", "--import-mode=importlib")),
     "each": (STEP, ("--tx=1*popen", "--dist=each", "-p", "no:cacheprovider")),
     "asyncio": (COROUTINE, ("-p", "asyncio", *LOOP, "-p", "randomly", *IN_ORDER)),
