@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 OLDEST = 24
-"""The API version of CUDA 12.6, the first release with the range profiler."""
+"""The API version of CUDA 12.6, the first release with the range profiler: since its update 2."""
 NEWEST = 130500
 """That of the newest release whose headers `abi` was compared with (`script/cupti-headers`)."""
 

@@ -35,7 +35,7 @@ _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "targets/x86_64-linux/lib", "targets/s
 _SONAMES = ("libcupti.so.13", "libcupti.so.12")
 _COMPANIONS = ("libnvperf_host.so", "libnvperf_target.so")
 INSTALL = (
-    "Install CUPTI of CUDA 12.6 or newer: a CUDA build of torch 2.6 or newer brings it along, "
+    "Install CUPTI of CUDA 12.6.2 or newer: a CUDA build of torch 2.6 or newer brings it along, "
     "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
     "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
 )
