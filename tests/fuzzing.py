@@ -5,12 +5,18 @@ Whatever the bytes are, a loader returns or raises a GpuperfError; all else is a
 
 from __future__ import annotations
 
+import copy
 import gzip
+import json
 import lzma
+import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.ncu import profiled_rows
@@ -96,6 +102,48 @@ LOADERS: dict[str, Load] = {
     "cache": _cache,
     "ncu": _ncu,
 }
+
+
+STRUCTURED = ("run", "baseline", "kernels")
+"""Loaders of JSON, which YAML has too: here one value in another's place tells more than a byte."""
+VALUES = (
+    *(None, True, 0, -1, 1, 2, 2**63, -(10**30), 1e308, -0.0, 5e-324, float("nan"), float("inf")),
+    *("", "x", "1", "\x1b[0m", "../..", "step", "2026-02-30", "\ud800", "é" * 300, [], {}, [[]]),
+)
+"""What may stand where something else is expected."""
+
+
+def restructured(content: bytes, seed: int) -> bytes | None:
+    """These bytes, as JSON with one value changed; None where they are no mapping."""
+    try:
+        whole = yaml.load(content, yaml.CSafeLoader)
+        places = list(_places(whole))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    if not places:
+        return None
+    chance = random.Random(seed)
+    inside, key = chance.choice(places)
+    elsewhere, other = chance.choice(places)
+    if chance.random() < 0.2:
+        del inside[key]
+    elif isinstance(inside, list) and chance.random() < 0.3:
+        inside.insert(key, copy.deepcopy(inside[key]))
+    elif chance.random() < 0.4:
+        inside[key] = copy.deepcopy(elsewhere[other])
+    elif isinstance(inside, dict) and chance.random() < 0.2:
+        inside[str(chance.choice(VALUES))] = inside.pop(key)
+    else:
+        inside[key] = copy.deepcopy(chance.choice(VALUES))
+    return json.dumps(whole, default=str).encode()
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of nested mappings and lists: what it is in, and its key there."""
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _places(value[key])
 
 
 def load(loader: str, content: bytes, folder: Path) -> None:
