@@ -106,7 +106,7 @@ LOADERS: dict[str, Load] = {
 
 STRUCTURED = ("run", "baseline", "kernels")
 """Loaders of JSON, which YAML has too: here one value in another's place tells more than a byte."""
-VALUES = (
+VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 2, 2**63, -(10**30), 1e308, -0.0, 5e-324, float("nan"), float("inf")),
     *("", "x", "1", "\x1b[0m", "../..", "step", "2026-02-30", "\ud800", "é" * 300, [], {}, [[]]),
 )
