@@ -83,8 +83,14 @@ def _pair(folder: Path, image: bytes, mask: bytes) -> object:
 
 
 def _cache(content: bytes, folder: Path) -> object:
-    name = f"{data.MNI152}-{SIZE}-v{data.CACHE_FORMAT}.npz"
-    return data.load(data.MNI152, SIZE, _written(folder / name, content).parent)
+    """In the place of what was prepared of a pair, which is made again where it is damaged."""
+    source, cache = folder / "source", folder / "cache"
+    for part in ("image", "mask"):
+        if not (source / part).exists():
+            _written(source / part / "a.nii", (CORPUS / part / "small.nii").read_bytes())
+    data.load(str(source), SIZE, cache)
+    (file,) = cache.iterdir()
+    return data.load(str(source), SIZE, _written(file, content).parent)
 
 
 def _ncu(content: bytes, folder: Path) -> object:
