@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+import sys
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_gpuperf.measure.cupti import abi, codes
-from tests.measure.cupti.headers import ABSENT, MISSING, Release, releases
+from tests.measure.cupti.headers import (
+    ABSENT,
+    ANSWERING,
+    LISTED,
+    MISSING,
+    WITHOUT_RANGES,
+    Release,
+    releases,
+)
 
 RELEASES = releases()
 HEADERS = [
@@ -60,15 +71,62 @@ NEWER_NAMES = {
 """Enumerators that not every release has."""
 
 
+ANSWERS: list[Any] = [
+    release for release in RELEASES if release.library and release.version <= ANSWERING
+] or [ABSENT]
+SIZES = Path(__file__).with_name("sizes.py")
+SILENT = {
+    # These two take any size; the others want a device, or ranges of one, beside their size.
+    "cuptiProfilerInitialize",
+    "cuptiProfilerDeInitialize",
+    "cuptiRangeProfilerGetCounterDataSize",
+    "cuptiPmSamplingGetCounterAvailability",
+    "cuptiPmSamplingEnable",
+    "cuptiPmSamplingSetConfig",
+    "cuptiProfilerHostInitialize",
+    # Of CUDA 12.
+    "cuptiDeviceGetChipName",
+    "cuptiRangeProfilerEnable",
+}
+"""Functions that do not tell their size without a driver."""
+
+
 @pytest.mark.skipif(not RELEASES, reason=MISSING)
-def test_there_are_headers_of_both_major_versions() -> None:
-    assert {codes.release(release.version)[:2] for release in RELEASES} == {"12", "13"}
+def test_there_is_every_release_that_is_listed_and_the_newest_is_the_newest_known() -> None:
+    there = {release.name: release.version for release in RELEASES}
+    used = [name for name in LISTED if name not in WITHOUT_RANGES]
+    assert set(there) >= set(used)
+    # In the order of their release, which is that of their API versions.
+    versions = [there[name] for name in used]
+    assert versions == sorted(versions)
+    assert (versions[0], versions[-1]) == (codes.OLDEST, codes.NEWEST)
 
 
 @pytest.mark.parametrize("release", RELEASES or [ABSENT], ids=str)
 def test_layouts_and_numbers_are_those_of_the_headers(release: Release, tmp_path: Path) -> None:
     compiled = _compile_and_run(_program(release), release, tmp_path)
     assert compiled == _expected(release)
+
+
+@pytest.mark.parametrize("release", ANSWERS, ids=str)
+def test_a_library_takes_the_sizes_of_its_own_release_and_of_all_before_it_and_no_others(
+    release: Release,
+) -> None:
+    versions = sorted({other.version for other in RELEASES if other.version <= release.version})
+    known = {
+        name: sorted({params.size(version) for version in versions})
+        for params, name in {**abi.FUNCTIONS, **abi.PM_FUNCTIONS}.items()
+        if name not in SILENT
+    }
+    asked = {name: [8, *sizes, sizes[-1] + 4, sizes[-1] + 64] for name, sizes in known.items()}
+    done = subprocess.run(
+        [sys.executable, SIZES, str(release.library)],
+        input=json.dumps(asked),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout) == known
 
 
 def _expected(release: Release) -> dict[str, tuple[int, ...]]:
@@ -124,11 +182,11 @@ def _compile_and_run(program: str, release: Release, folder: Path) -> dict[str, 
 
 
 def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
-    sizes = [abi.RangeEnable.size(version) for version in (24, 28, 130001, 130301, 130401, 140000)]
+    sizes = [abi.RangeEnable.size(version) for version in (24, 28, 130001, 130301, 130400, 140000)]
     assert sizes == [32, 32, 32, 32, 36, 36]
     assert abi.HostInitialize.of(28).structSize == 48
-    assert abi.HostInitialize.of(130201).structSize == 56
-    assert abi.SetConfig.size(24) + 4 == abi.SetConfig.size(28)
+    assert abi.HostInitialize.of(130200).structSize == 56
+    assert abi.SetConfig.size(24) + 4 == abi.SetConfig.size(26)
 
 
 def test_fields_that_are_not_given_are_zero() -> None:
