@@ -89,7 +89,7 @@ _REPORT = Command(
 )
 COMMANDS = (
     *(_ACCEPTANCE, _REPORT, _SESSION, _ACCEPTANCE, _REPORT),
-    *(_RECORD, _ACCEPTANCE, _REPORT, _SESSION, _ACCEPTANCE),
+    *(_RECORD, _ACCEPTANCE, _REPORT, _REPORT, _ACCEPTANCE),
 )
 """Oftener those that write more files, and take less time."""
 
