@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -44,6 +45,17 @@ def not_on_github() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules_frozen() -> Iterator[None]:
+    """Measuring collects garbage first, which need not look through torch every time.
+
+    Torch comes with the first test that needs it, so what there is then is set aside per file.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

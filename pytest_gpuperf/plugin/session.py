@@ -82,9 +82,10 @@ class Session:
         """Takes what is there after the first measuring test, torch above all, out of collections.
 
         Each collection takes 0.1 to 0.3 s else, and a measurement begins with one. Cyclic garbage
-        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out.
+        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
+        or a measurement finds the pool of a graph.
         """
-        if "torch" in sys.modules and not (self._has_frozen or gc.get_freeze_count()):
+        if "torch" in sys.modules and not gc.get_freeze_count():
             gc.collect()
             gc.freeze()
             self._has_frozen = True
