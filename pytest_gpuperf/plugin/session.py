@@ -85,7 +85,7 @@ class Session:
         of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
         or a measurement finds the pool of a graph.
         """
-        if "torch" in sys.modules and not gc.get_freeze_count():
+        if "torch" in sys.modules and not (self._has_frozen or gc.get_freeze_count()):
             gc.collect()
             gc.freeze()
             self._has_frozen = True

@@ -45,8 +45,8 @@ class CudaMemory:
         torch: Any = sys.modules.get("torch")
         used = torch is not None and torch.cuda.is_initialized()
         if used and _of_graphs(torch.cuda.memory_snapshot()):
-            gc.unfreeze()
-            _give_back()
+            with _nothing_kept_out():
+                _give_back()
 
     def begin(self) -> None:
         """Forgets the peak so far."""
@@ -99,8 +99,8 @@ def suffices() -> Iterator[None]:
         problem = _shortage(str(error))
         # The tensors of the step live in the frames that the exception holds.
         traceback.clear_frames(error.__traceback__)
-        gc.unfreeze()
-        _give_back()
+        with _nothing_kept_out():
+            _give_back()
         raise UnsoundStep(problem) from None
 
 
@@ -128,6 +128,16 @@ _REMEDY = (
     "processes on it); where much is reserved and unused, set "
     "PYTORCH_ALLOC_CONF=expandable_segments:True"
 )
+
+
+@contextmanager
+def _nothing_kept_out() -> Iterator[None]:
+    """Has collections look through all there is, what the plugin keeps out of them too."""
+    kept = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if kept:
+        gc.freeze()
 
 
 def _give_back() -> None:

@@ -46,7 +46,7 @@ LISTED: dict[str, bool] = {
     version: library
     for _, version, library in runpy.run_path(str(ROOT / "script" / "cupti-headers"))["RELEASES"]
 }
-"""All releases on PyPI from 12.6 on, oldest first, and whether their library is fetched."""
+"""All releases on PyPI from 12.6 on, oldest first, and whether they are fetched without --all."""
 
 WITHOUT_RANGES = ("12.6.37", "12.6.68")
 """CUDA 12.6 has the range profiler from its second update on."""
