@@ -87,7 +87,7 @@ def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str,
 
 
 def counts_as_before(old: Entry, new: Entry) -> bool:
-    """Whether every gated count of the whole step that both have is within its tolerance.
+    """Whether every gated count of the whole step that both have is unchanged, within delta1.
 
     Then the step launches what it launched, and a table of its kernels still holds.
     """
@@ -99,7 +99,8 @@ def counts_as_before(old: Entry, new: Entry) -> bool:
         if name in before and name in after
     ]
     return bool(counts) and all(
-        abs(now - then) <= tolerance_for(metric).floor * abs(then) for metric, then, now in counts
+        abs(now - then) <= tolerance_for(metric).equivalence * abs(then)
+        for metric, then, now in counts
     )
 
 
