@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -38,12 +39,28 @@ settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
 
 
+_FIRST = ("test_killing.py", "test_browser.py")
+"""They take longest. At the end a worker would wait for the other's, and in the middle the browser
+and its pages would be opened by both."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def not_on_github() -> Iterator[None]:
     """Keeps what tests run from telling GitHub, where these tests themselves are run by it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules_frozen() -> Iterator[None]:
+    """Measuring collects garbage first, which need not look through torch every time.
+
+    Torch comes with the first test that needs it, so what there is then is set aside per file.
+    """
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -84,11 +101,12 @@ def checkout(project: Project) -> Project:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Makes every warning an error, in these tests alone.
+    """Puts first what takes longest, and makes every warning an error, in these tests alone.
 
     Not in pyproject.toml: there it would fail the suites for a warning of somebody's torch, or of
     another plugin.
     """
+    items.sort(key=lambda item: item.path.name not in _FIRST)
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             # First, so that a test of its own accord may let one pass.

@@ -13,6 +13,7 @@ from pathlib import Path
 from pytest_gpuperf.baselines.objections import (
     Objection,
     about_measurements,
+    counts_as_before,
     creep_since,
     limitations,
     without_kernels,
@@ -195,11 +196,14 @@ def _proposed(
         return None
     new = baseline_files.entry_of(group, request.created[:10])
     table = kernel_files.chosen(group)
-    if table is not None:
-        new = replace(new, kernels=kernel_files.listed(table))
     against = list(about_measurements(group))
     notes = list(limitations(group, new))
-    if table is None and device.arch != architectures.CPU:
+    if table is not None:
+        new = replace(new, kernels=kernel_files.listed(table))
+    elif old is not None and old.kernels and counts_as_before(old, new):
+        new = replace(new, kernels=old.kernels)
+        notes.append("the kernel table of before is kept: what is counted has not changed")
+    elif device.arch != architectures.CPU:
         notes.append(without_kernels(group, old))
     forced = []
     since: tuple[Drift, ...] = ()

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.entry import Anchor, Calibration, Entry
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
+from pytest_gpuperf.model.metric import MetricClass
 
 PROCESSES_NEEDED = 5
 """Fewer say too little about the noise between processes (docs/verdict.md)."""
@@ -81,6 +84,24 @@ def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str,
         listed = ", ".join(revision or "unknown" for revision in revisions)
         notes.append(f"the processes are of {len(revisions)} revisions of the code: {listed}")
     return tuple(notes)
+
+
+def counts_as_before(old: Entry, new: Entry) -> bool:
+    """Whether every gated count of the whole step that both have is unchanged, within delta1.
+
+    Then the step launches what it launched, and a table of its kernels still holds.
+    """
+    before, after = old.samples.get(STEP, {}), new.samples.get(STEP, {})
+    counts = [
+        (metric, centre(before[name]), centre(after[name]))
+        for name, metric in catalogue().metrics.items()
+        if metric.gated and metric.metric_class is MetricClass.DETERMINISTIC
+        if name in before and name in after
+    ]
+    return bool(counts) and all(
+        abs(now - then) <= tolerance_for(metric).equivalence * abs(then)
+        for metric, then, now in counts
+    )
 
 
 def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:

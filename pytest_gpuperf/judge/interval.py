@@ -17,7 +17,6 @@ from pytest_gpuperf.judge.noise import (
     BaselineGpus,
     Rounds,
     Scale,
-    error_between,
     on_judged_scale,
     scales,
 )
@@ -176,14 +175,14 @@ def difference(
             variance += tolerance.between_days**2 * (1 + 1 / days)
     else:
         groups = gpus.groups(scaled)
-        means = [fmean(group) for group in groups]
-        middle = fmean(means)
-        between = error_between(means, tolerance.between_gpus)
-        variance += between**2
-        variance += scale.spread**2 * fmean(1 / len(group) for group in groups) / len(groups)
+        expected = gpus.predicted(scaled, tolerance.between_gpus)
+        middle = expected.value
+        variance += expected.error**2
+        shares = zip(expected.shares, groups, strict=True)
+        variance += scale.spread**2 * math.fsum(share**2 / len(group) for share, group in shares)
         degrees = GPUS_PRIOR_WEIGHT + len(groups) - 1
         # A GPU that is no worse than others of its name has to be found unchanged, not undecided.
-        widening = quantile(UNCHANGED_RATE, degrees) * between
+        widening = quantile(UNCHANGED_RATE, degrees) * expected.error
     return Difference(
         baseline=math.exp(middle) if logarithmic else middle * size,
         measured=median(new),

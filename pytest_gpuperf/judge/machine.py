@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median
 
+from pytest_gpuperf.judge.noise import Kind
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
+KIND_READINGS = ("dram_cycles", "l2_cycles")
+"""The readings that GPUs of one name are told apart by. Of 6 H200s the first was 3.84 M on two and
+3.93 M on four, the second 1.81 M on four and 1.87 M on two, whatever the first was."""
 _MOST_WAITING = 0.99
 """Of a step in which a kernel ran at all."""
 REASON = "canary-moved"
@@ -73,6 +77,27 @@ class Moved:
         """As in "launch_us +48.2 % (3.31 -> 4.91): the host"."""
         change = f"{100 * math.expm1(self.change):+.3g} %"
         return f"{self.reading} {change} ({self.before:.6g} -> {self.now:.6g}): {self.trait.says}"
+
+
+def kinds(
+    measurements: Sequence[Measurement], known: Canaries | None
+) -> tuple[tuple[Kind | None, ...], Kind | None]:
+    """The kind of GPU of each of the baseline's processes, and of the new ones.
+
+    As the mean of the logarithms before and after. Readings of another canary are left out.
+    """
+    conditions = [m.fingerprint.conditions for m in measurements]
+    seen = [canary for one in conditions if one for canary in _both(one) or ()]
+    codes = {canary.code for canary in seen}
+    kind = _kind([[canary.readings.get(name) for canary in seen] for name in KIND_READINGS])
+    if known is None or kind is None or len(codes) > 1:
+        return (), None
+    return tuple(
+        _kind([_both_of(known, name, process) for name in KIND_READINGS])
+        if {code} == codes
+        else None
+        for process, code in enumerate(known.codes)
+    ), kind
 
 
 def moved(
@@ -182,6 +207,17 @@ def _since_baseline(
             one = Moved(name, min(before, key=lambda value: abs(math.log(now / value))), now)
             if abs(one.change) > trait.noise:
                 yield name, one
+
+
+def _kind(values: Sequence[Sequence[float | None]]) -> Kind | None:
+    """The mean logarithm of each reading; None where one was not read."""
+    logarithms = [[math.log(one) for one in series if one and one > 0] for series in values]
+    return tuple(fmean(series) for series in logarithms) if all(logarithms) else None
+
+
+def _both_of(known: Canaries, reading: str, process: int) -> list[float | None]:
+    """What was read before and after this process of the baseline."""
+    return [series[reading][process] for series in (known.before, known.after) if reading in series]
 
 
 def _both(conditions: Conditions) -> tuple[Canary, Canary] | None:

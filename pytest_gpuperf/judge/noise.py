@@ -7,15 +7,16 @@ freedom, or for 2 where the metric is clearly noisier than its class.
 Two GPUs of one name are not alike, nor are two days. Between H200s, cycles of one training step
 differ by up to 3 %, in either direction depending on the kernels, while processes on one of them
 agree to 0.1 % (docs/verdict.md). So a process is compared with the baseline's processes on its own
-GPU where there are any. Where there are none, the difference between GPUs is part of the noise, and
-the tolerance is wider by that.
+GPU where there are any. Where there are none, it is compared with what the baseline's GPUs predict
+for one whose canary reads as this one's does; what that leaves open is part of the noise, and the
+tolerance is wider by that.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, median_low
 
 from pytest_gpuperf.judge.tolerance import Tolerance
@@ -27,6 +28,13 @@ PRIOR_WEIGHT = 20
 """Degrees of freedom that the class's scale counts for, beside those that were seen."""
 GPUS_PRIOR_WEIGHT = 20
 """The same for the class's scale between GPUs, beside the U - 1 that were seen."""
+ALIKE = 0.13
+"""How much of the class's scale is left between GPUs on which the canary reads the same."""
+SLOPES = (70.0, 10.0)
+"""Standard deviations of how much a metric moves with each reading of a `Kind`, in class scales per
+logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.1 % of itself for 1 % of a reading.
+These and ALIKE are the likeliest for cycles and times of 5 configurations on 7 H200s
+(tests/data/h200-kinds)."""
 WEAK_PRIOR_WEIGHT = 2
 """PRIOR_WEIGHT for a metric whose spread is more than twice that of its class."""
 WILD_SPREADS = 4
@@ -43,6 +51,11 @@ _MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
 
 
+Kind = tuple[float, ...]
+"""What tells GPUs of one name apart: the logarithms of those readings of the canary that
+`machine.KIND_READINGS` names, one for each of SLOPES."""
+
+
 @dataclass(frozen=True)
 class BaselineGpus:
     """The GPUs (digests of their UUIDs) of the baseline's processes, in order, and of the new."""
@@ -51,6 +64,10 @@ class BaselineGpus:
     measured: frozenset[str]
     days: tuple[str, ...] = ()
     """The day of each of the baseline's processes, in the same order; empty when not kept."""
+    kinds: tuple[Kind | None, ...] = ()
+    """Of the GPU of each of the baseline's processes, in the same order; empty when not known."""
+    kind: Kind | None = None
+    """Of the GPU that the new ones ran on."""
 
     @property
     def known(self) -> bool:
@@ -85,8 +102,47 @@ class BaselineGpus:
         if not positions:
             return self
         kept = [p for p in range(len(self.baseline)) if p not in positions]
-        days = tuple(self.days[p] for p in kept) if self.days else ()
-        return BaselineGpus(tuple(self.baseline[p] for p in kept), self.measured, days)
+        return replace(
+            self,
+            baseline=tuple(self.baseline[p] for p in kept),
+            days=tuple(self.days[p] for p in kept) if self.days else (),
+            kinds=tuple(self.kinds[p] for p in kept) if self.kinds else (),
+        )
+
+    def predicted(self, values: Sequence[float], scale: float) -> Prediction:
+        """What these values of the baseline's processes say of the GPU that the new ones ran on.
+
+        Of what their mean over GPUs says and what the kinds of these say, the surer.
+        """
+        groups = self.positions()
+        means = [fmean(values[p] for p in group) for group in groups]
+        predictions = [
+            Prediction(fmean(means), error_between(means, scale), (1 / len(means),) * len(means))
+        ]
+        kinds = [self._kind_of(group) for group in groups]
+        told = {gpu: kind for gpu, kind in enumerate(kinds) if kind is not None}
+        if self.kind is not None and told:
+            one = prediction([means[gpu] for gpu in told], [*told.values()], self.kind, scale)
+            shares = dict(zip(told, one.shares, strict=True))
+            of_all = tuple(shares.get(gpu, 0.0) for gpu in range(len(means)))
+            predictions.append(replace(one, shares=of_all))
+        return min(predictions, key=lambda one: one.error)
+
+    def _kind_of(self, processes: Sequence[int]) -> Kind | None:
+        """The mean over these of the baseline's processes, which ran on one GPU."""
+        known = [kind for p in processes if self.kinds and (kind := self.kinds[p])]
+        return tuple(fmean(readings) for readings in zip(*known, strict=True)) if known else None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a metric is expected to be on a GPU that the baseline has no process of."""
+
+    value: float
+    error: float
+    """The standard error of one GPU's difference from it."""
+    shares: tuple[float, ...]
+    """How much of `value` is of each of the baseline's GPUs; they add up to 1."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +227,39 @@ def error_between(means: Sequence[float], scale: float) -> float:
     squares = math.fsum((mean - centre) ** 2 for mean in means)
     pooled = (GPUS_PRIOR_WEIGHT * scale**2 + squares) / (GPUS_PRIOR_WEIGHT + len(means) - 1)
     return math.sqrt(pooled * (1 + 1 / len(means)))
+
+
+def prediction(
+    means: Sequence[float], kinds: Sequence[Sequence[float]], kind: Kind, scale: float
+) -> Prediction:
+    """What GPUs of these `kinds`, with these `means`, say of one of this `kind`.
+
+    A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
+    standard deviation SLOPES[j] scale, and e of s = ALIKE scale. With M the penalised least squares
+    and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight 20) and
+    what was seen: s_u^2 = (20 s^2 + Q) / (20 + U - 1), Q = the residuals' squares + s^2 b'b.
+    """
+    import numpy as np
+
+    own = ALIKE * scale
+    centre = np.mean(kinds, axis=0)
+    slopes = np.array(SLOPES) * scale
+    known = np.column_stack([np.ones(len(means)), (np.array(kinds) - centre) * slopes])
+    new = np.concatenate([[1.0], (np.array(kind) - centre) * slopes])
+    penalty = own**2 * np.diag([0.0] + [1.0] * len(slopes))
+    weights = np.linalg.solve(known.T @ known + penalty, known.T)
+    # Of differences from the first: the sum of the shares is 1, and nothing is lost in large logs.
+    differences = np.array(means) - means[0]
+    coefficients = weights @ differences
+    residuals = differences - known @ coefficients
+    seen = residuals @ residuals + own**2 * (coefficients[1:] @ coefficients[1:])
+    pooled = (GPUS_PRIOR_WEIGHT * own**2 + seen) / (GPUS_PRIOR_WEIGHT + len(means) - 1)
+    leverage = new @ np.linalg.solve(known.T @ known + penalty, new)
+    return Prediction(
+        float(means[0] + new @ coefficients),
+        math.sqrt(pooled * (1 + leverage)),
+        tuple(float(share) for share in new @ weights),
+    )
 
 
 def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> float:

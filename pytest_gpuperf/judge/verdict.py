@@ -306,7 +306,8 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     if not reference.gpus:
         return None
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
-    return BaselineGpus(reference.gpus, frozenset(measured), reference.days)
+    kinds, kind = machine.kinds(measurements, reference.canary)
+    return BaselineGpus(reference.gpus, frozenset(measured), reference.days, kinds, kind)
 
 
 def samples_by_phase(

@@ -48,7 +48,7 @@ class Session:
         self.timer = Timer(config)
         """pytest-timeout's, of the test that runs."""
         self._parent: int | None = None
-        self._has_frozen = False
+        self._has_frozen: bool | None = None
         self.is_fresh = "GPUPERF_PARENT" in os.environ
         """Whether `gpuperf record` or another session started this process, which only measures."""
         if self.is_fresh:
@@ -86,18 +86,21 @@ class Session:
         """Takes what is there after the first measuring test, torch above all, out of collections.
 
         Each collection takes 0.1 to 0.3 s else, and a measurement begins with one. Cyclic garbage
-        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out.
+        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
+        or a measurement finds the pool of a graph.
         """
-        if "torch" in sys.modules and not (self._has_frozen or gc.get_freeze_count()):
-            gc.collect()
-            gc.freeze()
-            self._has_frozen = True
+        if "torch" in sys.modules and self._has_frozen is None:
+            # Asked once: to count what somebody else has set aside takes 40 ms.
+            self._has_frozen = not gc.get_freeze_count()
+            if self._has_frozen:
+                gc.collect()
+                gc.freeze()
 
     def thaw(self) -> None:
         """Undoes it."""
         if self._has_frozen:
             gc.unfreeze()
-            self._has_frozen = False
+            self._has_frozen = None
 
     @property
     def is_worker(self) -> bool:

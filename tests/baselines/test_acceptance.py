@@ -414,12 +414,32 @@ def test_the_table_of_the_first_process_that_has_one_is_kept_with_its_entry(
     assert known.tests["b.py::test"][STEP].kernels == kernel_files.listed(OTHER)
 
 
+def counted(instructions: float, **other: Any) -> Measurement:
+    """A step that takes this many instructions."""
+    return measurement({"cycles": [1e6], "instructions": [instructions]}, **other)
+
+
+def test_a_table_stays_where_the_new_entry_has_none_and_counts_are_as_before(
+    tmp_path: Path,
+) -> None:
+    for instructions, kept in ((1e6, True), (1.00049e6, True), (1.00051e6, False)):
+        folder = tmp_path / str(instructions)
+        accepted(folder, [counted(1e6, kernels=ONE)])
+        (proposal,) = acceptance.proposals([counted(instructions)], request(folder))
+        note = "the kernel table of before is kept: what is counted has not changed"
+        assert (note in proposal.notes) is kept
+        acceptance.accept([proposal])
+        assert tables(folder) == ({TEST: ONE} if kept else {})
+        entries = loaded(proposal.file).tests[TEST]
+        assert entries[STEP].kernels == (kernel_files.listed(ONE) if kept else None)
+
+
 def test_a_table_goes_with_its_entry_when_the_new_one_has_none(tmp_path: Path) -> None:
-    measured = [measurement(test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
+    measured = [counted(2e6, test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
     accepted(tmp_path, measured)
     asked = request(tmp_path, created="2026-03-08T00:00:00Z")
     for test, left in (("a.py::test", {"b.py::test": ONE}), ("b.py::test", {})):
-        (proposal,) = acceptance.proposals([measurement(test=test)], asked)
+        (proposal,) = acceptance.proposals([counted(1e6, test=test)], asked)
         assert proposal.notes[0] == (
             "no kernel table; that of 2026-03-01 is dropped: a regression of it will not name "
             "kernels; record with gpuperf record, or with --gpuperf-kernels always"

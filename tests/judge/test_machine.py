@@ -97,6 +97,51 @@ def outcomes(*case: object, **cases: object) -> dict[str, str]:
     return {n: v.outcome.value for n, v in said.items() if v.outcome is not Outcome.UNCHANGED}
 
 
+# Kinds of GPUs
+
+
+SHORT: Mapping[str, float] = {"dram_cycles": 0.977}
+"""What the canary reads on the second kind of H200, and the step takes 2.4 % more cycles there."""
+
+
+def on_a_gpu_that_nobody_has_met(
+    cycles: float, canary: Mapping[str, float], known_canary: Canaries | None
+) -> Verdict:
+    """Against two GPUs of each kind, with two processes each."""
+    factors = [factor for factor in (1.0, 1.001, 1.024, 1.025) for _ in range(2)]
+    reference = Reference(
+        {STEP: {"cycles": [[BASELINE["cycles"] * factor] for factor in factors]}},
+        gpus=tuple(f"gpu-{number // 2}" for number in range(8)),
+        canary=known_canary,
+    )
+    said = judge(measured({"cycles": cycles}, canary), reference, catalogue().metrics, {})
+    return next(verdict for verdict in said if verdict.metric == "cycles")
+
+
+OF_BOTH = known(*[{}] * 4, *[SHORT] * 4)
+
+
+def test_on_a_gpu_that_nobody_has_met_its_kind_says_what_to_expect() -> None:
+    for cycles, canary in ((1.0, {}), (1.025, SHORT)):
+        said = on_a_gpu_that_nobody_has_met(cycles, canary, OF_BOTH)
+        assert said.outcome is Outcome.UNCHANGED
+        assert said.tolerance is not None
+        assert said.tolerance < 0.012
+        assert on_a_gpu_that_nobody_has_met(cycles * 1.02, canary, OF_BOTH).outcome is (
+            Outcome.REGRESSED
+        )
+    blind = on_a_gpu_that_nobody_has_met(1.02, {}, None)
+    assert blind.outcome is Outcome.UNCHANGED
+    assert blind.tolerance is not None
+    assert blind.tolerance > 0.03
+
+
+def test_code_that_moves_a_step_as_the_other_kind_would_does_not_vanish_in_it() -> None:
+    """The canary is no code of the step's: what it reads is that of the kind it runs on."""
+    assert on_a_gpu_that_nobody_has_met(1.024, {}, OF_BOTH).outcome is Outcome.REGRESSED
+    assert on_a_gpu_that_nobody_has_met(1.001, SHORT, OF_BOTH).outcome is Outcome.IMPROVED
+
+
 # What moved
 
 
@@ -301,7 +346,8 @@ def test_the_step_that_a_slow_host_launched_late_is_left_to_the_machine() -> Non
     baseline = baseline_files.load(ROOT / "baselines/sm90/nvidia-h200/convnext_ddpm.yaml")
     assert baseline is not None
     entry = baseline.tests[late[0].test][STEP]
-    for canary, outcome in ((None, Outcome.REGRESSED), (known({}), Outcome.MACHINE)):
+    of_another_host = known(*[{}] * len(entry.gpus))
+    for canary, outcome in ((None, Outcome.REGRESSED), (of_another_host, Outcome.MACHINE)):
         reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=canary)
         said = judge(late, reference, catalogue().metrics, {"step_time": "2%"})
         by_metric = {verdict.metric: verdict for verdict in said if verdict.phase == STEP}

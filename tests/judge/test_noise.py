@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from statistics import median
+from statistics import fmean, median
 
 import pytest
 from hypothesis import assume, example, given
@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.noise import (
+    ALIKE,
     GPUS_PRIOR_WEIGHT,
+    SLOPES,
     WILD_SPREADS,
     BaselineGpus,
+    Kind,
+    Prediction,
     Scale,
     error_between,
     on_judged_scale,
+    prediction,
     scales,
 )
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
@@ -353,3 +358,93 @@ def test_a_metric_with_one_process_borrows_all_of_its_scale() -> None:
 
 def test_no_metrics_have_no_scales() -> None:
     assert scales({}, {}, None) == {}
+
+
+# Kinds of GPUs
+
+SCALE = 1e-2
+"""Of cycles, between GPUs."""
+SHORT, LONG = (15.16, 14.41), (15.18, 14.44)
+"""Two kinds: the second takes 2 % longer for its DRAM, and 3 % for its L2."""
+
+
+def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
+    """A process on each of so many GPUs, and a new GPU."""
+    where = tuple(f"gpu-{number}" for number in range(len(kinds)))
+    return BaselineGpus(where, frozenset({"new"}), kinds=kinds, kind=new)
+
+
+def test_of_gpus_like_it_the_mean_is_expected_and_a_small_difference() -> None:
+    own = ALIKE * SCALE
+    for count in (1, 2, 5):
+        said = of_kinds(*[SHORT] * count, new=SHORT).predicted([3.0] * count, SCALE)
+        assert said.value == pytest.approx(3.0)
+        assert said.shares == pytest.approx([1 / count] * count)
+        pooled = own * math.sqrt(GPUS_PRIOR_WEIGHT / (GPUS_PRIOR_WEIGHT + count - 1))
+        assert said.error == pytest.approx(pooled * math.sqrt(1 + 1 / count))
+
+
+def test_of_a_kind_that_is_known_the_other_kind_says_little() -> None:
+    """However far apart the two are: that is what tells them apart."""
+    means = [3.0, 3.0, 3.0, 3.02, 3.02]
+    for kind, expected in ((SHORT, 3.0), (LONG, 3.02)):
+        said = of_kinds(SHORT, SHORT, SHORT, LONG, LONG, new=kind).predicted(means, SCALE)
+        assert said.value == pytest.approx(expected, abs=5e-4)
+        assert said.error < 0.4 * error_between(means, SCALE)
+
+
+def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
+    means = [3.0, 3.001, 2.999]
+    plain = of_kinds(SHORT, SHORT, SHORT, new=None).predicted(means, SCALE)
+    assert plain == Prediction(fmean(means), error_between(means, SCALE), (1 / 3,) * 3)
+    assert of_kinds(None, None, None, new=SHORT).predicted(means, SCALE) == plain
+    assert (
+        BaselineGpus(("a", "b", "c"), frozenset("d"), kind=SHORT).predicted(means, SCALE) == plain
+    )
+    foreign = (SHORT[0] + 0.1, SHORT[1])
+    assert of_kinds(SHORT, SHORT, SHORT, new=foreign).predicted(means, SCALE) == plain
+
+
+def test_where_some_have_no_kind_the_others_say_it() -> None:
+    said = of_kinds(None, SHORT, None, LONG, new=SHORT).predicted([9.0, 3.0, 9.0, 3.02], SCALE)
+    assert said.value == pytest.approx(3.0, abs=1e-3)
+    assert (said.shares[0], said.shares[2]) == (0, 0)
+    assert sum(said.shares) == pytest.approx(1)
+
+
+def test_a_gpu_s_kind_is_that_of_all_its_processes() -> None:
+    middle = tuple((one + other) / 2 for one, other in zip(SHORT, LONG, strict=True))
+    several = BaselineGpus((ONE, ONE, OTHER), frozenset({THIRD}), (), (SHORT, LONG, None), middle)
+    alone = BaselineGpus((ONE, OTHER), frozenset({THIRD}), (), (middle, None), middle)
+    assert several.predicted([2.0, 4.0, 9.0], SCALE) == alone.predicted([3.0, 9.0], SCALE)
+    assert several.without(frozenset({0})).kinds == (LONG, None)
+
+
+kinds = st.tuples(st.floats(15.1, 15.2), st.floats(14.4, 14.5))
+gpus_met = st.lists(st.tuples(kinds, st.floats(-0.05, 0.05)), min_size=1, max_size=8)
+
+
+@few
+@given(gpus_met, kinds, st.floats(1e-4, 1e-1), st.floats(-20, 20))
+def test_a_prediction_moves_with_all_means_and_is_never_surer_than_likeness(
+    met: list[tuple[Kind, float]], kind: Kind, scale: float, shift: float
+) -> None:
+    means = [mean for _, mean in met]
+    said = prediction(means, [where for where, _ in met], kind, scale)
+    moved = prediction([m + shift for m in means], [where for where, _ in met], kind, scale)
+    assert moved.value == pytest.approx(said.value + shift, abs=1e-8)
+    assert moved.error == pytest.approx(said.error, rel=1e-6)
+    assert sum(said.shares) == pytest.approx(1)
+    assert math.fsum(share * mean for share, mean in zip(said.shares, means, strict=True)) == (
+        pytest.approx(said.value, abs=1e-8)
+    )
+    least = math.sqrt(GPUS_PRIOR_WEIGHT / (GPUS_PRIOR_WEIGHT + len(met) - 1))
+    assert said.error >= ALIKE * scale * least * math.sqrt(1 + 1 / len(met)) * (1 - 1e-9)
+
+
+def test_one_gpu_of_another_kind_is_as_uncertain_as_the_slopes() -> None:
+    said = prediction([3.0], [SHORT], LONG, SCALE)
+    apart = [SCALE * slope * (b - a) for slope, a, b in zip(SLOPES, SHORT, LONG, strict=True)]
+    assert said.value == pytest.approx(3.0)
+    variance = 2 * (ALIKE * SCALE) ** 2 + sum(one**2 for one in apart)
+    assert said.error == pytest.approx(math.sqrt(variance))

@@ -116,3 +116,9 @@ def test_every_gated_metric_has_to_agree() -> None:
     assert enough_rounds(agreeing, METRICS, {})
     assert not enough_rounds({**agreeing, **apart}, METRICS, {})
     assert enough_rounds({}, METRICS, {})
+
+
+def test_half_of_the_rounds_are_not_enough_to_agree() -> None:
+    metrics = catalogue().metrics
+    for values, enough in (((90.0, 100.0, 100.0, 120.0), False), ((90.0, 100.0, 100.0), True)):
+        assert enough_rounds({"cycles": values}, metrics, {}) == enough

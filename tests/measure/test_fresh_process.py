@@ -189,7 +189,7 @@ def test_it():
     )
 
     def tick(_: float) -> None:
-        if (folder / "child").exists():
+        if (folder / "child").exists() and (folder / "apart").exists():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -158,6 +159,7 @@ def test_bad_tables_stop_no_verdict_and_are_noted_once(project: Project) -> None
 
 
 def test_a_baseline_of_an_earlier_version_says_how_to_get_kernels(a100: Project) -> None:
+    shutil.rmtree(a100.root / "baselines")
     a100.accept_processes(*[1.0] * 5)
     assert not (a100.root / TABLES).exists()
     file = a100.root / BASELINE / "test_steps.yaml"

@@ -9,7 +9,7 @@ from tests import ROOT
 
 
 def test_what_is_ended_at_any_moment_loses_nothing_and_leaves_nothing() -> None:
-    """50 of them here, in a process that forks and is for nothing else; see tests/killing.py."""
+    """50 of them here, 500 at night; by a process that is for nothing else, since it forks."""
     command = [sys.executable, "-m", "tests.killing", "50"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

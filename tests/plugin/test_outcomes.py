@@ -485,6 +485,7 @@ def test_what_came_with_the_first_test_is_no_more_looked_through_for_garbage(
     a100: Project,
 ) -> None:
     """A collection looks at all that torch consists of, otherwise, at each measurement."""
+    gc.unfreeze()  # as it is outside these tests
     a100.tests(
         """
         import gc
@@ -506,3 +507,4 @@ def test_what_came_with_the_first_test_is_no_more_looked_through_for_garbage(
     )
     a100.run("--gpuperf-no-judge").assert_outcomes(passed=3)
     assert gc.get_freeze_count() == 0
+    gc.freeze()

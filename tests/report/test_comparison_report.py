@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.comparison import Comparison
@@ -215,6 +215,7 @@ REAL = ("baseline", "tf32", "tf32_channels_last")
 
 @settings(max_examples=8)
 @given(st.sampled_from(REAL), st.sampled_from(REAL), st.integers(24, 140))
+@example("baseline", "tf32", 39)  # a line begins with "::cnn::"
 def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
     old = [with_kernels(measured, traced(one)) for measured in THREE]
     new = [with_kernels(measured, traced(other)) for measured in FIVE]

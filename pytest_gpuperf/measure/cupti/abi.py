@@ -92,8 +92,8 @@ GetCounterAvailability = _params(
     ctx=c_void_p,
     counterAvailabilityImageSize=c_size_t,
     pCounterAvailabilityImage=c_void_p,
-    # 13.1 has the field, but its STRUCT_SIZE macro does not count it yet.
-    bAllowDeviceLevelCounters=_since(130201, c_uint8),
+    # 13.1 has the field, but its first STRUCT_SIZE macro does not count it.
+    bAllowDeviceLevelCounters=_since(130101, c_uint8),
 )
 DeviceSupported = _params(
     "Profiler_DeviceSupported",
@@ -117,7 +117,7 @@ HostInitialize = _params(
     pChipName=c_char_p,
     pCounterAvailabilityImage=c_void_p,
     pHostObject=c_void_p,
-    pSinglePassMetricSetName=_since(130201, c_char_p),
+    pSinglePassMetricSetName=_since(130200, c_char_p),
 )
 HostDeinitialize = _params("Profiler_Host_Deinitialize", pHostObject=c_void_p)
 HostConfigAddMetrics = _params(
@@ -155,7 +155,7 @@ RangeEnable = _params(
     "RangeProfiler_Enable",
     ctx=c_void_p,
     pRangeProfilerObject=c_void_p,
-    cacheControlMode=_since(130401, c_int),
+    cacheControlMode=_since(130400, c_int),
 )
 RangeDisable = _params("RangeProfiler_Disable", pRangeProfilerObject=c_void_p)
 RangeGetCounterDataSize = _params(
@@ -233,8 +233,8 @@ SetConfig = _params(
     hardwareBufferSize=c_size_t,
     samplingInterval=c_uint64,
     triggerMode=c_int,
-    # 12.6 does not have the field, 12.9.1 does.
-    hwBufferAppendMode=_since(28, c_int),
+    # 12.6 does not have the field, 12.8 does.
+    hwBufferAppendMode=_since(26, c_int),
 )
 Start = _params("PmSampling_Start", pPmSamplingObject=c_void_p)
 Stop = _params("PmSampling_Stop", pPmSamplingObject=c_void_p)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 OLDEST = 24
-"""The API version of CUDA 12.6, the first release with the range profiler."""
+"""The API version of CUDA 12.6, the first release with the range profiler: since its update 2."""
+NEWEST = 130500
+"""That of the newest release whose headers `abi` was compared with (`script/cupti-headers`)."""
 
 _RELEASES = {19: "12.0", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6"}
 _RELEASES |= {25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}

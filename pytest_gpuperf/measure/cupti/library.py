@@ -1,6 +1,7 @@
 """The libcupti of this process: where it is found, how it is called, and its errors with remedies.
 
-torch's own copy comes first: a process has room for one CUPTI.
+torch's own copy comes first: a process has room for one CUPTI. Where no GPU answers, another
+process calls it first: CUPTI of CUDA 13.2 ends whoever asks for its version without a driver.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -19,23 +23,40 @@ from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, codes
 from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.device import driver
 
 _P = TypeVar("_P", bound=abi.Params)
 _TIMESTAMP = "cuptiGetTimestamp"
 _NAMES = {**abi.FUNCTIONS, **abi.PM_FUNCTIONS}
 _MAPS = Path("/proc/self/maps")
 _TOOLKIT = Path("/usr/local/cuda")
-_WHEEL_FOLDERS = ("cu13/lib", "cuda_cupti/lib")
+_WHEEL_FOLDERS = ("cu1[0-9]/lib", "cuda_cupti/lib")
 _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
 _SONAMES = ("libcupti.so.13", "libcupti.so.12")
 _COMPANIONS = ("libnvperf_host.so", "libnvperf_target.so")
 INSTALL = (
-    "Install CUPTI of CUDA 12.6 or newer: a CUDA build of torch 2.6 or newer brings it along, "
+    "Install CUPTI of CUDA 12.6.2 or newer: a CUDA build of torch 2.6 or newer brings it along, "
     "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
     "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
 )
 """The remedy where there is no CUPTI, or too old a one."""
 _REMEDIES = Path(__file__).with_name("remedies.yaml")
+_NEEDS_DRIVER = (
+    "Check that `nvidia-smi` runs here: CUPTI needs a GPU and its driver, no older than the CUDA "
+    "release of CUPTI asks for"
+)
+_OTHER_PARAMETERS = (
+    ResultCode.ERROR_INVALID_PARAMETER,
+    ResultCode.ERROR_PARAMETER_SIZE_NOT_SUFFICIENT,
+)
+"""What CUPTI says of a structSize that it does not know."""
+_TRY = """\
+import ctypes, resource, sys
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+libraries = [ctypes.CDLL(path) for path in sys.argv[1:]]
+libraries[-1].cuptiGetVersion(ctypes.byref(ctypes.c_uint32()))
+"""
+_TRY_SECONDS = 60
 
 
 class CuptiError(MeasurementError):
@@ -53,21 +74,22 @@ class Cupti:
     """A loaded libcupti. `version` is its API version, `path` the file it came from."""
 
     def __init__(self, path: Path | str) -> None:
-        """Loads the library. Raises CountersUnavailable if it cannot be, or is too old."""
+        """Loads the library.
+
+        Raises CountersUnavailable if it cannot be loaded, crashes, is too old, or newer than all
+        that is known and not complete.
+        """
         self.path = Path(path)
+        _check_survived(self.path)
         try:
-            self._companions = _load_companions(self.path)
+            self._companions = [ctypes.CDLL(file) for file in _companions(self.path)]
             self._library = ctypes.CDLL(os.fspath(path))
             self.version = self._get_version()
         except (OSError, AttributeError) as error:
             raise CountersUnavailable(f"CUPTI cannot be loaded: {error}", INSTALL) from error
         except CuptiError as error:
             # Newer releases answer nothing, not even their version, where there is no driver.
-            raise CountersUnavailable(
-                f"{path} cannot be used: {error}",
-                "Check that `nvidia-smi` runs here: CUPTI needs a GPU and its driver, no older "
-                "than the CUDA release of CUPTI asks for",
-            ) from error
+            raise CountersUnavailable(f"{path} cannot be used: {error}", _NEEDS_DRIVER) from error
         if self.version < codes.OLDEST:
             raise CountersUnavailable(
                 f"{path} is CUPTI of CUDA {self.release}, which has no range profiler", INSTALL
@@ -75,6 +97,8 @@ class Cupti:
         try:
             self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
         except AttributeError as error:
+            if self.version > codes.NEWEST:
+                raise self._too_new(f"has other functions ({error})") from error
             raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
         self._timestamp: Any = None
         with suppress(AttributeError):
@@ -95,13 +119,17 @@ class Cupti:
     def call(self, params: type[_P], **values: Any) -> _P:
         """Calls the function that takes `params`, and returns the struct as CUPTI filled it.
 
-        Raises as `check` does, and CountersUnavailable for a function that this CUPTI lacks.
+        Raises as `check` does, and CountersUnavailable for a function that this CUPTI lacks, or
+        whose parameters are others in a release newer than all that are known.
         """
         name = _NAMES[params]
         if params not in self._functions:
             raise self._lacking(name)
         struct = self.make(params, **values)
-        check(self._functions[params](ctypes.byref(struct)), name)
+        result = self._functions[params](ctypes.byref(struct))
+        if result in _OTHER_PARAMETERS and self.version > codes.NEWEST:
+            raise self._too_new(f"refuses {name}: {codes.result_name(result)}")
+        check(result, name)
         return struct
 
     def timestamp(self) -> int:
@@ -118,6 +146,15 @@ class Cupti:
 
     def _lacking(self, name: str) -> CountersUnavailable:
         return CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
+
+    def _too_new(self, said: str) -> CountersUnavailable:
+        newest = codes.release(codes.NEWEST)
+        return CountersUnavailable(
+            f"CUPTI {self.release} ({self.path}) {said}. It is newer than {newest}, the newest "
+            "that this version of pytest-gpuperf knows",
+            f"Update pytest-gpuperf, or use CUPTI of CUDA {newest}: "
+            f"`pip install 'nvidia-cuda-cupti=={newest}.*'`",
+        )
 
     def _bind(self, name: str) -> Any:
         function = getattr(self._library, name)
@@ -184,13 +221,47 @@ def check(result: int, call: str) -> None:
     raise CuptiError(call, result)
 
 
-def _load_companions(cupti: Path) -> list[ctypes.CDLL]:
+def _check_survived(cupti: Path) -> None:
+    """Raises CountersUnavailable for a library that ends who asks for its version.
+
+    Where a GPU answers it is not tried: it costs a process, and CUPTI works there.
+    """
+    with suppress(CountersUnavailable, MeasurementError):
+        if driver.load().device_count():
+            return
+    files = [*_companions(cupti), os.fspath(cupti)]
+    try:
+        tried = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _TRY, *files],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TRY_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        said = f"does not say its version within {_TRY_SECONDS} s"
+    else:
+        if tried.returncode >= 0:  # what else may be wrong with it, it says itself
+            return
+        said = f"ends the process that asks for its version ({signal_name(-tried.returncode)})"
+    raise CountersUnavailable(f"{cupti} {said}", _NEEDS_DRIVER)
+
+
+def signal_name(number: int) -> str:
+    """SIGSEGV for 11; a number where the signal has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _companions(cupti: Path) -> list[str]:
     # libcupti opens these by their bare names when a profiler starts, and wheels are not on the
     # loader's path: a library that is loaded already is found by its SONAME.
     if not cupti.is_absolute():
         return []
     files = [cupti.with_name(name) for name in _COMPANIONS]
-    return [ctypes.CDLL(os.fspath(file)) for file in files if file.is_file()]
+    return [os.fspath(file) for file in files if file.is_file()]
 
 
 def _major(path: Path) -> int:
@@ -212,8 +283,8 @@ def _wheel_folders() -> Iterator[Path]:
     except (ImportError, ValueError):
         return
     for location in (spec.submodule_search_locations or ()) if spec else ():
-        for folder in _WHEEL_FOLDERS:
-            yield Path(location) / folder
+        for pattern in _WHEEL_FOLDERS:
+            yield from sorted(Path(location).glob(pattern), reverse=True)
 
 
 def _toolkit_folders() -> Iterator[Path]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
@@ -15,6 +18,13 @@ from pytest_gpuperf.model.measurement import STEP, Machine
 _FOUND = "CUPTI"
 _READ = "hardware counters"
 _METRIC = "sm__cycles_elapsed.max"
+_PROBE = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from pytest_gpuperf.measure.device import checks
+checks.answer()
+"""
+_PROBE_SECONDS = 300
 _DOCTOR = "Report it with this output: https://developer.nvidia.com/cupti"
 
 
@@ -35,7 +45,39 @@ def examine() -> list[Check]:
     """Asks everything that measuring here depends on; raises nothing."""
     gpu = nvml.detect_device() is not None
     of_gpu = [_to_ourselves(), *_power_limit()] if gpu else []
-    return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *of_gpu]
+    return [_torch(), _driver(), _gpu(), *probed(), _nsight_compute(), *of_gpu]
+
+
+def probed(program: str = _PROBE) -> list[Check]:
+    """What `counters` says in a process of its own: what ends that one is an answer, too.
+
+    Raises nothing. The program is for tests.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, json.dumps(sys.path)],
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+        )
+        if not done.returncode:
+            return [Check(**said) for said in json.loads(done.stdout.splitlines()[-1])]
+    except subprocess.TimeoutExpired:
+        ended = f"did not end within {_PROBE_SECONDS} s"
+    else:
+        code = done.returncode
+        ended = f"ended with {library.signal_name(-code) if code < 0 else f'code {code}'}"
+        if said := done.stderr.strip().splitlines():
+            ended += f": {said[-1]}"
+    return [Check(_READ, False, f"a process that tried to read one {ended}", _DOCTOR)]
+
+
+def answer() -> None:
+    """What `probed` runs: prints what `counters` says as its last line, JSON."""
+    print(json.dumps([asdict(check) for check in counters()]))
 
 
 def counters(

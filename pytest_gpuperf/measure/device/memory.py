@@ -38,9 +38,15 @@ class CudaMemory:
 
         A step and its graph are often a cycle, so that the graph of the test before would be there
         until garbage is collected. A pool stays as long as anything in it is in use, and cuBLAS
-        keeps a workspace in the pool of the first capture that it took part in.
+        keeps a workspace in the pool of the first capture that it took part in. What the plugin
+        has taken out of collections is looked through only where a pool is still there.
         """
         _give_back()
+        torch: Any = sys.modules.get("torch")
+        used = torch is not None and torch.cuda.is_initialized()
+        if used and _of_graphs(torch.cuda.memory_snapshot()):
+            with _nothing_kept_out():
+                _give_back()
 
     def begin(self) -> None:
         """Forgets the peak so far."""
@@ -93,7 +99,8 @@ def suffices() -> Iterator[None]:
         problem = _shortage(str(error))
         # The tensors of the step live in the frames that the exception holds.
         traceback.clear_frames(error.__traceback__)
-        _give_back()
+        with _nothing_kept_out():
+            _give_back()
         raise UnsoundStep(problem) from None
 
 
@@ -123,9 +130,18 @@ _REMEDY = (
 )
 
 
+@contextmanager
+def _nothing_kept_out() -> Iterator[None]:
+    """Has collections look through all there is, what the plugin keeps out of them too."""
+    kept = gc.get_freeze_count()
+    gc.unfreeze()
+    yield
+    if kept:
+        gc.freeze()
+
+
 def _give_back() -> None:
     """Collects garbage, and returns to the device what torch then keeps for later."""
-    gc.unfreeze()  # the plugin takes out of collections what has come first
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LOOKS
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result
 from pytest_gpuperf.report.text.table import wrapped
@@ -69,7 +70,7 @@ def command_lines(command: str, width: int) -> Iterator[str]:
     """
     room = max(width, 20) - len(" \\")
     line = _INDENT
-    for word in _together(_WORD.findall(command), room - len(line) * 2):
+    for word in _together(_WORD.findall(printable(command)), room - len(line) * 2):
         if line.strip() and len(line) + len(word) > room:
             yield f"{line.rstrip()} \\"
             line = _INDENT * 2

@@ -190,7 +190,13 @@ def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
-    return [printable(line) for line in lines]
+    shown = [printable(line) for line in lines]
+    # A C++ name that is broken before "::" begins a line as a command does, and gets longer.
+    return [
+        part
+        for line in shown
+        for part in ([line] if len(line) <= room else wrapped([line.strip()], width, indent))
+    ]
 
 
 def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> list[Line]:

@@ -13,6 +13,8 @@ from pytest_gpuperf.measure.cupti import library as library_module
 from pytest_gpuperf.measure.cupti.library import load
 from tests.measure.cupti.fake import Fake, FakeTimer
 
+SCRIPTED = Path(__file__).with_name("fake_cupti.c")
+
 
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -20,13 +22,12 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("cupti"))
 
 
-def compiled(folder: Path, *flags: str) -> Path:
-    """fake_cupti.c, compiled with these flags."""
+def compiled(folder: Path, *flags: str, source: Path = SCRIPTED) -> Path:
+    """fake_cupti.c, or another source of a libcupti, compiled with these flags."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         pytest.skip("needs a C compiler (cc or gcc)")
     library = folder / "libcupti.so.13"
-    source = Path(__file__).with_name("fake_cupti.c")
     subprocess.run(
         [compiler, *flags, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True
     )

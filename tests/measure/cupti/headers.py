@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests import ROOT
 
 VARIABLE = "GPUPERF_CUPTI_HEADERS"
 MISSING = f"needs CUPTI's headers: run script/cupti-headers FOLDER and set {VARIABLE}=FOLDER"
@@ -37,6 +40,19 @@ class Release:
         defined = re.search(r"#define CUPTI_API_VERSION (\d+)", self.text("cupti_version.h"))
         assert defined
         return int(defined[1])
+
+
+LISTED: dict[str, bool] = {
+    version: library
+    for _, version, library in runpy.run_path(str(ROOT / "script" / "cupti-headers"))["RELEASES"]
+}
+"""All releases on PyPI from 12.6 on, oldest first, and whether they are fetched without --all."""
+
+WITHOUT_RANGES = ("12.6.37", "12.6.68")
+"""CUDA 12.6 has the range profiler from its second update on."""
+
+ANSWERING = 130101
+"""The newest API version that answers where there is no driver."""
 
 
 def releases() -> list[Release]:

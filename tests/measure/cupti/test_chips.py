@@ -20,7 +20,9 @@ from pytest_gpuperf.measure.cupti import codes, configuration
 from tests.measure.cupti.fake import Fake
 from tests.measure.cupti.headers import ABSENT, MISSING, Release, releases
 
-LIBRARIES = [release for release in releases() if release.library]
+ASKED = ("12.6.80", "12.8.90", "12.9.79", "13.0.85", "13.2.75", "13.5.25")
+"""Releases that are asked about chips: which these are changes from one to the next."""
+LIBRARIES = [release for release in releases() if release.library and release.name in ASKED]
 GPUS = [name for name in architectures.ARCHITECTURES if name != architectures.CPU]
 DOCUMENTED = json.loads(Path("docs/passes.json").read_text(encoding="utf-8"))
 """The passes of every set on every architecture, and the release that says so."""
@@ -77,7 +79,11 @@ print(json.dumps(said))
 
 WITHOUT_TENSOR_CORES = ("TU116", "TU117")
 """Chips of sm75: the library has no counter for what their tensor cores do."""
-SINCE = {"12.6.80": "sm70 sm75 sm80 sm86 sm89 sm90", "12.9.79": "sm100 sm120", "13.0.85": "sm103"}
+SINCE = {
+    "12.6.80": "sm70 sm75 sm80 sm86 sm89 sm90",
+    "12.8.90": "sm100 sm120",
+    "13.0.85": "sm103",
+}
 """The architectures that each release knows, beside those of the one before it."""
 NEEDS_DRIVER = 130100
 """From here on even cuptiGetVersion may fail where there is no driver."""
@@ -123,9 +129,14 @@ def test_there_are_libraries_to_load() -> None:
 def test_a_release_loads_with_all_functions_and_its_companions(
     release: Release, loaded_release: Any
 ) -> None:
-    assert (loaded_release["companions"], loaded_release["absent"]) == (True, [])
-    if release.version < NEEDS_DRIVER or "cuptiGetVersion" not in loaded_release["unavailable"]:
+    assert loaded_release["absent"] == []
+    refusal = loaded_release.get("unavailable", "")
+    if release.version < NEEDS_DRIVER or not refusal:
         assert loaded_release["version"] == release.version
+    else:
+        assert "ends the process" in refusal or "cuptiGetVersion" in refusal
+    # What crashes is not loaded here, nor what it needs.
+    assert loaded_release["companions"] == ("ends the process" not in refusal)
 
 
 def test_every_name_of_the_catalogue_exists_on_every_chip(answers: Any) -> None:
@@ -155,9 +166,15 @@ def test_what_the_catalogue_calls_absent_has_none_of_its_names(answers: Any) -> 
     assert answers["nulls"] == {}
 
 
-def test_what_a_timeline_samples_takes_one_pass_on_every_chip(answers: Any) -> None:
+def test_what_a_timeline_samples_takes_one_pass_on_every_chip(
+    release: Release, answers: Any
+) -> None:
+    every = len(timeline_metrics())
     for name, (refused, sampled, passes) in answers["sampled"].items():
-        expected = (0, 0, 0) if name == "sm70" else (0, len(timeline_metrics()), 1)
+        expected = (0, 0, 0) if name == "sm70" else (0, every, 1)
+        if (release.name, name) == ("12.8.90", "sm120"):
+            # The first release that knows it does not sample all of it yet.
+            expected = (1, every - 1, 1)
         assert (refused, sampled, passes) == expected, name
 
 

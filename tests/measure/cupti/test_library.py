@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.cupti import codes, library
+from pytest_gpuperf.measure.cupti import abi, codes, configuration, library
 from pytest_gpuperf.measure.cupti.codes import ResultCode
+from tests.measure.cupti.conftest import compiled
 from tests.measure.cupti.fake import Fake
 
 
@@ -18,13 +19,65 @@ def test_a_library_that_cannot_be_used_is_refused_with_a_remedy(
     fake.set("version", 23)
     with pytest.raises(CountersUnavailable, match=r"CUPTI of CUDA 12\.5") as caught:
         library.Cupti(fake_library)
-    assert "CUDA 12.6 or newer" in caught.value.remedy
+    assert "CUDA 12.6.2 or newer" in caught.value.remedy
     fake.fail("cuptiGetVersion", ResultCode.ERROR_UNKNOWN)
     with pytest.raises(CountersUnavailable, match="cuptiGetVersion failed") as caught:
         library.Cupti(fake_library)
     assert "driver" in caught.value.remedy
     with pytest.raises(CountersUnavailable, match="cannot be loaded"):
         library.Cupti(_file(tmp_path, "libcupti.so.13"))
+
+
+NO_VERSION = """
+#include <signal.h>
+int cuptiGetVersion(unsigned *version) { return raise(SIGSEGV); }
+"""
+
+
+def test_a_library_that_crashes_ends_another_process_and_is_refused(tmp_path: Path) -> None:
+    """CUPTI of CUDA 13.2 does so where there is no driver."""
+    (tmp_path / "crash.c").write_text(NO_VERSION, encoding="utf-8")
+    path = compiled(tmp_path, source=tmp_path / "crash.c")
+    with pytest.raises(CountersUnavailable, match=r"asks for its version \(SIGSEGV\)") as caught:
+        library.Cupti(path)
+    assert str(path) in caught.value.reason
+    assert "driver" in caught.value.remedy
+
+
+def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still_fit(
+    fake: Fake, fake_library: Path
+) -> None:
+    fake.set("version", 140000)
+    newer = library.Cupti(fake_library)
+    assert (newer.version, newer.release) == (140000, "14.0")
+    # The structs of the scripted one are those of 13.0: it takes this one, which has not grown.
+    assert configuration.known(newer) == ("GA100", "GH100")
+    with pytest.raises(CountersUnavailable, match="CUPTI_ERROR_INVALID_PARAMETER") as caught:
+        newer.call(abi.DeviceSupported)
+    assert "CUPTI 14.0" in caught.value.reason
+    assert "newer than 13.5" in caught.value.reason
+    assert "Update pytest-gpuperf" in caught.value.remedy
+    assert "nvidia-cuda-cupti==13.5.*" in caught.value.remedy
+
+
+def test_the_newest_known_that_refuses_parameters_is_our_error(
+    fake: Fake, fake_library: Path
+) -> None:
+    fake.set("version", codes.NEWEST)
+    with pytest.raises(library.CuptiError):
+        library.Cupti(fake_library).call(abi.DeviceSupported)
+
+
+@pytest.mark.parametrize("version", [codes.NEWEST, 140000])
+def test_one_without_our_functions_is_refused_by_what_it_lacks(
+    tmp_path: Path, version: int
+) -> None:
+    (tmp_path / "other.c").write_text(
+        f"int cuptiGetVersion(unsigned *v) {{ *v = {version}; return 0; }}", encoding="utf-8"
+    )
+    with pytest.raises(CountersUnavailable, match="cuptiProfilerInitialize") as caught:
+        library.Cupti(compiled(tmp_path, source=tmp_path / "other.c"))
+    assert ("Update pytest-gpuperf" in caught.value.remedy) == (version > codes.NEWEST)
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -43,6 +96,7 @@ def test_where_cupti_is_looked_for(
     monkeypatch.setattr(library, "_SONAMES", ("libcupti.so.13",))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
     expected = [
+        _file(tmp_path / "nvidia/cu14/lib", "libcupti.so.14"),
         _file(tmp_path / "nvidia/cu13/lib", "libcupti.so.13"),
         _file(tmp_path / "nvidia/cuda_cupti/lib", "libcupti.so.12"),
         _file(tmp_path / "home/extras/CUPTI/lib64", "libcupti.so.13"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -64,14 +65,15 @@ def test_what_the_step_had_allocated_is_let_go() -> None:
 
 
 class ScriptedCuda:
-    """What torch.cuda says of an allocator with a graph's pool of 64 MiB.
+    """What torch.cuda says of an allocator with a graph's pool of 64 MiB, or without one.
 
     100 bytes were asked for, for which it handed out 512.
     """
 
-    def __init__(self, *, counts_requests: bool = True) -> None:
+    def __init__(self, *, counts_requests: bool = True, pool: bool = True) -> None:
         self.most = 100
         self.counts_requests = counts_requests
+        self.pool = pool
 
     def is_initialized(self) -> bool:
         return True
@@ -90,24 +92,46 @@ class ScriptedCuda:
     def memory_snapshot(self) -> list[dict[str, object]]:
         return [
             {"total_size": 2**30, "segment_pool_id": (0, 0)},
-            {"total_size": 2**26, "segment_pool_id": (0, 1)},
+            {"total_size": 2**26, "segment_pool_id": (0, int(self.pool))},
             {"total_size": 2**20},
         ]
 
+    def empty_cache(self) -> None:
+        """Has none."""
 
-def test_where_memory_runs_out_what_was_kept_out_of_collections_is_let_go_too() -> None:
-    class Ring:
-        def __init__(self) -> None:
-            self.itself = self
 
+class Ring:
+    """Is let go by a collection only."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def frozen() -> Iterator[weakref.ref[Ring]]:
+    """What nobody holds, kept out of collections."""
     gone = weakref.ref(Ring())
     gc.freeze()
-    try:
-        with pytest.raises(UnsoundStep), suffices():
-            raise torch.OutOfMemoryError(OUT_OF_MEMORY)
-        assert gone() is None
-    finally:
-        gc.unfreeze()
+    yield gone
+    gc.unfreeze()
+
+
+def test_where_memory_runs_out_what_was_kept_out_of_collections_is_let_go_too(
+    frozen: weakref.ref[Ring],
+) -> None:
+    with pytest.raises(UnsoundStep), suffices():
+        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
+    assert frozen() is None
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_graph_s_pool_is_looked_for_in_what_was_kept_out_of_collections(
+    frozen: weakref.ref[Ring], monkeypatch: pytest.MonkeyPatch, pool: bool
+) -> None:
+    """A graph that a module's fixture had would be in the peak of each later test."""
+    monkeypatch.setattr(torch, "cuda", ScriptedCuda(pool=pool))
+    CudaMemory().clear()
+    assert (frozen() is None) == pool
 
 
 def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:

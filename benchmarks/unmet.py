@@ -1,0 +1,163 @@
+"""A GPU that nobody has met: each of a campaign is left out of a baseline and judged by it.
+
+    python -m benchmarks.unmet [FILE ...]        default: tests/data/h200-kinds/*.json.xz
+    python -m benchmarks.unmet --gather RUN ...  puts what these runs have of TESTS there, by GPU
+
+Of each test a baseline is made of all processes of the other GPUs, and those of the one that was
+left out are judged as a session would: one, then three, as far as there are so many. So is the same
+code with a loss put into the samples, and all of it once more without what the canary has read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.stopping import LOOKS, next_look
+from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.model.result import Outcome, Run, Verdict
+from pytest_gpuperf.storage import baseline_files, run_files
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "h200-kinds"
+TESTS = ("baseline", "tf32", "channels_last", "tf32_channels_last", "tf32+cuda_graph")
+"""Configurations of Med-DDPM's training step: the paper's four, and one as a graph."""
+LOSSES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03)
+
+ByGpu = Mapping[str, Sequence[Measurement]]
+"""The processes of one test on each GPU."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one loss, over all GPUs and tests."""
+
+    loss: float
+    trials: int
+    regressed: int
+    undecided: int
+    """Inconclusive: they ask for more processes than the campaign has of that GPU."""
+    tolerance: float
+    """Of cycles, the median over the trials."""
+
+
+def load(files: Sequence[Path]) -> dict[str, dict[str, list[Measurement]]]:
+    """Each process's measurements by configuration and GPU."""
+    tests: dict[str, dict[str, list[Measurement]]] = {}
+    for file in files:
+        for one in run_files.load(file).measurements:
+            by_gpu = tests.setdefault(one.configuration, {})
+            by_gpu.setdefault(one.fingerprint.device.identity, []).append(one)
+    return tests
+
+
+def rows(tests: Mapping[str, ByGpu], *, canary: bool) -> Iterator[Row]:
+    """A row per loss; without `canary` as if none had been read."""
+    for loss in LOSSES:
+        said = [
+            verdicts(by_gpu, gpu, loss, canary=canary)
+            for by_gpu in tests.values()
+            for gpu in by_gpu
+        ]
+        outcomes = [{verdict.outcome for verdict in one} for one in said]
+        of_cycles = [v for one in said for v in one if (v.phase, v.metric) == (STEP, "cycles")]
+        yield Row(
+            loss=loss,
+            trials=len(said),
+            regressed=sum(Outcome.REGRESSED in one for one in outcomes),
+            undecided=sum(
+                Outcome.INCONCLUSIVE in one and Outcome.REGRESSED not in one for one in outcomes
+            ),
+            tolerance=median(verdict.tolerance or 0.0 for verdict in of_cycles),
+        )
+
+
+def verdicts(by_gpu: ByGpu, gpu: str, loss: float, *, canary: bool) -> tuple[Verdict, ...]:
+    """On the processes of this GPU, against all others'."""
+    others = [one for other, processes in by_gpu.items() if other != gpu for one in processes]
+    entry = baseline_files.entry_of(others, recorded="")
+    reference = Reference(
+        entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary if canary else None
+    )
+    slower = [_with_loss(one, loss) for one in by_gpu[gpu]]
+    looked_at: int | None = LOOKS[0]
+    said: tuple[Verdict, ...] = ()
+    while looked_at is not None and looked_at <= len(slower):
+        said = judge(slower[:looked_at], reference, catalogue().metrics, {})
+        looked_at = next_look(said, looked_at)
+    return said
+
+
+def _with_loss(measurement: Measurement, loss: float) -> Measurement:
+    """The same with so much more of every gated cycle count and time."""
+    metrics = catalogue().metrics
+    samples = tuple(
+        replace(sample, values=tuple(value * (1 + loss) for value in sample.values))
+        if metrics[sample.metric].metric_class is MetricClass.CYCLE and metrics[sample.metric].gated
+        else sample
+        for sample in measurement.samples
+    )
+    return replace(measurement, samples=samples)
+
+
+def gather(runs: Sequence[Path], folder: Path) -> None:
+    """Adds what the runs have of TESTS to the file of its GPU; processes that are there stay."""
+    for file in runs:
+        run = run_files.load(file)
+        for one in run.measurements:
+            if one.configuration in TESTS and "test_training_step" in one.test:
+                _add(one, run, folder / f"{one.fingerprint.device.identity}.json.xz")
+
+
+def _add(measurement: Measurement, run: Run, file: Path) -> None:
+    known = run_files.load(file).measurements if file.exists() else ()
+    if (measurement.test, measurement.process) in {(one.test, one.process) for one in known}:
+        return
+    made = replace(
+        run, command="", measurements=(*known, measurement), verdicts=(), attributions=()
+    )
+    folder = file.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    run_files.save(replace(made, expectations=()), file)
+
+
+def table(tests: Mapping[str, ByGpu]) -> str:
+    """Markdown: what was found of each loss, with the canary and without."""
+    lines = [
+        "| loss | found | undecided | tolerance of cycles | without canary: found | tolerance |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for one, blind in zip(rows(tests, canary=True), rows(tests, canary=False), strict=True):
+        cells = (
+            f"{100 * one.loss:g} %",
+            f"{one.regressed} of {one.trials}",
+            f"{one.undecided}",
+            f"{100 * one.tolerance:.2f} %",
+            f"{blind.regressed} of {blind.trials}",
+            f"{100 * blind.tolerance:.2f} %",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the table, or gathers."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--gather", action="store_true", help=f"into {FOLDER.name}/")
+    options = parser.parse_args(arguments)
+    if options.gather:
+        gather(options.files, FOLDER)
+        return 0
+    print(table(load(options.files or sorted(FOLDER.glob("*.json.xz")))), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""What reads files from elsewhere, as functions of bytes: for script/fuzz, and for its corpus.
+
+Whatever the bytes are, a loader returns or raises a GpuperfError; all else is a finding.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import lzma
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.measure.ncu import profiled_rows
+from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
+from suites.meddpm import data
+from tests import ROOT
+from tests.examples import H200
+
+CORPUS = ROOT / "tests" / "corpus"
+"""A folder of seeds and mended findings for each loader."""
+
+SIZE = 4
+"""Voxels along an edge of the cubes that volumes are prepared for."""
+MOST_BYTES = 64 * 1024
+"""Of one input: larger ones tell nothing that a test of the bounds does not."""
+
+Load = Callable[[bytes, Path], object]
+
+
+def _run(content: bytes, folder: Path) -> object:
+    return run_files.load(_written(folder / "run.json", content))
+
+
+def _packed_run(content: bytes, folder: Path) -> object:
+    """The bytes as they are, which seldom are xz; what they would be is `run`'s."""
+    return run_files.load(_written(folder / "run.json.xz", content))
+
+
+def _baseline(content: bytes, folder: Path) -> object:
+    return baseline_files.load(_written(folder / "suite.yaml", content))
+
+
+def _comments(content: bytes, folder: Path) -> object:
+    """A file that loads is written again, with the comments in it."""
+    file = _written(folder / "suite.yaml", content)
+    loaded = baseline_files.load(file)
+    assert loaded is not None
+    baseline_files.save(loaded, file)
+    assert baseline_files.load(file) == loaded
+    return loaded
+
+
+def _kernels(content: bytes, folder: Path) -> object:
+    packed = lzma.compress(content, preset=0)
+    baseline = folder / "suite.yaml"
+    _written(kernel_files.path_beside(baseline), packed)
+    return kernel_files.load_for(baseline, H200, "suite")
+
+
+def _image(content: bytes, folder: Path) -> object:
+    return _pair(folder, content, (CORPUS / "mask" / "small.nii").read_bytes())
+
+
+def _mask(content: bytes, folder: Path) -> object:
+    return _pair(folder, (CORPUS / "image" / "small.nii").read_bytes(), content)
+
+
+def _pair(folder: Path, image: bytes, mask: bytes) -> object:
+    source, cache = folder / "source", folder / "cache"
+    shutil.rmtree(cache, ignore_errors=True)
+    _written(source / "image" / "a.nii", image)
+    _written(source / "mask" / "a.nii.gz", gzip.compress(mask, 1))
+    return data.load(str(source), SIZE, cache)
+
+
+def _cache(content: bytes, folder: Path) -> object:
+    """In the place of what was prepared of a pair, which is made again where it is damaged."""
+    source, cache = folder / "source", folder / "cache"
+    for part in ("image", "mask"):
+        if not (source / part).exists():
+            _written(source / part / "a.nii", (CORPUS / part / "small.nii").read_bytes())
+    data.load(str(source), SIZE, cache)
+    (file,) = cache.iterdir()
+    return data.load(str(source), SIZE, _written(file, content).parent)
+
+
+def _ncu(content: bytes, folder: Path) -> object:
+    return profiled_rows.read(_written(folder / "raw.csv", content))
+
+
+LOADERS: dict[str, Load] = {
+    "run": _run,
+    "packed_run": _packed_run,
+    "baseline": _baseline,
+    "comments": _comments,
+    "kernels": _kernels,
+    "image": _image,
+    "mask": _mask,
+    "cache": _cache,
+    "ncu": _ncu,
+}
+
+
+STRUCTURED = ("run", "baseline", "kernels")
+"""Loaders of JSON, which YAML has too: here one value in another's place tells more than a byte."""
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1, 2, 2**63, -(10**30), 1e308, -0.0, 5e-324, float("nan"), float("inf")),
+    *("", "x", "1", "\x1b[0m", "../..", "step", "2026-02-30", "\ud800", "é" * 300, [], {}, [[]]),
+)
+"""What may stand where something else is expected."""
+
+
+def restructured(content: bytes, seed: int) -> bytes | None:
+    """These bytes, as JSON with one value changed; None where they are no mapping."""
+    try:
+        whole = yaml.load(content, yaml.CSafeLoader)
+        places = list(_places(whole))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+    if not places:
+        return None
+    chance = random.Random(seed)
+    inside, key = chance.choice(places)
+    elsewhere, other = chance.choice(places)
+    if chance.random() < 0.2:
+        del inside[key]
+    elif isinstance(inside, list) and chance.random() < 0.3:
+        inside.insert(key, copy.deepcopy(inside[key]))
+    elif chance.random() < 0.4:
+        inside[key] = copy.deepcopy(elsewhere[other])
+    elif isinstance(inside, dict) and chance.random() < 0.2:
+        inside[str(chance.choice(VALUES))] = inside.pop(key)
+    else:
+        inside[key] = copy.deepcopy(chance.choice(VALUES))
+    return json.dumps(whole, default=str).encode()
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of nested mappings and lists: what it is in, and its key there."""
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _places(value[key])
+
+
+def load(loader: str, content: bytes, folder: Path) -> None:
+    """Lets `loader` read these bytes from a file in `folder`. Raises what is a finding."""
+    with suppress(GpuperfError):
+        LOADERS[loader](content, folder)
+
+
+def _written(file: Path, content: bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file

@@ -1,0 +1,169 @@
+"""How a C++ compiler lays out the structs of CUPTI's releases, as recorded and as compiled now.
+
+    GPUPERF_CUPTI_HEADERS=FOLDER python -m tests.measure.cupti.layouts     writes RECORDED anew
+
+from the headers of all releases (`script/cupti-headers --all FOLDER`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.measure.cupti import abi, codes
+from tests import ROOT
+from tests.measure.cupti.headers import LISTED, MISSING, WITHOUT_RANGES, Release, releases
+
+RECORDED = ROOT / "tests" / "data" / "cupti-layouts.json"
+"""Of each release its API version, and what is laid out otherwise than in the release before it:
+sizes of structs, offset and size of each field, numbers of enumerators; null where it is gone."""
+
+Layout = Mapping[str, tuple[int, ...]]
+
+HEADERS = [
+    *("version", "target", "profiler_target", "profiler_host", "range_profiler", "pmsampling")
+]
+STRUCTS = (*abi.FUNCTIONS, *abi.PM_FUNCTIONS)
+
+# The wheels do not carry cuda.h. The headers need names from it; of these types only the size
+# matters, and that is an int's for CUdevice and a pointer's for the handles.
+CUDA_STUB = """
+#pragma once
+typedef int CUdevice;
+typedef struct CUctx_st* CUcontext;
+typedef struct CUstream_st* CUstream;
+typedef struct CUgraph_st* CUgraph;
+typedef struct CUmod_st* CUmodule;
+typedef struct CUfunc_st* CUfunction;
+"""
+
+PREFIXES: dict[type[IntEnum], str] = {
+    codes.ProfilerType: "CUPTI_PROFILER_TYPE_",
+    codes.ProfilerApi: "CUPTI_PROFILER_",
+    codes.TriggerMode: "CUPTI_PM_SAMPLING_TRIGGER_MODE_",
+    codes.DecodeStopReason: "CUPTI_PM_SAMPLING_DECODE_STOP_REASON_",
+    codes.AppendMode: "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_",
+    codes.SupportLevel: "CUPTI_PROFILER_CONFIGURATION_",
+    codes.ResultCode: "CUPTI_",
+}
+ENUMERATORS: dict[str, IntEnum] = {
+    "CUPTI_AutoRange": codes.ProfilerRange.AUTO,
+    "CUPTI_UserRange": codes.ProfilerRange.USER,
+    "CUPTI_ApplicationReplay": codes.ProfilerReplayMode.APPLICATION,
+    "CUPTI_KernelReplay": codes.ProfilerReplayMode.KERNEL,
+    "CUPTI_UserReplay": codes.ProfilerReplayMode.USER,
+    **{prefix + member.name: member for enum, prefix in PREFIXES.items() for member in enum},
+}
+NEWER_NAMES = {
+    "CUPTI_PROFILER_CONFIGURATION_LIMITED_SUPPORT",
+    "CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED",
+    "CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED",
+    "CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED",
+    "CUPTI_ERROR_INVALID_CHIP_NAME",
+    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST",
+    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_LATEST",
+}
+"""Enumerators that not every release has."""
+
+
+def recorded() -> dict[str, tuple[int, Layout]]:
+    """API version and layout of each release, oldest first."""
+    layout: dict[str, tuple[int, ...]] = {}
+    known: dict[str, tuple[int, Layout]] = {}
+    for name, release in json.loads(RECORDED.read_text(encoding="utf-8")).items():
+        layout = layout | release["layout"]
+        layout = {key: tuple(numbers) for key, numbers in layout.items() if numbers is not None}
+        known[name] = release["version"], layout
+    return known
+
+
+def expected(version: int, there: Layout) -> Layout:
+    """What our structs and numbers are for that version; `there` says which enumerators it has."""
+    layout: dict[str, tuple[int, ...]] = {}
+    for params in STRUCTS:
+        layout[f"{params.C_NAME}_STRUCT_SIZE"] = (params.size(version),)
+        for name in params.field_names(version):
+            field = getattr(params, name)
+            layout[f"{params.C_NAME}.{name}"] = (field.offset, field.size)
+    known = {name: e for name, e in ENUMERATORS.items() if name not in NEWER_NAMES or name in there}
+    return layout | {name: (enumerator.value,) for name, enumerator in known.items()}
+
+
+def _program(release: Release) -> str:
+    lines = ["#include <cstddef>", "#include <cstdio>"]
+    lines += [f"#include <cupti_{header}.h>" for header in HEADERS]
+    lines += ["int main() {"]
+    for params in STRUCTS:
+        struct = params.C_NAME
+        lines.append(f'printf("{struct}_STRUCT_SIZE %zu\\n", (size_t){struct}_STRUCT_SIZE);')
+        lines += [
+            f'printf("{struct}.{name} %zu %zu\\n", '
+            f"offsetof({struct}, {name}), sizeof((({struct}*)0)->{name}));"
+            for name in params.field_names(release.version)
+        ]
+    known = [name for name in ENUMERATORS if _has(release, name)]
+    lines += [f'printf("{name} %d\\n", (int){name});' for name in known]
+    return "\n".join([*lines, "}", ""])
+
+
+def _has(release: Release, enumerator: str) -> bool:
+    return enumerator not in NEWER_NAMES or any(
+        re.search(rf"\b{enumerator}\b", release.text(header))
+        for header in ("cupti_profiler_target.h", "cupti_result.h", "cupti_pmsampling.h")
+    )
+
+
+def compiled(release: Release, folder: Path) -> Layout:
+    """What a C++ compiler makes of its headers. Skips the test where there is none."""
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("needs a C++ compiler (c++ or g++)")
+    (folder / "cuda.h").write_text(CUDA_STUB)
+    (folder / "layout.cpp").write_text(_program(release))
+    binary = folder / "layout"
+    command = [compiler, "-w", f"-I{folder}", f"-I{release.include}", "-o", str(binary)]
+    done = subprocess.run(
+        [*command, str(folder / "layout.cpp")], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    output = subprocess.run([str(binary)], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in output.splitlines())
+    return {name: tuple(map(int, numbers)) for name, *numbers in rows}
+
+
+def _on_one_line(numbers: re.Match[str]) -> str:
+    return json.dumps([int(number) for number in numbers.groups() if number])
+
+
+def main() -> int:
+    """Writes RECORDED; 2 where a release is missing."""
+    found = {release.name: release for release in releases()}
+    used = [name for name in LISTED if name not in WITHOUT_RANGES]
+    if missing := [name for name in used if name not in found]:
+        print(f"missing: {', '.join(missing)}; {MISSING}", file=sys.stderr)
+        return 2
+    before: Layout = {}
+    written = {}
+    for name in used:
+        with tempfile.TemporaryDirectory() as folder:
+            layout = compiled(found[name], Path(folder))
+        changed = {k: list(v) for k, v in layout.items() if before.get(k) != v}
+        gone = dict.fromkeys(sorted(before.keys() - layout.keys()))
+        written[name] = {"version": found[name].version, "layout": {**changed, **gone}}
+        before = layout
+    text = re.sub(r"\[\s+(\d+)(?:,\s+(\d+))?\s+\]", _on_one_line, json.dumps(written, indent=1))
+    RECORDED.write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

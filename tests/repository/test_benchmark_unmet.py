@@ -1,0 +1,44 @@
+"""On an H200 that the baseline has no process of, by the campaign on seven of both kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import unmet
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Outcome
+
+Tests = dict[str, dict[str, list[Measurement]]]
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Tests:
+    return unmet.load(sorted(unmet.FOLDER.glob("*.json.xz")))
+
+
+def test_identical_code_is_unchanged_and_the_tolerance_a_third_of_that_without_a_canary(
+    campaign: Tests,
+) -> None:
+    first = next(unmet.rows(campaign, canary=True))
+    blind = next(unmet.rows(campaign, canary=False))
+    assert (first.loss, first.regressed, first.undecided) == (0.0, 0, 0)
+    assert first.tolerance < blind.tolerance / 3
+
+
+def test_two_per_cent_are_never_called_unchanged_and_found_in_three_processes(
+    campaign: Tests,
+) -> None:
+    for by_gpu in campaign.values():
+        for gpu, processes in by_gpu.items():
+            said = {v.outcome for v in unmet.verdicts(by_gpu, gpu, 0.02, canary=True)}
+            assert Outcome.REGRESSED in said or len(processes) < 3
+            assert {Outcome.REGRESSED, Outcome.INCONCLUSIVE} & said
+
+
+def test_runs_are_gathered_by_gpu_and_none_twice(campaign: Tests, tmp_path: Path) -> None:
+    files = sorted(unmet.FOLDER.glob("*.json.xz"))
+    for _ in range(2):
+        unmet.gather(files, tmp_path)
+    assert unmet.load(sorted(tmp_path.glob("*"))) == campaign

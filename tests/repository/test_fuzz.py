@@ -1,0 +1,46 @@
+"""The corpus of script/fuzz: what it begins with, and what it once found, is read or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.errors import GpuperfError
+from tests import fuzzing
+
+INPUTS = sorted(file for file in fuzzing.CORPUS.rglob("*") if file.is_file())
+MOST_BYTES = 100_000
+
+
+@pytest.mark.parametrize("file", INPUTS, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_what_fuzzing_begins_with_and_what_it_found_is_read_or_refused(
+    file: Path, tmp_path: Path
+) -> None:
+    fuzzing.load(file.parent.name, file.read_bytes(), tmp_path)
+
+
+@pytest.mark.parametrize("loader", fuzzing.LOADERS)
+def test_each_loader_begins_with_something_that_it_reads(loader: str, tmp_path: Path) -> None:
+    assert any(reads(loader, file, tmp_path) for file in (fuzzing.CORPUS / loader).iterdir())
+
+
+def reads(loader: str, file: Path, folder: Path) -> bool:
+    try:
+        return fuzzing.LOADERS[loader](file.read_bytes(), folder) is not None
+    except GpuperfError:
+        return False
+
+
+def test_a_structure_is_changed_in_one_place_and_stays_one() -> None:
+    content = b'{"a": [1, {"b": 2}], "c": null}'
+    changed = {fuzzing.restructured(content, seed) for seed in range(200)}
+    assert len(changed) > 50
+    assert all(isinstance(json.loads(text or b""), dict) for text in changed)
+    assert fuzzing.restructured(b"no mapping", 1) is None
+    assert fuzzing.restructured(b"[" * 3, 1) is None
+
+
+def test_the_corpus_is_small() -> None:
+    assert sum(file.stat().st_size for file in INPUTS) < MOST_BYTES
