@@ -19,7 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--everything",
         action="store_true",
         help="of a suite, run also what is beyond its default: further configurations, sampling, "
-        "loading, quality gates. A file, a test's id, -k and -m ask for what they name",
+        "loading, quality gates. A file, a test's id, -k and -m ask for what they name. Med-DDPM "
+        "on an H200: half a minute without it, test_training.py a minute and a half, five with it",
     )
 
 
