@@ -1,7 +1,7 @@
 """pytest as CI runs it: a fresh process measures under the session's own conditions, all of them.
 
-Each row is a session with fresh processes, so it has several of what people have. They take 3 to 7 s
-each: without EVERY in the environment two of them run, at night all.
+Each row is a session with fresh processes, so it has several of what people have. They take 3 to 7
+s each: without EVERY in the environment one of them runs, at night all.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ROWS = {
 }
 
 
-ALWAYS = ("worksteal", "asyncio")
+ALWAYS = ("worksteal",)
 EVERY = "GPUPERF_EVERY_CONDITION"
 AT_NIGHT = pytest.mark.skipif(not os.environ.get(EVERY), reason=f"at night, with {EVERY} set")
 
