@@ -139,6 +139,10 @@ class Progress:
     def goes_on(self) -> None:
         """It still does; called about every second by who waits for something else."""
 
+    def aside(self) -> AbstractContextManager[object]:
+        """Entered by who waits for other processes: that is no time of the test's."""
+        return nullcontext()
+
 
 SILENT = Progress()
 """For measurements that nobody watches."""

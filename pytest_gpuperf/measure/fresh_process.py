@@ -7,6 +7,7 @@ child and all that this has started, wherever that has gone.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
 import select
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -40,6 +42,10 @@ TURN = "GPUPERF_TURN"
 _IMPORTED_AHEAD = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "triton")
 """What takes seconds to import; torch itself imports some of it in the first step only."""
 _QUOTED_LINES = 20
+_STACK = "Current thread "
+"""How faulthandler begins with the thread that got the signal, the main one."""
+_PYTESTS = ("/_pytest/", "/pluggy/")
+"""Frames that say nothing of a test, and all that follow."""
 _TICK = 1.0
 _POLL = 0.02
 _AT_ONCE = signal.SIGUSR1
@@ -78,6 +84,19 @@ class Finished:
     def last_lines(self) -> str:
         """The end of the output, to be quoted where it says why something failed."""
         return "\n".join(self.output.splitlines()[-_QUOTED_LINES:])
+
+    def standing(self) -> str:
+        """Where the test stood when the process was told to end, the innermost call first.
+
+        The end of the output where that did not say it: before the plugin was there, or where the
+        test handles SIGTERM itself.
+        """
+        _, heading, stack = self.output.rpartition(_STACK)
+        if not heading:
+            return self.last_lines()
+        lines = stack.partition("\n\n")[0].splitlines()[1:]
+        frames = list(takewhile(lambda line: not any(of in line for of in _PYTESTS), lines))
+        return "\n".join(frames[:_QUOTED_LINES])
 
 
 def run_pytest(
@@ -162,6 +181,7 @@ class _Child:
         command = [*under, *python, *with_flags(arguments, flags)]
         added = dict(environment)
         self._turn = self._ready = -1
+        self._late = False
         theirs: tuple[int, ...] = ()
         if in_turn:
             turn, self._turn = os.pipe()
@@ -193,16 +213,21 @@ class _Child:
             self._close()
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
-        """Returns when it waits for its turn, or has ended before."""
-        begun = time.monotonic()
-        while (passed := time.monotonic() - begun) < time_limit:
+        """Returns when it waits for its turn, or has ended before.
+
+        What is not there in time has no time left: others began with it, and waited as long.
+        """
+        while (passed := time.monotonic() - self._begun) < time_limit:
             tick(passed)
-            if select.select([self._ready], [], [], _TICK)[0]:
-                break
+            if select.select([self._ready], [], [], min(_TICK, time_limit - passed))[0]:
+                return
+        self._late = True
 
     def finished(self, time_limit: float | None, tick: Callable[[float], None] | None) -> Finished:
         """Gives it its turn, and waits until it has ended."""
-        if self._turn >= 0:
+        if self._late:
+            time_limit = 0.0
+        elif self._turn >= 0:
             self._begun = time.monotonic()
             with suppress(BrokenPipeError):  # it has ended before; its output says why
                 os.write(self._turn, b".")
@@ -267,6 +292,14 @@ def with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
     """The arguments of pytest and these flags, last where they are still read as flags."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     return [*arguments[:end], *flags, *arguments[end:]]
+
+
+def say_where_it_ends() -> None:
+    """Has SIGTERM, by which this process would be ended, first print where each thread stands.
+
+    By faulthandler: so also where a call into a library does not return. To where stderr leads now.
+    """
+    faulthandler.register(signal.SIGTERM, os.dup(2), all_threads=True, chain=True)
 
 
 def follow_parent() -> int | None:

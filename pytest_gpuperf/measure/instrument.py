@@ -252,7 +252,8 @@ class DeviceInstrument:
                 except files.Locked as taken:
                     progress.begins(f"waiting for {taken.holder}, which measures on this device")
                     waiting = files.locked(self._node, patience=PATIENCE, tick=progress.goes_on)
-                    held.enter_context(waiting)
+                    with progress.aside():
+                        held.enter_context(waiting)
             except (UsageFailure, FileNotFoundError) as error:
                 raise MeasurementError(f"the device cannot be measured alone: {error}") from error
             yield

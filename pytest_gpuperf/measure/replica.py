@@ -57,7 +57,9 @@ _WRITING = {
     **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
     # ours
     **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
-    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, pytest
+    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, -xdist, pytest
+    **dict.fromkeys(("--lfnf", "--last-failed-no-failures"), 1),
+    **dict.fromkeys(("-f", "--looponfail"), 0),
     **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
 }
 """Flags that a fresh process must not have, and how many values follow each. What they write is the
@@ -102,6 +104,8 @@ class Invocation:
     """Settings of the ini file by which this session writes somewhere: cache_dir, log_file."""
     distributed: bool = False
     """pytest-xdist is there, of which a replica must not start workers of its own."""
+    seed: int | None = None
+    """pytest-randomly's, which every session draws anew: the step is to see the same numbers."""
 
     def apart(self, folder: Path) -> tuple[list[str], dict[str, str]]:
         """Arguments of a process that writes to `folder` alone, and what its environment adds.
@@ -122,6 +126,7 @@ class Invocation:
             flags.append("--cov-report=")
             environment["COVERAGE_FILE"] = str(folder / "coverage")
         flags += ["-n0"] if self.distributed else []
+        flags += [] if self.seed is None else [f"--randomly-seed={self.seed}"]
         return fresh_process.with_flags(unwritten(self.arguments), flags), environment
 
 
@@ -210,7 +215,7 @@ class Replicas:
             _release_memory()
 
         task = Task(test)
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             processes = fresh_process.run_in_turn(
                 arguments,
@@ -242,7 +247,7 @@ class Replicas:
         self, task: Task, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> Finished:
         _release_memory()
-        with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             finished = fresh_process.run_pytest(
                 arguments,
@@ -258,10 +263,12 @@ class Replicas:
     def _in_time(finished: Finished, task: Task, under: Sequence[str] = ()) -> Finished:
         if finished.timed_out:
             profiler = f" under {Path(under[0]).name}" if under else ""
+            where = finished.standing()
             raise MeasurementError(
                 f"a fresh process of {task.test}{profiler} was stopped after "
                 f"{finished.seconds:.0f} s, the time limit: --gpuperf-time-limit SECONDS allows "
                 "more"
+                + (f". The last of it (of calls, the innermost first):\n{where}" if where else "")
             )
         return finished
 

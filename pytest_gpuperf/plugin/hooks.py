@@ -113,6 +113,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _or_usage_error(lambda: _prepare(session, concerned))
 
 
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Hears of pytest-timeout's timer; that plugin sets it."""
+    item.config.stash[_SESSION].timer.begins(item, settings)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    """Hears that it runs no more."""
+    item.config.stash[_SESSION].timer.ends()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A fresh process waits for its turn before anybody measures how long its test takes."""
+    turn = item.config.stash[_SESSION].turn
+    if turn is not None:
+        turn.wait()
+    return (yield)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Says in a worker's tests what would have stopped a process without workers.
 
@@ -120,8 +141,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     here.
     """
     session = item.config.stash[_SESSION]
-    if session.turn is not None:
-        session.turn.wait()
     if session.refusal is not None and _concerns_us(item):
         raise session.refusal
     if session.task is not None and not session.task.is_replica:
@@ -197,7 +216,9 @@ class _Gatherer:
         """Notes the measurements of one test; says at once that it got worse, if others follow."""
         if self._left is not None and report.when == "setup":
             self._left -= 1
-        texts = report.__dict__.get("gpuperf", [])
+        # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
+        again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
+        texts = [] if again else report.__dict__.get("gpuperf", [])
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
             ledger = self._session.gathered()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +45,8 @@ class Session:
         """What was measured, once something was; in the process that writes."""
         self.turn: Turn | None = None
         """What a replica waits for before its test."""
+        self.timer = Timer(config)
+        """pytest-timeout's, of the test that runs."""
         self._parent: int | None = None
         self._has_frozen: bool | None = None
         self.is_fresh = "GPUPERF_PARENT" in os.environ
@@ -66,6 +69,7 @@ class Session:
         if self.task is not None:
             # `gpuperf record` waits too, and holds no device.
             self._parent = parent
+            fresh_process.say_where_it_ends()
             # The session that sent this process looks at kernels itself.
             self.settings = replace(
                 self.settings, kernels="never", timeline="never", protocol="whole-step"
@@ -141,6 +145,8 @@ class Session:
             tuple(self.config.getini("addopts")),
             self._written(),
             distributed=self.config.pluginmanager.hasplugin("xdist"),
+            # What the plugin has drawn is there by then; workers have that of their controller.
+            seed=self.config.getoption("randomly_seed", None),
         )
         return Replicas(invocation, self.settings.time_limit, self.display)
 
@@ -164,7 +170,10 @@ class Session:
         from pytest_gpuperf.report.text.progress import Display, Outlet
 
         # What a process prints that we started, nobody reads.
-        return Display(lambda: outlet(self.config) if self.task is None else Outlet())
+        return Display(
+            lambda: outlet(self.config) if self.task is None else Outlet(),
+            aside=self.timer.stopped,
+        )
 
     def gathered(self) -> Ledger:
         """The ledger, made at its first use."""
@@ -179,6 +188,43 @@ class Session:
         parameters = self.config.invocation_params
         selected = typed(options.selection(parameters.args))
         return context_of(self.settings, selected, parameters.dir, saved)
+
+
+class Timer:
+    """pytest-timeout's, which stands still while a test waits for other processes.
+
+    Fresh ones have a time limit of their own, and no test knows how many the judge asks for; nor
+    does it know who measures on the device.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._hook = config.hook
+        self._test: tuple[pytest.Item, Any] | None = None
+        self._end = 0.0
+
+    def begins(self, item: pytest.Item, settings: Any) -> None:
+        """Notes when the timer of this test, with these settings of pytest-timeout, ends."""
+        self._test = item, settings
+        self._end = time.monotonic() + settings.timeout
+
+    def ends(self) -> None:
+        """Notes that no timer runs."""
+        self._test = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Lets no time pass for the timer; what was left is left after that."""
+        if self._test is None:
+            yield
+            return
+        item, settings = self._test
+        # Of a timer that is about to end something is left: 0 would switch it off.
+        left = max(self._end - time.monotonic(), 0.001)
+        self._hook.pytest_timeout_cancel_timer(item=item)
+        try:
+            yield
+        finally:
+            self._hook.pytest_timeout_set_timer(item=item, settings=settings._replace(timeout=left))
 
 
 def context_of(

@@ -11,10 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -28,6 +30,7 @@ from pytest_gpuperf.measure.fresh_process import (
     run_pytest,
     with_flags,
 )
+from pytest_gpuperf.measure.replica import VARIABLE, Task
 from tests.plugin import scripted
 from tests.waiting import lives, wait_for
 
@@ -273,6 +276,71 @@ def test_a_time_limit_ends_it(folder: Path) -> None:
     assert (finished.run, finished.code) == (None, -signal.SIGTERM)
 
 
+def clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What lets a day pass for who waits for a fresh process."""
+    days = [0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 86400 * days[0])
+    monkeypatch.setattr(fresh_process, "time", clock)
+
+    def jump() -> None:
+        days[0] += 1
+
+    return jump
+
+
+def test_a_step_that_hangs_is_ended_by_the_time_limit_and_says_where_it_stands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        folder,
+        """
+import time
+from pathlib import Path
+
+def copies_for_ever():
+    Path("begun").touch()
+    time.sleep(600)
+
+def test_it(gpuperf):
+    copies_for_ever()
+""",
+    )
+    conftest = Path(scripted.__file__).read_text(encoding="utf-8")
+    (folder / "conftest.py").write_text(conftest, encoding="utf-8")
+    (folder / "device.json").write_text("{}", encoding="utf-8")
+    jump = clock_that_jumps(monkeypatch)
+    task = json.dumps(asdict(Task("test_steps.py::test_it")))
+    finished = run_pytest(
+        ["-q"],
+        folder=folder,
+        time_limit=3600,
+        environment={VARIABLE: task},
+        tick=lambda _: jump() if (folder / "begun").exists() else None,
+    )
+    assert (finished.timed_out, finished.code) == (True, -signal.SIGTERM)
+    file = folder / "test_steps.py"
+    assert [line.strip() for line in finished.standing().splitlines()] == [
+        f'File "{file}", line 7 in copies_for_ever',
+        f'File "{file}", line 10 in test_it',
+    ]
+
+
+def test_those_that_are_never_ready_for_their_turn_take_one_time_limit_together(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(600)")
+    jump = clock_that_jumps(monkeypatch)
+    days: list[int] = []
+
+    def tick(_: float) -> None:
+        if (folder / "begun").exists() and not days:
+            days.append(1)
+            jump()
+
+    finished = list(in_turn(folder, tick))
+    assert [each.timed_out for each in finished] == [True, True]
+
+
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     for under in ((), ("no-such-profiler",)):
         with pytest.raises(UsageFailure, match=r"nowhere: pytest cannot be started there \(No su"):
@@ -287,7 +355,9 @@ def test_a_profiler_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
 # Several
 
 
-def in_turn(folder: Path) -> Generator[Finished, None, None]:
+def in_turn(
+    folder: Path, tick: Callable[[float], None] = lambda _: None
+) -> Generator[Finished, None, None]:
     """Two processes, each of which notes in `diary` that its test runs."""
     return run_in_turn(
         ["-q"],
@@ -296,7 +366,7 @@ def in_turn(folder: Path) -> Generator[Finished, None, None]:
         time_limit=600,
         environment={},
         begins=lambda number: note(folder, f"{number} begins"),
-        tick=lambda _: None,
+        tick=tick,
     )
 
 

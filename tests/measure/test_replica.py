@@ -129,6 +129,10 @@ def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
         (Finished(None, 3, "first\nlast", 1.0), "exit code 3 and measured nothing:\nfirst\nlast"),
         (Finished(run([]), 2, "last words", 1.0), "exit code 2:\nlast words"),
         (Finished(None, -15, "", 61.0, timed_out=True), "stopped after 61 s, the time limit: --g"),
+        (
+            Finished(None, -15, "Current thread 0x1 (most recent\n  here", 61.0, timed_out=True),
+            "allows more. The last of it (of calls, the innermost first):\n  here",
+        ),
         (Finished(other, 0, "", 1.0), 'measure "step": a'),
     ):
         processes.tasks.clear()
@@ -176,6 +180,7 @@ def test_without_a_cache_it_is_told_of_none(processes: Processes) -> None:
         (["--gpuperf-report=a.md", "--gpuperf-missing=warn"], ["--gpuperf-missing=warn"]),
         # A path may be called like a flag.
         (["a.py", "--", "--pdb"], ["a.py", "--", "--pdb"]),
+        (["--lf", "--lfnf=none", "-f"], ["--lf"]),
         (["--junitxml"], []),
         (["-k", "tf32", "--maxfail=1"], ["-k", "tf32", "--maxfail=1"]),
     ],
@@ -204,6 +209,11 @@ def test_coverage_traces_there_too_and_goes_elsewhere(processes: Processes) -> N
     (added,) = processes.added
     assert Path(added.pop("COVERAGE_FILE")).is_absolute()
     assert added == {}
+
+
+def test_it_draws_the_numbers_that_the_session_has_drawn(processes: Processes) -> None:
+    replicas(None, "--randomly-seed=last", "--", "a.py", seed=7).measurements(TEST, "step", 1)
+    assert processes.commands == [["--randomly-seed=last", "--randomly-seed=7", "--", "a.py"]]
 
 
 # Tasks

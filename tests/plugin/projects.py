@@ -36,6 +36,9 @@ LOADED = (
 """Loaded before the first project runs in this process: pytester forgets the modules that are
 imported under it, and most of these cannot be imported twice."""
 
+BESIDE = ("asyncio", "pytest_cov", "randomly", "rerunfailures", "timeout")
+"""Plugins that people have beside ours; a project has those that its arguments ask for by -p."""
+
 STEP = """
     def test_step(gpuperf):
         gpuperf.measure(lambda: None)
@@ -72,7 +75,7 @@ class Project:
     def ini(self, *lines: str) -> None:
         """Writes the project's settings, beside those that every project here has."""
         # Plugins of others cost a second per run in this process, and are not what is tested.
-        plain = "-p no:hypothesispytest -p no:benchmark"
+        plain = " ".join(f"-p no:{name}" for name in ("hypothesispytest", "benchmark", *BESIDE))
         settings = ("[pytest]", f"addopts = --strict-markers {plain}", "filterwarnings = error")
         self.pytester.makeini("\n".join((*settings, *lines)))
 
@@ -94,19 +97,28 @@ class Project:
         assert measured.ret == 0
         assert self.update("accepted.json") == 0
 
-    def accept_processes(self, *cycles: float, kernels: bool = False) -> None:
-        """Measures, and makes a baseline of it that has a process for each factor of the cycles."""
-        self.measure_processes("accepted.json", *cycles, kernels=kernels)
+    def accept_processes(self, *cycles: float, kernels: bool = False, selected: str = "") -> None:
+        """Measures, and makes a baseline of it that has a process for each factor of the cycles.
+
+        `selected`: of those tests alone, as -k has it.
+        """
+        self.measure_processes("accepted.json", *cycles, kernels=kernels, selected=selected)
         assert self.update("accepted.json") == 0
 
-    def measure_processes(self, name: str, *cycles: float, kernels: bool = False) -> None:
+    def measure_processes(
+        self, name: str, *cycles: float, kernels: bool = False, selected: str = ""
+    ) -> None:
         """Measures, and makes a run of it that has a process for each factor of the cycles.
 
         `kernels`: the first of them has a kernel table.
         """
         when = "always" if kernels else "never"
         measured = self.run(
-            "--gpuperf-no-judge", f"--gpuperf-run={name}", f"--gpuperf-kernels={when}"
+            "--gpuperf-no-judge",
+            f"--gpuperf-run={name}",
+            f"--gpuperf-kernels={when}",
+            "-k",
+            selected,
         )
         assert measured.ret == 0
         file = self.root / name

@@ -31,8 +31,9 @@ def plain(pytester: pytest.Pytester) -> Project:
 
 def imported(project: Project, *arguments: str) -> tuple[list[str], list[str]]:
     """The heavy modules and ours that pytest has imported at its end."""
-    # Hypothesis takes a second to load.
-    assert project.run_apart("-p", "no:hypothesispytest", *arguments).ret == 0
+    # Hypothesis takes a second to load, and pytest-randomly loads numpy.
+    others = ("-p", "no:hypothesispytest", "-p", "no:randomly")
+    assert project.run_apart(*others, *arguments).ret == 0
     said, ours = json.loads((project.root / "imported.json").read_text(encoding="utf-8"))
     return said, ours
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from shutil import get_terminal_size
 
@@ -150,9 +150,12 @@ class Display(Progress):
     """
 
     def __init__(
-        self, outlet: Callable[[], Outlet], clock: Callable[[], float] = time.monotonic
+        self,
+        outlet: Callable[[], Outlet],
+        clock: Callable[[], float] = time.monotonic,
+        aside: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._find_outlet, self._clock = outlet, clock
+        self._find_outlet, self._clock, self._aside = outlet, clock, aside
         self._outlet: Outlet | None = None
         self._title = ""
         self._begun = 0.0
@@ -172,6 +175,10 @@ class Display(Progress):
         finally:
             self._title = ""
             outlet.end()
+
+    def aside(self) -> AbstractContextManager[object]:
+        """See Progress."""
+        return self._aside()
 
     def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
         """See Progress."""

@@ -1,0 +1,99 @@
+"""pytest-timeout beside fresh processes, whose time it does not count."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from tests.plugin.projects import CONFTEST, STEP, Project
+
+HANGS = """
+    import signal, threading, time
+
+    import pytest
+    import pytest_timeout
+
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: None)
+
+    def hang(item):
+        # The time is over at once: as pytest-timeout ends it, and nobody waits for that.
+        settings = pytest_timeout._get_item_settings(item)
+        if settings.method == "signal":
+            signal.raise_signal(signal.SIGALRM)
+        threading.Timer(0, pytest_timeout.timeout_timer, (item, settings)).start()
+        time.sleep(600)
+
+    def test_two(gpuperf, request):
+        gpuperf.measure(lambda: None, name="first")
+        gpuperf.measure(lambda: hang(request.node), name="second")
+"""
+
+NOTING = """
+import os
+
+import pytest
+
+def note(text):
+    if "GPUPERF_PARENT" not in ENVIRONMENT:
+        with open("timers", "a") as timers:
+            print(text, file=timers)
+
+ENVIRONMENT = dict(os.environ)
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item, settings):
+    note(f"set={settings.timeout}")
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_cancel_timer(item):
+    note("cancel")
+"""
+"""Notes what becomes of the timer."""
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project with a baseline on a scripted A100, whose cycles are 10 % worse now."""
+    project.device()
+    project.tests(STEP)
+    project.accept_processes(*[1.0] * 5)
+    project.device(factors={"": {"cycles": 1.1}})
+    return project
+
+
+@pytest.mark.parametrize("method", ["signal", "thread"])
+def test_time_in_fresh_processes_is_not_counted(a100: Project, method: str) -> None:
+    """The timer is cancelled for them, and set to what was left after that."""
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    a100.pytester.makeconftest(f"{dedent(CONFTEST)}{NOTING}")
+    result = a100.run_apart("-p", "timeout", "--timeout=600", f"--timeout-method={method}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["gpuperf: test_step regressed on *"])
+    timers = (a100.root / "timers").read_text(encoding="utf-8").split()
+    # Set, cancelled for the fresh processes, set to what was left, and cancelled at the end.
+    assert [timer.split("=")[0] for timer in timers[:4]] == ["set", "cancel", "set", "cancel"]
+    first, again = (float(timer.split("=")[1]) for timer in timers if "=" in timer)
+    assert again < first == 600
+
+
+@pytest.mark.parametrize("method", ["signal", "thread"])
+def test_a_step_that_hangs_in_the_session_is_ended_by_pytest_timeout_and_the_rest_is_kept(
+    a100: Project, method: str
+) -> None:
+    a100.device()
+    a100.tests(HANGS)
+    flags = ("--gpuperf-missing=warn", "--timeout=600", f"--timeout-method={method}")
+    result = a100.run_apart("-p", "timeout", *flags)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = str(result.stdout) + str(result.stderr)
+    assert "hang(request.node)" in said
+    kept = [(m.test.split("::")[1], m.name) for m in a100.saved().measurements]
+    of_this_test = [("test_two", "first")] if method == "signal" else []
+    assert kept == [("test_step", "step"), *of_this_test]
