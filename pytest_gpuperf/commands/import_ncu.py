@@ -146,7 +146,9 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
     if len(devices) > 1:
         listed = " and ".join(f"{device.name} ({device.arch})" for device in devices)
         raise UsageFailure(f"the reports are of {listed}: import those of one device at a time")
-    command = run_files.command_line(["gpuperf", "import", *map(str, reports)])
+    command = run_files.command_line(
+        ["gpuperf", "import", *run_files.within(Path.cwd(), [*map(str, reports)])]
+    )
     return Run(run_files.SCHEMA, files.utc_now(), command, measurements)
 
 

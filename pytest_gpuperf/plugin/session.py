@@ -179,8 +179,10 @@ class Session:
         """The ledger, made at its first use."""
         if self.ledger is None:
             from pytest_gpuperf.plugin.ledger import Ledger
+            from pytest_gpuperf.storage.run_files import within
 
-            self.ledger = Ledger(self.settings, typed(self.config.invocation_params.args))
+            words = within(self.settings.root, self.config.invocation_params.args)
+            self.ledger = Ledger(self.settings, typed(words))
         return self.ledger
 
     def context(self, saved: Path | None = None) -> CommandContext:

@@ -68,6 +68,28 @@ def command_line(words: Sequence[str]) -> str:
     return files.writable(shlex.join(without_secrets(words)))
 
 
+def within(root: Path, words: Sequence[str]) -> list[str]:
+    """The words of a command, without folders that are none of the repository's in `root`.
+
+    What lies under it is named from there, of what lies elsewhere the last name stays: where
+    somebody's files are says who that is.
+    """
+    return [_within(root, word) for word in words]
+
+
+def _within(root: Path, word: str) -> str:
+    name, between, value = word.partition("=")
+    if not between or "/" in name:
+        name, between, value = "", "", word
+    path, colons, test = value.partition("::")
+    if not path.startswith(("/", "~")):
+        return word
+    place = Path(path)
+    inside = place.is_relative_to(root)
+    short = place.relative_to(root).as_posix() if inside else f".../{place.name}"
+    return f"{name}{between}{short}{colons}{test}"
+
+
 def without_secrets(words: Sequence[str]) -> list[str]:
     """The words of a command, those values masked whose names say that they are secret.
 

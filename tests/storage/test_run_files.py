@@ -472,6 +472,24 @@ def test_a_process_with_two_values_is_refused() -> None:
 # Secrets
 
 
+def test_of_a_folder_that_is_none_of_the_repository_s_the_last_name_is_kept() -> None:
+    """Of what is in it, the way from its root."""
+    words = {
+        "suites/meddpm": "suites/meddpm",
+        "/home/ada/repository/suites/meddpm": "suites/meddpm",
+        "/home/ada/repository/a.py::test[/home/ada]": "a.py::test[/home/ada]",
+        "--gpuperf-run=/home/ada/runs/one.json": "--gpuperf-run=.../one.json",
+        "--gpuperf-run=out/one.json": "--gpuperf-run=out/one.json",
+        "cache_dir=/scratch/ada/cache": "cache_dir=.../cache",
+        "/scratch/ada/ini/pytest.ini": ".../pytest.ini",
+        "~/pytest.ini": ".../pytest.ini",
+        "-k": "-k",
+        "one or / two": "one or / two",
+        "/home/ada/repository": ".",
+    }
+    assert run_files.within(Path("/home/ada/repository"), [*words]) == [*words.values()]
+
+
 @pytest.mark.parametrize(
     ("words", "kept"),
     [
