@@ -146,7 +146,8 @@ def extra_info(project: Project) -> dict[str, Any]:
 
 def test_a_regression_is_in_the_benchmark_of_its_test(a100: Project) -> None:
     # Projects here do without pytest-benchmark.
-    a100.pytester.makeini("[pytest]\naddopts = --strict-markers -p no:hypothesispytest\n")
+    plain = "-p no:hypothesispytest -p no:asyncio"
+    a100.pytester.makeini(f"[pytest]\naddopts = --strict-markers {plain}\n")
     a100.tests(BOTH)
     off = a100.run_apart("--benchmark-disable", "--gpuperf-missing=record")
     off.assert_outcomes(passed=1)

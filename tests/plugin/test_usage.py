@@ -116,7 +116,8 @@ def test_a_corrupted_run_is_named_with_its_entry_and_kept(a100: Project) -> None
 
 
 def test_blocked_by_name_a_plain_project_is_as_without_us(project: Project) -> None:
-    project.pytester.makeini("[pytest]\nmarkers = gpu: theirs\naddopts = --strict-markers")
+    settings = ("markers = gpu: theirs", "addopts = --strict-markers -p no:asyncio")
+    project.pytester.makeini("\n".join(("[pytest]", *settings)))
     project.tests(
         """
         import pytest
