@@ -55,6 +55,8 @@ class Difference:
     """Changes, against the same centre, of the baseline's processes that were left out of it."""
     widening: float = 0.0
     """By how much the tolerance widens, since the baseline has no process on this GPU."""
+    by_kind: bool = False
+    """What the canary reads on this GPU said what to expect of it."""
 
     @property
     def processes(self) -> int:
@@ -164,6 +166,7 @@ def difference(
 
     variance = 0.0
     widening = 0.0
+    by_kind = False
     degrees = scale.degrees_of_freedom
     if gpus is None or gpus.known:
         groups = [scaled] if gpus is None else gpus.groups(scaled, comparable=True)
@@ -176,7 +179,7 @@ def difference(
     else:
         groups = gpus.groups(scaled)
         expected = gpus.predicted(scaled, tolerance.between_gpus)
-        middle = expected.value
+        middle, by_kind = expected.value, expected.by_kind
         variance += expected.error**2
         shares = zip(expected.shares, groups, strict=True)
         variance += scale.spread**2 * math.fsum(share**2 / len(group) for share, group in shares)
@@ -194,4 +197,5 @@ def difference(
         logarithmic=logarithmic,
         set_aside=tuple(value - middle for value in aside),
         widening=widening,
+        by_kind=by_kind,
     )

@@ -143,6 +143,8 @@ class Prediction:
     """The standard error of one GPU's difference from it."""
     shares: tuple[float, ...]
     """How much of `value` is of each of the baseline's GPUs; they add up to 1."""
+    by_kind: bool = False
+    """Whether it is of GPUs of its kind above all."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,7 @@ def prediction(
         float(means[0] + new @ coefficients),
         math.sqrt(pooled * (1 + leverage)),
         tuple(float(share) for share in new @ weights),
+        by_kind=True,
     )
 
 

@@ -47,6 +47,11 @@ OTHER_GPU = (
     "wider by that"
 )
 """The detail of a verdict that was reached between GPUs."""
+KNOWN_KIND = (
+    "the baseline has no process on this very GPU, and its canary says what to expect of it: the "
+    "tolerance is wider by what that leaves open"
+)
+"""The same where the canary's readings were surer than the mean over GPUs."""
 
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
@@ -343,7 +348,7 @@ def _compared(look: Difference, tolerance: Tolerance, family: int) -> dict[str, 
         "low": look.shown(look.change - look.margin),
         "high": look.shown(look.change + look.margin),
         "tolerance": look.shown(look.floor(tolerance)),
-        "detail": OTHER_GPU if look.widening else "",
+        "detail": "" if not look.widening else KNOWN_KIND if look.by_kind else OTHER_GPU,
         "minimum_detectable_effect": look.shown(minimum_detectable_effect(look, tolerance, family)),
     }
 

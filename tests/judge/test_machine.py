@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.machine import TRAITS, between, moved
-from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.judge.verdict import KNOWN_KIND, OTHER_GPU, Reference, judge
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome, Verdict
@@ -125,6 +125,7 @@ def test_on_a_gpu_that_nobody_has_met_its_kind_says_what_to_expect() -> None:
     for cycles, canary in ((1.0, {}), (1.025, SHORT)):
         said = on_a_gpu_that_nobody_has_met(cycles, canary, OF_BOTH)
         assert said.outcome is Outcome.UNCHANGED
+        assert said.detail == KNOWN_KIND
         assert said.tolerance is not None
         assert said.tolerance < 0.012
         assert on_a_gpu_that_nobody_has_met(cycles * 1.02, canary, OF_BOTH).outcome is (
@@ -132,6 +133,7 @@ def test_on_a_gpu_that_nobody_has_met_its_kind_says_what_to_expect() -> None:
         )
     blind = on_a_gpu_that_nobody_has_met(1.02, {}, None)
     assert blind.outcome is Outcome.UNCHANGED
+    assert blind.detail == OTHER_GPU
     assert blind.tolerance is not None
     assert blind.tolerance > 0.03
 

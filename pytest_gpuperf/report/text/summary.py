@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.verdict import NEW_METRIC, OTHER_GPU
+from pytest_gpuperf.judge.verdict import KNOWN_KIND, NEW_METRIC, OTHER_GPU
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Result, Verdict, worst_first
@@ -173,13 +173,14 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
     for measurement in measurements:
         if measurement.timeline and measurement.timeline.obstacle:
             yield protocol_lines.timeline_line(measurement)
-    wider = dict.fromkeys(
-        verdict.metric
-        for verdict in verdicts
-        if verdict.detail == OTHER_GPU and verdict.outcome is not Outcome.REPORTED
-    )
-    if wider:
-        yield f"note: {', '.join(wider)}: {OTHER_GPU}"
+    for reason in (OTHER_GPU, KNOWN_KIND):
+        wider = dict.fromkeys(
+            verdict.metric
+            for verdict in verdicts
+            if verdict.detail == reason and verdict.outcome is not Outcome.REPORTED
+        )
+        if wider:
+            yield f"note: {', '.join(wider)}: {reason}"
     yield from _blind(verdicts)
     unsupported: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
