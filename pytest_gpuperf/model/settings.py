@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
+# Made at each start of pytest, whoever measures: so without what nobody asks of it.
+@dataclass(frozen=True, eq=False, repr=False)
 class Settings:
     """How this invocation measures and judges."""
 

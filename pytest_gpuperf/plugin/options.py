@@ -28,7 +28,8 @@ PROCESSES = ("1", "3", "5", "9")  # judge/stopping.py, which is not imported unt
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
 
 
-@dataclass(frozen=True)
+# See Settings.
+@dataclass(frozen=True, eq=False, repr=False)
 class _Option:
     """One flag and its ini twin."""
 
