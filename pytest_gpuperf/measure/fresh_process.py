@@ -48,6 +48,8 @@ _PYTESTS = ("/_pytest/", "/pluggy/")
 """Frames that say nothing of a test, and all that follow."""
 _TICK = 1.0
 _POLL = 0.02
+_THREADS = 17
+"""Where `_status` has the number of a process's threads."""
 _AT_ONCE = signal.SIGUSR1
 """Tells a keeper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
@@ -420,6 +422,8 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
     while _descendants():  # what is forked meanwhile is killed the next time
         _end_descendants(signal.SIGKILL, grace, ended)
     _reap(ended)
+    if child not in ended:
+        ended[child] = os.waitpid(child, 0)[1]
     _end_like(ended[child])
 
 
@@ -474,7 +478,8 @@ def _descendants() -> list[int]:
         if fields := _status(file):
             pid = int(file.parent.name)
             parents[pid] = int(fields[1])
-            if fields[0] not in "ZX":
+            # Where the first thread has ended others may run, and nobody can wait for it yet.
+            if fields[0] not in "ZX" or int(fields[_THREADS]) > 1:
                 living.append(pid)
 
     def descends(pid: int) -> bool:

@@ -507,3 +507,20 @@ def test_a_child_dies_with_a_parent_that_is_killed_hard(tmp_path: Path) -> None:
     finally:
         for pid in filter(lives, pids.values()):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_lives_whose_first_thread_has_ended() -> None:
+    """The system calls it a zombie, and nobody can wait for it before its last thread has ended."""
+    source = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    with subprocess.Popen([sys.executable, "-c", source]) as process:
+        try:
+            stat = Path(f"/proc/{process.pid}/stat")
+            wait_for(lambda: ") Z " in stat.read_text(encoding="utf-8"), "its first thread to end")
+            assert process.pid in fresh_process._descendants()
+        finally:
+            process.kill()
+    assert process.pid not in fresh_process._descendants()
