@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import (
-    GPUS_PRIOR_WEIGHT,
     BaselineGpus,
     Rounds,
     Scale,
@@ -183,7 +182,7 @@ def difference(
         variance += expected.error**2
         shares = zip(expected.shares, groups, strict=True)
         variance += scale.spread**2 * math.fsum(share**2 / len(group) for share, group in shares)
-        degrees = GPUS_PRIOR_WEIGHT + len(groups) - 1
+        degrees = expected.degrees_of_freedom
         # A GPU that is no worse than others of its name has to be found unchanged, not undecided.
         widening = quantile(UNCHANGED_RATE, degrees) * expected.error
     return Difference(

@@ -34,7 +34,7 @@ SLOPES = (70.0, 10.0)
 """Standard deviations of how much a metric moves with each reading of a `Kind`, in class scales per
 logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.1 % of itself for 1 % of a reading.
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 7 H200s
-(tests/data/h200-kinds)."""
+(tests/data/h200-kinds, `python -m benchmarks.unmet --fit`)."""
 WEAK_PRIOR_WEIGHT = 2
 """PRIOR_WEIGHT for a metric whose spread is more than twice that of its class."""
 WILD_SPREADS = 4
@@ -116,9 +116,7 @@ class BaselineGpus:
         """
         groups = self.positions()
         means = [fmean(values[p] for p in group) for group in groups]
-        predictions = [
-            Prediction(fmean(means), error_between(means, scale), (1 / len(means),) * len(means))
-        ]
+        predictions = [_mean_of_all(means, scale)]
         kinds = [self._kind_of(group) for group in groups]
         told = {gpu: kind for gpu, kind in enumerate(kinds) if kind is not None}
         if self.kind is not None and told:
@@ -143,6 +141,7 @@ class Prediction:
     """The standard error of one GPU's difference from it."""
     shares: tuple[float, ...]
     """How much of `value` is of each of the baseline's GPUs; they add up to 1."""
+    degrees_of_freedom: int
     by_kind: bool = False
     """Whether it is of GPUs of its kind above all."""
 
@@ -231,6 +230,14 @@ def error_between(means: Sequence[float], scale: float) -> float:
     return math.sqrt(pooled * (1 + 1 / len(means)))
 
 
+def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
+    """What GPUs of one name say of one more, where nothing is known of its kind."""
+    count = len(means)
+    error = error_between(means, scale)
+    shares = (1 / count,) * count
+    return Prediction(fmean(means), error, shares, GPUS_PRIOR_WEIGHT + count - 1)
+
+
 def prediction(
     means: Sequence[float], kinds: Sequence[Sequence[float]], kind: Kind, scale: float
 ) -> Prediction:
@@ -261,6 +268,7 @@ def prediction(
         float(means[0] + new @ coefficients),
         math.sqrt(pooled * (1 + leverage)),
         tuple(float(share) for share in new @ weights),
+        GPUS_PRIOR_WEIGHT + len(means) - 1,
         by_kind=True,
     )
 

@@ -396,7 +396,7 @@ def test_of_a_kind_that_is_known_the_other_kind_says_little() -> None:
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
     means = [3.0, 3.001, 2.999]
     plain = of_kinds(SHORT, SHORT, SHORT, new=None).predicted(means, SCALE)
-    assert plain == Prediction(fmean(means), error_between(means, SCALE), (1 / 3,) * 3)
+    assert plain == Prediction(fmean(means), error_between(means, SCALE), (1 / 3,) * 3, 22)
     assert of_kinds(None, None, None, new=SHORT).predicted(means, SCALE) == plain
     assert (
         BaselineGpus(("a", "b", "c"), frozenset("d"), kind=SHORT).predicted(means, SCALE) == plain
@@ -409,6 +409,7 @@ def test_where_some_have_no_kind_the_others_say_it() -> None:
     said = of_kinds(None, SHORT, None, LONG, new=SHORT).predicted([9.0, 3.0, 9.0, 3.02], SCALE)
     assert said.value == pytest.approx(3.0, abs=1e-3)
     assert (said.shares[0], said.shares[2]) == (0, 0)
+    assert said.degrees_of_freedom == GPUS_PRIOR_WEIGHT + 2 - 1
     assert sum(said.shares) == pytest.approx(1)
 
 
