@@ -1,6 +1,7 @@
 """A GPU that nobody has met: each of a campaign is left out of a baseline and judged by it.
 
     python -m benchmarks.unmet [FILE ...]        default: tests/data/h200-kinds/*.json.xz
+    python -m benchmarks.unmet --fit [FILE ...]  the likeliest SLOPES and ALIKE of judge/noise.py
     python -m benchmarks.unmet --gather RUN ...  puts what these runs have of TESTS there, by GPU
 
 Of each test a baseline is made of all processes of the other GPUs, and those of the one that was
@@ -11,13 +12,18 @@ code with a loss put into the samples, and all of it once more without what the 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+
+import numpy as np
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge import machine
 from pytest_gpuperf.judge.stopping import LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -29,6 +35,13 @@ FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "h200-kinds
 TESTS = ("baseline", "tf32", "channels_last", "tf32_channels_last", "tf32+cuda_graph")
 """Configurations of Med-DDPM's training step: the paper's four, and one as a graph."""
 LOSSES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03)
+FITTED = ("cycles", "step_time")
+GRID = (
+    [0.3, 0.5, 0.7, 1.0, 1.4],
+    [0.03, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2],
+    [share / 1e4 for share in range(5, 31)],
+)
+"""Slopes of DRAM and of the L2, and what is left between GPUs that are alike."""
 
 ByGpu = Mapping[str, Sequence[Measurement]]
 """The processes of one test on each GPU."""
@@ -106,13 +119,61 @@ def _with_loss(measurement: Measurement, loss: float) -> Measurement:
     return replace(measurement, samples=samples)
 
 
+def fit(tests: Mapping[str, ByGpu]) -> str:
+    """The constants of judge/noise.py that make cycles and times of these GPUs likeliest.
+
+    In a metric's own share, over GRID: the GPUs' means are normal around one of their own, with the
+    variance that `noise.prediction` assumes; of that the restricted likelihood, which the unknown
+    mean is integrated out of.
+    """
+    series = []
+    for by_gpu in tests.values():
+        kinds = []
+        for own in by_gpu.values():
+            canary = baseline_files.entry_of(own, recorded="").canary
+            kinds.append(machine.kinds(own, canary)[1] or ())
+        for metric in FITTED:
+            means = [fmean(_logarithms(own, metric)) for own in by_gpu.values()]
+            series.append((np.array(means), np.array(kinds) - np.mean(kinds, axis=0)))
+
+    def unlikely(constants: tuple[float, float, float]) -> float:
+        *slopes, alike = constants
+        return sum(_unlikely(means, kinds * slopes, alike) for means, kinds in series)
+
+    dram, l2, alike = min(product(*GRID), key=unlikely)
+    return f"slopes {dram:g} and {l2:g}, alike {100 * alike:g} %: of {len(series)} series\n"
+
+
+def _logarithms(processes: Sequence[Measurement], metric: str) -> list[float]:
+    return [
+        math.log(median(sample.values))
+        for process in processes
+        for sample in process.samples
+        if (sample.phase, sample.metric) == (STEP, metric)
+    ]
+
+
+def _unlikely(means: np.ndarray, moved: np.ndarray, alike: float) -> float:
+    """The negative logarithm of the restricted likelihood, but for what is always the same."""
+    covariance = moved @ moved.T + alike**2 * np.eye(len(means))
+    inverse = np.linalg.inv(covariance)
+    weight = inverse.sum()
+    apart = means - (inverse @ means).sum() / weight
+    determinant = np.linalg.slogdet(covariance)[1]
+    return float(determinant + math.log(weight) + apart @ inverse @ apart) / 2
+
+
 def gather(runs: Sequence[Path], folder: Path) -> None:
     """Adds what the runs have of TESTS to the file of its GPU; processes that are there stay."""
-    for file in runs:
-        run = run_files.load(file)
+    for name in runs:
+        run = run_files.load(name)
         for one in run.measurements:
             if one.configuration in TESTS and "test_training_step" in one.test:
-                _add(one, run, folder / f"{one.fingerprint.device.identity}.json.xz")
+                _add(
+                    replace(one, kernels=None),
+                    run,
+                    folder / f"{one.fingerprint.device.identity}.json.xz",
+                )
 
 
 def _add(measurement: Measurement, run: Run, file: Path) -> None:
@@ -150,12 +211,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Prints the table, or gathers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--fit", action="store_true", help="the constants of the rule")
     parser.add_argument("--gather", action="store_true", help=f"into {FOLDER.name}/")
     options = parser.parse_args(arguments)
     if options.gather:
         gather(options.files, FOLDER)
         return 0
-    print(table(load(options.files or sorted(FOLDER.glob("*.json.xz")))), end="")
+    tests = load(options.files or sorted(FOLDER.glob("*.json.xz")))
+    print(fit(tests) if options.fit else table(tests), end="")
     return 0
 
 

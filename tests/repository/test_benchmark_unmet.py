@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import unmet
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.noise import ALIKE, SLOPES
+from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Outcome
 
+CYCLES = catalogue().metrics["cycles"]
 Tests = dict[str, dict[str, list[Measurement]]]
 
 
@@ -35,6 +39,12 @@ def test_two_per_cent_are_never_called_unchanged_and_found_in_three_processes(
             said = {v.outcome for v in unmet.verdicts(by_gpu, gpu, 0.02, canary=True)}
             assert Outcome.REGRESSED in said or len(processes) < 3
             assert {Outcome.REGRESSED, Outcome.INCONCLUSIVE} & said
+
+
+def test_the_constants_of_the_rule_are_the_likeliest(campaign: Tests) -> None:
+    dram, l2 = (slope * tolerance_for(CYCLES).between_gpus for slope in SLOPES)
+    alike = 100 * ALIKE * tolerance_for(CYCLES).between_gpus
+    assert unmet.fit(campaign) == f"slopes {dram:g} and {l2:g}, alike {alike:g} %: of 10 series\n"
 
 
 def test_runs_are_gathered_by_gpu_and_none_twice(campaign: Tests, tmp_path: Path) -> None:
