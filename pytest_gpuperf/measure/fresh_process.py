@@ -422,7 +422,7 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
     while _descendants():  # what is forked meanwhile is killed the next time
         _end_descendants(signal.SIGKILL, grace, ended)
     _reap(ended)
-    if child not in ended:
+    if child not in ended:  # it does not live, and nobody could wait for it a moment ago
         ended[child] = os.waitpid(child, 0)[1]
     _end_like(ended[child])
 

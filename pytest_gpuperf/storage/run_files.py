@@ -84,10 +84,9 @@ def _within(root: Path, word: str) -> str:
     path, colons, test = value.partition("::")
     if not path.startswith(("/", "~")):
         return word
-    place = Path(path)
-    inside = place.is_relative_to(root)
-    short = place.relative_to(root).as_posix() if inside else f".../{place.name}"
-    return f"{name}{between}{short}{colons}{test}"
+    short = files.short(Path(path), root)
+    kept = f".../{Path(path).name}" if short == path else short
+    return f"{name}{between}{kept}{colons}{test}"
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
