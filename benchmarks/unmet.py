@@ -5,8 +5,10 @@
     python -m benchmarks.unmet --gather RUN ...  puts what these runs have of TESTS there, by GPU
 
 Of each test a baseline is made of all processes of the other GPUs, and those of the one that was
-left out are judged as a session would: one, then three, as far as there are so many. So is the same
-code with a loss put into the samples, and all of it once more without what the canary has read.
+left out are judged as a session would, at 1 and 3 of them as far as there are so many: identical
+code, code with a loss put into the samples, and all of it once more without what the canary read.
+Then every GPU against those of the other kind alone, and under a power limit that takes a tenth of
+the clock, which is put into the canary and the times. benchmarks/unmet_rates.py simulates more.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -24,9 +27,10 @@ import numpy as np
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge import machine
-from pytest_gpuperf.judge.stopping import LOOKS, next_look
+from pytest_gpuperf.judge.noise import Kind
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Outcome, Run, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
@@ -36,6 +40,8 @@ TESTS = ("baseline", "tf32", "channels_last", "tf32_channels_last", "tf32+cuda_g
 """Configurations of Med-DDPM's training step: the paper's four, and one as a graph."""
 LOSSES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03)
 FITTED = ("cycles", "step_time")
+KINDS_APART = 0.01
+"""How far apart, as a logarithm, the canary's DRAM is on GPUs of two kinds."""
 GRID = (
     [0.3, 0.5, 0.7, 1.0, 1.4],
     [0.03, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2],
@@ -53,9 +59,10 @@ class Row:
 
     loss: float
     trials: int
+    """GPUs times tests; of a loss those alone with as many processes as it takes to alarm."""
     regressed: int
     undecided: int
-    """Inconclusive: they ask for more processes than the campaign has of that GPU."""
+    """Inconclusive: they ask for more processes than there are."""
     tolerance: float
     """Of cycles, the median over the trials."""
 
@@ -73,38 +80,88 @@ def load(files: Sequence[Path]) -> dict[str, dict[str, list[Measurement]]]:
 def rows(tests: Mapping[str, ByGpu], *, canary: bool) -> Iterator[Row]:
     """A row per loss; without `canary` as if none had been read."""
     for loss in LOSSES:
-        said = [
-            verdicts(by_gpu, gpu, loss, canary=canary)
-            for by_gpu in tests.values()
-            for gpu in by_gpu
-        ]
-        outcomes = [{verdict.outcome for verdict in one} for one in said]
-        of_cycles = [v for one in said for v in one if (v.phase, v.metric) == (STEP, "cycles")]
-        yield Row(
-            loss=loss,
-            trials=len(said),
-            regressed=sum(Outcome.REGRESSED in one for one in outcomes),
-            undecided=sum(
-                Outcome.INCONCLUSIVE in one and Outcome.REGRESSED not in one for one in outcomes
-            ),
-            tolerance=median(verdict.tolerance or 0.0 for verdict in of_cycles),
+        yield row(
+            loss,
+            [
+                verdicts(_others(by_gpu, gpu), [_with_loss(p, loss) for p in own], canary=canary)
+                for by_gpu in tests.values()
+                for gpu, own in by_gpu.items()
+                if not loss or len(own) >= LEAST_TO_ALARM
+            ],
         )
 
 
-def verdicts(by_gpu: ByGpu, gpu: str, loss: float, *, canary: bool) -> tuple[Verdict, ...]:
-    """On the processes of this GPU, against all others'."""
-    others = [one for other, processes in by_gpu.items() if other != gpu for one in processes]
-    entry = baseline_files.entry_of(others, recorded="")
+def row(loss: float, said: Sequence[Sequence[Verdict]]) -> Row:
+    """Of what was said in each trial."""
+    outcomes = [{verdict.outcome for verdict in one} for one in said]
+    of_cycles = [v for one in said for v in one if (v.phase, v.metric) == (STEP, "cycles")]
+    return Row(
+        loss=loss,
+        trials=len(said),
+        regressed=sum(Outcome.REGRESSED in one for one in outcomes),
+        undecided=sum(
+            Outcome.INCONCLUSIVE in one and Outcome.REGRESSED not in one for one in outcomes
+        ),
+        tolerance=median(verdict.tolerance or 0.0 for verdict in of_cycles),
+    )
+
+
+def verdicts(
+    baseline: Sequence[Measurement], new: Sequence[Measurement], *, canary: bool = True
+) -> tuple[Verdict, ...]:
+    """On the new processes, against these of other GPUs."""
+    entry = baseline_files.entry_of(baseline, recorded="")
     reference = Reference(
         entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary if canary else None
     )
-    slower = [_with_loss(one, loss) for one in by_gpu[gpu]]
-    looked_at: int | None = LOOKS[0]
+    return looked_at(new, reference)
+
+
+def looked_at(new: Sequence[Measurement], reference: Reference) -> tuple[Verdict, ...]:
+    """On as many of these processes as a session would have looked at."""
+    look: int | None = LOOKS[0]
     said: tuple[Verdict, ...] = ()
-    while looked_at is not None and looked_at <= len(slower):
-        said = judge(slower[:looked_at], reference, catalogue().metrics, {})
-        looked_at = next_look(said, looked_at)
+    while look is not None and look <= len(new):
+        said = judge(new[:look], reference, catalogue().metrics, {})
+        look = next_look(said, look)
     return said
+
+
+def other_kind(tests: Mapping[str, ByGpu]) -> Counter[Outcome]:
+    """What is said of cycles on each GPU against those alone of which DRAM reads otherwise."""
+    said: Counter[Outcome] = Counter()
+    for by_gpu in tests.values():
+        dram = {gpu: _kind(own)[0] for gpu, own in by_gpu.items()}
+        for gpu, own in by_gpu.items():
+            far = [other for other in by_gpu if abs(dram[other] - dram[gpu]) > KINDS_APART]
+            baseline = [one for other in far for one in by_gpu[other]]
+            said[_of("cycles", verdicts(baseline, own))] += 1
+    return said
+
+
+def power_limit(tests: Mapping[str, ByGpu]) -> Counter[Outcome]:
+    """What is said of step_time on each GPU, with a tenth of its clock taken away."""
+    said: Counter[Outcome] = Counter()
+    for by_gpu in tests.values():
+        for gpu, own in by_gpu.items():
+            if len(own) >= LEAST_TO_ALARM:
+                slower = [_with_clock(one, 0.9) for one in own]
+                said[_of("step_time", verdicts(_others(by_gpu, gpu), slower))] += 1
+    return said
+
+
+def _of(metric: str, said: Sequence[Verdict]) -> Outcome:
+    return next(v.outcome for v in said if (v.phase, v.metric) == (STEP, metric))
+
+
+def _others(by_gpu: ByGpu, gpu: str) -> list[Measurement]:
+    return [one for other, processes in by_gpu.items() if other != gpu for one in processes]
+
+
+def _kind(own: Sequence[Measurement]) -> Kind:
+    kind = machine.kinds(own, baseline_files.entry_of(own, recorded="").canary)[1]
+    assert kind is not None  # the campaign's processes have all read it
+    return kind
 
 
 def _with_loss(measurement: Measurement, loss: float) -> Measurement:
@@ -119,6 +176,32 @@ def _with_loss(measurement: Measurement, loss: float) -> Measurement:
     return replace(measurement, samples=samples)
 
 
+def _with_clock(measurement: Measurement, share: float) -> Measurement:
+    """The same where the SMs run at this share of their clock: in the canary, and in all times."""
+    conditions = measurement.fingerprint.conditions
+    assert conditions is not None
+    before, after = (
+        replace(reading, canary=replace(reading.canary, readings=_at(reading.canary, share)))
+        for reading in (conditions.before, conditions.after)
+        if reading.canary
+    )
+    fingerprint = replace(measurement.fingerprint, conditions=Conditions(before, after))
+    samples = tuple(
+        replace(sample, values=tuple(value / share for value in sample.values))
+        if catalogue().metrics[sample.metric].unit in ("ms", "ns")
+        else sample
+        for sample in measurement.samples
+    )
+    return replace(measurement, samples=samples, fingerprint=fingerprint)
+
+
+def _at(canary: Canary, share: float) -> dict[str, float]:
+    return {
+        name: value * share if name.endswith("clock_mhz") else value
+        for name, value in canary.readings.items()
+    }
+
+
 def fit(tests: Mapping[str, ByGpu]) -> str:
     """The constants of judge/noise.py that make cycles and times of these GPUs likeliest.
 
@@ -128,10 +211,7 @@ def fit(tests: Mapping[str, ByGpu]) -> str:
     """
     series = []
     for by_gpu in tests.values():
-        kinds = []
-        for own in by_gpu.values():
-            canary = baseline_files.entry_of(own, recorded="").canary
-            kinds.append(machine.kinds(own, canary)[1] or ())
+        kinds = [_kind(own) for own in by_gpu.values()]
         for metric in FITTED:
             means = [fmean(_logarithms(own, metric)) for own in by_gpu.values()]
             series.append((np.array(means), np.array(kinds) - np.mean(kinds, axis=0)))
@@ -189,7 +269,7 @@ def _add(measurement: Measurement, run: Run, file: Path) -> None:
 
 
 def table(tests: Mapping[str, ByGpu]) -> str:
-    """Markdown: what was found of each loss, with the canary and without."""
+    """Markdown: what was found of each loss, with and without canary; what is the machine's."""
     lines = [
         "| loss | found | undecided | tolerance of cycles | without canary: found | tolerance |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -204,6 +284,12 @@ def table(tests: Mapping[str, ByGpu]) -> str:
             f"{100 * blind.tolerance:.2f} %",
         )
         lines.append(f"| {' | '.join(cells)} |")
+    for heading, said in (
+        ("Against GPUs of the other kind alone, cycles", other_kind(tests)),
+        ("At 0.9 of the clock, step_time", power_limit(tests)),
+    ):
+        counted = ", ".join(f"{outcome.value} {count}" for outcome, count in said.most_common())
+        lines += ["", f"{heading}: {counted} of {said.total()}."]
     return "\n".join(lines) + "\n"
 
 

@@ -53,7 +53,7 @@ class Difference:
     set_aside: tuple[float, ...] = ()
     """Changes, against the same centre, of the baseline's processes that were left out of it."""
     widening: float = 0.0
-    """By how much the tolerance widens, since the baseline has no process on this GPU."""
+    """By how much the tolerance has to widen, since the baseline has no process on this GPU."""
     by_kind: bool = False
     """What the canary reads on this GPU said what to expect of it."""
 
@@ -87,7 +87,7 @@ class Difference:
 
     def judged(self, shown: float) -> float:
         """The inverse of `shown`: a limit as people write it, on the judged scale."""
-        return math.log1p(shown) if self.logarithmic else shown
+        return _judged(shown, self.logarithmic)
 
     def floor(self, tolerance: Tolerance) -> float:
         """delta0, the tolerance of this comparison, on the judged scale."""
@@ -101,6 +101,10 @@ class Difference:
     def from_zero(self) -> bool:
         """The baseline is zero where relative changes are asked for: there is no ratio to give."""
         return self.relative and self.baseline == 0
+
+
+def _judged(shown: float, logarithmic: bool) -> float:
+    return math.log1p(shown) if logarithmic else shown
 
 
 @lru_cache(maxsize=4096)
@@ -179,12 +183,15 @@ def difference(
         groups = gpus.groups(scaled)
         expected = gpus.predicted(scaled, tolerance.between_gpus)
         middle, by_kind = expected.value, expected.by_kind
-        variance += expected.error**2
         shares = zip(expected.shares, groups, strict=True)
-        variance += scale.spread**2 * math.fsum(share**2 / len(group) for share, group in shares)
+        weight = math.fsum(share**2 / len(group) for share, group in shares)
+        variance += expected.error**2 + weight * scale.spread**2
         degrees = expected.degrees_of_freedom
-        # A GPU that is no worse than others of its name has to be found unchanged, not undecided.
-        widening = quantile(UNCHANGED_RATE, degrees) * expected.error
+        # Within the floor one process must be able to show "unchanged": else GPUs that differ no
+        # more than is usual would be undecided. How noisy this metric is widens nothing.
+        room = _judged(tolerance.equivalence, logarithmic) - _judged(tolerance.floor, logarithmic)
+        usual = math.hypot(expected.error, math.sqrt(1 + weight) * tolerance.scale)
+        widening = max(0.0, quantile(UNCHANGED_RATE, degrees) * usual - room)
     return Difference(
         baseline=math.exp(middle) if logarithmic else middle * size,
         measured=median(new),

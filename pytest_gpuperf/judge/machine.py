@@ -136,28 +136,36 @@ def told_apart(
     measurements: Sequence[Measurement],
     metrics: Mapping[str, Metric],
     canary: tuple[Moved, ...],
+    *,
+    unmet: bool,
 ) -> Iterator[Verdict]:
     """The same verdicts, where what the machine explains is not said of the code.
 
     Of the gated cycles and times of the whole step. A change is explained whose interval begins no
     further from its tolerance than a reading moved. What a GPU waits for its host, the share of the
     step in which no kernel ran, is explained where the host is another; to know it takes the metric
-    kernel_time. What is within its tolerance stays there.
+    kernel_time. What is within its tolerance stays there, but on an `unmet` GPU, one that the
+    baseline has no process of, of a kind that it has none of: nobody knows what to expect of that.
     """
     waiting = _waiting(measurements)
+    foreign = [one for one in canary if unmet and one.reading in KIND_READINGS]
     for verdict in verdicts:
         metric = metrics[verdict.metric]
         judged = verdict.phase == STEP and metric.gated and verdict.change is not None
+        judged = judged and metric.metric_class is MetricClass.CYCLE
         doubtful = verdict.outcome in (Outcome.REGRESSED, Outcome.IMPROVED) or (
             verdict.outcome is Outcome.INCONCLUSIVE and verdict.processes >= LEAST_TO_ALARM
         )
-        if judged and doubtful and metric.metric_class is MetricClass.CYCLE:
+        causes: Sequence[Moved] = ()
+        if judged and doubtful:
             causes = [one for one in canary if _explains(one, verdict, metric, waiting)]
-            if causes:
-                detail = "the canary moved too: " + "; ".join(map(str, causes))
-                yield replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
-                continue
-        yield verdict
+        elif judged and verdict.outcome in (Outcome.UNCHANGED, Outcome.INCONCLUSIVE):
+            causes = foreign
+        if causes:
+            detail = "the canary moved too: " + "; ".join(map(str, causes))
+            yield replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
+        else:
+            yield verdict
 
 
 def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float) -> bool:

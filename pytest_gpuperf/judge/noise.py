@@ -9,7 +9,7 @@ differ by up to 3 %, in either direction depending on the kernels, while process
 agree to 0.1 % (docs/verdict.md). So a process is compared with the baseline's processes on its own
 GPU where there are any. Where there are none, it is compared with what the baseline's GPUs predict
 for one whose canary reads as this one's does; what that leaves open is part of the noise, and the
-tolerance is wider by that.
+tolerance is wider where it has to be.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ GPUS_PRIOR_WEIGHT = 20
 """The same for the class's scale between GPUs, beside the U - 1 that were seen."""
 ALIKE = 0.13
 """How much of the class's scale is left between GPUs on which the canary reads the same."""
-SLOPES = (70.0, 10.0)
+SLOPES = (70.0, 8.0)
 """Standard deviations of how much a metric moves with each reading of a `Kind`, in class scales per
-logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.1 % of itself for 1 % of a reading.
-These and ALIKE are the likeliest for cycles and times of 5 configurations on 7 H200s
+logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.08 % of itself for 1 % of a reading.
+These and ALIKE are the likeliest for cycles and times of 5 configurations on 13 H200s
 (tests/data/h200-kinds, `python -m benchmarks.unmet --fit`)."""
 WEAK_PRIOR_WEIGHT = 2
 """PRIOR_WEIGHT for a metric whose spread is more than twice that of its class."""

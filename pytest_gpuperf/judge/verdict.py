@@ -48,8 +48,8 @@ OTHER_GPU = (
 )
 """The detail of a verdict that was reached between GPUs."""
 KNOWN_KIND = (
-    "the baseline has no process on this very GPU, and its canary says what to expect of it: the "
-    "tolerance is wider by what that leaves open"
+    "the baseline has no process on this very GPU, and is compared with what the canary says to "
+    "expect of it"
 )
 """The same where the canary's readings were surer than the mean over GPUs."""
 
@@ -141,8 +141,9 @@ def judge(
                 )
             )
     canary = machine.moved(measurements, reference.canary, reference.gpus)
-    told = list(machine.told_apart(_of_a_step(verdicts), measurements, metrics, canary))
-    weighed = tuple(_weighed(told, metrics))
+    unmet = gpus is not None and not gpus.known
+    told = machine.told_apart(_of_a_step(verdicts), measurements, metrics, canary, unmet=unmet)
+    weighed = tuple(_weighed(list(told), metrics))
     return (*weighed, *_unsupported(first, measured, known, metrics))
 
 
@@ -348,7 +349,7 @@ def _compared(look: Difference, tolerance: Tolerance, family: int) -> dict[str, 
         "low": look.shown(look.change - look.margin),
         "high": look.shown(look.change + look.margin),
         "tolerance": look.shown(look.floor(tolerance)),
-        "detail": "" if not look.widening else KNOWN_KIND if look.by_kind else OTHER_GPU,
+        "detail": KNOWN_KIND if look.by_kind else OTHER_GPU if look.widening else "",
         "minimum_detectable_effect": look.shown(minimum_detectable_effect(look, tolerance, family)),
     }
 

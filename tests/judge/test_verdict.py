@@ -828,11 +828,14 @@ def test_a_process_is_compared_with_those_on_its_own_gpu() -> None:
 def test_on_another_gpu_a_loss_has_to_be_beyond_what_gpus_differ_by() -> None:
     between = error_between([math.log(1_000_000), math.log(1_020_000)], 1e-2)
     # Two GPUs seen beside the 20 degrees of freedom that are assumed.
-    widening = t_upper_quantile(0.0025, 21) * between
+    differ = t_upper_quantile(0.0025, 21) * between
     for value, count in product((990_000, 1_010_000, 1_030_000), (1, 3)):
         verdict = verdict_on(THIRD, value, count=count)
         assert (verdict.outcome, verdict.detail) == (UNCHANGED, OTHER_GPU)
-        assert verdict.tolerance == pytest.approx(math.exp(math.log(1.005) + widening) - 1)
+        # A little more, since processes on one GPU differ too, and no gap up to the equivalence.
+        assert verdict.tolerance is not None
+        assert 2 * math.log(1.005) - math.log(1.01) + differ < math.log1p(verdict.tolerance)
+        assert math.log1p(verdict.tolerance) < 1.02 * differ
     assert verdict_on(THIRD, 1_100_000).outcome is REGRESSED
     assert verdict_on(THIRD, 1_100_000, count=1).outcome is INCONCLUSIVE
     # Counts do not depend on the GPU.

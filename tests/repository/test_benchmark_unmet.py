@@ -1,4 +1,4 @@
-"""On an H200 that the baseline has no process of, by the campaign on seven of both kinds."""
+"""On an H200 that the baseline has no process of, by the campaign on both kinds."""
 
 from __future__ import annotations
 
@@ -28,17 +28,27 @@ def test_identical_code_is_unchanged_and_the_tolerance_a_third_of_that_without_a
     first = next(unmet.rows(campaign, canary=True))
     blind = next(unmet.rows(campaign, canary=False))
     assert (first.loss, first.regressed, first.undecided) == (0.0, 0, 0)
-    assert first.tolerance < blind.tolerance / 3
+    assert first.tolerance < min(0.006, blind.tolerance / 3)
 
 
-def test_two_per_cent_are_never_called_unchanged_and_found_in_three_processes(
+def test_one_per_cent_is_found_on_every_gpu_that_was_left_out(campaign: Tests) -> None:
+    found = {row.loss: (row.regressed, row.trials) for row in unmet.rows(campaign, canary=True)}
+    assert found[0.01] == (found[0.01][1],) * 2
+    assert found[0.01][1] >= 33
+
+
+def test_of_a_kind_that_the_baseline_lacks_nothing_is_passed_nor_said_of_the_code(
     campaign: Tests,
 ) -> None:
-    for by_gpu in campaign.values():
-        for gpu, processes in by_gpu.items():
-            said = {v.outcome for v in unmet.verdicts(by_gpu, gpu, 0.02, canary=True)}
-            assert Outcome.REGRESSED in said or len(processes) < 3
-            assert {Outcome.REGRESSED, Outcome.INCONCLUSIVE} & said
+    said = unmet.other_kind(campaign)
+    assert [*said] == [Outcome.MACHINE]
+    assert said.total() >= 64
+
+
+def test_a_lowered_power_limit_is_the_machine_s(campaign: Tests) -> None:
+    said = unmet.power_limit(campaign)
+    assert [*said] == [Outcome.MACHINE]
+    assert said.total() >= 33
 
 
 def test_the_constants_of_the_rule_are_the_likeliest(campaign: Tests) -> None:
