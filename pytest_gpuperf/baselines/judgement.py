@@ -22,6 +22,7 @@ from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
+from pytest_gpuperf.storage.files import adapter, to_json
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas
@@ -69,7 +70,9 @@ class Judging:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
-        self._kept: dict[tuple[str, str], Processes] = {}
+        self._kept: dict[tuple[str, str], tuple[str, str, tuple[str, ...]]] = {}
+        """Configuration, suite and measurements by test and name. As text: a thousand of them would
+        be looked through by each collection of garbage, of which every measurement makes two."""
 
     def baseline(self, measurement: Measurement) -> Baseline:
         """What a measurement is held against. Raises BadFile for what cannot be trusted."""
@@ -107,7 +110,9 @@ class Judging:
 
     def keep(self, measurements: Processes) -> None:
         """Takes a measurement for ratios, the latest where a test was run again."""
-        self._kept[measurements[0].test, measurements[0].name] = measurements
+        first = measurements[0]
+        texts = tuple(map(to_json, measurements))
+        self._kept[first.test, first.name] = (first.configuration, first.suite, texts)
 
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
         """Compares two measurements, and more of both until it is settled."""
@@ -157,11 +162,11 @@ class Judging:
     def _candidates(self, ratio: Ratio, wanted: str) -> list[Processes]:
         own = self._kept.get((ratio.test, wanted))
         if own is not None:
-            return [own]
+            return [_measurements(own[2])]
         candidates = [
-            kept
-            for kept in self._kept.values()
-            if (kept[0].configuration, kept[0].suite) == (wanted, ratio.suite)
+            _measurements(texts)
+            for configuration, suite, texts in self._kept.values()
+            if (configuration, suite) == (wanted, ratio.suite)
         ]
         if not candidates:
             raise NotMeasured(
@@ -199,6 +204,10 @@ def verdicts(
     judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
     complaints = _complaints(measurements)
     return withheld(judged, complaints) if complaints else judged
+
+
+def _measurements(texts: Sequence[str]) -> Processes:
+    return tuple(adapter(Measurement).validate_json(text) for text in texts)
 
 
 def attributed(result: Result, baseline: Baseline) -> Result:

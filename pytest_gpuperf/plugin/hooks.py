@@ -193,6 +193,8 @@ def pytest_runtest_makereport(
         from pytest_gpuperf.storage.files import to_json
 
         report.__dict__["gpuperf"] = [to_json(result) for result in unsent]
+    if fixture is not None and call.when == "teardown":
+        del item.stash[_FIXTURE]  # pytest keeps the test to the end
     if call.excinfo is not None and isinstance(call.excinfo.value, UsageFailure):
         report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
         report.longrepr = f"gpuperf: {call.excinfo.value}"

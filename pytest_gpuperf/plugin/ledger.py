@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -29,23 +30,33 @@ _LOOKED_THROUGH = 3
 """Earlier runs that are read to find one to compare a regression with."""
 
 _NO_JUDGE = "--gpuperf-no-judge"
+_DRAFTS_S, _DRAFTS_SHARE = 1.0, 0.02
+"""Drafts of the run take no more than so many seconds and this share of a session: they grow with
+each of a thousand measurements."""
 
 
 class Ledger:
     """Gathers results; lives in the one process that writes. `command` is what pytest was given."""
 
-    def __init__(self, settings: Settings, command: str = "") -> None:
+    def __init__(
+        self, settings: Settings, command: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.refusals: list[str] = []
         """Usage failures that came up inside tests; the session then exits with 4."""
         self.annotations: list[str] = []
         """Lines for GitHub Actions, to be printed as they are."""
         self._settings = settings
         self._command = command
+        self._clock = clock
+        self._begun = clock()
+        self._drafts_s = 0.0
         self.saved: Path | None = None
         """The run's file, once it was written."""
-        self._results: list[Result] = []
-        self._passed: list[Result] = []
-        """Those of tests that have not failed."""
+        self._texts: list[str] = []
+        """Results as JSON, as they came: what a thousand are made of would be looked through by
+        each collection of garbage, of which every measurement makes two."""
+        self._failed: set[int] = set()
+        """The numbers of those whose tests have failed."""
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
         self._spared: dict[str, str] = {}
@@ -63,12 +74,13 @@ class Ledger:
         self, texts: Iterable[str], refusal: str = "", *, failed: bool = False
     ) -> Sequence[Result]:
         """Takes the results of one test, as JSON, and returns them."""
-        results = [adapter(Result).validate_json(text) for text in texts]
-        self._results += results
+        texts = list(texts)
+        results = _parsed(texts)
+        if failed:
+            self._failed.update(range(len(self._texts), len(self._texts) + len(texts)))
+        self._texts += texts
         for result in results:
             self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
-        if not failed:
-            self._passed += results
         if refusal:
             self.refusals.append(refusal)
         return results
@@ -76,20 +88,24 @@ class Ledger:
     def save_draft(self) -> None:
         """Writes the run so far: who ends the session before its end loses one test at most.
 
-        What keeps it from being written, `save` says.
+        Where drafts have taken a fiftieth of the session, and more than a second, it is what came
+        since they had not. What keeps one from being written, `save` says.
         """
-        if self._results and self._settings.replay is None:
+        before = self._clock()
+        allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
+        if self._texts and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                run_files.save(self._run, self._file, draft=True)
+                run_files.save(self._run_of(_parsed(self._texts)), self._file, draft=True)
+            self._drafts_s += self._clock() - before
 
     def save(self) -> None:
         """Writes the run file and the reports, and records missing baselines where asked to.
 
         Raises BadFile, before anything is overwritten.
         """
-        if not self._results:
+        if not self._texts:
             return
-        settings, run = self._settings, self._run
+        settings, run = self._settings, self._run_of(self._results)
         if settings.replay is None:
             run_files.save(run, self._file)
             self.saved = self._file
@@ -142,9 +158,13 @@ class Ledger:
             *wrapped_lines(said, width, "doubtful" if lacking else ""),
         ]
 
-    @property
-    def _run(self) -> Run:
-        return Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(self._results)
+    @cached_property
+    def _results(self) -> list[Result]:
+        """All of them, at the session's end."""
+        return _parsed(self._texts)
+
+    def _run_of(self, results: Sequence[Result]) -> Run:
+        return Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(results)
 
     @cached_property
     def _file(self) -> Path:
@@ -183,8 +203,9 @@ class Ledger:
     def _record(self, run: Run) -> None:
         new = [
             result
-            for result in self._passed
-            if any(verdict.reason in RECORDABLE for verdict in result.verdicts)
+            for number, result in enumerate(self._results)
+            if number not in self._failed
+            and any(verdict.reason in RECORDABLE for verdict in result.verdicts)
             and not _regressed(result)
         ]
         measurements = [m for result in new for m in result.measurements]
@@ -200,6 +221,10 @@ class Ledger:
             self._recorded.add((proposal.test, proposal.name))
             file = short(proposal.file, self._settings.root)
             self._notes.append(f"baseline recorded: {proposal.test} in {file}")
+
+
+def _parsed(texts: Iterable[str]) -> list[Result]:
+    return [adapter(Result).validate_json(text) for text in texts]
 
 
 def _regressed(result: Result) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Attributed, Attribution, Outcome, Result, Verdict
+from pytest_gpuperf.model.result import Attributed, Attribution, Outcome, Result, Run, Verdict
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
 from pytest_gpuperf.plugin.session import context_of
@@ -105,6 +105,33 @@ def test_a_run_has_all_that_was_measured_in_its_order_and_kernels_too(settings: 
     lines = shown(ledger, settings)
     assert f"run saved: {file.relative_to(settings.root)}" in lines
     assert "report written: out/x.json" in lines
+
+
+def test_drafts_take_a_second_and_a_fiftieth_of_the_session(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 0.4 s, of tests of a second: the fourth waits until there is time for it."""
+    now = 0.0
+    written = []
+
+    def save(run: Run, _: Path, *, draft: bool) -> None:
+        nonlocal now
+        now += 0.4
+        written.append((round(now, 1), len(run.measurements), draft))
+
+    monkeypatch.setattr(run_files, "save", save)
+    ledger = Ledger(settings, COMMAND, clock=lambda: now)
+    for _ in range(40):
+        now += 1
+        ledger.add([to_json(PASSED)])
+        ledger.save_draft()
+    assert written == [
+        (1.4, 1, True),
+        (2.8, 2, True),
+        (4.2, 3, True),
+        (10.6, 9, True),
+        (31.0, 29, True),
+    ]
 
 
 def test_a_run_is_saved_where_it_was_asked_for_or_refused(settings: Settings) -> None:

@@ -1,0 +1,176 @@
+"""A GPU that somebody else uses meanwhile: no verdict on the code, and never a green one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
+
+pytestmark = pytest.mark.gpu
+
+TIMES = 10
+CONFTEST = """
+import os
+
+import pytest
+from pytest_gpuperf.plugin import hooks
+
+
+def pytest_addoption(pluginmanager):
+    if not pluginmanager.has_plugin("gpuperf"):
+        pluginmanager.register(hooks, "gpuperf")
+
+
+@pytest.fixture(autouse=True)
+def torchs_profiler():
+    if "TORCHS_PROFILER" not in os.environ:
+        yield
+        return
+    import torch
+
+    torch.ones(1, device="cuda")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
+        yield
+"""
+TESTS = f"""
+import pytest
+
+
+@pytest.mark.parametrize("number", range({TIMES}))
+def test_products(gpuperf, number):
+    import torch
+
+    factor = torch.rand(2048, 2048, device=gpuperf.torch_device)
+
+    def step():
+        for _ in range(100):
+            factor @ factor
+
+    gpuperf.measure(step)
+"""
+BUSY = """
+import sys, torch
+
+factor = torch.rand(4096, 4096, device="cuda")
+torch.cuda.synchronize()
+print("busy", flush=True)
+while True:
+    for _ in range(100):
+        factor @ factor
+    torch.cuda.synchronize()
+"""
+COUNTING = """
+import torch
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+
+factor = torch.rand(2048, 2048, device="cuda")
+plan = Plan(metrics=catalogue().hardware_set("core"), rounds=20)
+work = Work(lambda: [factor @ factor for _ in range(100)], Phases())
+collector = CuptiCollector()
+print("busy", flush=True)
+while True:
+    try:
+        collector.collect(work, plan)
+    except GpuperfError as error:
+        print(error, flush=True)
+"""
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of so many tests that are all the same, with the baseline of this GPU."""
+    folder = tmp_path_factory.mktemp("shared")
+    for name, text in (
+        ("conftest.py", CONFTEST),
+        ("test_it.py", TESTS),
+        ("pytest.ini", "[pytest]"),
+    ):
+        (folder / name).write_text(text)
+    for number in range(3):
+        session(folder, "--gpuperf-no-judge", f"--gpuperf-run=baseline-{number}.json")
+    command = [sys.executable, "-m", "pytest_gpuperf", "update-baseline", "--force", "--yes"]
+    command += ["--reason", "alone", *(f"baseline-{number}.json" for number in range(3))]
+    subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True, capture_output=True)
+    return folder
+
+
+def session(folder: Path, *flags: str, **environment: str) -> tuple[int, str]:
+    """Its exit code and what it printed."""
+    command = [sys.executable, "-m", "pytest", "-rs", "--gpu-arch=auto", *flags]
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env={**ENVIRONMENT, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(ended.stdout)
+    return ended.returncode, ended.stdout
+
+
+@contextmanager
+def beside(code: str) -> Iterator[None]:
+    """While another process runs this on the GPU."""
+    command = [sys.executable, "-c", code]
+    other = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    try:
+        assert other.stdout.readline() == "busy\n"
+        yield
+    finally:
+        other.kill()
+        other.wait()
+        print(other.stdout.read())
+
+
+def outcomes(run: Run) -> dict[str, set[Outcome]]:
+    """By test, of what is gated."""
+    said: dict[str, set[Outcome]] = {}
+    for verdict in run.verdicts:
+        if verdict.outcome not in (Outcome.REPORTED, Outcome.UNSUPPORTED):
+            said.setdefault(verdict.test, set()).add(verdict.outcome)
+    return said
+
+
+def test_alone_all_of_them_are_unchanged(project: Path) -> None:
+    code, _ = session(project, "--gpuperf-run=alone.json")
+    assert code == 0
+    said = outcomes(run_files.load(project / "alone.json"))
+    assert all(outcome == {Outcome.UNCHANGED} for outcome in said.values())
+    assert len(said) == TIMES
+
+
+@pytest.mark.parametrize("other", [BUSY, COUNTING], ids=["busy", "counting"])
+def test_beside_another_process_nothing_is_said_of_the_code(other: str, project: Path) -> None:
+    file = project / f"beside-{len(other)}.json"
+    with beside(other):
+        code, printed = session(project, f"--gpuperf-run={file}")
+    assert code == 1
+    said = outcomes(run_files.load(file)) if file.exists() else {}
+    assert set().union(*said.values()) <= {Outcome.UNFIT, Outcome.MACHINE}
+    errors = printed.count("another process")
+    assert len(said) == TIMES or errors >= TIMES - len(said)
+
+
+def test_under_torchs_profiler_nothing_is_said_of_the_code(project: Path) -> None:
+    """Which uses CUPTI too, in the same process."""
+    code, printed = session(project, "--gpuperf-run=profiled.json", TORCHS_PROFILER="1")
+    assert code == 1, printed
