@@ -15,6 +15,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -66,7 +68,7 @@ def step_on(device):
     import torch
 
     factor = torch.rand(1024, 1024, device=device)
-    return lambda: [factor @ factor for _ in range(50)]
+    return lambda: [factor @ factor for _ in range(10)]
 
 
 @pytest.mark.parametrize("number", range({tests}))
@@ -97,48 +99,53 @@ MOST = Hundred(seconds=0.02, host_bytes=0.01, device_bytes=0.01)
 """As shares of what the second hundred had."""
 
 
-def hundreds(tests: int, arch: str) -> list[Hundred]:
-    """Runs the session in a folder of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in (("conftest", _CONFTEST), ("test_growth", _TESTS)):
-            Path(folder, f"{name}.py").write_text(text.replace("{tests}", str(tests)))
-        Path(folder, "pytest.ini").write_text("[pytest]\n")
+def hundreds(tests: int, arch: str) -> Iterator[Hundred]:
+    """Runs the session in a folder of its own; each hundred as soon as it is there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for module, text in (("conftest", _CONFTEST), ("test_growth", _TESTS)):
+            (folder / f"{module}.py").write_text(text.replace("{tests}", str(tests)))
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "rows").touch()
         command = [sys.executable, "-m", "pytest", "-q", "--gpuperf-no-judge", "--gpu-arch", arch]
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        ended = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": paths},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-        if ended.returncode:
-            sys.exit(ended.stdout[-2000:])
-        rows = [
-            tuple(map(float, line.split()))
-            for line in Path(folder, "rows").read_text().splitlines()
-        ]
-    made = []
-    for first in range(0, len(rows) - len(rows) % HUNDRED, HUNDRED):
-        times, host, device = zip(*rows[first : first + HUNDRED], strict=True)
-        made.append(Hundred(median(times), host[-1], device[-1]))
-    return made
+        environment = {**os.environ, "PYTHONPATH": paths}
+        with (
+            (folder / "log").open("w+") as log,
+            subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=log, stderr=log
+            ) as session,
+        ):
+            seen = 0
+            while seen < tests:
+                ended = session.poll() is not None
+                lines = (folder / "rows").read_text().splitlines()
+                for first in range(seen, len(lines) - HUNDRED + 1, HUNDRED):
+                    rows = [tuple(map(float, line.split())) for line in lines[first:][:HUNDRED]]
+                    times, host, device = zip(*rows, strict=True)
+                    yield Hundred(median(times), host[-1], device[-1])
+                    seen = first + HUNDRED
+                if ended:
+                    break
+                time.sleep(1)
+            if session.wait():
+                log.seek(0)
+                sys.exit(log.read()[-2000:])
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tests", type=int, default=1000)
+    parser.add_argument("--tests", type=int, default=1000, help="a multiple of 100, from 200 on")
     parser.add_argument("--gpu-arch", default="auto")
     options = parser.parse_args(arguments)
-    made = hundreds(options.tests, options.gpu_arch)
     print("| tests | ms per test | host, MiB | device, MiB |")
     print("| ---: | ---: | ---: | ---: |")
-    for number, one in enumerate(made, 1):
+    made: list[Hundred] = []
+    for one in hundreds(options.tests, options.gpu_arch):
+        made.append(one)
         sizes = f"{one.host_bytes / 2**20:.1f} | {one.device_bytes / 2**20:.1f}"
-        print(f"| {number * HUNDRED} | {1e3 * one.seconds:.1f} | {sizes} |")
+        print(f"| {len(made) * HUNDRED} | {1e3 * one.seconds:.1f} | {sizes} |", flush=True)
     grown = made[-1].over(made[1])
     print("of the last over the second:", ", ".join(f"{k} {v:+.2%}" for k, v in grown.items()))
     return int(any(grown[field.name] > getattr(MOST, field.name) for field in fields(MOST)))

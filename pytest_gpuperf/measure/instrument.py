@@ -7,6 +7,7 @@ collector brings back measurements with their fingerprint.
 from __future__ import annotations
 
 import math
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +16,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
-from pytest_gpuperf.errors import MeasurementError, UsageFailure
+from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.measure.collector import (
     Beginning,
@@ -117,8 +119,9 @@ class DeviceInstrument:
         """The measurement of `subject`.
 
         Raises what the collector raises, MeasurementError for what it brings and nobody can judge,
-        and UnsoundStep where memory runs out.
+        and UnsoundStep where memory runs out, or torch's profiler records.
         """
+        _check_unprofiled()
         begun = files.utc_now()
         collected, conditions = self._collected(work, plan)
         _check(collected, self._collector.name)
@@ -273,6 +276,17 @@ class DeviceInstrument:
     @cached_property
     def _revision(self) -> str:
         return fingerprint.revision(self._root)
+
+
+def _check_unprofiled() -> None:
+    """Raises UnsoundStep under torch's profiler: a process has one client of CUPTI."""
+    autograd: Any = sys.modules.get("torch.autograd")
+    enabled = getattr(autograd, "_profiler_enabled", None)  # it has no public name
+    if enabled is not None and enabled():
+        raise UnsoundStep(
+            "torch.profiler is recording in this process: it would be measured too, and neither it "
+            "nor the counters would be whole. End it before gpuperf.measure"
+        )
 
 
 class RecordedRun:

@@ -130,15 +130,13 @@ def session(folder: Path, *flags: str, **environment: str) -> tuple[int, str]:
 def beside(code: str) -> Iterator[None]:
     """While another process runs this on the GPU."""
     command = [sys.executable, "-c", code]
-    other = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-    assert other.stdout is not None
-    try:
-        assert other.stdout.readline() == "busy\n"
-        yield
-    finally:
-        other.kill()
-        other.wait()
-        print(other.stdout.read())
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == "busy\n"
+            yield
+        finally:
+            other.kill()
 
 
 def outcomes(run: Run) -> dict[str, set[Outcome]]:
@@ -150,27 +148,29 @@ def outcomes(run: Run) -> dict[str, set[Outcome]]:
     return said
 
 
-def test_alone_all_of_them_are_unchanged(project: Path) -> None:
-    code, _ = session(project, "--gpuperf-run=alone.json")
-    assert code == 0
+def test_alone_none_of_them_is_anything_but_what_it_was(project: Path) -> None:
+    session(project, "--gpuperf-run=alone.json")
     said = outcomes(run_files.load(project / "alone.json"))
-    assert all(outcome == {Outcome.UNCHANGED} for outcome in said.values())
     assert len(said) == TIMES
+    # Three short processes are no good baseline of such a short step.
+    assert set().union(*said.values()) <= {Outcome.UNCHANGED, Outcome.INCONCLUSIVE}
 
 
 @pytest.mark.parametrize("other", [BUSY, COUNTING], ids=["busy", "counting"])
 def test_beside_another_process_nothing_is_said_of_the_code(other: str, project: Path) -> None:
     file = project / f"beside-{len(other)}.json"
     with beside(other):
-        code, printed = session(project, f"--gpuperf-run={file}")
+        code, _ = session(project, f"--gpuperf-run={file}")
     assert code == 1
-    said = outcomes(run_files.load(file)) if file.exists() else {}
-    assert set().union(*said.values()) <= {Outcome.UNFIT, Outcome.MACHINE}
-    errors = printed.count("another process")
-    assert len(said) == TIMES or errors >= TIMES - len(said)
+    said = outcomes(run_files.load(file))
+    assert len(said) == TIMES
+    assert set().union(*said.values()) == {Outcome.UNFIT}
 
 
-def test_under_torchs_profiler_nothing_is_said_of_the_code(project: Path) -> None:
+def test_under_torchs_profiler_each_test_fails_with_a_sentence(project: Path) -> None:
     """Which uses CUPTI too, in the same process."""
     code, printed = session(project, "--gpuperf-run=profiled.json", TORCHS_PROFILER="1")
-    assert code == 1, printed
+    assert code == 1
+    assert f"{TIMES} failed" in printed
+    assert printed.count("torch.profiler is recording") >= TIMES
+    assert not (project / "profiled.json").exists()

@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.errors import BadFile, CountersUnavailable, MeasurementError, UsageFailure
+from pytest_gpuperf.errors import (
+    BadFile,
+    CountersUnavailable,
+    MeasurementError,
+    UnsoundStep,
+    UsageFailure,
+)
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
 from pytest_gpuperf.measure.instrument import (
@@ -133,6 +139,16 @@ def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
             measured(ScriptedCollector(*samples), tmp_path)
     with pytest.raises(MeasurementError, match="no such metric"):
         measured(ScriptedCollector(unsupported=(Unsupported("x", "why"),)), tmp_path)
+
+
+def test_under_torchs_profiler_nothing_is_measured(tmp_path: Path) -> None:
+    import torch
+
+    collector = ScriptedCollector(CYCLES)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        with pytest.raises(UnsoundStep, match="End it before"):
+            measured(collector, tmp_path)
+    assert measured(collector, tmp_path).samples == (CYCLES,)
 
 
 def test_what_the_collector_raises_comes_out(tmp_path: Path) -> None:
