@@ -22,7 +22,7 @@ from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
-from pytest_gpuperf.storage.files import adapter, to_json
+from pytest_gpuperf.storage.files import shelved, unshelved
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas
@@ -70,9 +70,8 @@ class Judging:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
-        self._kept: dict[tuple[str, str], tuple[str, str, tuple[str, ...]]] = {}
-        """Configuration, suite and measurements by test and name. As text: a thousand of them would
-        be looked through by each collection of garbage, of which every measurement makes two."""
+        self._kept: dict[tuple[str, str], tuple[str, str, tuple[bytes, ...]]] = {}
+        """Configuration, suite, and the shelved measurements by test and name."""
 
     def baseline(self, measurement: Measurement) -> Baseline:
         """What a measurement is held against. Raises BadFile for what cannot be trusted."""
@@ -111,8 +110,8 @@ class Judging:
     def keep(self, measurements: Processes) -> None:
         """Takes a measurement for ratios, the latest where a test was run again."""
         first = measurements[0]
-        texts = tuple(map(to_json, measurements))
-        self._kept[first.test, first.name] = (first.configuration, first.suite, texts)
+        shelves = tuple(map(shelved, measurements))
+        self._kept[first.test, first.name] = (first.configuration, first.suite, shelves)
 
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
         """Compares two measurements, and more of both until it is settled."""
@@ -164,8 +163,8 @@ class Judging:
         if own is not None:
             return [_measurements(own[2])]
         candidates = [
-            _measurements(texts)
-            for configuration, suite, texts in self._kept.values()
+            _measurements(shelves)
+            for configuration, suite, shelves in self._kept.values()
             if (configuration, suite) == (wanted, ratio.suite)
         ]
         if not candidates:
@@ -206,8 +205,8 @@ def verdicts(
     return withheld(judged, complaints) if complaints else judged
 
 
-def _measurements(texts: Sequence[str]) -> Processes:
-    return tuple(adapter(Measurement).validate_json(text) for text in texts)
+def _measurements(shelves: Sequence[bytes]) -> Processes:
+    return tuple(unshelved(Measurement, shelf) for shelf in shelves)
 
 
 def attributed(result: Result, baseline: Baseline) -> Result:

@@ -220,7 +220,8 @@ class _Gatherer:
             self._left -= 1
         # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
         again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
-        texts = [] if again else report.__dict__.get("gpuperf", [])
+        sent = report.__dict__.pop("gpuperf", [])  # pytest keeps the report to the end
+        texts = [] if again else sent
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
             ledger = self._session.gathered()

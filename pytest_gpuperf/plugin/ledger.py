@@ -21,7 +21,14 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
 from pytest_gpuperf.storage import run_files
-from pytest_gpuperf.storage.files import adapter, short, utc_now, write_atomically
+from pytest_gpuperf.storage.files import (
+    adapter,
+    shelved,
+    short,
+    unshelved,
+    utc_now,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
@@ -52,9 +59,8 @@ class Ledger:
         self._drafts_s = 0.0
         self.saved: Path | None = None
         """The run's file, once it was written."""
-        self._texts: list[str] = []
-        """Results as JSON, as they came: what a thousand are made of would be looked through by
-        each collection of garbage, of which every measurement makes two."""
+        self._shelves: list[bytes] = []
+        """The results, until the session's end."""
         self._failed: set[int] = set()
         """The numbers of those whose tests have failed."""
         self._notes: list[str] = []
@@ -74,11 +80,10 @@ class Ledger:
         self, texts: Iterable[str], refusal: str = "", *, failed: bool = False
     ) -> Sequence[Result]:
         """Takes the results of one test, as JSON, and returns them."""
-        texts = list(texts)
-        results = _parsed(texts)
+        results = [adapter(Result).validate_json(text) for text in texts]
         if failed:
-            self._failed.update(range(len(self._texts), len(self._texts) + len(texts)))
-        self._texts += texts
+            self._failed.update(range(len(self._shelves), len(self._shelves) + len(results)))
+        self._shelves += map(shelved, results)
         for result in results:
             self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
         if refusal:
@@ -93,9 +98,9 @@ class Ledger:
         """
         before = self._clock()
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
-        if self._texts and self._settings.replay is None and self._drafts_s < allowed:
+        if self._shelves and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                run_files.save(self._run_of(_parsed(self._texts)), self._file, draft=True)
+                run_files.save(self._run_of(self._unshelved()), self._file, draft=True)
             self._drafts_s += self._clock() - before
 
     def save(self) -> None:
@@ -103,7 +108,7 @@ class Ledger:
 
         Raises BadFile, before anything is overwritten.
         """
-        if not self._texts:
+        if not self._shelves:
             return
         settings, run = self._settings, self._run_of(self._results)
         if settings.replay is None:
@@ -161,7 +166,10 @@ class Ledger:
     @cached_property
     def _results(self) -> list[Result]:
         """All of them, at the session's end."""
-        return _parsed(self._texts)
+        return self._unshelved()
+
+    def _unshelved(self) -> list[Result]:
+        return [unshelved(Result, shelf) for shelf in self._shelves]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
         return Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(results)
@@ -221,10 +229,6 @@ class Ledger:
             self._recorded.add((proposal.test, proposal.name))
             file = short(proposal.file, self._settings.root)
             self._notes.append(f"baseline recorded: {proposal.test} in {file}")
-
-
-def _parsed(texts: Iterable[str]) -> list[Result]:
-    return [adapter(Result).validate_json(text) for text in texts]
 
 
 def _regressed(result: Result) -> bool:

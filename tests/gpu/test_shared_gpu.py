@@ -7,12 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.model.measurement import Conditions, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
 
 pytestmark = pytest.mark.gpu
@@ -165,6 +169,33 @@ def test_beside_another_process_nothing_is_said_of_the_code(other: str, project:
     said = outcomes(run_files.load(file))
     assert len(said) == TIMES
     assert set().union(*said.values()) == {Outcome.UNFIT}
+
+
+def test_where_nvml_shows_nobody_the_canary_does(project: Path) -> None:
+    """The tests are all the same: ten times three of them are the processes of one."""
+    with beside(BUSY):
+        session(project, "--gpuperf-run=hidden.json")
+    alone = [run_files.load(project / f"baseline-{number}.json") for number in range(3)]
+    entry = baseline_files.entry_of([one.measurements[0] for one in alone], recorded="")
+    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary)
+    shared = [hidden(one) for one in run_files.load(project / "hidden.json").measurements]
+    assert len(shared) == TIMES
+    for first in range(TIMES):
+        processes = [shared[(first + number) % TIMES] for number in range(3)]
+        said = judge(processes, reference, catalogue().metrics, {})
+        worst = {verdict.outcome for verdict in said if verdict.metric in ("cycles", "step_time")}
+        assert Outcome.MACHINE in worst
+        assert not worst & {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.UNCHANGED}
+
+
+def hidden(measurement: Measurement) -> Measurement:
+    """The same, as where the other processes are in another container."""
+    conditions = measurement.fingerprint.conditions
+    assert conditions is not None
+    states = (conditions.before, conditions.after)
+    before, after = (replace(state, other_processes=()) for state in states)
+    fingerprint = replace(measurement.fingerprint, conditions=Conditions(before, after))
+    return replace(measurement, process=measurement.test, fingerprint=fingerprint)
 
 
 def test_under_torchs_profiler_each_test_fails_with_a_sentence(project: Path) -> None:

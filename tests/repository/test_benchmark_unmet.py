@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import unmet
+from benchmarks import unmet, unmet_rates
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.noise import ALIKE, SLOPES
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Outcome
+from tests import ROOT
 
 CYCLES = catalogue().metrics["cycles"]
 Tests = dict[str, dict[str, list[Measurement]]]
@@ -62,3 +64,16 @@ def test_runs_are_gathered_by_gpu_and_none_twice(campaign: Tests, tmp_path: Path
     for _ in range(2):
         unmet.gather(files, tmp_path)
     assert unmet.load(sorted(tmp_path.glob("*"))) == campaign
+
+
+def test_simulated_gpus_are_judged_as_often_rightly_as_the_committed_rates_say() -> None:
+    """A few of the same trials, each of which is always the same."""
+    made = json.loads((ROOT / "docs" / "runs" / "unmet-rates.json").read_text())
+    rates = {(row["loss"], row["canary"]): row for row in made}
+    assert unmet_rates.TESTS * rates[0.0, True]["regressed"] <= 1e-3 * rates[0.0, True]["trials"]
+    assert rates[0.01, True]["at_least"] >= 0.99
+    assert rates[0.01, False]["at_most"] <= 0.01
+    few = unmet_rates.counted(0.01, range(40))
+    assert few[True, Outcome.REGRESSED] >= 38
+    assert few[False, Outcome.REGRESSED] == 0
+    assert unmet_rates.counted(0.0, range(40))[True, Outcome.UNCHANGED] == 40
