@@ -68,12 +68,15 @@ class Row:
 
 
 def load(files: Sequence[Path]) -> dict[str, dict[str, list[Measurement]]]:
-    """Each process's measurements by configuration and GPU."""
+    """Each process's measurements by configuration and GPU: what is gated of them."""
+    gated = {name for name, metric in catalogue().metrics.items() if metric.gated}
     tests: dict[str, dict[str, list[Measurement]]] = {}
     for file in files:
         for one in run_files.load(file).measurements:
+            samples = tuple(s for s in one.samples if s.phase == STEP and s.metric in gated)
             by_gpu = tests.setdefault(one.configuration, {})
-            by_gpu.setdefault(one.fingerprint.device.identity, []).append(one)
+            own = by_gpu.setdefault(one.fingerprint.device.identity, [])
+            own.append(replace(one, samples=samples))
     return tests
 
 
