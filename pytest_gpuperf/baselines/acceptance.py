@@ -22,6 +22,7 @@ from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.entry import (
     Acceptance,
     Anchor,
@@ -31,11 +32,18 @@ from pytest_gpuperf.model.entry import (
     KernelList,
 )
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
+from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
 
 NEW_ANCHOR = "new anchor"
 """What the log says where an entry starts over as its own anchor."""
 
+
+_ASKING = (
+    *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.OUTWEIGHED),
+    *(Outcome.NO_BASELINE, Outcome.MACHINE),
+)
+_SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
 Content = tuple[Path, bytes | None]
 """A file and what it is to hold; None for no file."""
@@ -100,6 +108,23 @@ class Proposal:
     def refused(self) -> bool:
         """Whether it cannot be accepted as it is."""
         return bool(self.objections) and not self.request.force
+
+
+def settled(runs: Iterable[Run]) -> set[tuple[str, str]]:
+    """Test and name of what these runs judged without asking for another baseline.
+
+    It is unchanged, or undecided, or was measured on an unfit device: in all of them, and with no
+    metric that the baseline lacks.
+    """
+    left: set[tuple[str, str]] = set()
+    asking: set[tuple[str, str]] = set()
+    for run in runs:
+        for result in run.results():
+            outcomes = {verdict.outcome for verdict in result.verdicts}
+            has_new = any(verdict.reason == NEW_METRIC for verdict in result.verdicts)
+            is_settled = outcomes & {*_SETTLED} and not (has_new or outcomes & {*_ASKING})
+            (left if is_settled else asking).add((result.test, result.name))
+    return left - asking
 
 
 def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -> list[Proposal]:
@@ -224,7 +249,7 @@ def _proposed(
                     "against these samples"
                 )
             else:
-                new = replace(new, anchor=anchor)
+                new = replace(new, anchor=None if creep.moves_anchor else anchor)
                 against += [creep.objection] if creep.objection else []
                 notes += creep.notes
     if request.force:

@@ -10,7 +10,7 @@ from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import say
-from pytest_gpuperf.commands.update_baseline import add_folder
+from pytest_gpuperf.commands.update_baseline import add_folder, folder_of
 from pytest_gpuperf.errors import OK
 from pytest_gpuperf.judge.trials import Estimate, Trials
 from pytest_gpuperf.report.text.progress import counted
@@ -46,7 +46,7 @@ def act(options: argparse.Namespace) -> int:
     for finding in findings:
         say(*(line.text for line in lines(finding, get_terminal_size().columns)))
     if options.write:
-        for file in calibration.write(findings, options.baselines):
+        for file in calibration.write(findings, folder_of(options)):
             say(f"written: {file}")
     return OK
 

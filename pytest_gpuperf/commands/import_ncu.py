@@ -98,7 +98,7 @@ def act(options: argparse.Namespace) -> int:
 
     Raises UsageFailure, and writes nothing, for reports that cannot be imported.
     """
-    out: Path = options.run or run_files.new_file(Path.cwd())
+    out: Path = options.run or run_files.new_file(run_files.project(Path.cwd()))
     request = ImportRequest(
         options.test,
         options.suite,

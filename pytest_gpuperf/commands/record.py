@@ -81,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="continued",
         type=Path,
         metavar="RUN",
-        help="go on with a recording that was interrupted, or extend it to K processes; from the "
-        "folder in which it was begun, and with the PYTEST-ARGS of it",
+        help="go on with a recording that was interrupted, or extend it, or the run of a session, "
+        "to K processes; from the folder in which it was begun, and with the PYTEST-ARGS of it",
     )
     parser.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
 
@@ -99,7 +99,7 @@ def act(options: argparse.Namespace) -> int:
     """
     if options.continued is not None:
         return _resume(options)
-    order, file = _order(options), options.run or run_files.new_file(Path.cwd())
+    order, file = _order(options), options.run or run_files.new_file(run_files.project(Path.cwd()))
     with _alone(file):
         if file.exists():
             raise UsageFailure(
@@ -275,32 +275,41 @@ def _continue(file: Path, order: Order) -> str:
 
 
 def _order_of(run: Run, file: Path) -> Order:
-    """What the recording in `file` was begun with. Raises UsageFailure for any other run."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    add_arguments(parser)
+    """What the recording in `file` was begun with; of a session's run, a recording of its tests.
+
+    Raises UsageFailure for the run of any other command.
+    """
     try:
-        words = shlex.split(run.command)
-        options, unknown = parser.parse_known_args(words[len(_COMMAND) :])
-        if words[: len(_COMMAND)] != _COMMAND or unknown:
-            raise ValueError("it is another command")
+        arguments = tuple(run_files.pytest_arguments(run.command))
+        if not _is_recorded(run):
+            return Order(_PROCESSES, arguments)
+        parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+        add_arguments(parser)
+        options, unknown = parser.parse_known_args(shlex.split(run.command)[len(_COMMAND) :])
+        if unknown:
+            raise UsageFailure(f"its command has {printable(' '.join(unknown))}")
         return _order(options)
-    except (ValueError, argparse.ArgumentError, UsageFailure) as error:
+    except (argparse.ArgumentError, UsageFailure) as error:
         raise UsageFailure(
-            f"{file} was not made by `gpuperf record`, which alone can be continued: its command "
-            f"is `{printable(run.command)}` ({error}). Begin a new recording without "
-            "--continue"
-        ) from None
+            f"{file} cannot be continued: {error}. Begin a new recording, without --continue"
+        ) from error
+
+
+def _is_recorded(run: Run) -> bool:
+    return shlex.split(run.command)[: len(_COMMAND)] == _COMMAND
 
 
 def _processes(run: Run) -> int:
-    """How many processes of `record` are in the run.
+    """How many processes are in the run that measured all of it.
 
-    Under pytest-xdist each of them measures in several interpreters, but a test in one of them.
+    Under pytest-xdist each of them measures in several interpreters, but a test in one of them. In
+    a session's run, which looked again at some tests alone, it is the test with the fewest; in a
+    recording, of which a test may have failed, that with the most.
     """
     by_name: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for measurement in run.measurements:
         by_name[measurement.test, measurement.name].add(measurement.process)
-    return max(map(len, by_name.values()), default=0)
+    return (max if _is_recorded(run) else min)(map(len, by_name.values()), default=0)
 
 
 def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, objections
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
+from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import complain, say
-from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, printable
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure, printable
 from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import counted
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage import files, run_files
 
 NAME = "update-baseline"
 HELP = "accept a saved run as the baseline; needs no GPU"
 USAGE: str | None = None
+BASELINES = "baselines"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,57 +67,83 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """The flag of every command that writes baselines: where they are."""
-    folder = Path("baselines")
     parser.add_argument(
-        "--baselines", type=Path, default=folder, metavar="DIR", help=f"default: {folder}"
+        "--baselines",
+        type=Path,
+        metavar="DIR",
+        help=f"default: {BASELINES} of the project that this folder is in",
     )
+
+
+def folder_of(options: argparse.Namespace) -> Path:
+    """Where they are, as one would type it here."""
+    here = Path.cwd()
+    given: Path | None = options.baselines
+    return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
 
 
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say, and returns the exit code. Raises GpuperfError for bad files."""
-    files = options.runs or [run_files.newest(Path.cwd())]
-    loaded = [(file, run_files.load(file)) for file in files]
+    runs = options.runs or [run_files.newest(Path.cwd())]
+    loaded = [(file, run_files.load(file)) for file in runs]
     reason = options.reason or ""
     if not reason.strip():
         complain('a reason is needed, for the log: --reason "torch 2.12"')
         return BAD_CONFIGURATION
     request = AcceptanceRequest(
-        options.baselines,
+        folder_of(options),
         reason,
         max(run.created for _, run in loaded),
         force=options.force,
         only_new=options.only_new,
         new_anchor=options.new_anchor,
     )
-    named = ", ".join(map(str, dict.fromkeys(files)))
     measurements = run_files.measurements_of(loaded)
     if not measurements:
-        complain(f"{named} has no measurements to accept")
+        complain(f"{', '.join(map(str, dict.fromkeys(runs)))} has no measurements to accept")
         return FAILED
     try:
-        return _accepted(run_files.matching(measurements, options.tests), request, named, options)
+        wanted = run_files.matching(measurements, options.tests)
+        if not options.tests:
+            wanted = _asking(wanted, [run for _, run in loaded])
+        return _accepted(wanted, request, loaded, options)
     except (acceptance.Refused, run_files.NoMatch) as refusal:
         complain(refusal)
         return FAILED
 
 
+def _asking(measurements: list[Measurement], runs: list[Run]) -> list[Measurement]:
+    """Those that a run asks to be accepted: what it found unchanged keeps its baseline."""
+    left = acceptance.settled(runs)
+    kept = [one for one in measurements if (one.test, one.name) not in left]
+    if left:
+        some = f"{counted(len(left), 'measurement')} that the run found unchanged or did not judge"
+        say(f"left as they are: {some}; --test names what is to be accepted all the same")
+    return kept
+
+
 def _accepted(
     measurements: list[Measurement],
     request: AcceptanceRequest,
-    named: str,
+    loaded: list[tuple[Path, Run]],
     options: argparse.Namespace,
 ) -> int:
+    named = ", ".join(str(file) for file in dict.fromkeys(file for file, _ in loaded))
     proposals = acceptance.proposals(measurements, request)
-    if not proposals:
+    if not proposals and measurements:
         say(f"nothing new: all that {named} measured has an entry in {request.folder}")
+    if not proposals:
         return OK
     for proposal in proposals:
         say(*lines(proposal))
-    if any(proposal.refused for proposal in proposals):
+    refused = [proposal for proposal in proposals if proposal.refused]
+    if refused:
         complain(
             "refused, nothing was written. To accept in spite of the objections above: "
             "--force, and the log says so"
         )
+        if any(objection.more_processes for one in refused for objection in one.objections):
+            say(*_more(loaded[-1]))
         return FAILED
     if not (options.yes or _confirmed(f"accept {len(proposals)} measurements of {named}?")):
         say("nothing was written")
@@ -124,6 +156,17 @@ def _accepted(
     for file in dict.fromkeys(file for proposal in written for file in proposal.files):
         say(f"written: {file}")
     return OK
+
+
+def _more(last: tuple[Path, Run]) -> list[str]:
+    """How the processes are measured that are missing."""
+    file, run = last
+    try:
+        words = run_files.pytest_arguments(run.command)
+    except UsageFailure:
+        return []
+    context = CommandContext(shlex.join(words), run=files.short(file, Path.cwd()))
+    return ["to measure the processes that are missing:", f"  {context.more(PROCESSES_NEEDED)}"]
 
 
 def _confirmed(question: str) -> bool:

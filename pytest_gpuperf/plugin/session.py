@@ -188,8 +188,12 @@ class Session:
     def context(self, saved: Path | None = None) -> CommandContext:
         """What the commands to type next depend on; `saved` is the run's file."""
         parameters = self.config.invocation_params
-        selected = typed(options.selection(parameters.args))
-        return context_of(self.settings, selected, parameters.dir, saved)
+        words = options.selection(parameters.args)
+        context = context_of(self.settings, typed(words), parameters.dir, saved)
+        if parameters.dir != self.settings.root:
+            return context  # tests are named from there
+        named = {*self.config.known_args_namespace.file_or_dir}
+        return replace(context, flags=typed([word for word in words if word not in named]))
 
 
 class Timer:

@@ -30,6 +30,8 @@ from pytest_gpuperf.storage import files, kernel_files
 from pytest_gpuperf.storage.files import Problem
 
 SCHEMA = 1
+_PLACE = "--gpuperf-run"
+_CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
 MOST_POINTS = 4000
 """Points that a timeline keeps per metric: more than a figure can show."""
@@ -114,19 +116,54 @@ def _without_secrets(word: str) -> str:
     return _KNOWN_SECRETS.sub(_MASK, name) + between + value
 
 
+def pytest_arguments(command: str) -> list[str]:
+    """What pytest was given in the run of this command, but for the place of the run.
+
+    Raises UsageFailure where it was neither pytest's nor `gpuperf record`'s, or is none.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageFailure(f"its command is `{printable(command)}` ({error})") from error
+    if words[:2] == ["gpuperf", "record"]:
+        return words[words.index("--") + 1 :] if "--" in words else []
+    if words[:1] == ["gpuperf"]:
+        raise UsageFailure(f"its command, `{printable(command)}`, does not run pytest")
+    kept = []
+    is_place = False
+    for word in words:
+        if not is_place and word != _PLACE and not word.startswith(f"{_PLACE}="):
+            kept.append(word)
+        is_place = word == _PLACE and not is_place
+    return kept
+
+
 def new_file(root: Path) -> Path:
     """A name for a new run under `root`. Names sort by time, and no two runs share one."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     return root / FOLDER / f"{stamp}-{os.getpid()}.json"
 
 
-def newest(root: Path) -> Path:
-    """The latest run saved under `root`. Raises UsageFailure when there is none."""
-    saved = sorted((root / FOLDER).glob("*.json"))
+def project(folder: Path) -> Path:
+    """Where sessions of this folder save their runs, as pytest's rootdir: it, or one above.
+
+    The nearest that has runs; without any, the nearest with a file that pytest or a packager is
+    configured in; else the folder itself.
+    """
+    above = (folder, *folder.parents)
+    runs = (place for place in above if (place / FOLDER).is_dir())
+    configured = (place for place in above if any((place / name).exists() for name in _CONFIGURED))
+    return next(runs, None) or next(configured, folder)
+
+
+def newest(folder: Path) -> Path:
+    """The latest run of the project that `folder` is in. Raises UsageFailure without one."""
+    place = project(folder) / FOLDER
+    saved = sorted(place.glob("*.json"))
     if not saved:
         raise UsageFailure(
-            f"no run under {root / FOLDER}. Make one with pytest or "
-            "`gpuperf record`, or name the run's file"
+            f"no run under {place}. Make one with pytest or `gpuperf record`, or name the run's "
+            "file"
         )
     return saved[-1]
 

@@ -44,12 +44,14 @@ def test_enough_processes_on_a_fit_device_at_a_commit_are_fine() -> None:
 
 
 def test_too_few_processes() -> None:
-    for count, short in ((1, "1 process of 5"), (2, "2 processes of 5"), (4, "4 processes of 5")):
+    for count, short in ((1, "1 process of 3"), (2, "2 processes of 3")):
         (objection,) = objections.about_measurements(several(count))
         assert objection.short == short
-        assert objection.text.startswith(f"{short}: record more with gpuperf record --processes 5")
+        assert objection.text.startswith(f"{short}: too few to know")
+        assert objection.more_processes
+    assert objections.about_measurements(several(3, conditions=None, revision="")) == ()
     # A process that measured five times is one.
-    assert objections.about_measurements([measurement()] * 5)[0].short == "1 process of 5"
+    assert objections.about_measurements([measurement()] * 5)[0].short == "1 process of 3"
 
 
 def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None:

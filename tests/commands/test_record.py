@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ class Children:
     codes: Sequence[int] = ()
     measures: bool = True
     device: Device = A100
+    tests: Sequence[str] = (STEP,)
     started: list[list[str]] = field(default_factory=list)
 
     def __call__(
@@ -57,7 +59,11 @@ class Children:
         code = self.codes[number - 1] if number <= len(self.codes) else 0
         if code == INTERRUPTED:
             raise KeyboardInterrupt
-        made = one(f"child {number}", kernels=ALWAYS in arguments, device=self.device)
+        parts = [
+            one(f"child {number}", kernels=ALWAYS in arguments, device=self.device, test=test)
+            for test in self.tests
+        ]
+        made = examples.run([part.measurements[0] for part in parts])
         return Finished(made if self.measures else None, code, f"output {number}", 60.0)
 
 
@@ -398,21 +404,43 @@ def test_going_on_takes_no_other_file_and_no_odd_numbers(
         assert said in refused(capsys, "--continue", "run.json", *arguments)
 
 
-def test_a_run_that_was_not_recorded_or_is_not_there_cannot_be_continued(
-    capsys: pytest.CaptureFixture[str],
+def test_the_run_of_a_session_gets_the_processes_that_it_lacks(children: Children) -> None:
+    """It looked again at one of its tests alone."""
+    children.tests = ("a.py::test_first", "a.py::test_second")
+    looks = [("first", 1), ("second", 1), ("first", 2), ("first", 3)]
+    parts = [one(f"p{number}", test=f"a.py::test_{name}") for name, number in looks]
+    run = examples.run([part.measurements[0] for part in parts])
+    saved(replace(run, command="a.py --gpuperf-run=run.json --gpu-arch sm80"))
+    arguments = ("--processes", "3", "--", "a.py", "--gpu-arch", "sm80")
+    for _ in range(2):  # the second time there is nothing to do
+        assert record("--continue", "run.json", *arguments) == errors.OK
+        made = run_files.load(FILE)
+        assert made.command == "gpuperf record --processes 3 -- a.py --gpu-arch sm80"
+        by_test = Counter(measurement.test for measurement in made.measurements)
+        assert by_test == {"a.py::test_first": 5, "a.py::test_second": 3}
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("gpuperf import report.ncu-rep", "does not run pytest"),
+        ("gpuperf record --processes two -- -x", "invalid int value: 'two'"),
+        ("gpuperf record --processes 0 -- -x", "--processes 0: at least 1"),
+        ("gpuperf record -- 'open", "its command is `gpuperf record -- 'open` (No closing quot"),
+        ("gpuperf record --often -- -x", "its command has --often"),
+    ],
+)
+def test_what_did_not_run_pytest_cannot_be_continued(
+    command: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    saved(replace(recorded(1, of=2), command=command))
+    said = refused(capsys, "--continue", "run.json")
+    assert "run.json cannot be continued: " in said
+    assert why in said
+
+
+def test_a_run_that_is_not_there_cannot_be_continued(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run.json: no such run file" in refused(capsys, "--continue", "run.json")
-    for command in (
-        "suites/meddpm --gpu-arch sm90",
-        "",
-        "gpuperf record --processes two -- -x",
-        "gpuperf record --processes 0 -- -x",
-        "gpuperf record -- 'open",
-    ):
-        saved(replace(recorded(1, of=2), command=command))
-        said = refused(capsys, "--continue", "run.json")
-        assert "run.json was not made by `gpuperf record`, which alone can be continued" in said
-        assert f"`{command}`" in said
 
 
 @pytest.mark.usefixtures("children")

@@ -17,7 +17,9 @@ from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.commands import update_baseline
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
+from tests import examples
 from tests.examples import H200, OTHER_H200, TEST, measurement, run
 from tests.kernel_steps import table
 
@@ -251,6 +253,75 @@ def test_runs_that_are_not_there_or_empty_are_refused(capsys: pytest.CaptureFixt
     assert "run.json has no measurements to accept" in capsys.readouterr().err
 
 
+REGRESSED = examples.verdict(test=TF32)
+UNCHANGED = examples.verdict(test=BOTH, outcome=Outcome.UNCHANGED)
+
+
+def judged(*verdicts: Verdict) -> str:
+    """A session's run: three processes of a test that regressed, and one of one that had not."""
+    looks = {TF32: 3, BOTH: 1}
+    parts = [
+        measurement({"cycles": [4e8]}, test=test, process=f"{test}/{number}")
+        for test, count in looks.items()
+        for number in range(count)
+    ]
+    run_files.save(run(parts, verdicts or (REGRESSED, UNCHANGED)), Path("run.json"))
+    return "run.json"
+
+
+def test_of_a_judged_run_what_asks_for_it_is_accepted_and_the_rest_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert update(judged(), "--reason", "wider", "--yes") == errors.OK
+    assert list(baselines().tests) == [TF32]
+    said = capsys.readouterr().out
+    assert "left as they are: 1 measurement that the run found unchanged or did not judge" in said
+    assert update("run.json", "--test", "*", *FORCED) == errors.OK
+    assert list(baselines().tests) == [TF32, BOTH]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left"),
+    [
+        (Outcome.IMPROVED, False),
+        (Outcome.OUTWEIGHED, False),
+        (Outcome.NO_BASELINE, False),
+        (Outcome.MACHINE, False),
+        (Outcome.REPORTED, False),
+        (Outcome.INCONCLUSIVE, True),
+        (Outcome.UNFIT, True),
+    ],
+)
+def test_an_outcome_asks_to_be_accepted_or_not(outcome: Outcome, left: bool) -> None:
+    judged(replace(REGRESSED, outcome=outcome), UNCHANGED)
+    assert update("run.json", "--reason", "it is so", "--yes") == errors.OK
+    assert FILE.exists() is not left
+
+
+def test_what_is_missing_is_measured_by_the_command_that_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    judged(replace(REGRESSED, outcome=Outcome.NO_BASELINE, test=BOTH))
+    assert update("run.json", "--reason", "first", "--yes") == errors.FAILED
+    assert capsys.readouterr().out.endswith(
+        "to measure the processes that are missing:\n"
+        "  gpuperf record --continue run.json --processes 3 -- suites/meddpm\n"
+    )
+
+
+def test_from_a_folder_of_the_project_its_newest_run_and_its_baselines_are_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_files.save(run(five()), run_files.new_file(Path.cwd()))
+    inner = Path("tests/perf")
+    inner.mkdir(parents=True)
+    project = Path.cwd()
+    monkeypatch.chdir(inner)
+    assert update("--reason", "first", "--yes") == errors.OK
+    assert f"written: ../../{FILE}\n" in capsys.readouterr().out
+    assert (project / FILE).exists()
+
+
 def test_objections_are_all_shown_and_nothing_is_written_without_force(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -258,13 +329,13 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     dirty = replace(one, fingerprint=replace(one.fingerprint, revision="0123456789ab+dirty"))
     assert update(saved([dirty]), "--reason", "first", "--yes") == errors.FAILED
     said = capsys.readouterr()
-    assert "objection: 1 process of 5: record more with gpuperf record --processes 5" in said.out
+    assert "objection: 1 process of 3: too few to know how far processes of the same" in said.out
     assert "objection: measured at 0123456789ab+dirty: code that is in no commit" in said.out
     assert "refused, nothing was written" in said.err
     assert "--force" in said.err
     assert not FILE.exists()
     assert update("run.json", *FORCED) == errors.OK
-    assert "  the log will say: forced: 1 process of 5, dirty tree\n" in capsys.readouterr().out
-    assert baselines().accepted[0].forced == ("1 process of 5", "dirty tree")
+    assert "  the log will say: forced: 1 process of 3, dirty tree\n" in capsys.readouterr().out
+    assert baselines().accepted[0].forced == ("1 process of 3", "dirty tree")
     assert update(saved(five()), "--reason", "anew", "--yes", "--new-anchor") == errors.OK
     assert baselines().accepted[1].forced == (acceptance.NEW_ANCHOR,)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
-from pytest_gpuperf.report.text.next_command import CommandContext, command_lines, lines
+from pytest_gpuperf.report.text.next_command import CommandContext, lines
 from tests.examples import TEST, measurement, result, verdict
 
 SELECTED = "--gpu-arch sm90 suites/meddpm"
@@ -134,37 +130,45 @@ def test_what_is_undecided_takes_more_processes() -> None:
         assert said.strip() == command
 
 
-# Commands in few columns
+def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
+    """It is pasted whole; what is said of it is wrapped."""
+    for width in (20, 40, 80):
+        *said, record, accept = lines([MISSING], SESSION, width)
+        assert [record, accept] == RECORD[1:]
+        assert " ".join(said) == RECORD[0]
 
 
-def test_a_command_is_broken_between_its_words() -> None:
-    for width, shown in (
-        (80, ["  gpuperf record --processes 5 -- -k 'one or two' suites/meddpm"]),
-        (50, ["  gpuperf record --processes 5 -- \\", "    -k 'one or two' suites/meddpm"]),
+def test_a_second_test_is_recorded_alone() -> None:
+    named = replace(SESSION, flags="--gpu-arch sm80")
+    new = result(
+        measurement(test="a b.py::test_new"),
+        verdict(outcome=Outcome.NO_BASELINE, test="a b.py::test_new"),
+    )
+    alone = "gpuperf record --processes 5 -- --gpu-arch sm80 'a b.py::test_new'"
+    assert list(lines([UNCHANGED, new], named, 300))[1].strip() == alone
+    # Where all are missing it is as it was typed, and where nobody knows what are flags.
+    assert list(lines([MISSING, new], named, 300)) == RECORD
+    assert list(lines([UNCHANGED, new], SESSION, 300)) == RECORD
+
+
+def test_what_is_in_no_commit_is_committed_first() -> None:
+    for one, said in (
+        (REGRESSED, "to accept what is intended, commit it and measure that:"),
         (
-            24,
-            [
-                "  gpuperf record \\",
-                "    --processes 5 -- \\",
-                "    -k 'one or two' \\",
-                "    suites/meddpm",
-            ],
+            IMPROVED,
+            "1 improved; to accept, so that a later loss shows, commit it and measure that:",
         ),
     ):
-        command = "gpuperf record --processes 5 -- -k 'one or two' suites/meddpm"
-        assert list(command_lines(command, width)) == shown, width
+        advice = [said, f"  pytest {SELECTED}"]
+        assert list(lines([dirty(one)], SESSION, 300)) == advice
+    assert list(lines([dirty(MISSING)], SESSION, 300)) == [
+        "to make a baseline on this device, once all is committed:",
+        *RECORD[1:],
+    ]
 
 
-words = st.lists(
-    st.text("abc./=[]'\" ", min_size=1, max_size=14) | st.text("x/", min_size=60, max_size=90),
-    min_size=1,
-    max_size=12,
-)
-
-
-@given(words, st.integers(40, 200))
-def test_what_is_pasted_is_the_command(command: list[str], width: int) -> None:
-    text = shlex.join(command)
-    shown = list(command_lines(text, width))
-    assert all(len(line) <= width for line in shown)
-    assert shlex.split("\n".join(shown).replace("\\\n", "")) == command
+def dirty(one: Result) -> Result:
+    """The same, of code that is in no commit."""
+    (made,) = one.measurements
+    fingerprint = replace(made.fingerprint, revision="0123456789ab+dirty")
+    return replace(one, measurements=(replace(made, fingerprint=fingerprint),))

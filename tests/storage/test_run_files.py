@@ -537,3 +537,30 @@ def test_what_is_no_secret_stays(word: str) -> None:
         *("-k", "auth and not key"),
         word,
     ]
+
+
+# The project
+
+
+@pytest.mark.parametrize(
+    ("there", "project"),
+    [
+        ([], "a/b"),
+        (["a/pytest.ini"], "a"),
+        (["pyproject.toml", "a/tox.ini"], "a"),
+        (["pyproject.toml"], "."),
+        ([".gpuperf/runs/", "a/pytest.ini"], "."),
+        ([".gpuperf/runs/", "a/.gpuperf/runs/"], "a"),
+        ([".gpuperf/locks/", "a/setup.cfg"], "a"),
+    ],
+)
+def test_the_project_of_a_folder(there: list[str], project: str, tmp_path: Path) -> None:
+    """The nearest with runs, or else the nearest that is configured."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    for name in there:
+        place = tmp_path / name
+        (place if name.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            place.touch()
+    assert run_files.project(inner) == (tmp_path / project).resolve()

@@ -69,7 +69,7 @@ def failure(
         parts.append(f"If the change is intended: {context.accept()}")
     if worst is Outcome.NO_BASELINE:
         parts.append("Make a baseline on this device:")
-        parts += ["  " + line for line in context.record()]
+        parts += ["  " + line for line in context.record([result.test])]
     if worst is Outcome.INCONCLUSIVE:
         parts.append(_undecided(failing))
     if worst is Outcome.UNSUPPORTED:

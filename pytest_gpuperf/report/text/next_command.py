@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,6 @@ from pytest_gpuperf.model.result import FAULTS, Outcome, Result
 from pytest_gpuperf.report.text.table import wrapped
 
 _INDENT = "  "
-_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+|["']""")
-"""A word of a shell's, quoted parts and all."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +21,8 @@ class CommandContext:
 
     command: str = ""
     """The arguments of pytest that say what is measured."""
+    flags: str | None = None
+    """The same without files, folders and tests, where it is known which these are."""
     run: str = ""
     """The run to accept; "" where that is the newest, which needs no name."""
     replayed: bool = False
@@ -46,58 +45,28 @@ class CommandContext:
         words += [f"--baselines {shlex.quote(self.baselines)}"] if self.baselines else []
         return " ".join([*words, f'--reason "{reason}"'])
 
-    def record(self) -> tuple[str, str]:
-        """The two commands that make a baseline for the tests that were selected."""
+    def more(self, processes: int) -> str:
+        """The command that adds to the run until each test has so many processes."""
+        words = f"gpuperf record --continue {shlex.quote(self.run)} --processes {processes} --"
+        return f"{words} {self.command}".rstrip()
+
+    def record(self, tests: Sequence[str] = ()) -> tuple[str, str]:
+        """The two commands that make a baseline for these tests, or for all that were selected."""
         accept = CommandContext(baselines=self.baselines).accept("first baseline")
-        return f"gpuperf record --processes 5 -- {self.command}".rstrip(), accept
+        selected = self.command
+        if tests and self.flags is not None:
+            selected = " ".join(filter(None, [self.flags, *map(shlex.quote, tests)]))
+        return f"gpuperf record --processes 5 -- {selected}".rstrip(), accept
 
 
 def lines(results: Sequence[Result], context: CommandContext, width: int) -> Iterator[str]:
-    """What to do next and the command for it, in lines of at most `width` characters.
+    """What to do next, in lines of at most `width` characters, and the command for it in one.
 
-    Nothing where all is well. A command that is longer goes on after a backslash.
+    Nothing where all is well. A command that is longer than a line is pasted whole all the same.
     """
     for what, commands in _wanted(results, context):
         yield from wrapped([what], width, "")
-        for command in commands:
-            yield from command_lines(command, width)
-
-
-def command_lines(command: str, width: int) -> Iterator[str]:
-    """`command` in indented lines that may be pasted as they are; broken between its words.
-
-    A word that is longer than a line is broken too.
-    """
-    room = max(width, 20) - len(" \\")
-    line = _INDENT
-    for word in _together(_WORD.findall(printable(command)), room - len(line) * 2):
-        if line.strip() and len(line) + len(word) > room:
-            yield f"{line.rstrip()} \\"
-            line = _INDENT * 2
-        left = word
-        while len(line) + len(left) > room:
-            # What follows a backslash at the end of a line belongs to the same word.
-            yield f"{line}{left[: room - len(line)]}\\"
-            line, left = "", left[room - len(line) :]
-        line += f"{left} "
-    yield line.rstrip()
-
-
-def _together(words: Sequence[str], room: int) -> Iterator[str]:
-    """The words, a flag and its value as one where both fit in a line."""
-    flag = ""
-    for word in words:
-        if flag and not word.startswith("-") and len(flag) + len(word) < room:
-            flag, word = "", f"{flag} {word}"
-        elif flag:
-            yield flag
-            flag = ""
-        if word.startswith("-") and " " not in word:
-            flag = word
-        else:
-            yield word
-    if flag:
-        yield flag
+        yield from (f"{_INDENT}{printable(command)}" for command in commands)
 
 
 def _wanted(
@@ -108,23 +77,29 @@ def _wanted(
     if any(map(_unreadable, results)):
         yield "to see why counters cannot be read:", ["gpuperf doctor"]
     worse = outcomes & {*FAULTS}
-    missing = any(
-        entry.outcome is Outcome.NO_BASELINE and (result.test, result.name) not in context.recorded
+    missing = dict.fromkeys(
+        result.test
         for result in results
         for entry in result.said
+        if entry.outcome is Outcome.NO_BASELINE
+        and (result.test, result.name) not in context.recorded
     )
+    dirty = any(m.fingerprint.revision.endswith("+dirty") for r in results for m in r.measurements)
     if missing and not (context.missing_passes and worse):
         if context.replayed:
             yield "to make a baseline of this run:", [context.accept("first baseline")]
         else:
-            yield "to make a baseline on this device:", context.record()
+            every = missing.keys() == {result.test for result in results if result.measurements}
+            once = ", once all is committed" if dirty else ""
+            what = f"to make a baseline on this device{once}:"
+            yield what, context.record([] if every else [*missing])
     elif worse:
         if context.compared:
             before, after = map(shlex.quote, context.compared)
             what = "to see what changed since a run that had not regressed:"
             yield what, [f"gpuperf compare {before} {after}"]
         if Outcome.REGRESSED in outcomes:
-            yield "to accept what is intended:", [context.accept()]
+            yield _accepting("to accept what is intended", context, dirty)
     elif Outcome.INCONCLUSIVE in outcomes:
         yield _undecided(context)
     elif Outcome.UNFIT in outcomes or Outcome.MACHINE in outcomes:
@@ -133,8 +108,15 @@ def _wanted(
         better = sum(
             any(entry.outcome is Outcome.IMPROVED for entry in result.said) for result in results
         )
-        what = f"{better} improved; to accept, so that a later loss shows:"
-        yield what, [context.accept()]
+        what = f"{better} improved; to accept, so that a later loss shows"
+        yield _accepting(what, context, dirty)
+
+
+def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Sequence[str]]:
+    """Of code that is in no commit no baseline is made: nobody could measure it again."""
+    if dirty and not context.replayed:
+        return f"{what}, commit it and measure that:", [f"pytest {context.command}".rstrip()]
+    return f"{what}:", [context.accept()]
 
 
 def _undecided(context: CommandContext) -> tuple[str, Sequence[str]]:
