@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pytest_gpuperf.report.html.figure import Figure
 from pytest_gpuperf.report.html.figures import (
     activity_figures,
-    instruction_figures,
     kernel_figures,
     paper_figures,
     step_figures,
@@ -29,9 +28,9 @@ def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
         kernel_figures.longest(subjects),
         kernel_figures.ipc(subjects),
         kernel_figures.priority(subjects),
-        instruction_figures.stack(subjects),
-        instruction_figures.by_pipe(subjects),
-        instruction_figures.by_sass(subjects),
+        step_figures.stack(subjects),
+        step_figures.by_pipe(subjects),
+        step_figures.by_sass(subjects),
         *(step_figures.metric_bars(subjects, key) for key in ("utilisation", "memory", "warps")),
         step_figures.stalls(subjects),
         kernel_figures.under_roofs(subjects),
