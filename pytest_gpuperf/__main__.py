@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import (
+    baseline,
     calibrate,
     compare,
     complain,
@@ -43,7 +44,7 @@ class Command(Protocol):
 COMMANDS = tuple(
     cast("Command", module)
     for module in (
-        *(doctor, metrics, record, update_baseline, compare, report),
+        *(doctor, metrics, record, update_baseline, baseline, compare, report),
         *(calibrate, import_ncu, export),
     )
 )

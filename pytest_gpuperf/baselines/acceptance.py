@@ -5,10 +5,11 @@ Works from saved runs; needs no GPU and runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_gpuperf.baselines.objections import (
     Objection,
@@ -184,7 +185,8 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
                     accepted.append(now)
             if accepted:
                 baselines.append((file, baseline_files.to_text(known, file).encode()))
-                first, last = _kernels(before, known, accepted)
+                made = {(p.test, p.name): p.table for p in accepted if p.table is not None}
+                first, last = _kernels(file, accepted[0].device, before, known, made)
                 tables += first
                 cleared += last
                 done += accepted
@@ -199,6 +201,69 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         # In this order a reader finds an entry's table at any moment, whoever is killed in between.
         _write([*tables, *baselines, *cleared])
     return tuple(done)
+
+
+def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
+    """Gives the entries of a baseline file to other tests: new node ids by old ones.
+
+    They keep samples, anchor and kernel table, and the log says whose they were, on this `date`.
+    Whoever is killed at it leaves the files as they were, or as they are to be. Raises
+    UsageFailure for an old test without an entry, or a new one with one, and BadFile.
+    """
+
+    def renamed(known: BaselineFile) -> BaselineFile:
+        for old, new in tests.items():
+            if old not in known.tests or new in known.tests:
+                which = f"{new} has one" if old in known.tests else f"{old} has none"
+                raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
+        entries = {tests.get(test, test): entries for test, entries in known.tests.items()}
+        log = [
+            Acceptance(date, f"renamed from {old}", new, name, entry.revision, len(entry.days), {})
+            for old, new in tests.items()
+            for name, entry in known.tests[old].items()
+        ]
+        ordered = {test: entries[test] for test in sorted(entries)}
+        return replace(known, tests=ordered, accepted=(*known.accepted, *log))
+
+    _changed(file, renamed, tests)
+
+
+def remove(file: Path, tests: Collection[str]) -> None:
+    """Takes the entries of these tests out of a baseline file, and their kernel tables.
+
+    Whoever is killed at it leaves the files as they were, or as they are to be. Raises BadFile and
+    UsageFailure.
+    """
+    _changed(
+        file,
+        lambda known: replace(
+            known, tests={test: own for test, own in known.tests.items() if test not in tests}
+        ),
+    )
+
+
+def _changed(
+    file: Path,
+    change: Callable[[BaselineFile], BaselineFile],
+    renamed: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    with files.changing(file.parent.parent.parent.resolve()):
+        before = baseline_files.load(file)
+        if before is None:
+            raise UsageFailure(f"{file}: no such baseline file")
+        after = change(before)
+        device = Device(before.arch, before.device, file.parent.name)
+        tables = kernel_files.load_for(file, device, before.suite)
+        moved = {}
+        for old, new in renamed.items():
+            for name, entry in before.tests[old].items():
+                if tables is None or entry.kernels is None:
+                    continue
+                table = kernel_files.accepted_table(tables, old, name, entry.kernels)
+                if table is not None:
+                    moved[new, name] = table
+        first, last = _kernels(file, device, before, after, moved)
+        _write([*first, (file, baseline_files.to_text(after, file).encode()), *last])
 
 
 def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
@@ -292,19 +357,23 @@ def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:
 
 
 def _kernels(
-    before: BaselineFile, after: BaselineFile, accepted: Sequence[Proposal]
+    baseline: Path,
+    device: Device,
+    before: BaselineFile,
+    after: BaselineFile,
+    new: Mapping[tuple[str, str], KernelTable],
 ) -> tuple[list[Content], list[Content]]:
     """What the file of the kernel tables is to hold before the baselines are written, and after.
 
     First it has the tables of the entries as they are and as they will be, then the latter alone:
-    None for no file, as without tables. Nothing where it stays as it is. Raises UsageFailure and
-    BadFile for tables of other entries that cannot be read: they are not overwritten.
+    None for no file, as without tables. Nothing where it stays as it is. `new` are those that it
+    has not yet, by test and name. Raises UsageFailure and BadFile for tables of other entries that
+    cannot be read: they are not overwritten.
     """
-    new = {(p.test, p.name): p.table for p in accepted if p.table is not None}
     if not new and before.kernels == after.kernels:
         return [], []
-    device, suite = accepted[0].device, after.suite
-    old = kernel_files.load_for(accepted[0].file, device, suite)
+    suite = after.suite
+    old = kernel_files.load_for(baseline, device, suite)
 
     def tables(entries: Mapping[tuple[str, str], KernelList]) -> dict[str, dict[str, KernelTable]]:
         by_test: dict[str, dict[str, KernelTable]] = {}
@@ -318,7 +387,7 @@ def _kernels(
 
     kept = tables(after.kernels)
     replaced = tables({k: v for k, v in before.kernels.items() if after.kernels.get(k) != v})
-    file = kernel_files.path_beside(accepted[0].file)
+    file = kernel_files.path_beside(baseline)
     alone: Content = (file, kernel_files.content(kept, device, suite) if kept else None)
     if not (kept and replaced):
         return ([alone], []) if kept else ([], [alone])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +103,36 @@ def baseline_of(measurement: Measurement, baselines: Path, root: Path) -> Baseli
     device, suite = measurement.fingerprint.device, measurement.suite
     file = baseline_files.path_for(baselines, device, suite)
     return Baseline(measurement, file, baseline_files.load_for(baselines, device, suite), root)
+
+
+def is_gone(test: str, collected: Collection[str], root: Path) -> bool:
+    """Whether a test of this node id is no more, as far as `collected` and the files tell.
+
+    Its file is gone, or was collected without it. Of another file nobody knows.
+    """
+    file = test.split("::")[0]
+    if test in collected:
+        return False
+    return not (root / file).exists() or any(one.split("::")[0] == file for one in collected)
+
+
+def forerunners(
+    measurement: Measurement, baselines: Path, collected: Collection[str], root: Path
+) -> list[str]:
+    """Tests that are gone, and whose entries are of the same as this measurement.
+
+    Of the same name, configuration and workload, on the same device. Raises BadFile.
+    """
+    device, suite = measurement.fingerprint.device, measurement.suite
+    known = baseline_files.load_for(baselines, device, suite)
+    return [
+        test
+        for test, entries in (known.tests if known else {}).items()
+        if (entry := entries.get(measurement.name)) is not None
+        and entry.configuration == measurement.configuration
+        and dict(entry.workload) == dict(measurement.workload)
+        and is_gone(test, collected, root)
+    ]
 
 
 def _manner(settings: Mapping[str, Scalar]) -> str:

@@ -145,7 +145,7 @@ def _accepted(
         if any(objection.more_processes for one in refused for objection in one.objections):
             say(*_more(loaded[-1]))
         return FAILED
-    if not (options.yes or _confirmed(f"accept {len(proposals)} measurements of {named}?")):
+    if not (options.yes or confirmed(f"accept {len(proposals)} measurements of {named}?")):
         say("nothing was written")
         return FAILED
     written = acceptance.accept(proposals)
@@ -169,7 +169,8 @@ def _more(last: tuple[Path, Run]) -> list[str]:
     return ["to measure the processes that are missing:", f"  {context.more(PROCESSES_NEEDED)}"]
 
 
-def _confirmed(question: str) -> bool:
+def confirmed(question: str) -> bool:
+    """Whether somebody at the terminal says yes."""
     if not sys.stdin.isatty():
         complain("nobody to ask here; pass --yes to accept")
         return False

@@ -208,10 +208,18 @@ class _Gatherer:
         self._session = session
         self._left: int | None = None
         """Tests whose reports are to come; None where xdist's workers collect them."""
+        self._found: set[str] = set()
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Notes which tests there are besides."""
+        self._found.update(item.nodeid for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Notes how many tests there are."""
+        """Notes which tests there are, and how many."""
         self._left = len(session.items) or None
+        self._found.update(item.nodeid for item in session.items)
+        if any("::" in argument for argument in session.config.args):
+            self._found.clear()  # of a file of which one test was named nobody knows the others
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -225,6 +233,7 @@ class _Gatherer:
         refusal = report.__dict__.get("gpuperf_refusal", "")
         if texts or refusal:
             ledger = self._session.gathered()
+            ledger.collected = self._found
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             results = ledger.add(texts, refusal, failed=report.failed)
             if self._left != 0:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baselines import acceptance, coverage
 from pytest_gpuperf.baselines.judgement import RECORDABLE
+from pytest_gpuperf.baselines.reference import forerunners
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
 from pytest_gpuperf.report import github, interchange
@@ -52,6 +54,8 @@ class Ledger:
         """Usage failures that came up inside tests; the session then exits with 4."""
         self.annotations: list[str] = []
         """Lines for GitHub Actions, to be printed as they are."""
+        self.collected: Collection[str] = ()
+        """The node ids of all tests that were found, selected or not."""
         self._settings = settings
         self._command = command
         self._clock = clock
@@ -114,6 +118,7 @@ class Ledger:
         if settings.replay is None:
             run_files.save(run, self._file)
             self.saved = self._file
+        self._notes += self._moved()
         self._tell_github(run)
         for report in settings.reports:
             write_atomically(
@@ -177,6 +182,20 @@ class Ledger:
     @cached_property
     def _file(self) -> Path:
         return self._settings.run or run_files.new_file(self._settings.root)
+
+    def _moved(self) -> Iterator[str]:
+        """Of tests without an entry: which of those that are gone has one of the same."""
+        settings = self._settings
+        for result in self._results:
+            if not any(verdict.reason == "no-entry" for verdict in result.verdicts):
+                continue
+            for old in forerunners(result.first, settings.baselines, self.collected, settings.root):
+                words = ("gpuperf", "baseline", "rename", old, result.test)
+                yield (
+                    f"note: {result.title} has no baseline, and {old}, which is gone, has one of "
+                    "the same configuration and workload. Where it was renamed:"
+                )
+                yield f"  {shlex.join(words)}"
 
     def _saved_in(self, folder: Path) -> str:
         """The run's file as one would type it in `folder`; "" where none was written."""

@@ -226,7 +226,7 @@ def test_what_was_accepted_while_it_asked_is_shown(
         assert update("run.json", *FORCED) == errors.OK
         return True
 
-    monkeypatch.setattr(update_baseline, "_confirmed", meanwhile)
+    monkeypatch.setattr(update_baseline, "confirmed", meanwhile)
     assert update("half.json", "--reason", "faster") == errors.OK
     said = capsys.readouterr().out
     assert "the baselines were changed in the meantime; what was really replaced:" in said

@@ -67,7 +67,8 @@ def summary(
     for text in dict.fromkeys(_notes(measured)):
         lines += wrapped_lines(text, width, "doubtful")
     for text in (*([f"run saved: {run}"] if run else []), *dict.fromkeys(notes)):
-        lines += wrapped_lines(text, width)
+        # A command is pasted whole.
+        lines += [Line(text)] if text.startswith("  gpuperf ") else wrapped_lines(text, width)
     return lines + [Line(text) for text in next_command.lines(results, context, width)]
 
 

@@ -1,0 +1,151 @@
+"""`gpuperf baseline`: what the baseline files hold, and entries whose tests have gone elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_gpuperf.baselines import acceptance, reference
+from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands.update_baseline import add_folder, confirmed, folder_of
+from pytest_gpuperf.errors import FAILED, OK, UsageFailure
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.model.entry import BaselineFile
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.report.text.progress import counted
+from pytest_gpuperf.storage import baseline_files, files, run_files
+
+NAME = "baseline"
+HELP = "list the entries of the baseline files; rename those of a test, remove those of none"
+USAGE = (
+    "gpuperf baseline list [PATTERN ...]\n"
+    "       gpuperf baseline rename OLD NEW\n"
+    "       gpuperf baseline prune [--yes] -- PYTEST-ARGS"
+)
+
+_NO_TESTS = 5
+"""pytest's exit code where it collected none."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf baseline`."""
+    words = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    shown = words.add_parser("list", help="tests, days, processes and GPUs of every entry")
+    shown.add_argument("patterns", nargs="*", metavar="PATTERN", help="as of update-baseline")
+    renamed = words.add_parser("rename", help="give the entries of a test, or of a file, another")
+    renamed.add_argument("old", metavar="OLD", help="a node id, or the path of a file of tests")
+    renamed.add_argument("new", metavar="NEW", help="the same of what it is called now")
+    pruned = words.add_parser(
+        "prune", help="remove the entries of tests that pytest does not collect any more"
+    )
+    pruned.add_argument("--yes", action="store_true", help="do not ask")
+    pruned.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS", help="that collect all")
+    for word in (shown, renamed, pruned):
+        add_folder(word)
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the word says, and returns the exit code. Raises GpuperfError for bad files."""
+    known = dict(_files(folder_of(options)))
+    if not known:
+        raise UsageFailure(f"no baseline file under {folder_of(options)}")
+    if options.what == "list":
+        return _list(known, options.patterns)
+    if options.what == "rename":
+        return _rename(known, options.old, options.new)
+    return _prune(known, options.pytest_args, yes=options.yes)
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, BaselineFile]]:
+    """Those of every architecture, device and suite, in order."""
+    for file in sorted(folder.glob("*/*/*.yaml")):
+        files.check_inside(file, folder)
+        loaded = baseline_files.load(file)
+        if loaded is not None:
+            yield file, loaded
+
+
+def _list(known: dict[Path, BaselineFile], patterns: list[str]) -> int:
+    every = dict.fromkeys(test for loaded in known.values() for test in loaded.tests)
+    for pattern in patterns:
+        if not any(run_files.matches(test, pattern) for test in every):
+            complain(f'no entry matches "{pattern}"')
+            return FAILED
+    for file, loaded in known.items():
+        wanted = [
+            (test, name, entry)
+            for test, entries in loaded.tests.items()
+            if not patterns or any(run_files.matches(test, pattern) for pattern in patterns)
+            for name, entry in entries.items()
+        ]
+        if wanted:
+            say(f"{file}: {counted(len(wanted), 'baseline')} on {loaded.device}")
+        for test, name, entry in wanted:
+            gpus = len({*filter(None, entry.gpus)})
+            of = [counted(len(entry.days), "process")] if entry.days else []
+            of += [counted(gpus, "GPU")] if gpus > 1 else []
+            since = f", anchor of {entry.anchor.recorded}" if entry.anchor else ""
+            title = test if name == STEP else f"{test} ({name})"
+            say(f"  {title}: {entry.recorded}{', ' if of else ''}{', '.join(of)}{since}")
+    return OK
+
+
+def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
+    changed = 0
+    for file, loaded in known.items():
+        tests = {
+            test: new + test[len(old) :]
+            for test in loaded.tests
+            if test == old or ("::" not in old and test.startswith(f"{old}::"))
+        }
+        if tests:
+            acceptance.rename(file, tests, files.utc_now()[:10])
+            say(*(f"{file}: {before} -> {after}" for before, after in tests.items()))
+            changed += len(tests)
+    if changed:
+        return OK
+    every = {name for one in known.values() for t in one.tests for name in (t, t.split("::")[0])}
+    close = difflib.get_close_matches(old, sorted(every), n=3)
+    complain(f"{old} has no entry{'; there are ' + ', '.join(close) if close else ''}")
+    return FAILED
+
+
+def _prune(known: dict[Path, BaselineFile], pytest_args: list[str], *, yes: bool) -> int:
+    here = run_files.project(Path.cwd())
+    collected = _collected(pytest_args)
+    gone = {
+        file: [test for test in loaded.tests if reference.is_gone(test, collected, here)]
+        for file, loaded in known.items()
+    }
+    count = sum(map(len, gone.values()))
+    if not count:
+        say(f"nothing to remove: of {counted(len(collected), 'test')} none has left a baseline")
+        return OK
+    for file, tests in gone.items():
+        say(*(f"{file}: {test}" for test in tests))
+    if not (yes or confirmed(f"remove {counted(count, 'baseline')}?")):
+        say("nothing was removed")
+        return FAILED
+    for file, tests in gone.items():
+        if tests:
+            acceptance.remove(file, tests)
+    say(f"removed: {counted(count, 'baseline')}")
+    return OK
+
+
+def _collected(pytest_args: list[str]) -> set[str]:
+    """The node ids of all tests that pytest finds. Raises UsageFailure where it fails at it."""
+    finished = fresh_process.run_pytest(
+        ["--collect-only", "-q", *pytest_args], folder=run_files.project(Path.cwd())
+    )
+    if finished.code not in (0, _NO_TESTS):
+        said = f"pytest could not collect (exit code {finished.code}):"
+        raise UsageFailure(f"{said}\n{finished.output.rstrip()}")
+    found = {line.strip() for line in finished.output.splitlines() if "::" in line}
+    if not found:
+        raise UsageFailure(
+            "pytest collected no test, so nothing is removed: name the folders of all tests"
+        )
+    return found

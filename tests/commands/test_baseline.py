@@ -1,0 +1,202 @@
+"""`gpuperf baseline`: what is listed, renamed and removed; what a session says of renamed tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.baselines import acceptance, reference
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.model.entry import BaselineFile
+from pytest_gpuperf.storage import baseline_files, kernel_files
+from tests.examples import H200, OTHER_H200, measurement
+from tests.kernel_steps import table
+from tests.plugin.projects import Project
+
+FILE = Path("baselines/sm90/nvidia-h200/meddpm.yaml")
+FIRST, SECOND, OTHER = "a.py::test_step[first]", "a.py::test_step[second]", "b.py::test_other"
+
+
+@pytest.fixture(autouse=True)
+def _accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three tests with a baseline each, of which the first has an anchor and a kernel table."""
+    monkeypatch.chdir(tmp_path)
+    for cycles, tests in ((4e8, (FIRST, SECOND, OTHER)), (3.9e8, (FIRST,))):
+        made = [
+            measurement(
+                {"cycles": [cycles]},
+                test=test,
+                process=f"{cycles}/{number}",
+                device=OTHER_H200 if number == 2 else H200,
+                kernels=table(("conv", 900.0)) if test == FIRST and not number else None,
+            )
+            for test in tests
+            for number in range(3)
+        ]
+        request = acceptance.AcceptanceRequest(Path("baselines"), "first", "2026-03-01T00:00:00Z")
+        acceptance.accept(acceptance.proposals(made, request))
+
+
+def baselines() -> BaselineFile:
+    loaded = baseline_files.load(FILE)
+    assert loaded is not None
+    return loaded
+
+
+def gpuperf(*arguments: str) -> int:
+    return __main__.main(["baseline", *arguments])
+
+
+def kernels_of(test: str) -> bool:
+    """Whether the test's kernel table is there, and that of its entry."""
+    entry = baselines().tests[test]["step"]
+    assert entry.kernels is not None
+    found = kernel_files.table_of(FILE, H200, "meddpm", test, "step", entry.kernels)
+    return found == table(("conv", 900.0))
+
+
+# What there is
+
+
+def test_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpuperf("list") == errors.OK
+    assert capsys.readouterr().out.splitlines() == [
+        f"{FILE}: 3 baselines on NVIDIA H200",
+        f"  {FIRST}: 2026-03-01, 3 processes, 2 GPUs, anchor of 2026-03-01",
+        f"  {SECOND}: 2026-03-01, 3 processes, 2 GPUs",
+        f"  {OTHER}: 2026-03-01, 3 processes, 2 GPUs",
+    ]
+    assert gpuperf("list", "b.py") == errors.OK
+    assert f"  {OTHER}" in capsys.readouterr().out
+    assert gpuperf("list", "c.py") == errors.FAILED
+    assert 'no entry matches "c.py"' in capsys.readouterr().err
+    assert gpuperf("list", "--baselines", "elsewhere") == errors.BAD_CONFIGURATION
+    assert "no baseline file under elsewhere" in capsys.readouterr().err
+
+
+# Another name
+
+
+def test_a_renamed_test_keeps_samples_anchor_kernels_and_the_log_says_so() -> None:
+    before = baselines()
+    assert gpuperf("rename", FIRST, "a.py::test_step[1st]") == errors.OK
+    after = baselines()
+    assert list(after.tests) == ["a.py::test_step[1st]", SECOND, OTHER]
+    assert after.tests["a.py::test_step[1st]"] == before.tests[FIRST]
+    assert kernels_of("a.py::test_step[1st]")
+    assert after.accepted[:-1] == before.accepted
+    assert after.accepted[-1].reason == f"renamed from {FIRST}"
+    assert after.accepted[-1].processes == 3
+
+
+def test_a_file_that_was_moved_takes_its_tests_along() -> None:
+    assert gpuperf("rename", "a.py", "perf/test_a.py") == errors.OK
+    moved = [f"perf/test_{FIRST}", f"perf/test_{SECOND}"]
+    assert list(baselines().tests) == [OTHER, *moved]
+    assert kernels_of(moved[0])
+
+
+def test_what_is_not_there_or_would_be_written_over_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = FILE.read_bytes()
+    assert gpuperf("rename", "a.py::test_step[frist]", "x") == errors.FAILED
+    assert f"has no entry; there are {FIRST}" in capsys.readouterr().err
+    assert gpuperf("rename", FIRST, SECOND) == errors.BAD_CONFIGURATION
+    assert f"and {SECOND} has one" in capsys.readouterr().err
+    assert FILE.read_bytes() == before
+
+
+# Gone
+
+
+def collects(monkeypatch: pytest.MonkeyPatch, *tests: str, code: int = 0) -> list[list[str]]:
+    """Has pytest find these; what it is given."""
+    given: list[list[str]] = []
+
+    def run(arguments: Sequence[str], *, folder: Path) -> Finished:
+        assert folder == Path.cwd()
+        given.append(list(arguments))
+        return Finished(None, code, "\n".join([*tests, "", f"{len(tests)} tests collected"]), 1.0)
+
+    monkeypatch.setattr(fresh_process, "run_pytest", run)
+    return given
+
+
+def test_what_pytest_does_not_collect_any_more_is_removed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("b.py").touch()
+    given = collects(monkeypatch, SECOND)
+    assert gpuperf("prune", "--", "-k", "step") == errors.FAILED  # nobody to ask
+    assert "nobody to ask here" in capsys.readouterr().err
+    assert gpuperf("prune", "--yes", "--", "-k", "step") == errors.OK
+    assert given == [["--collect-only", "-q", "-k", "step"]] * 2
+    # Of b.py, which is there, nobody knows: it was not collected.
+    assert list(baselines().tests) == [SECOND, OTHER]
+    assert not kernel_files.path_beside(FILE).exists()
+    assert gpuperf("prune", "--yes") == errors.OK
+    assert "of 1 test none has left a baseline" in capsys.readouterr().out
+
+
+def test_where_pytest_fails_nothing_is_removed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for tests, code, said in (
+        ((), 2, "pytest could not collect (exit code 2)"),
+        ((), 5, "pytest collected no test, so nothing is removed"),
+    ):
+        collects(monkeypatch, *tests, code=code)
+        assert gpuperf("prune", "--yes") == errors.BAD_CONFIGURATION
+        assert said in capsys.readouterr().err
+    assert len(baselines().tests) == 3
+
+
+def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -> None:
+    Path("a.py").touch()
+    for test, collected, gone in (
+        (FIRST, [FIRST], False),
+        (FIRST, [SECOND], True),
+        (FIRST, [OTHER], False),
+        (OTHER, [FIRST], True),
+        (OTHER, [], True),
+    ):
+        assert reference.is_gone(test, collected, Path.cwd()) is gone, (test, collected)
+
+
+# In a session
+
+
+def test_a_session_says_what_the_entry_of_a_renamed_test_was_called(project: Project) -> None:
+    project.device()
+    project.tests("def test_old(gpuperf): gpuperf.measure(lambda: None)")
+    project.accept_processes(*[1.0] * 5)
+    project.tests("def test_new(gpuperf): gpuperf.measure(lambda: None)")
+    said = project.run("--gpuperf-missing=warn").stdout
+    said.fnmatch_lines(
+        [
+            "note: test_new has no baseline, and test_steps.py::test_old, which is gone, has one*",
+            "  gpuperf baseline rename test_steps.py::test_old test_steps.py::test_new",
+        ]
+    )
+    assert gpuperf("rename", "test_steps.py::test_old", "test_steps.py::test_new") == errors.OK
+    project.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
+
+
+def test_one_test_that_was_named_says_nothing_of_the_others(project: Project) -> None:
+    project.device()
+    project.tests("def test_old(gpuperf): gpuperf.measure(lambda: None)")
+    project.accept_processes(*[1.0] * 5)
+    project.tests(
+        """
+        def test_old(gpuperf): gpuperf.measure(lambda: None)
+        def test_new(gpuperf): gpuperf.measure(lambda: None)
+        """
+    )
+    for selected in (["test_steps.py::test_new"], ["-k", "new"]):
+        printed = project.run("--gpuperf-missing=warn", *selected).stdout.str()
+        assert "rename" not in printed
