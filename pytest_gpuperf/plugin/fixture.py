@@ -55,6 +55,8 @@ class GpuPerf:
     def __init__(self, session: Session, traits: Traits) -> None:
         self.results: list[Result] = []
         """What this execution of the test measured."""
+        self.used = False
+        """Whether the test asked for anything of it."""
         self._sent = 0
         self._session = session
         self._settings = session.settings
@@ -72,11 +74,13 @@ class GpuPerf:
     @property
     def device(self) -> Device:
         """The device that is measured, or that the replayed run was measured on."""
+        self.used = True
         return self._instrument.device
 
     @property
     def torch_device(self) -> str:
         """Where the step's tensors belong: "cuda" or "cpu"."""
+        self.used = True
         return self._instrument.torch_device
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -85,6 +89,7 @@ class GpuPerf:
         Free when nothing is measured. Phases follow each other; one inside another raises
         MeasurementError while measuring.
         """
+        self.used = True
         return self._phases.mark(name)
 
     def component(self, name: str) -> AbstractContextManager[None]:
@@ -93,6 +98,7 @@ class GpuPerf:
         What is launched inside counts for the innermost component. Free unless the set `activity`
         is being measured; then a name that a phase has, too, raises MeasurementError.
         """
+        self.used = True
         return self._components.mark(name)
 
     def measure(
@@ -126,6 +132,7 @@ class GpuPerf:
         the test has used, and for a name, a workload or settings that no file can hold: they are
         texts, bools and finite numbers.
         """
+        self.used = True
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
         if any(name == result.name for result in self.results if result.measurements):
@@ -227,6 +234,7 @@ class GpuPerf:
         be beyond a bound, and when it is undecided as the settings say. Raises UsageFailure for an
         unknown metric or architecture, and for bounds that make no sense.
         """
+        self.used = True
         known = catalogue().metrics.get(metric)
         if known is None:
             raise UsageFailure(f'expect_ratio of "{metric}": no such metric (docs/metrics.md)')

@@ -6,6 +6,7 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -148,10 +149,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
+def gpuperf(request: pytest.FixtureRequest) -> Generator[GpuPerf, None, None]:
     """Measures a step, compares it with its baseline, and fails the test if it got worse.
 
-    `gpuperf.measure(step, reset=...)` measures; `gpuperf.phase(name)` marks a part of the step.
+    `gpuperf.measure(step, reset=...)` measures; `gpuperf.phase(name)` marks a part of the step. A
+    test that takes it, ends well and has asked nothing of it is warned.
     """
     from pytest_gpuperf.plugin import fixture, markers
 
@@ -159,7 +161,10 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     # Its own for every execution: a test may be run again after it failed.
     made = fixture.GpuPerf(request.config.stash[_SESSION], markers.traits_of(item))
     item.stash[_FIXTURE] = made
-    return made
+    yield made
+    if not made.used:
+        said = "the fixture gpuperf measured nothing: the test does not use it"
+        warnings.warn(pytest.PytestWarning(said), stacklevel=2)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,6 +183,7 @@ def pytest_runtest_makereport(
     """Sends what a test measured along with its report."""
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is not None:
+        fixture.used = fixture.used or call.excinfo is not None
         from pytest_gpuperf.report.interchange import share
 
         share(fixture.results, item.user_properties, getattr(item, "funcargs", {}))
@@ -344,5 +350,6 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 
 def _concerns_us(item: pytest.Item) -> bool:
-    names = ("gpu", "gpu_arch", "gpuperf", "optimization")
+    """By the fixture or a marker that is ours alone: many projects have a marker `gpu` as well."""
+    names = ("gpu_arch", "gpuperf", "optimization")
     return "gpuperf" in _fixtures(item) or any(item.get_closest_marker(name) for name in names)

@@ -236,7 +236,7 @@ def test_it_comes_after_the_commands_to_type_and_what_was_refused(a100: Project)
 
 
 def test_without_a_measurement_there_is_no_such_line(a100: Project) -> None:
-    a100.tests("def test_of_others(gpuperf): pass")
+    a100.tests("def test_of_others(gpuperf): gpuperf.device")
     result = a100.run(REQUIRED)
     assert result.ret == 0
     assert "judged:" not in result.stdout.str()

@@ -159,7 +159,7 @@ def test_tests_of_elsewhere_are_skipped_with_the_reason_whether_they_measure_or_
         def test_gpu(): pass
 
         @pytest.mark.gpu_arch("sm80")
-        def test_here(gpuperf): pass
+        def test_here(): pass
 
         @pytest.mark.gpu_arch("sm90")
         def test_measures(gpuperf): gpuperf.measure(lambda: None)
@@ -171,6 +171,55 @@ def test_tests_of_elsewhere_are_skipped_with_the_reason_whether_they_measure_or_
     result = project.run("-rs")
     result.assert_outcomes(passed=2, skipped=2)
     result.stdout.fnmatch_lines(["SKIPPED*only on sm90; this device is sm80"])
+
+
+def test_a_marker_gpu_of_somebody_else_is_left_alone(project: Project) -> None:
+    """Beside tests of ours, whose marker it is: without a GPU only these are skipped."""
+    project.tests(
+        """
+        import pytest
+
+        @pytest.mark.gpu
+        def test_of_theirs(): pass
+
+        @pytest.mark.gpu
+        def test_of_ours(gpuperf): gpuperf.measure(lambda: None)
+
+        @pytest.mark.gpu
+        @pytest.mark.optimization("tf32")
+        def test_of_ours_too(): pass
+        """
+    )
+    result = project.run("-rs", "--gpu-arch=cpu")
+    result.assert_outcomes(passed=1, skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED*needs a GPU; there is none here*"])
+
+
+def test_a_test_that_measures_nothing_says_so(project: Project) -> None:
+    project.device()
+    project.tests(
+        """
+        import pytest
+
+        def test_forgets(gpuperf): pass
+
+        def test_asks_for_the_device(gpuperf): gpuperf.device
+
+        def test_skips(gpuperf): pytest.skip("not today")
+
+        def test_measures(gpuperf): gpuperf.measure(lambda: None)
+
+        def test_compares(gpuperf): gpuperf.expect_ratio("cycles", "a", "b", below=1)
+        """
+    )
+    result = project.run("--gpuperf-missing=warn", "-Wdefault::pytest.PytestWarning")
+    result.assert_outcomes(passed=3, skipped=2, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "test_steps.py::test_forgets",
+            "*PytestWarning: the fixture gpuperf measured nothing: the test does not use it",
+        ]
+    )
 
 
 def test_a_wrong_marker_stops_at_collection(project: Project) -> None:

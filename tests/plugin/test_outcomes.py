@@ -497,7 +497,7 @@ def test_what_came_with_the_first_test_is_no_more_looked_through_for_garbage(
             gpuperf.measure(lambda: None)
             request.addfinalizer(lambda: gc.get_freeze_count() == 0 or 1 / 0)
 
-        def test_second(gpuperf):
+        def test_second():
             assert gc.get_freeze_count() > 100_000
             ring = []
             ring.append(ring)

@@ -88,7 +88,7 @@ def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(
 
         def test_step(gpuperf): raise AssertionError("ran")
 
-        @pytest.mark.gpu
+        @pytest.mark.gpu_arch("sm90")
         def test_on_a_gpu(): raise AssertionError("ran")
 
         @pytest.mark.skip(reason="not today")
