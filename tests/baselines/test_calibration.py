@@ -77,6 +77,15 @@ def test_a_suite_s_spreads_are_found_and_trials_made() -> None:
     assert finding(saved(quiet(8)), saved(quiet(8)), saved(quiet(5))) == estimated
 
 
+def test_what_is_too_noisy_is_undecided_in_every_trial_and_alarms_in_none() -> None:
+    """Trials are judged with the spread that these very runs have."""
+    odd = [process(f"s{number}", 4.12e8) for number in range(3)]
+    seen = finding(saved([*quiet(12), *odd])).trials
+    assert (seen.count, seen.false_alarms, seen.inconclusive) == (15, 0, 15)
+    seen = finding(saved(quiet(15))).trials
+    assert (seen.count, seen.false_alarms, seen.inconclusive) == (15, 0, 0)
+
+
 def test_each_suite_is_calibrated_by_itself() -> None:
     both = calibration.findings([saved([*quiet(2), *quiet(3, suite="other")])], "")
     assert [(one.suite, one.calibration.processes) for one in both] == [("meddpm", 2), ("other", 3)]

@@ -9,9 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.judgement import Judging, Processes, Ratio, fails
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.judgement import (
+    KERNELS,
+    Judging,
+    NotMeasured,
+    Processes,
+    Ratio,
+    attributed,
+    fails,
+    not_collected,
+)
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import BadFile, MeasurementError
+from pytest_gpuperf.errors import BadFile, MeasurementError, UsageFailure
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.measure.replica import Replicas
 from pytest_gpuperf.model.entry import Acceptance
@@ -20,6 +30,7 @@ from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import baseline_files
 from tests.examples import H200, TEST, default_settings, measurement, verdict
+from tests.kernel_steps import table
 
 CYCLES = catalogue().metrics["cycles"]
 FILE = "baselines/sm90/nvidia-h200/meddpm.yaml"
@@ -404,3 +415,156 @@ def test_what_fails_a_test_under_which_settings(
     for given in (STRICT, LENIENT, RECORDING, COUNTERS):
         seen = verdict(outcome=outcome, reason=reason)
         assert fails(seen, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]
+
+
+# The two sides of a ratio
+
+
+A, B = "suites/meddpm/a.py::test_step", "suites/meddpm/b.py::test_step"
+
+
+def side(
+    configuration: str, test: str = A, *, name: str = "step", suite: str = "meddpm", of: int = 1
+) -> Processes:
+    """A measurement of this configuration, from so many processes."""
+    title = f"{test}[{configuration}]" if name == "step" else test
+    return tuple(
+        measurement(
+            {"cycles": [1e6]},
+            test=title,
+            name=name,
+            suite=suite,
+            configuration=configuration,
+            process=f"p{number}",
+        )
+        for number in range(of)
+    )
+
+
+def kept(settings: Settings, *sides: Processes) -> Judging:
+    """A session in which these were measured."""
+    judging = Judging(settings, None)
+    for one in sides:
+        judging.keep(one)
+    return judging
+
+
+def ratio(numerator: str = "tf32", denominator: str = "baseline", test: str = TEST) -> Ratio:
+    return Ratio(test, "meddpm", CYCLES, numerator, denominator, below=1.0)
+
+
+def test_its_sides_are_configurations_of_the_suite_with_all_their_processes(
+    settings: Settings,
+) -> None:
+    under, over = side("baseline"), side("tf32", of=3)
+    elsewhere = side("tf32", suite="convnext_ddpm", test="suites/convnext_ddpm/a.py::test_step")
+    assert kept(settings, under, over, elsewhere).pair(ratio()) == (over, under)
+
+
+def test_or_measurements_of_the_test_itself_by_their_names(settings: Settings) -> None:
+    own = [side("", TEST, name=name) for name in ("tf32", "baseline")]
+    judging = kept(settings, *own, side("tf32"), side("baseline"))
+    assert judging.pair(ratio()) == (own[0], own[1])
+
+
+def test_where_it_was_run_again_the_latest_counts(settings: Settings) -> None:
+    again = side("tf32", of=2)
+    judging = kept(settings, side("baseline"), side("tf32"), again)
+    assert judging.pair(ratio())[0] == again
+
+
+def test_of_several_tests_with_both_it_has_to_be_said_which(settings: Settings) -> None:
+    one, other = (side("tf32", A), side("baseline", A)), (side("tf32", B), side("baseline", B))
+    with pytest.raises(UsageFailure) as refused:
+        kept(settings, *one, *other).pair(ratio())
+    assert str(refused.value) == (
+        f'{TEST}: which "tf32" and "baseline" are compared? There are {A}[tf32], {B}[tf32], '
+        f"{A}[baseline], {B}[baseline]. Measure both in one test, gpuperf.measure(step, "
+        "name=...), and compare them there"
+    )
+    # Where only one test has both, it is that one's.
+    assert kept(settings, *one, side("tf32", B)).pair(ratio()) == one
+    # Of two tests that have one side each it is these.
+    apart = (side("tf32", A), side("baseline", B))
+    assert kept(settings, *apart).pair(ratio()) == apart
+
+
+@pytest.mark.parametrize("missing", ["tf32", "baseline"])
+def test_a_side_that_was_not_measured_here_is_named(missing: str, settings: Settings) -> None:
+    there = {"tf32": "baseline", "baseline": "tf32"}[missing]
+    with pytest.raises(NotMeasured) as skipped:
+        kept(settings, side(there)).pair(ratio())
+    assert str(skipped.value) == (
+        f'"{missing}" was not measured in this process: its test was not selected, was skipped, '
+        "failed before it measured, or runs later or in another worker of pytest-xdist (-n0 keeps "
+        "all tests in one process)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "asked", "unsupported", "why"),
+    [
+        ("cycles", "core", {}, ""),
+        ("dram_bytes", "core", {}, "--gpuperf-metrics reference has it"),
+        ("dram_bytes", "core, dram_bytes", {}, "what measures NVIDIA H200 does not count it"),
+        ("dram_bytes", "reference", {}, "what measures NVIDIA H200 does not count it"),
+        ("dram_bytes", "full", {}, "what measures NVIDIA H200 does not count it"),
+        ("dram_bytes", "core", {"dram_bytes": "no permission"}, "no permission"),
+        ("dram_bytes", "core", {"l2_hit_rate": "no"}, "--gpuperf-metrics reference has it"),
+    ],
+)
+def test_what_lacks_a_metric_says_why_and_what_collects_it(
+    metric: str, asked: str, unsupported: Mapping[str, str], why: str
+) -> None:
+    has = measurement({metric: [1.0]}, settings={"metrics": asked})
+    lacks = measurement({"cycles": [1.0]}, unsupported=unsupported, settings={"metrics": asked})
+    said = f"{metric} was not collected for tf32: {why}" if why else ""
+    assert not_collected(metric, [("baseline", has), ("tf32", lacks)]) == said
+    assert not_collected(metric, [("baseline", has)]) == ""
+
+
+def test_of_a_phase_alone_a_metric_is_not_of_the_step() -> None:
+    phase = measurement({"ipc": [1.0]}, phases={"forward": {"cycles": [1.0]}})
+    assert not_collected("cycles", [("tf32", phase)]).startswith(
+        "cycles was not collected for tf32"
+    )
+
+
+# Kernels
+
+
+@pytest.mark.parametrize(
+    ("now", "reason", "detail"),
+    [
+        ([("a", 1.0), ("b", 2.0)], None, ""),
+        ([("a", 1.0)], "other-kernels", "1 removed"),
+        ([("a", 1.0), ("b", 2.0), ("c", 3.0)], "other-kernels", "1 added"),
+        ([("b", 2.0), ("a", 1.0)], "other-order", "1 moved"),
+    ],
+)
+def test_other_kernels_than_the_baselines_come_first(
+    now: Sequence[tuple[str, float]], reason: str | None, detail: str, settings: Settings
+) -> None:
+    before = table(("a", 1.0), ("b", 2.0))
+    made = replace(process(0.0), kernels=before)
+    request = acceptance.AcceptanceRequest(
+        settings.baselines, "first", "2026-03-01T12:00:00Z", force=True
+    )
+    acceptance.accept(acceptance.proposals([made], request))
+    measured = replace(process(0.0, 1), kernels=table(*now))
+    plain = Result(TEST, "step", (measured,), (verdict(outcome=Outcome.UNCHANGED),))
+    said = attributed(plain, Judging(settings, None).baseline(measured))
+    assert said.attribution is not None
+    first = said.verdicts[0]
+    if reason is None:
+        assert said.verdicts == plain.verdicts
+        return
+    assert said.verdicts[1:] == plain.verdicts
+    assert (first.test, first.name, first.phase) == (TEST, "step", "step")
+    assert (first.metric, first.unit, first.outcome) == (
+        KERNELS,
+        "launches",
+        Outcome.KERNELS_CHANGED,
+    )
+    assert (first.reason, first.detail) == (reason, detail)
+    assert (first.baseline, first.measured) == (2.0, float(len(now)))

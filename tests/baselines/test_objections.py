@@ -164,6 +164,19 @@ def test_each_metric_is_looked_at_by_itself() -> None:
     assert [drift.metric for drift in shown.since] == ["cycles", "step_time"]
 
 
+def test_an_entry_is_compared_gpu_by_gpu_where_all_of_them_are_known() -> None:
+    known = entry([1e9] * 3, "2026-03-01")
+    told = objections.recorded(known)
+    assert (told.samples, told.gpus, told.days) == (known.samples["step"], known.gpus, known.days)
+    assert told.gpus == (measurement().fingerprint.device.identity,) * 3
+    anchor = baseline_files.anchor_of(known)
+    assert objections.recorded(anchor).samples == anchor.samples
+    assert objections.recorded(anchor).gpus == anchor.gpus
+    # A process on a GPU that nobody knows could be on any of the others.
+    assert objections.recorded(replace(known, gpus=("a", "", "b"))).gpus == ()
+    assert objections.recorded(replace(known, samples={})).samples == {}
+
+
 def test_a_gain_is_nothing_to_object_to() -> None:
     old = after(entry([1e9] * 5), entry([0.9e9] * 5))
     shown = creep(entry([0.8e9] * 5), old)
