@@ -5,11 +5,10 @@ Works from saved runs; needs no GPU and runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from pytest_gpuperf.baselines.objections import (
     Objection,
@@ -206,26 +205,47 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
 def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """Gives the entries of a baseline file to other tests: new node ids by old ones.
 
-    They keep samples, anchor and kernel table, and the log says whose they were, on this `date`.
-    Whoever is killed at it leaves the files as they were, or as they are to be. Raises
+    They keep samples, anchor and kernel table, and the log says whose they were, on this `date`. A
+    test in another folder is of another suite, and its entries go to that suite's file. Whoever is
+    killed at it leaves files that can be read, with each entry in one of them at least. Raises
     UsageFailure for an old test without an entry, or a new one with one, and BadFile.
     """
-
-    def renamed(known: BaselineFile) -> BaselineFile:
+    folder = file.parent.parent.parent
+    with files.changing(folder.resolve()):
+        known = _loaded(file)
+        device = Device(known.arch, known.device, file.parent.name)
+        by_suite: dict[str, dict[str, str]] = {}
         for old, new in tests.items():
-            if old not in known.tests or new in known.tests:
-                which = f"{new} has one" if old in known.tests else f"{old} has none"
-                raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
-        entries = {tests.get(test, test): entries for test, entries in known.tests.items()}
-        log = [
-            Acceptance(date, f"renamed from {old}", new, name, entry.revision, len(entry.days), {})
-            for old, new in tests.items()
-            for name, entry in known.tests[old].items()
-        ]
-        ordered = {test: entries[test] for test in sorted(entries)}
-        return replace(known, tests=ordered, accepted=(*known.accepted, *log))
-
-    _changed(file, renamed, tests)
+            by_suite.setdefault(baseline_files.suite_of(new), {})[old] = new
+        for suite, moved in by_suite.items():
+            target = baseline_files.path_for(folder, device, suite)
+            there = baseline_files.load(target) or baseline_files.empty(device, suite)
+            for old, new in moved.items():
+                if old not in known.tests or new in there.tests:
+                    which = f"{new} has one" if old in known.tests else f"{old} has none"
+                    raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
+            entries = {new: known.tests[old] for old, new in moved.items()}
+            tables = {
+                (new, name): table
+                for old, new in moved.items()
+                for name, table in _tables_of(file, device, known, old)
+            }
+            kept = {**there.tests, **entries}
+            if target == file:
+                kept = {test: own for test, own in kept.items() if test not in moved}
+            log = [
+                Acceptance(date, f"renamed from {old}", new, name, one.revision, len(one.days), {})
+                for old, new in moved.items()
+                for name, one in known.tests[old].items()
+            ]
+            made = baseline_files.with_tests(there, kept, known.machines)
+            made = replace(made, accepted=(*there.accepted, *log))
+            _rewrite(target, device, there, made, tables)
+        _without(
+            file,
+            device,
+            {old for old, new in tests.items() if baseline_files.suite_of(new) != known.suite},
+        )
 
 
 def remove(file: Path, tests: Collection[str]) -> None:
@@ -234,36 +254,46 @@ def remove(file: Path, tests: Collection[str]) -> None:
     Whoever is killed at it leaves the files as they were, or as they are to be. Raises BadFile and
     UsageFailure.
     """
-    _changed(
-        file,
-        lambda known: replace(
-            known, tests={test: own for test, own in known.tests.items() if test not in tests}
-        ),
-    )
-
-
-def _changed(
-    file: Path,
-    change: Callable[[BaselineFile], BaselineFile],
-    renamed: Mapping[str, str] = MappingProxyType({}),
-) -> None:
     with files.changing(file.parent.parent.parent.resolve()):
-        before = baseline_files.load(file)
-        if before is None:
-            raise UsageFailure(f"{file}: no such baseline file")
-        after = change(before)
-        device = Device(before.arch, before.device, file.parent.name)
-        tables = kernel_files.load_for(file, device, before.suite)
-        moved = {}
-        for old, new in renamed.items():
-            for name, entry in before.tests[old].items():
-                if tables is None or entry.kernels is None:
-                    continue
-                table = kernel_files.accepted_table(tables, old, name, entry.kernels)
-                if table is not None:
-                    moved[new, name] = table
-        first, last = _kernels(file, device, before, after, moved)
-        _write([*first, (file, baseline_files.to_text(after, file).encode()), *last])
+        known = _loaded(file)
+        _without(file, Device(known.arch, known.device, file.parent.name), tests)
+
+
+def _loaded(file: Path) -> BaselineFile:
+    known = baseline_files.load(file)
+    if known is None:
+        raise UsageFailure(f"{file}: no such baseline file")
+    return known
+
+
+def _without(file: Path, device: Device, tests: Collection[str]) -> None:
+    known = _loaded(file)
+    kept = {test: own for test, own in known.tests.items() if test not in tests}
+    if len(kept) < len(known.tests):
+        _rewrite(file, device, known, baseline_files.with_tests(known, kept), {})
+
+
+def _tables_of(
+    file: Path, device: Device, known: BaselineFile, test: str
+) -> Iterator[tuple[str, KernelTable]]:
+    """The kernel tables of a test's measurements, by name, as far as they are there."""
+    tables = kernel_files.load_for(file, device, known.suite)
+    for name, entry in known.tests[test].items():
+        if tables is not None and entry.kernels is not None:
+            table = kernel_files.accepted_table(tables, test, name, entry.kernels)
+            if table is not None:
+                yield name, table
+
+
+def _rewrite(
+    file: Path,
+    device: Device,
+    before: BaselineFile,
+    after: BaselineFile,
+    new: Mapping[tuple[str, str], KernelTable],
+) -> None:
+    first, last = _kernels(file, device, before, after, new)
+    _write([*first, (file, baseline_files.to_text(after, file).encode()), *last])
 
 
 def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:

@@ -121,13 +121,14 @@ def forerunners(
 ) -> list[str]:
     """Tests that are gone, and whose entries are of the same as this measurement.
 
-    Of the same name, configuration and workload, on the same device. Raises BadFile.
+    Of the same name, configuration and workload, on the same device, in any suite. Raises BadFile.
     """
-    device, suite = measurement.fingerprint.device, measurement.suite
-    known = baseline_files.load_for(baselines, device, suite)
+    file = baseline_files.path_for(baselines, measurement.fingerprint.device, measurement.suite)
+    known = (baseline_files.load(suite) for suite in sorted(file.parent.glob("*.yaml")))
     return [
         test
-        for test, entries in (known.tests if known else {}).items()
+        for one in known
+        for test, entries in (one.tests if one else {}).items()
         if (entry := entries.get(measurement.name)) is not None
         and entry.configuration == measurement.configuration
         and dict(entry.workload) == dict(measurement.workload)

@@ -85,6 +85,7 @@ class DeviceInstrument:
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
     process that only works for another, which guards the device meanwhile. With `has_canary`, a
     GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
+    The folder of the `baselines` is no part of the code's revision.
     """
 
     def __init__(
@@ -95,9 +96,11 @@ class DeviceInstrument:
         *,
         guarded: bool = True,
         has_canary: bool = False,
+        baselines: Path | None = None,
     ) -> None:
         self._collector = collector
         self._root = root
+        self._baselines = baselines
         self._parent = parent
         self._guarded = guarded
         self._has_canary = has_canary
@@ -275,7 +278,7 @@ class DeviceInstrument:
 
     @cached_property
     def _revision(self) -> str:
-        return fingerprint.revision(self._root)
+        return fingerprint.revision(self._root, self._baselines)
 
 
 def _check_unprofiled() -> None:

@@ -45,7 +45,9 @@ def instrument_for(
     collector = collector_for(settings, replicas, offered)
     if task is None or task.is_replica:
         own = offered is None and collector.device().arch != architectures.CPU
-        return DeviceInstrument(collector, settings.root, parent, has_canary=own)
+        return DeviceInstrument(
+            collector, settings.root, parent, has_canary=own, baselines=settings.baselines
+        )
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
     from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter

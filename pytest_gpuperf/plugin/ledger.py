@@ -118,7 +118,8 @@ class Ledger:
         if settings.replay is None:
             run_files.save(run, self._file)
             self.saved = self._file
-        self._notes += self._moved()
+        with suppress(GpuperfError):  # a file that nobody was judged by
+            self._notes += self._moved()
         self._tell_github(run)
         for report in settings.reports:
             write_atomically(
@@ -186,16 +187,20 @@ class Ledger:
     def _moved(self) -> Iterator[str]:
         """Of tests without an entry: which of those that are gone has one of the same."""
         settings = self._settings
+        offered: set[str] = set()
         for result in self._results:
-            if not any(verdict.reason == "no-entry" for verdict in result.verdicts):
+            reasons = {verdict.reason for verdict in result.verdicts}
+            if not reasons & {*RECORDABLE}:
                 continue
-            for old in forerunners(result.first, settings.baselines, self.collected, settings.root):
-                words = ("gpuperf", "baseline", "rename", old, result.test)
+            found = forerunners(result.first, settings.baselines, self.collected, settings.root)
+            # An entry goes along with one test.
+            for old in [test for test in found if test not in offered][:1]:
+                offered.add(old)
                 yield (
                     f"note: {result.title} has no baseline, and {old}, which is gone, has one of "
                     "the same configuration and workload. Where it was renamed:"
                 )
-                yield f"  {shlex.join(words)}"
+                yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, result.test))}"
 
     def _saved_in(self, folder: Path) -> str:
         """The run's file as one would type it in `folder`; "" where none was written."""

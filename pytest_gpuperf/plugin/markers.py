@@ -11,6 +11,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.tolerance import parse, parse_limit
 from pytest_gpuperf.measure.collector import REPRODUCIBLE
+from pytest_gpuperf.storage.baseline_files import suite_of
 
 if TYPE_CHECKING:
     import pytest
@@ -46,12 +47,8 @@ class Traits:
 
 
 def traits_of(item: pytest.Item) -> Traits:
-    """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense.
-
-    The suite is the folder that holds the test's file; in the root directory, the file itself.
-    """
-    folder = item.path.parent
-    suite = item.path.stem if folder == item.config.rootpath else folder.name
+    """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense."""
+    suite = suite_of(item.nodeid)
     configuration = ""
     try:
         for marker in item.iter_markers("gpu_arch"):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue import architectures
@@ -66,6 +66,12 @@ def path_for(folder: Path, device: Device, suite: str) -> Path:
         if problem := files.name_problem(name):
             raise UsageFailure(f"no baselines can be kept: {what} {problem}. Rename it")
     return folder / device.arch / device.slug / f"{suite}.yaml"
+
+
+def suite_of(test: str) -> str:
+    """The suite of a node id: the folder that holds its file, or the file itself in the root."""
+    file = PurePosixPath(test.split("::")[0])
+    return file.parent.name or file.stem
 
 
 def empty(device: Device, suite: str) -> BaselineFile:
@@ -324,6 +330,19 @@ def with_entry(
 ) -> BaselineFile:
     """A copy of `baselines` in which `entry` is accepted; `machines` are those of its processes."""
     tests = {**baselines.tests, test: {**baselines.tests.get(test, {}), name: entry}}
+    made = with_tests(baselines, tests, machines)
+    return replace(made, accepted=(*baselines.accepted, acceptance))
+
+
+def with_tests(
+    baselines: BaselineFile,
+    tests: Mapping[str, Mapping[str, Entry]],
+    machines: Mapping[str, Machine] | None = None,
+) -> BaselineFile:
+    """A copy of `baselines` with these entries alone; `machines` are those of new ones' processes.
+
+    What the file says besides is that of these entries.
+    """
     named = {
         key for entries in tests.values() for kept in entries.values() for key in kept.machines
     }
@@ -333,7 +352,6 @@ def with_entry(
         machines={key: known[key] for key in sorted(named - {""})},
         metric_units=_units(tests),
         tests={key: tests[key] for key in sorted(tests)},
-        accepted=(*baselines.accepted, acceptance),
     )
 
 

@@ -450,6 +450,15 @@ def write_atomically(file: Path, content: str | bytes) -> None:
         raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
 
 
+def ignored_by_git(folder: Path) -> None:
+    """Has git leave a folder of ours alone, which may be there or not. Where it can be written."""
+    file = folder / ".gitignore"
+    if not file.exists():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text("*\n", encoding="utf-8")
+
+
 _STAGING = ".gpuperf-writing-"
 
 

@@ -183,6 +183,8 @@ def save(run: Run, file: Path, *, draft: bool = False) -> None:
         text = json.dumps(files.to_plain(held), indent=1, ensure_ascii=False) + "\n"
         # What could not be read again is not put in the place of what can be.
         files.check_values(text, file, _SMALLER)
+    if file.parent.parts[-2:] == FOLDER.parts:
+        files.ignored_by_git(file.parent.parent)
     files.write_atomically(file, files.packed(text, file, quickly=draft))
 
 

@@ -18,7 +18,8 @@ from tests.kernel_steps import table
 from tests.plugin.projects import Project
 
 FILE = Path("baselines/sm90/nvidia-h200/meddpm.yaml")
-FIRST, SECOND, OTHER = "a.py::test_step[first]", "a.py::test_step[second]", "b.py::test_other"
+A, B = "suites/meddpm/a.py", "suites/meddpm/b.py"
+FIRST, SECOND, OTHER = f"{A}::test_step[first]", f"{A}::test_step[second]", f"{B}::test_other"
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +42,8 @@ def _accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         acceptance.accept(acceptance.proposals(made, request))
 
 
-def baselines() -> BaselineFile:
-    loaded = baseline_files.load(FILE)
+def baselines(file: Path = FILE) -> BaselineFile:
+    loaded = baseline_files.load(file)
     assert loaded is not None
     return loaded
 
@@ -51,12 +52,17 @@ def gpuperf(*arguments: str) -> int:
     return __main__.main(["baseline", *arguments])
 
 
-def kernels_of(test: str) -> bool:
+def kernels_of(test: str, file: Path = FILE) -> bool:
     """Whether the test's kernel table is there, and that of its entry."""
-    entry = baselines().tests[test]["step"]
+    entry = baselines(file).tests[test]["step"]
     assert entry.kernels is not None
-    found = kernel_files.table_of(FILE, H200, "meddpm", test, "step", entry.kernels)
+    found = kernel_files.table_of(file, H200, file.stem, test, "step", entry.kernels)
     return found == table(("conv", 900.0))
+
+
+def touch(file: str) -> None:
+    Path(file).parent.mkdir(parents=True)
+    Path(file).touch()
 
 
 # What there is
@@ -83,28 +89,39 @@ def test_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_renamed_test_keeps_samples_anchor_kernels_and_the_log_says_so() -> None:
     before = baselines()
-    assert gpuperf("rename", FIRST, "a.py::test_step[1st]") == errors.OK
+    assert gpuperf("rename", FIRST, f"{A}::test_step[1st]") == errors.OK
     after = baselines()
-    assert list(after.tests) == ["a.py::test_step[1st]", SECOND, OTHER]
-    assert after.tests["a.py::test_step[1st]"] == before.tests[FIRST]
-    assert kernels_of("a.py::test_step[1st]")
+    assert list(after.tests) == [f"{A}::test_step[1st]", SECOND, OTHER]
+    assert after.tests[f"{A}::test_step[1st]"] == before.tests[FIRST]
+    assert kernels_of(f"{A}::test_step[1st]")
     assert after.accepted[:-1] == before.accepted
     assert after.accepted[-1].reason == f"renamed from {FIRST}"
     assert after.accepted[-1].processes == 3
 
 
 def test_a_file_that_was_moved_takes_its_tests_along() -> None:
-    assert gpuperf("rename", "a.py", "perf/test_a.py") == errors.OK
-    moved = [f"perf/test_{FIRST}", f"perf/test_{SECOND}"]
+    """In its folder, and to another, which is another suite's."""
+    assert gpuperf("rename", A, "suites/meddpm/c.py") == errors.OK
+    moved = [test.replace(A, "suites/meddpm/c.py") for test in (FIRST, SECOND)]
     assert list(baselines().tests) == [OTHER, *moved]
     assert kernels_of(moved[0])
+    before = baselines()
+    assert gpuperf("rename", "suites/meddpm/c.py", "suites/unet/c.py") == errors.OK
+    assert list(baselines().tests) == [OTHER]
+    assert not kernel_files.path_beside(FILE).exists()
+    there = [test.replace("meddpm", "unet") for test in moved]
+    other = FILE.with_name("unet.yaml")
+    assert [*baselines(other).tests.values()] == [before.tests[test] for test in moved]
+    assert [*baselines(other).tests] == there
+    assert kernels_of(there[0], other)
+    assert baselines(other).machines == before.machines
 
 
 def test_what_is_not_there_or_would_be_written_over_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = FILE.read_bytes()
-    assert gpuperf("rename", "a.py::test_step[frist]", "x") == errors.FAILED
+    assert gpuperf("rename", f"{A}::test_step[frist]", "x") == errors.FAILED
     assert f"has no entry; there are {FIRST}" in capsys.readouterr().err
     assert gpuperf("rename", FIRST, SECOND) == errors.BAD_CONFIGURATION
     assert f"and {SECOND} has one" in capsys.readouterr().err
@@ -130,7 +147,7 @@ def collects(monkeypatch: pytest.MonkeyPatch, *tests: str, code: int = 0) -> lis
 def test_what_pytest_does_not_collect_any_more_is_removed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("b.py").touch()
+    touch(B)
     given = collects(monkeypatch, SECOND)
     assert gpuperf("prune", "--", "-k", "step") == errors.FAILED  # nobody to ask
     assert "nobody to ask here" in capsys.readouterr().err
@@ -157,7 +174,7 @@ def test_where_pytest_fails_nothing_is_removed(
 
 
 def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -> None:
-    Path("a.py").touch()
+    touch(A)
     for test, collected, gone in (
         (FIRST, [FIRST], False),
         (FIRST, [SECOND], True),

@@ -539,6 +539,16 @@ def test_what_is_no_secret_stays(word: str) -> None:
     ]
 
 
+def test_the_folder_of_runs_is_none_of_git_s(tmp_path: Path) -> None:
+    run_files.save(run([measurement()]), run_files.new_file(tmp_path))
+    assert (tmp_path / ".gpuperf" / ".gitignore").read_text() == "*\n"
+    (tmp_path / ".gpuperf" / ".gitignore").write_text("# ours")
+    run_files.save(run([measurement()]), run_files.new_file(tmp_path))
+    assert (tmp_path / ".gpuperf" / ".gitignore").read_text() == "# ours"
+    run_files.save(run([measurement()]), tmp_path / "elsewhere" / "run.json")
+    assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["run.json"]
+
+
 # The project
 
 

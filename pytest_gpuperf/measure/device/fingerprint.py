@@ -93,17 +93,21 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def revision(folder: Path) -> str:
+def revision(folder: Path, baselines: Path | None = None) -> str:
     """The short hash of the git commit that `folder` is at, with "+dirty" when it was changed.
 
     Changed means: a tracked file of the repository differs from the commit, staged or not. Files
-    that git does not track do not count, since run files and caches are such. Returns "" outside a
+    that git does not track do not count, since run files and caches are such; nor do those in the
+    folder of the `baselines`, which are accepted one after the other. Returns "" outside a
     repository, before its first commit, and where git is missing or does not answer.
     """
     commit = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return ""
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    of = ["--", ":/"]
+    if baselines is not None and baselines.is_relative_to(folder):
+        of.append(f":(exclude){baselines.relative_to(folder).as_posix()}")
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", *of)
     return f"{commit}+dirty" if changes else commit
 
 

@@ -128,6 +128,13 @@ def test_revision_is_the_short_hash_and_whether_a_tracked_file_was_changed(
     assert re.fullmatch(r"[0-9a-f]{12}", clean)
     (repository / "model.py").write_text("x = 2\n")
     assert fingerprint.revision(repository / "suite") == f"{clean}+dirty"
+    # The whole repository counts, whatever of it is the root directory, but for the baselines.
+    (repository / "suite" / "baselines").mkdir()
+    assert fingerprint.revision(repository / "suite", repository / "suite" / "baselines") == (
+        f"{clean}+dirty"
+    )
+    assert fingerprint.revision(repository, repository / "model.py") == clean
+    assert fingerprint.revision(repository, repository.parent / "elsewhere") == f"{clean}+dirty"
 
 
 @needs_git
