@@ -314,12 +314,21 @@ def _spared(report: pytest.TestReport) -> str:
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """What has to be right before the first test runs. Raises UsageFailure."""
+    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
     if session.config.option.collectonly:
         return
+    for item in items:
+        # Its node id may be that of a test in the root directory.
+        if "gpuperf" in _fixtures(item) and not item.path.is_relative_to(session.config.rootpath):
+            raise UsageFailure(
+                f"{item.path} is outside of the root directory {session.config.rootpath}, by whose "
+                "baselines it would be judged: run it by itself, or all with the --rootdir of a "
+                "folder above"
+            )
     device, settings = session.instrument.device, session.settings
     for file in (settings.run, *settings.reports):
         if file is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 
@@ -136,6 +137,23 @@ def test_blocked_by_name_a_plain_project_is_as_without_us(project: Project) -> N
     result = project.run("-p", "no:gpuperf")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'gpuperf' not found"])
+
+
+def test_a_test_outside_of_the_root_directory_is_not_judged_by_its_baselines(
+    a100: Project,
+) -> None:
+    """Of two projects in one session, whose node ids are the same."""
+    for name in ("a", "b"):
+        (a100.root / name).mkdir()
+        (a100.root / name / "pytest.ini").write_text("[pytest]\n")
+        (a100.root / name / "test_steps.py").write_text(dedent(STEP))
+        (a100.root / name / "conftest.py").write_text((a100.root / "conftest.py").read_text())
+    both = ("a", "b", "--import-mode=importlib")
+    said = refused(a100.run_apart("--rootdir=a", *both))
+    assert "b/test_steps.py is outside of the root directory" in said
+    result = a100.run_apart("--rootdir=.", *both, "--gpuperf-missing=warn")
+    assert result.ret == 0
+    assert "2 passed" in result.stdout.str()
 
 
 def test_two_sessions_at_once_do_not_collide(a100: Project) -> None:

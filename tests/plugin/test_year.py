@@ -19,6 +19,7 @@ import pytest
 from pytest_gpuperf.storage import baseline_files
 from tests.examples import A100
 from tests.plugin.projects import Project
+from tests.plugin.test_conditions import EVERY
 
 _COMMAND = re.compile(r"^  ((?:gpuperf|pytest) .*)$")
 FIRST, SECOND = "tests/test_perf.py::test_first", "tests/test_perf.py::test_second"
@@ -117,7 +118,7 @@ def year(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Year:
     return Year(project, tmp_path_factory.mktemp("home") / "bin")
 
 
-def test_the_first_year_of_a_small_project(year: Year) -> None:
+def test_the_first_month_of_a_small_project(year: Year) -> None:
     # A first test, its baseline, a pass.
     year.tests("test_first")
     printed = year.shell("pytest", code=1)
@@ -159,7 +160,16 @@ def test_the_first_year_of_a_small_project(year: Year) -> None:
     year.commit()
     year.shell("pytest")
 
-    # Everything once more: what was accepted is no creep.
+
+@pytest.mark.skipif(EVERY not in os.environ, reason=f"takes half a minute; with {EVERY}=1")
+def test_the_rest_of_the_year(year: Year) -> None:
+    year.device({"first": 1.1})
+    year.tests("test_first", "test_second")
+    year.shell("gpuperf record --processes 3 -- tests")
+    year.shell('gpuperf update-baseline --reason "first baselines"')
+    year.commit()
+
+    # Everything once more.
     year.shell("gpuperf record --processes 3 -- tests")
     year.shell('gpuperf update-baseline --reason "another driver"')
     year.commit()

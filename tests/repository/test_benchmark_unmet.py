@@ -59,11 +59,11 @@ def test_the_constants_of_the_rule_are_the_likeliest(campaign: Tests) -> None:
     assert unmet.fit(campaign) == f"slopes {dram:g} and {l2:g}, alike {alike:g} %: of 10 series\n"
 
 
-def test_runs_are_gathered_by_gpu_and_none_twice(campaign: Tests, tmp_path: Path) -> None:
-    files = sorted(unmet.FOLDER.glob("*.json.xz"))
+def test_runs_are_gathered_by_gpu_and_none_twice(tmp_path: Path) -> None:
+    files = sorted(unmet.FOLDER.glob("*.json.xz"))[:3]
     for _ in range(2):
         unmet.gather(files, tmp_path)
-    assert unmet.load(sorted(tmp_path.glob("*"))) == campaign
+    assert unmet.load(sorted(tmp_path.glob("*"))) == unmet.load(files)
 
 
 def test_simulated_gpus_are_judged_as_often_rightly_as_the_committed_rates_say() -> None:
