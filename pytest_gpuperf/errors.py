@@ -8,6 +8,7 @@ pytest is not imported here; `plugin/hooks.py` turns a `UsageFailure` into exit 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 OK, FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 4, 130
@@ -33,6 +34,15 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same of each line of `text`, which has several on purpose."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def meant(word: str, known: Iterable[str], most: int = 1) -> str:
+    """What somebody who wrote `word` may have meant of what is known; "" for nothing like it."""
+    import difflib
+
+    close = difflib.get_close_matches(word, sorted(known), n=most)
+    asked = " or ".join(f'"{printable(one)}"' for one in close)
+    return f" Did you mean {asked}?" if close else ""
 
 
 def _code(character: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
@@ -57,11 +56,10 @@ class Catalogue:
             return
         known = self.metrics.get(name)
         if known is None:
-            close = difflib.get_close_matches(name, [*self.sets, *self.metrics], n=1)
-            suggestion = f' Did you mean "{close[0]}"?' if close else ""
+            close = meant(name, [*self.sets, *self.metrics])
             raise UsageFailure(
-                f'no set and no metric is named "{name}".{suggestion} '
-                f"Sets are {', '.join(self.sets)}; docs/metrics.md has the metrics"
+                f'no set and no metric is named "{name}".{close} '
+                f"Sets are {', '.join(self.sets)}; `gpuperf metrics` lists the metrics"
             )
         if not known.chosen:
             raise UsageFailure(
@@ -74,6 +72,11 @@ class Catalogue:
 def catalogue() -> Catalogue:
     """The catalogue of this package."""
     return read(yaml_table(_FOLDER / "metrics.yaml"))
+
+
+def no_metric(name: str) -> str:
+    """What there is to say of a name that is no metric's."""
+    return f"no such metric.{meant(name, catalogue().metrics)} `gpuperf metrics` lists them"
 
 
 def read(data: Mapping[str, Any]) -> Catalogue:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, reference
 from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.update_baseline import add_folder, confirmed, folder_of
-from pytest_gpuperf.errors import FAILED, OK, UsageFailure
+from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import STEP
@@ -107,8 +106,7 @@ def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
     if changed:
         return OK
     every = {name for one in known.values() for t in one.tests for name in (t, t.split("::")[0])}
-    close = difflib.get_close_matches(old, sorted(every), n=3)
-    complain(f"{old} has no entry{'; there are ' + ', '.join(close) if close else ''}")
+    complain(f"{old} has no entry.{meant(old, every, most=3)}")
     return FAILED
 
 

@@ -23,7 +23,7 @@ from pytest_gpuperf.baselines.judgement import (
     not_collected,
 )
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.errors import (
     CountersUnavailable,
     MeasurementError,
@@ -237,7 +237,7 @@ class GpuPerf:
         self.used = True
         known = catalogue().metrics.get(metric)
         if known is None:
-            raise UsageFailure(f'expect_ratio of "{metric}": no such metric (docs/metrics.md)')
+            raise UsageFailure(f'expect_ratio of "{metric}": {no_metric(metric)}')
         expectation.check_bounds(above, below)
         label = ""
         if verified is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
+from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant
 from pytest_gpuperf.judge.tolerance import parse, parse_limit
 from pytest_gpuperf.measure.collector import REPRODUCIBLE
 from pytest_gpuperf.storage.baseline_files import suite_of
@@ -90,7 +90,9 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
     """The keywords of the marker gpuperf, as those of Traits. Raises UsageFailure."""
     for key in options:
         if key not in _KEYWORDS:
-            raise UsageFailure(f'no keyword "{key}"; known are {", ".join(_KEYWORDS)}')
+            raise UsageFailure(
+                f'no keyword "{key}"; known are {", ".join(_KEYWORDS)}.{meant(key, _KEYWORDS)}'
+            )
     if options.get("metrics") is not None:
         _check_metrics(options["metrics"])
     for name in ("rounds", "repetitions"):
@@ -104,7 +106,7 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
             raise UsageFailure(f"{keyword}={mapping!r}: write a mapping, {example}")
         for name, written in mapping.items():
             if name not in catalogue().metrics:
-                raise UsageFailure(f'{keyword} for "{name}": no such metric (docs/metrics.md)')
+                raise UsageFailure(f'{keyword} for "{name}": {no_metric(name)}')
             read(written, catalogue().metrics[name])
     if "reproducible" in options:
         allowed_distance(options["reproducible"])

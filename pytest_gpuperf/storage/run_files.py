@@ -23,7 +23,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import (
     other_units,
     timeline_metrics,
 )
-from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
+from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
 from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, kernel_files
@@ -256,7 +256,8 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
             if more := len(tests) - len(listed):
                 listed.append(f"\n  and {more} more")
             raise NoMatch(
-                f'no test of the run matches "{pattern}"; it has measurements of{"".join(listed)}'
+                f'no test of the run matches "{pattern}".{meant(pattern, tests)} It has '
+                f"measurements of{''.join(listed)}"
             )
     return [
         measurement

@@ -122,7 +122,7 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
 ) -> None:
     before = FILE.read_bytes()
     assert gpuperf("rename", f"{A}::test_step[frist]", "x") == errors.FAILED
-    assert f"has no entry; there are {FIRST}" in capsys.readouterr().err
+    assert f'has no entry. Did you mean "{FIRST}"' in capsys.readouterr().err
     assert gpuperf("rename", FIRST, SECOND) == errors.BAD_CONFIGURATION
     assert f"and {SECOND} has one" in capsys.readouterr().err
     assert FILE.read_bytes() == before

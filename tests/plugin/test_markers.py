@@ -97,7 +97,10 @@ WRONG = (
     (mark.gpuperf(rounds=True), "rounds=True: a whole number from 1 on is needed"),
     (mark.gpuperf(repetitions=1.5), "repetitions=1.5: a whole number from 1 on is needed"),
     (mark.gpuperf(tolerance="1%"), "tolerance='1%': write a mapping"),
-    (mark.gpuperf(tolerance={"cycle": "1%"}), 'tolerance for "cycle": no such metric'),
+    (
+        mark.gpuperf(tolerance={"cycle": "1%"}),
+        'tolerance for "cycle": no such metric. Did you mean "cycles"? `gpuperf metrics` lists',
+    ),
     (mark.gpuperf(tolerance={"cycles": 0.01}), 'write a share such as "1%"'),
     (mark.gpuperf(tolerance={"cycles": "1pt"}), "points are for percentages"),
     (mark.gpuperf(tolerance={"tensor_utilization": "1%"}), 'tolerance is in points: "1pt"'),

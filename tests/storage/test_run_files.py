@@ -422,7 +422,7 @@ def test_a_pattern_that_nothing_matches_is_refused_with_what_there_is() -> None:
         with pytest.raises(run_files.NoMatch) as caught:
             run_files.matching(named(*tests), patterns)
         heading, *lines = str(caught.value).splitlines()
-        assert heading == 'no test of the run matches "x"; it has measurements of'
+        assert heading == 'no test of the run matches "x". It has measurements of'
         assert lines == [f"  {line}" for line in shown]
 
 
