@@ -159,7 +159,7 @@ def told_apart(
         causes: Sequence[Moved] = ()
         if judged and doubtful:
             causes = [one for one in canary if _explains(one, verdict, metric, waiting)]
-        elif judged and verdict.outcome in (Outcome.UNCHANGED, Outcome.INCONCLUSIVE):
+        elif judged and verdict.outcome is Outcome.UNCHANGED:
             causes = foreign
         if causes:
             detail = "the canary moved too: " + "; ".join(map(str, causes))
