@@ -205,8 +205,8 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
 def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """Gives the entries of a baseline file to other tests: new node ids by old ones.
 
-    They keep samples, anchor and kernel table, and the log says whose they were, on this `date`. A
-    test in another folder is of another suite, and its entries go to that suite's file. Whoever is
+    They keep samples, anchor and kernel table, and the log says whose they were, on this `date`.
+    The new ones are of one folder: where that is another suite's, they go to its file. Whoever is
     killed at it leaves files that can be read, with each entry in one of them at least. Raises
     UsageFailure for an old test without an entry, or a new one with one, and BadFile.
     """
@@ -214,38 +214,29 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     with files.changing(folder.resolve()):
         known = _loaded(file)
         device = Device(known.arch, known.device, file.parent.name)
-        by_suite: dict[str, dict[str, str]] = {}
+        (suite,) = {baseline_files.suite_of(new) for new in tests.values()}
+        target = baseline_files.path_for(folder, device, suite)
+        there = baseline_files.load(target) or baseline_files.empty(device, suite)
         for old, new in tests.items():
-            by_suite.setdefault(baseline_files.suite_of(new), {})[old] = new
-        for suite, moved in by_suite.items():
-            target = baseline_files.path_for(folder, device, suite)
-            there = baseline_files.load(target) or baseline_files.empty(device, suite)
-            for old, new in moved.items():
-                if old not in known.tests or new in there.tests:
-                    which = f"{new} has one" if old in known.tests else f"{old} has none"
-                    raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
-            entries = {new: known.tests[old] for old, new in moved.items()}
-            tables = {
-                (new, name): table
-                for old, new in moved.items()
-                for name, table in _tables_of(file, device, known, old)
-            }
-            kept = {**there.tests, **entries}
-            if target == file:
-                kept = {test: own for test, own in kept.items() if test not in moved}
-            log = [
-                Acceptance(date, f"renamed from {old}", new, name, one.revision, len(one.days), {})
-                for old, new in moved.items()
-                for name, one in known.tests[old].items()
-            ]
-            made = baseline_files.with_tests(there, kept, known.machines)
-            made = replace(made, accepted=(*there.accepted, *log))
-            _rewrite(target, device, there, made, tables)
-        _without(
-            file,
-            device,
-            {old for old, new in tests.items() if baseline_files.suite_of(new) != known.suite},
-        )
+            if old not in known.tests or new in there.tests:
+                which = f"{new} has one" if old in known.tests else f"{old} has none"
+                raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
+        tables = {
+            (new, name): table
+            for old, new in tests.items()
+            for name, table in _tables_of(file, device, known, old)
+        }
+        stay = {test: own for test, own in there.tests.items() if test not in tests}
+        log = [
+            Acceptance(date, f"renamed from {old}", new, name, one.revision, len(one.days), {})
+            for old, new in tests.items()
+            for name, one in known.tests[old].items()
+        ]
+        came = {new: known.tests[old] for old, new in tests.items()}
+        made = baseline_files.with_tests(there, {**stay, **came}, known.machines)
+        made = replace(made, accepted=(*there.accepted, *log))
+        _rewrite(target, device, there, made, tables)
+        _without(file, device, tests)
 
 
 def remove(file: Path, tests: Collection[str]) -> None:
