@@ -148,9 +148,11 @@ def project(folder: Path) -> Path:
     """Where sessions of this folder save their runs, as pytest's rootdir: it, or one above.
 
     The nearest that has runs; without any, the nearest with a file that pytest or a packager is
-    configured in; else the folder itself.
+    configured in; else the folder itself. What lies above its repository is another project's.
     """
-    above = (folder, *folder.parents)
+    above = [folder, *folder.parents]
+    top = next((n for n, place in enumerate(above) if (place / ".git").exists()), len(above))
+    above = above[: top + 1]
     runs = (place for place in above if (place / FOLDER).is_dir())
     configured = (place for place in above if any((place / name).exists() for name in _CONFIGURED))
     return next(runs, None) or next(configured, folder)

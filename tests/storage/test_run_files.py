@@ -562,6 +562,9 @@ def test_the_folder_of_runs_is_none_of_git_s(tmp_path: Path) -> None:
         ([".gpuperf/runs/", "a/pytest.ini"], "."),
         ([".gpuperf/runs/", "a/.gpuperf/runs/"], "a"),
         ([".gpuperf/locks/", "a/setup.cfg"], "a"),
+        ([".gpuperf/runs/", "a/.git/", "a/setup.cfg"], "a"),
+        ([".gpuperf/runs/", "pytest.ini", "a/.git"], "a/b"),
+        ([".gpuperf/runs/", ".git/"], "."),
     ],
 )
 def test_the_project_of_a_folder(there: list[str], project: str, tmp_path: Path) -> None:
