@@ -40,6 +40,10 @@ class Trait:
     """1 where more of it is slower, -1 where less is, 0 where another GPU may be either."""
     host: bool = False
     clock: bool = False
+    alone: float | None = None
+    """What it is on a GPU that nobody else uses, whatever that GPU is: a baseline that has no such
+    reading was measured on one. Where it moves, it explains a change of any size: it says that
+    somebody was there, not how much of the step they took."""
 
 
 TRAITS: Mapping[str, Trait] = {
@@ -50,6 +54,7 @@ TRAITS: Mapping[str, Trait] = {
     "dram_ns": Trait(0.005, "slower memory, or somebody else on it", 1),
     "sm_clock_mhz": Trait(0.02, "the clock", -1, clock=True),
     "tensor_clock_mhz": Trait(0.02, "the clock under power", -1, clock=True),
+    "time_share": Trait(0.02, "somebody else on it", -1, alone=1.0),
     "launch_us": Trait(0.4, "the host", 1, host=True),
     "host_ms": Trait(0.25, "the host", 1, host=True),
 }
@@ -179,6 +184,8 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float) ->
     slower = change > 0 if metric.direction is not Direction.HIGHER else change < 0
     if trait.slower and (cause.change * trait.slower > 0) is not slower:
         return False
+    if trait.alone:
+        return True
     near = verdict.low if change > 0 else verdict.high
     least = max(0.0, abs(math.log1p(near)) if near is not None and near * change > 0 else 0.0)
     share = -math.log1p(-waiting) if trait.host else abs(cause.change)
@@ -200,8 +207,7 @@ def _since_baseline(
     seen: Sequence[Conditions], known: Canaries | None, of_this_gpu: Sequence[bool]
 ) -> Iterator[tuple[str, Moved]]:
     """By reading, those that are further from the nearest of the baseline's than noise is."""
-    if known is None:
-        return
+    known = known or Canaries((), {}, {})
     code = {canary.code for one in seen for canary in _both(one) or ()}
     here = [i for i, same in enumerate(known.codes) if {same} == code]
     own = [i for i in here if i < len(of_this_gpu) and of_this_gpu[i]]
@@ -209,6 +215,8 @@ def _since_baseline(
         pairs = zip(known.before.get(name, ()), known.after.get(name, ()), strict=True)
         read = [pair for i, pair in enumerate(pairs) if i in (own or here)]
         before = [math.sqrt(one * other) for one, other in read if one and other]
+        if trait.alone and not before:
+            before = [trait.alone]
         values = [c.readings[name] for s in seen for c in _both(s) or () if c.readings.get(name)]
         if before and values:
             now = median(values)

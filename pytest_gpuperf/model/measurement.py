@@ -202,7 +202,8 @@ class Canary:
     where it is the same."""
     readings: Mapping[str, float] = field(default_factory=dict)
     """arithmetic_cycles, tensor_cycles, l2_cycles, dram_cycles (of an SM, on average over all of
-    them), dram_ns, sm_clock_mhz and tensor_clock_mhz (under that load), launch_us, host_ms."""
+    them), dram_ns, sm_clock_mhz and tensor_clock_mhz (under that load), time_share
+    (1 on a GPU that nobody else uses), launch_us, host_ms."""
     spreads: Mapping[str, float] = field(default_factory=dict)
     """How far the repeats of each reading were from it: their median distance, as a share of it."""
     obstacle: str = ""

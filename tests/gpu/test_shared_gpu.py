@@ -7,17 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.verdict import Reference, judge
-from pytest_gpuperf.model.measurement import Conditions, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.storage import baseline_files, run_files
+from pytest_gpuperf.storage import run_files
 from tests import ROOT
+from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 
 pytestmark = pytest.mark.gpu
 
@@ -74,7 +71,6 @@ while True:
 """
 COUNTING = """
 import torch
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
@@ -172,30 +168,15 @@ def test_beside_another_process_nothing_is_said_of_the_code(other: str, project:
 
 
 def test_where_nvml_shows_nobody_the_canary_does(project: Path) -> None:
-    """The tests are all the same: ten times three of them are the processes of one."""
     with beside(BUSY):
         session(project, "--gpuperf-run=hidden.json")
     alone = [run_files.load(project / f"baseline-{number}.json") for number in range(3)]
-    entry = baseline_files.entry_of([one.measurements[0] for one in alone], recorded="")
-    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary)
-    shared = [hidden(one) for one in run_files.load(project / "hidden.json").measurements]
-    assert len(shared) == TIMES
-    for first in range(TIMES):
-        processes = [shared[(first + number) % TIMES] for number in range(3)]
-        said = judge(processes, reference, catalogue().metrics, {})
-        worst = {verdict.outcome for verdict in said if verdict.metric in ("cycles", "step_time")}
-        assert Outcome.MACHINE in worst
-        assert not worst & {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.UNCHANGED}
-
-
-def hidden(measurement: Measurement) -> Measurement:
-    """The same, as where the other processes are in another container."""
-    conditions = measurement.fingerprint.conditions
-    assert conditions is not None
-    states = (conditions.before, conditions.after)
-    before, after = (replace(state, other_processes=()) for state in states)
-    fingerprint = replace(measurement.fingerprint, conditions=Conditions(before, after))
-    return replace(measurement, process=measurement.test, fingerprint=fingerprint)
+    shared = run_files.load(project / "hidden.json")
+    said = [*verdicts_where_nvml_shows_nobody(alone, shared)]
+    assert len(said) == TIMES
+    for one in said:
+        assert {one["cycles"].outcome, one["step_time"].outcome} == {Outcome.MACHINE}
+        assert "time_share" in one["step_time"].detail
 
 
 def test_under_torchs_profiler_each_test_fails_with_a_sentence(project: Path) -> None:

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
 from tests.examples import H200, OTHER_H200, measurement
+from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 
 RECORDED = ROOT / "tests" / "data" / "h200-canary"
 """Two GPUs of one host, at the same time: all of Med-DDPM on each, ConvNeXt on the first."""
@@ -31,6 +32,7 @@ READ = {
     "l2_cycles": 1816000.0,
     "dram_cycles": 3927000.0,
     "dram_ns": 1999900.0,
+    "time_share": 1.0,
     "launch_us": 3.3,
     "host_ms": 0.29,
 }
@@ -219,7 +221,25 @@ def test_what_moved_while_it_was_measured_moved_without_a_baseline_too() -> None
     assert moved(measured({}, {}, after={"launch_us": 9.0, "host_ms": 9.0}), None) == ()
 
 
+def test_somebody_else_on_the_gpu_shows_whatever_the_baseline_has_read() -> None:
+    """It says how much of the GPU's time we had, which alone is all of it on every GPU."""
+    read = {name: series for name, series in AS_BEFORE.before.items() if name != "time_share"}
+    older = replace(AS_BEFORE, before=read, after=read)
+    for canary in (None, known({}, code="another"), older, AS_BEFORE):
+        for share, is_moved in ((0.995, False), (0.97, True)):
+            made = moved(measured({}, {"time_share": share}), canary)
+            assert [one.reading for one in made] == ["time_share"] * is_moved, (share, canary)
+
+
 # What it explains
+
+
+def test_beside_somebody_else_no_time_is_the_code_s_however_much_they_took() -> None:
+    """As recorded on an H200: kernels waited for their turn, and took 3 % more cycles."""
+    changes = {"cycles": 1.032, "step_time": 2.51, "instructions": 1.001}
+    said = outcomes(measured(changes, {"time_share": 0.4}))
+    assert said == {"cycles": "machine", "step_time": "machine", "instructions": "regressed"}
+    assert outcomes(measured({"step_time": 0.9}, {"time_share": 0.4})) == {"step_time": "improved"}
 
 
 def test_what_the_gpu_waits_for_a_slower_host_is_not_said_of_the_code() -> None:
@@ -377,3 +397,20 @@ def test_the_step_that_a_slow_host_launched_late_is_left_to_the_machine() -> Non
         assert by_metric["cycles"].outcome is by_metric["step_time"].outcome is outcome
         assert by_metric["instructions"].outcome is Outcome.UNCHANGED
     assert "launch_us +" in by_metric["cycles"].detail
+
+
+def test_ten_of_ten_beside_a_process_that_nvml_does_not_show_are_the_machine_s() -> None:
+    """Ten tests of 34 ms on an H200 that products of matrices in another process kept busy.
+
+    They take 86 ms and 3 % more cycles there, and of a queue of kernels the canary had 44 %.
+    """
+    folder = ROOT / "tests" / "data" / "h200-shared"
+    alone = [run_files.load(folder / f"baseline-{number}.json.xz") for number in range(3)]
+    shared = run_files.load(folder / "hidden.json.xz")
+    said = [*verdicts_where_nvml_shows_nobody(alone, shared)]
+    assert len(said) == 10
+    for one in said:
+        assert one["step_time"].change == pytest.approx(1.5, abs=0.1)
+        assert {one["cycles"].outcome, one["step_time"].outcome} == {Outcome.MACHINE}
+        assert "time_share -56" in one["step_time"].detail
+        assert one["instructions"].outcome is Outcome.UNCHANGED

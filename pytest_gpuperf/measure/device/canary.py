@@ -3,7 +3,7 @@
 Where a step is slower and the canary is not, the code is slower. The kernels are machine code per
 architecture (`canary.cu`, compiled by `script/canary`), so that no update of torch, NVRTC or the
 driver's compiler changes them; they run in the primary context, which torch uses too, and their
-memory is neither torch's nor left behind. A pass takes about 70 ms on an H200.
+memory is neither torch's nor left behind. A pass takes about 90 ms on an H200.
 
 It also reads the map of SMs: which of them share clusters of blocks, and so are in one GPC.
 """
@@ -42,9 +42,12 @@ _L2_PLACES = 16
 one buffer, and in 16 that were allocated one after the other they were up to 0.7 % apart, which the
 16 places of one buffer do not average out. Between GPUs they differ by 2.8 %."""
 _FACTOR = 1.0001
+_ARITHMETIC = (ctypes.c_float(_FACTOR),)
 _WORD = 0x5BD1E995
 _LAUNCHES, _BATCHES = 200, 5
 """The driver queues 1024 launches before it waits."""
+_QUEUED = 16
+"""Kernels of 1 ms on an H200, where processes take turns of about 2 ms."""
 _HASHED_BYTES, _HASHES = 2**19, 12
 _WORK = (
     *(_REPEATS, _THREADS, _DRAM_BYTES, _L2_SHARE, _L2_PLACES, _FACTOR, _WORD),
@@ -115,6 +118,8 @@ class _Pass:
         self._module = module
         self._sms = cuda.attribute(driver.SM_COUNT)
         self._shared_bytes = cuda.attribute(driver.SHARED_BYTES_OF_A_BLOCK)
+        # One more than blocks, for results that are never kept.
+        self._stamps_bytes = _STAMP.size * (self._sms + 1)
         self._readings: dict[str, float] = {}
         self._spreads: dict[str, float] = {}
 
@@ -124,6 +129,7 @@ class _Pass:
             self._obstacle(self._arithmetic),
             self._obstacle(self._tensor),
             self._obstacle(self._memory),
+            self._obstacle(self._queue),
             self._obstacle(self._launches),
             self._obstacle(self._host),
         ]
@@ -142,7 +148,7 @@ class _Pass:
         return ""
 
     def _arithmetic(self) -> None:
-        self._computed("arithmetic", "sm_clock_mhz", ctypes.c_float(_FACTOR))
+        self._computed("arithmetic", "sm_clock_mhz", *_ARITHMETIC)
 
     def _tensor(self) -> None:
         self._computed("tensor", "tensor_clock_mhz")
@@ -171,21 +177,49 @@ class _Pass:
 
     def _timed(self, kernel: str, repeats: Sequence[Sequence[Argument]]) -> list[_Stamps]:
         """The stamps of each repeat of a kernel, by its arguments, after one that warms up."""
-        size = _STAMP.size * self._sms
-        # One more than blocks, for results that are never kept.
-        with self._cuda.memory(size + _STAMP.size) as stamps:
-            timed: list[_Stamps] = []
+        with self._cuda.memory(self._stamps_bytes) as out:
+            timed = []
             for arguments in (repeats[-1], *repeats):
-                self._cuda.kernel(
-                    self._module,
-                    kernel,
-                    self._sms,
-                    _THREADS,
-                    (ctypes.c_uint64(stamps), *arguments),
-                    shared_bytes=self._shared_bytes,
-                )()
-                timed.append(list(_STAMP.iter_unpack(self._cuda.copied(stamps, size))))
+                self._kernel(kernel, out, arguments)()
+                timed.append(self._stamps(out))
         return timed[1:]
+
+    def _kernel(self, name: str, out: int, arguments: Sequence[Argument]) -> Callable[[], None]:
+        """What launches a kernel that leaves a stamp of each SM at `out`."""
+        return self._cuda.kernel(
+            self._module,
+            name,
+            self._sms,
+            _THREADS,
+            (ctypes.c_uint64(out), *arguments),
+            shared_bytes=self._shared_bytes,
+        )
+
+    def _stamps(self, out: int) -> _Stamps:
+        """What the last kernel that was launched there has left."""
+        return list(_STAMP.iter_unpack(self._cuda.copied(out, _STAMP.size * self._sms)))
+
+    def _queue(self) -> None:
+        """The share of the GPU's time that a queue of kernels had.
+
+        A kernel alone says nothing of it: it waits for its turn before it begins. NVML shows no
+        process of another container.
+        """
+        try:
+            own_ns = 1000 * self._readings["arithmetic_cycles"] / self._readings["sm_clock_mhz"]
+        except KeyError:
+            return  # which has an obstacle of its own
+        size = self._stamps_bytes
+        with self._cuda.memory(2 * size) as before:
+            first, later = (
+                self._kernel("arithmetic", stamps, _ARITHMETIC)
+                for stamps in (before, before + size)
+            )
+            first()
+            for _ in range(_QUEUED):
+                later()
+            begin, end = (max(s[3] for s in self._stamps(at)) for at in (before, before + size))
+        self._keep("time_share", [_QUEUED * own_ns / (end - begin)])
 
     def _launches(self) -> None:
         """What one launch takes of the host, driver and ctypes together."""

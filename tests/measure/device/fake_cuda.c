@@ -23,7 +23,8 @@ static size_t log_length, room, sizes[MOST];
 static char *blocks[MOST];
 static int fail_result, fail_after, has_context, devices, modules, sms, l2_bytes, n_gpcs, gpcs[MOST], launches[KERNELS];
 static int shared_allowed[KERNELS], large_allowed[KERNELS], slow_launch, shares;
-static double cycles[KERNELS], slow_factor;
+static double cycles[KERNELS], slow_factor, turns;
+static uint64_t now;
 static const char *image;
 static size_t read_bytes[KERNELS];
 static uint64_t last_read[KERNELS];
@@ -35,7 +36,7 @@ API void fake_reset(void) {
   memset(launches, 0, sizeof launches); memset(shared_allowed, 0, sizeof shared_allowed);
   memset(large_allowed, 0, sizeof large_allowed); memset(places, 0, sizeof places); memset(last_read, 0, sizeof last_read);
   log_length = 0; fail_call[0] = 0; has_context = 0; devices = 1; modules = 0; room = (size_t)1 << 30;
-  sms = 8; l2_bytes = 50 << 20; n_gpcs = 2; gpcs[0] = 5; gpcs[1] = 3; slow_launch = -1; shares = 0;
+  sms = 8; l2_bytes = 50 << 20; n_gpcs = 2; gpcs[0] = 5; gpcs[1] = 3; slow_launch = -1; shares = 0; turns = 1; now = 0;
   for (int i = 0; i < KERNELS; i++) cycles[i] = 1e6 * (i + 1);
 }
 API const char *fake_log(void) { return the_log; }
@@ -59,6 +60,8 @@ API void fake_takes(int kernel, double count) { cycles[kernel] = count; }
 API void fake_slow(int launch, double factor) { slow_launch = launch; slow_factor = factor; }
 /* Another process has work on an SM: two blocks, one after the other, are on the first. */
 API void fake_shared(int yes) { shares = yes; }
+/* Another process has the GPU between our kernels: all of them take so many times as long. */
+API void fake_turns(double times) { turns = times; }
 /* What a kernel has read of. */
 API size_t fake_reads(int kernel) { return read_bytes[kernel]; }
 /* How often it read elsewhere than the launch before. */
@@ -180,11 +183,12 @@ static int stamp(int kernel, const Config *config, void **arguments) {
   }
   for (unsigned i = 0; i < config->grid[0]; i++) {
     /* The SMs' counters differ, and each block begins 10 ns after the one before. */
-    uint64_t taken = (uint64_t)(cycles[kernel] * slow), begin = 1000000 * (uint64_t)(i + 1), ns = 5000 + 10 * i;
+    uint64_t taken = (uint64_t)(cycles[kernel] * slow), begin = 1000000 * (uint64_t)(i + 1), ns = now + 5000 + 10 * i;
     unsigned sm = i;
-    if (shares && i == 1) { sm = 0; begin = 1000000 + taken; ns = 5000 + taken / 2; }
+    if (shares && i == 1) { sm = 0; begin = 1000000 + taken; ns = now + 5000 + taken / 2; }
     ((Stamp *)out)[i] = (Stamp){begin, begin + taken, ns, ns + taken / 2, sm};
   }
+  now += (uint64_t)(cycles[kernel] * slow / 2 * turns);
   return 0;
 }
 

@@ -20,6 +20,7 @@ class FakeGpu:
         self._library.fake_room.argtypes = (ctypes.c_size_t,)
         self._library.fake_takes.argtypes = (ctypes.c_int, ctypes.c_double)
         self._library.fake_slow.argtypes = (ctypes.c_int, ctypes.c_double)
+        self._library.fake_turns.argtypes = (ctypes.c_double,)
         self._library.fake_reset()
         self.cuda = Driver(library)
 
@@ -59,6 +60,10 @@ class FakeGpu:
     def shared(self) -> None:
         """Somebody else has work on the second SM, so that the first gets two blocks."""
         self._library.fake_shared(1)
+
+    def turns(self, times: float) -> None:
+        """Somebody else has the GPU between our kernels, which take so many times as long."""
+        self._library.fake_turns(times)
 
     def devices(self, count: int) -> None:
         self._library.fake_devices(count)

@@ -20,7 +20,8 @@ from tests.measure.device.fake_gpu import FakeGpu
 
 READINGS = (
     *("arithmetic_cycles", "sm_clock_mhz", "tensor_cycles", "tensor_clock_mhz"),
-    *("l2_cycles", "dram_cycles", "dram_ns", "launch_us", "host_ms"),
+    *("l2_cycles", "dram_cycles", "dram_ns"),
+    *("time_share", "launch_us", "host_ms"),
 )
 CLUSTERS_SINCE = 90
 
@@ -101,8 +102,9 @@ def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) ->
     assert (read.readings["dram_cycles"], read.readings["dram_ns"]) == (4e6, 2_000_070)
     assert read.readings["launch_us"] > 0
     assert read.readings["host_ms"] > 0
-    assert set(list(read.spreads.values())[:7]) == {0}
-    assert (gpu.launches("arithmetic"), gpu.launches("dram")) == (8, 8)
+    assert read.readings["time_share"] == 1
+    assert set(list(read.spreads.values())[:8]) == {0}
+    assert (gpu.launches("arithmetic"), gpu.launches("dram")) == (8 + 17, 8)
     assert gpu.launches("nothing") == 1000
     assert gpu.cuda.current_context() is None
     assert gpu.log[-1] == "release"
@@ -143,6 +145,15 @@ def test_an_sm_with_two_blocks_is_one_that_takes_twice_as_long(gpu: FakeGpu) -> 
     assert read.readings["arithmetic_cycles"] == pytest.approx(8 / 7 * 1e6)
 
 
+def test_a_gpu_that_is_another_processs_between_our_kernels_shows_in_a_queue_of_them(
+    gpu: FakeGpu,
+) -> None:
+    gpu.turns(2.5)
+    read = canary.read("sm90", load_driver=gpu.load)
+    assert read.readings["time_share"] == 0.4
+    assert (read.readings["arithmetic_cycles"], read.readings["dram_ns"]) == (1e6, 2_000_070)
+
+
 def test_spreads_are_the_median_distance_of_the_repeats() -> None:
     one: Any = object.__new__(canary._Pass)
     one._readings, one._spreads = {}, {}
@@ -157,8 +168,12 @@ def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
         (lambda: gpu.room(2**29 - 1), READINGS[4:7], "memory: cuMemAlloc_v2 failed with CUDA_E"),
         (lambda: gpu.l2(1000), READINGS[4:7], "memory: 550 bytes of L2 are less than 262,144"),
         (lambda: gpu.takes("l2", 0), READINGS[4:7], "memory: it took 0 by the GPU's clock"),
-        (lambda: gpu.takes("arithmetic", 0), READINGS[:2], "arithmetic: it took 0 by the GPU's"),
-        (lambda: gpu.fail("cuLaunchKernelEx", 700), READINGS[:8], "arithmetic: launching arithme"),
+        (
+            lambda: gpu.takes("arithmetic", 0),
+            (*READINGS[:2], "time_share"),
+            "arithmetic: it took 0",
+        ),
+        (lambda: gpu.fail("cuLaunchKernelEx", 700), READINGS[:9], "arithmetic: launching arithme"),
         (lambda: gpu.fail("cuModuleLoadData", 200), READINGS, "cuModuleLoadData failed with CUDA"),
         (lambda: gpu.fail("cuModuleUnload", 4), READINGS, "cuModuleUnload failed with CUDA error"),
     )
