@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pytest_gpuperf.report.text.progress import Display, Outlet
 
 
+_OF_PYTHON = 1000
+"""Objects that Python may set aside by itself: 3.12 begins with 375. Of torch there are 200,000."""
+
+
 class Session:
     """One invocation of pytest in this process, which may be a worker's of pytest-xdist."""
 
@@ -91,7 +95,7 @@ class Session:
         """
         if "torch" in sys.modules and self._has_frozen is None:
             # Asked once: to count what somebody else has set aside takes 40 ms.
-            self._has_frozen = not gc.get_freeze_count()
+            self._has_frozen = gc.get_freeze_count() < _OF_PYTHON
             if self._has_frozen:
                 gc.collect()
                 gc.freeze()

@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import STEP, Project
 
@@ -491,11 +492,11 @@ def test_what_came_with_the_first_test_is_no_more_looked_through_for_garbage(
         import gc
 
         def test_of_others():
-            assert gc.get_freeze_count() == 0
+            assert gc.get_freeze_count() < 1000
 
         def test_first(gpuperf, request):
             gpuperf.measure(lambda: None)
-            request.addfinalizer(lambda: gc.get_freeze_count() == 0 or 1 / 0)
+            request.addfinalizer(lambda: gc.get_freeze_count() < 1000 or 1 / 0)
 
         def test_second():
             assert gc.get_freeze_count() > 100_000
@@ -508,3 +509,20 @@ def test_what_came_with_the_first_test_is_no_more_looked_through_for_garbage(
     a100.run("--gpuperf-no-judge").assert_outcomes(passed=3)
     assert gc.get_freeze_count() == 0
     gc.freeze()
+
+
+@pytest.mark.parametrize(("aside", "freezes"), [(0, True), (375, True), (200_000, False)])
+def test_what_python_sets_aside_by_itself_is_nobody_elses(
+    aside: int, freezes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12 begins with 375 objects; a server that forks has set aside its whole heap."""
+    import torch  # noqa: F401 -- without it there is nothing that would take long
+
+    frozen: list[bool] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: aside)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    session = object.__new__(Session)
+    session._has_frozen = None
+    session.freeze()
+    session.freeze()
+    assert frozen == [True] * freezes
