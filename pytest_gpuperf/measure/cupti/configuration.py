@@ -111,6 +111,13 @@ class Configuration:
                 self._cupti.call(abi.HostDeinitialize, pHostObject=host)
 
     def _ask_availability(self, where: dict[str, int]) -> ctypes.Array[ctypes.c_char]:
+        """Once for each context or device of a process, since it takes 0.1 s on an H200."""
+        key = (self._kind, *where.items())
+        if key not in self._cupti.available:
+            self._cupti.available[key] = self._asked(where)
+        return self._cupti.available[key]
+
+    def _asked(self, where: dict[str, int]) -> ctypes.Array[ctypes.c_char]:
         ask = _AVAILABILITY[self._kind]
         size = self._cupti.call(ask, **where).counterAvailabilityImageSize
         image = ctypes.create_string_buffer(size)

@@ -80,6 +80,8 @@ class Cupti:
         that is known and not complete.
         """
         self.path = Path(path)
+        self.available: dict[object, ctypes.Array[ctypes.c_char]] = {}
+        """Images of the counters that can be had, by what they were asked of."""
         _check_survived(self.path)
         try:
             self._companions = [ctypes.CDLL(file) for file in _companions(self.path)]

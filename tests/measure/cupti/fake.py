@@ -32,6 +32,7 @@ class Fake:
         """As if it had just been loaded; what was opened until now must have been closed."""
         left_open = self.alive
         self._library.fake_reset()
+        self.cupti.available.clear()
         assert left_open == 0, self.log
 
     def collector(self, device: Device = H200, **doubles: Any) -> CuptiCollector:

@@ -69,6 +69,14 @@ def test_the_order_of_calls(fake: Fake) -> None:
     ]
 
 
+def test_which_counters_there_are_is_asked_once_of_each_context(fake: Fake) -> None:
+    for _ in range(2):
+        with opened(fake) as session:
+            assert session.metrics
+    assert fake.log.count("ProfilerGetCounterAvailability") == 2  # its size, and then it
+    assert fake.log.count("RangeProfilerEnable") == 2
+
+
 def test_every_pass_is_prepared_and_run(fake: Fake) -> None:
     fake.set("passes", 3)
     with opened(fake) as session:
