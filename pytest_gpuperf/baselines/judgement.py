@@ -22,7 +22,7 @@ from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
-from pytest_gpuperf.storage.files import shelved, unshelved
+from pytest_gpuperf.storage.files import Shelf
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas
@@ -70,8 +70,9 @@ class Judging:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
+        self._shelf = Shelf(Measurement)
         self._kept: dict[tuple[str, str], tuple[str, str, tuple[bytes, ...]]] = {}
-        """Configuration, suite, and the shelved measurements by test and name."""
+        """Configuration, suite, and the measurements on the shelf, by test and name."""
 
     def baseline(self, measurement: Measurement) -> Baseline:
         """What a measurement is held against. Raises BadFile for what cannot be trusted."""
@@ -110,8 +111,8 @@ class Judging:
     def keep(self, measurements: Processes) -> None:
         """Takes a measurement for ratios, the latest where a test was run again."""
         first = measurements[0]
-        shelves = tuple(map(shelved, measurements))
-        self._kept[first.test, first.name] = (first.configuration, first.suite, shelves)
+        put = tuple(map(self._shelf.put, measurements))
+        self._kept[first.test, first.name] = (first.configuration, first.suite, put)
 
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
         """Compares two measurements, and more of both until it is settled."""
@@ -161,10 +162,10 @@ class Judging:
     def _candidates(self, ratio: Ratio, wanted: str) -> list[Processes]:
         own = self._kept.get((ratio.test, wanted))
         if own is not None:
-            return [_measurements(own[2])]
+            return [self._taken(own[2])]
         candidates = [
-            _measurements(shelves)
-            for configuration, suite, shelves in self._kept.values()
+            self._taken(put)
+            for configuration, suite, put in self._kept.values()
             if (configuration, suite) == (wanted, ratio.suite)
         ]
         if not candidates:
@@ -174,6 +175,9 @@ class Judging:
                 "pytest-xdist (-n0 keeps all tests in one process)"
             )
         return candidates
+
+    def _taken(self, put: Sequence[bytes]) -> Processes:
+        return tuple(map(self._shelf.take, put))
 
     @staticmethod
     def _processes(
@@ -203,10 +207,6 @@ def verdicts(
     judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
     complaints = _complaints(measurements)
     return withheld(judged, complaints) if complaints else judged
-
-
-def _measurements(shelves: Sequence[bytes]) -> Processes:
-    return tuple(unshelved(Measurement, shelf) for shelf in shelves)
 
 
 def attributed(result: Result, baseline: Baseline) -> Result:

@@ -23,14 +23,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
 from pytest_gpuperf.storage import run_files
-from pytest_gpuperf.storage.files import (
-    adapter,
-    shelved,
-    short,
-    unshelved,
-    utc_now,
-    write_atomically,
-)
+from pytest_gpuperf.storage.files import Shelf, adapter, short, utc_now, write_atomically
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
@@ -63,7 +56,8 @@ class Ledger:
         self._drafts_s = 0.0
         self.saved: Path | None = None
         """The run's file, once it was written."""
-        self._shelves: list[bytes] = []
+        self._shelf = Shelf(Result)
+        self._kept: list[bytes] = []
         """The results, until the session's end."""
         self._failed: set[int] = set()
         """The numbers of those whose tests have failed."""
@@ -86,8 +80,8 @@ class Ledger:
         """Takes the results of one test, as JSON, and returns them."""
         results = [adapter(Result).validate_json(text) for text in texts]
         if failed:
-            self._failed.update(range(len(self._shelves), len(self._shelves) + len(results)))
-        self._shelves += map(shelved, results)
+            self._failed.update(range(len(self._kept), len(self._kept) + len(results)))
+        self._kept += map(self._shelf.put, results)
         for result in results:
             self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
         if refusal:
@@ -102,9 +96,9 @@ class Ledger:
         """
         before = self._clock()
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
-        if self._shelves and self._settings.replay is None and self._drafts_s < allowed:
+        if self._kept and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                run_files.save(self._run_of(self._unshelved()), self._file, draft=True)
+                run_files.save(self._run_of(self._taken()), self._file, draft=True)
             self._drafts_s += self._clock() - before
 
     def save(self) -> None:
@@ -112,7 +106,7 @@ class Ledger:
 
         Raises BadFile, before anything is overwritten.
         """
-        if not self._shelves:
+        if not self._kept:
             return
         settings, run = self._settings, self._run_of(self._results)
         if settings.replay is None:
@@ -172,10 +166,10 @@ class Ledger:
     @cached_property
     def _results(self) -> list[Result]:
         """All of them, at the session's end."""
-        return self._unshelved()
+        return self._taken()
 
-    def _unshelved(self) -> list[Result]:
-        return [unshelved(Result, shelf) for shelf in self._shelves]
+    def _taken(self) -> list[Result]:
+        return [self._shelf.take(put) for put in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
         return Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(results)

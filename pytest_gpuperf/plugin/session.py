@@ -35,6 +35,10 @@ _OF_PYTHON = 1000
 """Objects that Python may set aside by itself: 3.12 begins with 375. Of torch there are 200,000."""
 
 
+_FREEZES_EACH = 100
+"""Measuring tests. What a thousand of them had left made a collection 5 ms longer."""
+
+
 class Session:
     """One invocation of pytest in this process, which may be a worker's of pytest-xdist."""
 
@@ -53,6 +57,8 @@ class Session:
         """pytest-timeout's, of the test that runs."""
         self._parent: int | None = None
         self._has_frozen: bool | None = None
+        self._measured = 0
+        """Tests, for `freeze`."""
         self.is_fresh = "GPUPERF_PARENT" in os.environ
         """Whether `gpuperf record` or another session started this process, which only measures."""
         if self.is_fresh:
@@ -89,16 +95,20 @@ class Session:
     def freeze(self) -> None:
         """Takes what is there after the first measuring test, torch above all, out of collections.
 
-        Each collection takes 0.1 to 0.3 s else, and a measurement begins with one. Cyclic garbage
-        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
-        or a measurement finds the pool of a graph.
+        Each collection takes 0.1 to 0.3 s else, and a measurement begins with one. What later tests
+        leave in reports and results follows, after each hundredth. Cyclic garbage of what is
+        frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out or a
+        measurement finds the pool of a graph.
         """
-        if "torch" in sys.modules and self._has_frozen is None:
+        if "torch" not in sys.modules:
+            return
+        if self._has_frozen is None:
             # Asked once: to count what somebody else has set aside takes 40 ms.
             self._has_frozen = gc.get_freeze_count() < _OF_PYTHON
-            if self._has_frozen:
-                gc.collect()
-                gc.freeze()
+        if self._has_frozen and self._measured % _FREEZES_EACH == 0:
+            gc.collect()
+            gc.freeze()
+        self._measured += 1
 
     def thaw(self) -> None:
         """Undoes it."""

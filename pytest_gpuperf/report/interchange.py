@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from pytest_gpuperf.baselines import coverage
@@ -59,7 +60,11 @@ def share(
     has put there is replaced.
     """
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
-    user_properties[:] = [*others, *(entry for result in results for entry in properties(result))]
+    mine = (entry for result in results for entry in properties(result))
+    entries = [*others, *((intern(name), intern(said)) for name, said in mine)]
+    # pytest keeps the list of each of a test's three reports as long as it runs.
+    if entries != user_properties:
+        user_properties[:] = entries
     extra = getattr(fixtures.get(_BENCHMARK), "extra_info", None)
     if isinstance(extra, dict) and results:
         extra[KEY] = {result.name: extra_info(result) for result in results if result.measurements}

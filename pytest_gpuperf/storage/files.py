@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pytest_gpuperf.errors import BadFile, UsageFailure, printable
 
@@ -390,18 +390,29 @@ def to_json(value: object) -> str:
     return adapter(type(value)).dump_json(value, by_alias=True).decode()
 
 
-def shelved(value: object) -> bytes:
-    """A dataclass that may not be asked for again.
+class Shelf(Generic[T]):
+    """Dataclasses of one kind that may not be asked for again, each as bytes.
 
     A thousand measurements of a session would be looked through by every collection of garbage, of
-    which each measurement makes two, and take ten times as much memory.
+    which each measurement makes two, and take ten times as much memory. They are much alike: each
+    is compressed by what the first has said.
     """
-    return zlib.compress(adapter(type(value)).dump_json(value, by_alias=True), level=1)
 
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._first = b""
 
-def unshelved(kind: type[T], shelf: bytes) -> T:
-    """The dataclass of this kind that was put there."""
-    return adapter(kind).validate_json(zlib.decompress(shelf))
+    def put(self, value: T) -> bytes:
+        """What `take` needs."""
+        plain = adapter(self._kind).dump_json(value, by_alias=True)
+        self._first = self._first or plain
+        to_come = zlib.compressobj(level=1, zdict=self._first)
+        return to_come.compress(plain) + to_come.flush()
+
+    def take(self, put: bytes) -> T:
+        """The dataclass that was put here."""
+        plain = zlib.decompressobj(zdict=self._first).decompress(put)
+        return adapter(self._kind).validate_json(plain)
 
 
 def writable(text: str) -> str:

@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_gpuperf.report.interchange import share
+from tests.examples import measurement, result
 from tests.plugin.projects import STEP, Project
 
 
@@ -86,6 +88,19 @@ def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100:
     # Tests that do not measure have none.
     assert not properties(a100, "test_x")
     assert not properties(a100, "test_y")
+
+
+def test_all_reports_of_a_test_hold_the_same_texts() -> None:
+    """Of each, pytest keeps three reports until it ends: a thousand tests would fill 4 MiB."""
+    said: list[tuple[str, object]] = [("own", 1)]
+    results = [result(measurement({"cycles": [4e8]}))]
+    share(results, said, {})
+    first = [*said]
+    assert len(first) > 3
+    share(results, said, {})
+    assert all(one is other for one, other in zip(said, first, strict=True))
+    share([result(measurement({"cycles": [5e8]}))], said, {})
+    assert dict(said)["gpuperf.cycles.measured"] == "500000000"
 
 
 def test_a_test_that_is_run_again_has_each_property_once(a100: Project) -> None:
