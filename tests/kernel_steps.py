@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.model.measurement import KernelTable, Launch
+from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch, Origin
 from pytest_gpuperf.storage import files
 from tests import ROOT
 
@@ -46,6 +46,24 @@ NAMING = Naming(_family, _short)
 Row = tuple[str, float] | tuple[str, float, float]
 """A kernel's name, perhaps with a shape ("conv@8": 8 blocks), its microseconds, and perhaps its
 instructions."""
+
+
+def operators(*rows: tuple[str, str]) -> KernelTable:
+    """Operators of a CPU, each with its place: ("mm", "model.py:3 Net.forward layers.0")."""
+    names = tuple(dict.fromkeys(name for name, _ in rows))
+    places = tuple(dict.fromkeys(place for _, place in rows))
+    return KernelTable(
+        names=names,
+        metrics=(),
+        launches=tuple(Launch(names.index(name), OPERATOR, None, None, 0.0) for name, _ in rows),
+        idle=0.0,
+        origins=tuple(_origin(*place.split()) for place in places),
+        origin_of=tuple(places.index(place) for _, place in rows),
+    )
+
+
+def _origin(line: str, function: str, module: str = "") -> Origin:
+    return Origin(line, function, module)
 
 
 def table(*rows: Row, idle: float = 0.0) -> KernelTable:

@@ -225,10 +225,12 @@ def attributed(result: Result, baseline: Baseline) -> Result:
     except UsageFailure as error:
         if Outcome.REGRESSED not in outcomes:
             return result
-        note = f"no kernel can be named: {' '.join(str(error).split())}"
+        what = "operator" if measured[0].of_operators else "kernel"
+        note = f"no {what} can be named: {' '.join(str(error).split())}"
         return replace(result, notes=(*result.notes, note))
     if before is None:
         return result
+    operators = measured[0].of_operators
     naming = Naming(kernel_families.family, kernel_families.short_name)
     attribution = attribute(measured, before, naming)
     notes = result.notes
@@ -236,7 +238,8 @@ def attributed(result: Result, baseline: Baseline) -> Result:
         notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")
     return replace(
         result,
-        verdicts=(*_changed_kernels(result, attribution), *result.verdicts),
+        # Their number is a metric of its own.
+        verdicts=(*(() if operators else _changed_kernels(result, attribution)), *result.verdicts),
         notes=notes,
         attribution=attribution,
     )

@@ -56,7 +56,7 @@ def _rules() -> tuple[tuple[re.Pattern[str], Family], ...]:
 
 
 def family(name: str) -> Family:
-    """The family of the kernel of that name; "other" where no rule knows it."""
+    """The family of the kernel of that name; "other" where no rule knows it, and for operators."""
     head = name[:_HEAD]
     return next((known for pattern, known in _rules() if pattern.search(head)), "other")
 

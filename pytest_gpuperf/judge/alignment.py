@@ -15,7 +15,7 @@ from itertools import chain
 from math import isqrt
 from statistics import fmean
 
-from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.measurement import KernelTable, Origin
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 """What makes two launches the same kernel: name, grid and block (empty where there is none)."""
@@ -27,6 +27,8 @@ NEAR = 1
 """Gaps with no more matched launches between them are one place: algorithms differ in the helpers
 they launch before and after, and one of these may match. Without it, a quarter of what replaces
 convolutions between two recorded steps of an H200 would stand as removed here and added there."""
+
+_PLACE = " in "
 
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
@@ -225,6 +227,8 @@ class LaunchSequence:
     """Per table, the durations of the launches; the mean where a table lacks one."""
     idle: tuple[float, ...]
     """Per table, nanoseconds."""
+    origins: tuple[Origin, ...]
+    """Per launch; empty where no table says where its launches come from."""
     odd: int
     """Tables with another sequence of launches than the one that most have."""
 
@@ -261,16 +265,47 @@ def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
             for row in rows
         ),
         idle=tuple(table.idle for table in tables),
+        origins=_origins(tables, places),
         odd=len(tables) - count,
     )
 
 
 def keys(table: KernelTable) -> tuple[Key, ...]:
-    """The launches of a table, by what makes them the same kernel."""
+    """The launches of a table, by what makes them the same kernel.
+
+    An operator is the same where it has the same place in the code, whatever the line's number:
+    there are few operators, which every module uses.
+    """
+    if table.of_operators and table.origin_of:
+        return tuple(
+            (f"{table.names[launch.name]}{_PLACE}{_place(table.origins[at])}", (), ())
+            for launch, at in zip(table.launches, table.origin_of, strict=True)
+        )
     return tuple(
         (table.names[launch.name], launch.grid or (), launch.block or ())
         for launch in table.launches
     )
+
+
+def operator_of(name: str) -> str:
+    """The operator that a key names."""
+    return name.partition(_PLACE)[0]
+
+
+def _place(origin: Origin) -> str:
+    way = "backward of " if origin.backward else ""
+    return f"{way}{origin.function} {origin.module}".strip()
+
+
+def _origins(
+    tables: Sequence[KernelTable], places: Sequence[Sequence[int | None]]
+) -> tuple[Origin, ...]:
+    """Those of the first table that has them for every launch."""
+    for table, own in zip(tables, places, strict=True):
+        known = [place for place in own if place is not None]
+        if table.origin_of and len(known) == len(own):
+            return tuple(table.origins[table.origin_of[place]] for place in known)
+    return ()
 
 
 def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:

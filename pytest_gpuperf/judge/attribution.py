@@ -25,6 +25,7 @@ from pytest_gpuperf.judge.alignment import (
     INSTRUCTIONS,
     Key,
     LaunchSequence,
+    operator_of,
     pair,
     sequence_of,
 )
@@ -38,6 +39,7 @@ from pytest_gpuperf.model.result import (
     FamilyChange,
     KernelChange,
     LaunchCounts,
+    LineChange,
 )
 
 NEAR_ZERO = 1e-3
@@ -87,8 +89,12 @@ def attribute(
 
     Several tables of a side are executions of the same code, such as one per process: times are
     their means, and their spread counts in the tests. With one on each side, what is known of small
-    kernels is the noise (`assumed`).
+    kernels is the noise (`assumed`). Operators of a CPU have no times: what is said of them is
+    where their number changed.
     """
+    if any(t.of_operators for t in ([measured] if isinstance(measured, KernelTable) else measured)):
+        # One is of no family: nothing but itself takes its place.
+        naming = Naming(str, operator_of)
     new = sequence_of([measured] if isinstance(measured, KernelTable) else measured)
     old = sequence_of([baseline] if isinstance(baseline, KernelTable) else baseline)
     return _Comparison(new, old, naming).result()
@@ -133,6 +139,53 @@ class _Comparison:
             measured_tables=len(self.new.tables),
             baseline_tables=len(self.old.tables),
             odd_tables=self.new.odd + self.old.odd,
+            lines=self._lines() if self.new.origins and self.old.origins else (),
+        )
+
+    def _lines(self) -> tuple[LineChange, ...]:
+        """Where launches were added, removed or replaced: the lines that most of them are at."""
+        pairing = self.pairing
+        same, other = (*pairing.matched, *pairing.moved), pairing.replaced
+        new = [(origin.line, origin.function) for origin in self.new.origins]
+        old = [(origin.line, origin.function) for origin in self.old.origins]
+        # What was there before is looked for where it is now: an edit above moves every line.
+        now: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+        for i, j in (*same, *other):
+            now.setdefault(old[j], Counter())[new[i]] += 1
+        old = [now[where].most_common(1)[0][0] if where in now else where for where in old]
+        for i, j in (*same, *other):
+            old[j] = new[i]
+        lines: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+        for side, places in enumerate((new, old)):
+            for place, where in enumerate(places):
+                lines.setdefault(where, ([], []))[side].append(place)
+        modules: dict[tuple[str, str], dict[str, None]] = {}
+        for i in sorted((*pairing.added, *(i for i, _ in other))):
+            modules.setdefault(new[i], {})[self.new.origins[i].module] = None
+        for j in pairing.removed:
+            modules.setdefault(old[j], {})[self.old.origins[j].module] = None
+        made = [self._line(*at, *lines[at], tuple(filter(None, of))) for at, of in modules.items()]
+        made.sort(key=lambda one: (-abs(one.change), -_other_launches(one), one.line))
+        return tuple(made)
+
+    def _line(
+        self, line: str, function: str, new: list[int], old: list[int], modules: tuple[str, ...]
+    ) -> LineChange:
+        before, after = (
+            Counter(self.short(keys[place][0]) for place in places)
+            for keys, places in ((self.old.keys, old), (self.new.keys, new))
+        )
+        times = self._launches(new, old)
+        return LineChange(
+            line=line,
+            function=function,
+            modules=modules,
+            **{name: times[name] for name in _OF_LINES},
+            kernels=tuple(
+                (name, before[name], after[name])
+                for name in sorted({*before, *after})
+                if before[name] != after[name]
+            ),
         )
 
     def _matched(self) -> Iterator[KernelChange]:
@@ -294,6 +347,13 @@ def _cause(instructions: CountChange | None) -> Cause:
     moved = abs(instructions.after - instructions.before)
     size = max(abs(instructions.before), abs(instructions.after))
     return Cause.CODE if moved > INSTRUCTIONS_MOVED * size else Cause.MEMORY
+
+
+_OF_LINES = ("launches_before", "launches_after", "before", "after", "change")
+
+
+def _other_launches(line: LineChange) -> int:
+    return sum(abs(after - before) for _, before, after in line.kernels)
 
 
 def _by_key(keys: Sequence[Key], places: Sequence[int]) -> dict[Key, list[int]]:

@@ -94,7 +94,7 @@ def collector_for(
             )
         from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 
-        return CpuCollector()
+        return CpuCollector(settings.root)
     check_architecture(settings.arch, gpu)
     if settings.collector == "ncu":
         from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector

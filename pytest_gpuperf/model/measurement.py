@@ -37,6 +37,9 @@ class Sample:
     values: tuple[float, ...]
 
 
+OPERATOR = "operator"
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch, copy, fill or graph of a step."""
@@ -46,7 +49,8 @@ class Launch:
     name: int
     """Its position in the table's names: a step of 1600 launches has some 80 names."""
     kind: str
-    """kernel, copy, fill, or graph (a CUDA graph, launched and counted as one)."""
+    """kernel, copy, fill, or graph (a CUDA graph, launched and counted as one); on a CPU operator,
+    which has neither grid nor duration."""
     grid: tuple[int, int, int] | None
     """Blocks; None for copies and fills, which have none."""
     block: tuple[int, int, int] | None
@@ -56,6 +60,23 @@ class Launch:
     values: tuple[float | None, ...] = ()
     """Per metric of the table, None where it has none; empty for copies and fills, which are not
     counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in the code of a step something comes from."""
+
+    __pydantic_config__ = CHECKED
+
+    line: str
+    """The innermost line outside of libraries, "model/layers.py:118"; "" where there is none."""
+    function: str
+    """Which function that line is in, "SelfAttention._attend"."""
+    module: str = ""
+    """The nn.Module that it works for, as the outermost calls it, "downs.2.attention"; "" for
+    none."""
+    backward: bool = False
+    """Whether it is of the backward pass, of what that line computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +94,14 @@ class KernelTable:
     """Nanoseconds between the first launch and the end in which nothing ran on the GPU."""
     mismatch: str = ""
     """Why counters and trace could not be matched, launch by launch; then there are no values."""
+    origins: tuple[Origin, ...] = ()
+    origin_of: tuple[int, ...] = ()
+    """Per launch, the position of where it comes from in `origins`; empty where nobody looked."""
+
+    @property
+    def of_operators(self) -> bool:
+        """Whether these are operators on a CPU: counts that no time belongs to."""
+        return any(launch.kind == OPERATOR for launch in self.launches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,6 +223,31 @@ class FamilyChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LineChange:
+    """All launches that come from one line of code, where they are other ones than before.
+
+    Those that were removed are at the line that they came from then; others at the line that they
+    come from now. A line's backward pass belongs to it.
+    """
+
+    __pydantic_config__ = CHECKED
+
+    line: str
+    """As `Origin` has it."""
+    function: str
+    modules: tuple[str, ...]
+    """Those that launch other ones than before, in their order."""
+    launches_before: int
+    launches_after: int
+    before: float
+    """Nanoseconds, as `after` and `change`; 0 of operators."""
+    after: float
+    change: float
+    kernels: tuple[tuple[str, int, int], ...]
+    """Short name, and launches before and after, of those kernels whose number is another one."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchCounts:
     """How the launches differ from the baseline's: counts of launches."""
 
@@ -262,6 +287,14 @@ class Attribution:
     baseline_tables: int
     odd_tables: int
     """Tables whose launches are not those of the others of their side (`alignment.py`)."""
+    lines: tuple[LineChange, ...] = ()
+    """Where in the code launches were added, removed or replaced, worst first; empty where the
+    tables do not say where their launches come from."""
+
+    @property
+    def of_operators(self) -> bool:
+        """Whether it is of operators on a CPU, which have no times."""
+        return not (self.before or self.after)
 
 
 @dataclass(frozen=True, slots=True)

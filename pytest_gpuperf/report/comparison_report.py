@@ -238,6 +238,10 @@ class _KernelChanges:
 
 def _kernel_changes(attribution: Attribution, pair: Pair, most: int) -> _KernelChanges:
     """What is said of the kernels of a pair, the `most` whose times changed most one by one."""
+    if attribution.of_operators:
+        said = [": ".join(row) for row in kernel_lines.code_lines(attribution)[:most]]
+        title = f"operators: {kernel_lines.operators(attribution)}"
+        return _KernelChanges(title, (), "", tuple(said))
     # None is too small for a row of its own: what is not shown is summed up.
     every = kernel_lines.rows(attribution.entries, small=0.0)
     shown = [change for change in every if change.change][:most]

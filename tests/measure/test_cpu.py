@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +21,11 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter, changes_stride_order
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Origin
 from tests import ROOT
 from tests.heard_progress import Heard
 
@@ -436,3 +441,165 @@ def test_every_execution_is_announced_before_it_is_prepared() -> None:
         *("timing 1 of 2 (2)", "timing 2 of 2 (1)"),
     ]
     assert diary == [entry for text in announced for entry in (text, "reset", "step")]
+
+
+# Where operators come from
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(8, 8)
+        self.twice = self.keeps = False
+        self.kept: Tensor | None = None
+
+    def attend(self, x: Tensor) -> Tensor:
+        weights: Tensor = (self.query(x) @ x.mT).softmax(-1)
+        return weights @ x
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.attend(x)
+        if self.twice:
+            y = y + self.attend(x)
+        if self.keeps:
+            self.kept = y
+        return y
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attentions = Attention(), Attention()
+        self.layers = nn.ModuleList(self.attentions)
+        self.again = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
+        return x
+
+
+def line_of(function: Callable[..., object], text: str) -> str:
+    """The line of this file on which the function has this text."""
+    lines, first = inspect.getsourcelines(function)
+    number = next(number for number, line in enumerate(lines, first) if text in line)
+    return f"tests/measure/test_cpu.py:{number}"
+
+
+def operators(step: Callable[[], object]) -> KernelTable:
+    return CpuCollector(ROOT).kernels(Work(step, Phases()), ())
+
+
+def origins(table: KernelTable, operator: str) -> list[Origin]:
+    """Where each of these operators comes from, in order."""
+    launches = zip(table.launches, table.origin_of, strict=True)
+    return [table.origins[at] for one, at in launches if table.names[one.name] == operator]
+
+
+def training_of(model: nn.Module) -> Callable[[], None]:
+    x = torch.rand(2, 4, 8)
+
+    def step() -> None:
+        model.zero_grad()
+        backward(model(x))
+
+    return step
+
+
+def test_every_operator_has_its_line_its_function_and_its_module() -> None:
+    step = training_of(Layers())
+    table = operators(step)
+    assert len(table.launches) == len(table.origin_of) == counted(step).step.operators
+    assert table.of_operators
+    line = line_of(Attention.attend, "softmax")
+    assert origins(table, "aten._softmax") == [
+        Origin(line, "Attention.attend", f"layers.{number}") for number in (0, 1)
+    ]
+
+
+def test_backward_comes_from_the_line_whose_backward_it_is() -> None:
+    table = operators(training_of(Layers()))
+    line = line_of(Attention.attend, "softmax")
+    assert origins(table, "aten._softmax_backward_data") == [
+        Origin(line, "Attention.attend", f"layers.{number}", backward=True) for number in (1, 0)
+    ]
+
+
+def test_what_is_computed_again_for_backward_comes_from_where_it_was_computed() -> None:
+    model = Layers()
+    model.again = True
+    first, second, *again = origins(operators(training_of(model)), "aten._softmax")
+    assert {first.backward, second.backward} == {False}
+    assert again == [replace(second, backward=True), replace(first, backward=True)]
+
+
+def test_a_line_of_no_module_and_one_of_a_library() -> None:
+    def step() -> None:
+        torch.ones(3).mul(2)
+        functional.gelu(torch.ones(3))
+
+    table = operators(step)
+    (product,), (gelu,) = origins(table, "aten.mul"), origins(table, "aten.gelu")
+    assert product == Origin(line_of(step, "mul(2)"), product.function)
+    assert product.function.endswith("step")
+    assert gelu.line == line_of(step, "gelu")
+
+
+def test_files_are_named_without_a_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "def double(x):\n    return x * 2\n"
+    for folder in ("project/own", "elsewhere/package", "lib/site-packages/library", "alone"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "code.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+
+    def shown(file: str) -> str:
+        namespace: dict[str, Any] = {}
+        exec(compile(code, tmp_path / file, "exec"), namespace)
+        double: Callable[[Tensor], Tensor] = namespace["double"]
+        collector = CpuCollector(tmp_path / "project")
+        ones = torch.ones(3)
+        table = collector.kernels(Work(lambda: double(ones), Phases()), ())
+        (origin,) = origins(table, "aten.mul")
+        return origin.line
+
+    assert shown("project/own/code.py") == "own/code.py:2"
+    assert shown("elsewhere/package/code.py") == "package/code.py:2"
+    assert shown("alone/code.py") == "code.py:2"
+    # Of what is installed, and of code that is in no file, it is the line that called it.
+    for file in ("lib/site-packages/library/code.py", "nowhere/code.py"):
+        assert "test_cpu.py:" in shown(file), file
+
+
+def test_a_change_is_said_with_the_line_and_the_modules_that_it_is_in() -> None:
+    model = Layers()
+    before = operators(training_of(model))
+    for attention in model.attentions:
+        attention.twice = True
+    changes = attribute(operators(training_of(model)), before, Naming(str, str)).lines
+    by_line = {change.line: change for change in changes}
+    attends = by_line.pop(line_of(Attention.attend, "softmax"))
+    assert attends.function == "Attention.attend"
+    assert attends.modules == ("layers.0", "layers.1")
+    assert ("aten._softmax", 2, 4) in attends.kernels
+    product = by_line.pop(line_of(Attention.attend, "weights @"))
+    assert ("aten.bmm", 6, 12) in product.kernels
+    ((line, added),) = by_line.items()
+    assert line == line_of(Attention.forward, "y + ")
+    assert ("aten.add", 0, 2) in added.kernels
+    assert attribute(before, before, Naming(str, str)).lines == ()
+
+
+def test_what_a_module_keeps_of_a_step_is_memory_that_outlives_it() -> None:
+    model = Layers()
+    step = training_of(model)
+    gradients = sum(weight.nbytes for weight in model.parameters())
+    activation = 4 * 2 * 4 * 8
+
+    def kept() -> set[float]:
+        return {*values(CpuCollector().collect(Work(step, Phases()), PLAN))[STEP, "kept_memory"]}
+
+    assert kept() == {gradients}
+    model.attentions[1].keeps = True
+    assert kept() == {gradients + activation}

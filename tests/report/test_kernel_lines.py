@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.report.text.kernel_lines import MOST, duration, lines, share
-from tests.kernel_steps import NAMING, counted, slowed, table, traced
+from tests.kernel_steps import NAMING, counted, operators, slowed, table, traced
 
 STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
 
@@ -37,6 +37,35 @@ def test_added_slower_and_a_gap() -> None:
         "  +0.3 ms  33 %  adam                  slower +60.00 %, 1 launch",
         "  +0.1 ms  11 %  silu                  added (new), 1 launch",
     ]  # fmt: skip
+
+
+def test_operators_are_told_by_the_lines_of_code_that_they_come_from() -> None:
+    first = [("mm", f"model.py:3 Net.attend layers.{n}") for n in (0, 1)]
+    again = [("mm", f"model.py:4 Net.attend layers.{n}") for n in (0, 0, 1, 1)]
+    rest = [("relu", "model.py:9 Net.forward layers.0"), ("sum", "train.py:7 step")]
+    before = operators(*first, *rest)
+    # A line was put in above: what is the same is where it is now.
+    assert text(operators(*again, *rest[:1]), before) == [
+        "operators: 4 -> 5 in a step",
+        "  model.py:4 Net.attend (2 modules): mm 2 -> 4",
+        "  train.py:7 step: sum 1 -> 0",
+    ]
+    assert text(operators(*again[:2], *again[3:], *rest), before) == [
+        "operators: 4 -> 5 in a step",
+        "  model.py:4 Net.attend (layers.0): mm 2 -> 3",
+    ]
+    assert text(before, before) == []
+
+
+def test_of_many_lines_and_operators_the_most_changed_are_told() -> None:
+    many = [(f"op{n}", "a.py:1 f") for n in range(7)] + [("mm", f"b.py:{n} g") for n in range(9)]
+    before = operators(("mm", "b.py:99 f"))
+    assert lines(attribute(operators(*many, ("mm", "b.py:99 f")), before, NAMING), 80, most=4) == [
+        "operators: 1 -> 17 in a step",
+        "  a.py:1 f: op0 0 -> 1, op1 0 -> 1, op2 0 -> 1, op3 0 -> 1, 3 others",
+        "  b.py:0 g: mm 0 -> 1",
+        "  and 8 more lines of code",
+    ]
 
 
 def test_what_does_not_fit_in_a_line_is_told_in_two() -> None:

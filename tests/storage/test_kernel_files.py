@@ -19,7 +19,7 @@ from pytest_gpuperf.storage import baseline_files, files, kernel_files, run_file
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without
 from tests.examples import H200, TEST, measurement, run
-from tests.kernel_steps import counted, table
+from tests.kernel_steps import counted, operators, table
 
 TABLE = table(("conv", 900.0, 5e6), ("add", 20.0, 1e5), ("conv", 900.0, 5e6), idle=30.0)
 LISTED = kernel_files.listed(TABLE)
@@ -109,6 +109,10 @@ def test_a_digest_is_always_the_same_and_another_of_whatever_is_another() -> Non
     )
     assert LISTED.digest == kernel_files.digest(TABLE) == "9f41ab6b6a1a8875"
     assert len({kernel_files.digest(one) for one in (TABLE, *others)}) == 1 + len(others)
+    # An edit elsewhere in a file moves lines.
+    lines = [operators(("mm", f"model.py:{line} Net.forward")) for line in (3, 4)]
+    assert lines[0] != lines[1]
+    assert len({kernel_files.digest(one) for one in lines}) == 1
 
 
 # There and back
@@ -186,6 +190,8 @@ WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     ((*LAUNCH, "values"), [1], "launches/1/values: 1, of 2 metri"),
     ((*LAUNCH, "grid"), [1, 2], "launches/1/grid/2: Field requi"),
     ((*HERE, "idle"), -5, f"{STEP}/idle: -5 ns"),
+    ((*HERE, "origin_of"), [0, 0], "origin_of: 2, and there are 3 launches"),
+    ((*HERE, "origin_of"), [0, 0, 0], "origin_of/0: 0, and there are 0 origins"),
     ((*HERE, "idle"), 5, "not the table that was ac"),
 ]
 

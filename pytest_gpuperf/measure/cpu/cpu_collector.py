@@ -7,8 +7,11 @@ separate executions.
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import MeasurementError
@@ -17,10 +20,11 @@ from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, garbage_kept
 from pytest_gpuperf.measure.trace.activity import checked
-from pytest_gpuperf.model.measurement import STEP, Device, Unsupported
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
+from pytest_gpuperf.model.metric import Metric
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.cpu.dispatch import StepCounter
+    from pytest_gpuperf.measure.cpu.dispatch import Operators, StepCounter
 
 
 _COUNTED_ROUNDS = 2
@@ -34,7 +38,9 @@ _Series = dict[tuple[str, str], list[float]]
 
 
 class CpuCollector:
-    """Measures a step on the CPU. Implements `Collector`.
+    """Measures a step on the CPU. Implements `Collector` and `KernelCollector`, for operators.
+
+    Files of code are named relative to `root`, by default the current folder.
 
     Hardware metrics in the plan are a GPU's and are passed over. Metrics from traces are
     unsupported; where they are asked for, components have their wall time.
@@ -42,6 +48,9 @@ class CpuCollector:
 
     name = "cpu"
     torch_device = "cpu"
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root or Path.cwd()
 
     def device(self) -> Device:
         """The portable device: its baselines hold on every machine."""
@@ -91,6 +100,14 @@ class CpuCollector:
             },
             components=components,
         )
+
+    def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:  # noqa: ARG002
+        """The operators of one more execution, with the lines of code that they come from."""
+        from pytest_gpuperf.measure.cpu.dispatch import Operators
+
+        operators = Operators(self._root)
+        _counted(work, Losses(work), operators)
+        return operators.table()
 
 
 class HostTimes:
@@ -149,7 +166,7 @@ def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int)
     """
     phases: list[str] | None = None
     for _ in each(work.progress, "counting, round", rounds, after):
-        counter = _counted(work, losses)
+        counter, kept = _counted(work, losses)
         names = list(counter.phases)
         if phases is not None and names != phases:
             raise MeasurementError(
@@ -160,16 +177,26 @@ def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int)
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
                 series.setdefault((phase, metric), []).append(float(value))
+        series.setdefault((STEP, "kept_memory"), []).append(float(kept))
         series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
 
 
-def _counted(work: Work, losses: Losses) -> StepCounter:
-    """One execution of the step, counted."""
+def _counted(
+    work: Work, losses: Losses, operators: Operators | None = None
+) -> tuple[StepCounter, int]:
+    """One execution of the step, counted, and the bytes of what it made that outlive it."""
     from pytest_gpuperf.measure.cpu.dispatch import StepCounter
 
     work.reset()
-    counter = StepCounter()
-    with garbage_kept(), work.phases.heard_by(counter), counter.watching():
-        returned = work.step()
-    losses.add(returned)
-    return counter
+    counter = StepCounter(operators)
+    with garbage_kept():
+        try:
+            with work.phases.heard_by(counter), counter.watching():
+                returned = work.step()
+            losses.add(returned)
+            del returned
+            # Cycles are garbage: no more is kept by them than by the next collection.
+            gc.collect(0)
+        finally:
+            kept = counter.memory.end()
+    return counter, kept

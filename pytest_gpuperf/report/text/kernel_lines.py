@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
+from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange, LineChange
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import GAP, INDENT
 
@@ -23,6 +23,8 @@ _SHIFT = 0.01
 """From this relative change that kernels share on, it is worth a line."""
 _SENSIBLE = 1.5
 """Beyond it, what is explained and what is not nearly cancel."""
+_NAMED = 4
+"""Kernels or operators that are named of one line of code."""
 _T = TypeVar("_T")
 
 
@@ -43,6 +45,8 @@ class ChangeRow:
 
 def lines(attribution: Attribution, width: int, most: int = MOST) -> list[str]:
     """At most `most` lines of at most `width` characters, the worst first."""
+    if attribution.of_operators:
+        return _of_operators(attribution, width, most)
     changes = rows([entry for entry in attribution.entries if entry.significant])
     head = table.wrapped([_heading(attribution, bool(changes))], width, "")
     below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
@@ -124,6 +128,51 @@ def notes(attribution: Attribution) -> list[str]:
             f"{attribution.odd_tables} of {tables} executions launched other kernels than the rest"
         )
     return texts
+
+
+def operators(attribution: Attribution) -> str:
+    """How many operators a step on a CPU has, as in "302 -> 448 in a step"."""
+    before, after = (
+        sum(getattr(family, f"launches_{when}") for family in attribution.families)
+        for when in ("before", "after")
+    )
+    return f"{before:,} -> {after:,} in a step"
+
+
+def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
+    """The lines of code that other launches come from than before, and which ones, worst first.
+
+    As in "model.py:12 Net.forward (layers.0)" and "aten.mm 1 -> 2".
+    """
+    return [(_place(change), _what(change)) for change in attribution.lines]
+
+
+def _place(change: LineChange) -> str:
+    where = f"{change.line} {change.function}".strip() or "no line outside of libraries"
+    modules = change.modules[0] if len(change.modules) == 1 else f"{len(change.modules)} modules"
+    return f"{where} ({modules})" if change.modules else where
+
+
+def _what(change: LineChange) -> str:
+    moved = sorted(change.kernels, key=lambda one: (-abs(one[2] - one[1]), one[0]))
+    said = [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
+    if len(moved) > _NAMED:
+        said.append(f"{len(moved) - _NAMED} others")
+    return ", ".join(said) or "the same in another order"
+
+
+def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
+    """The same for operators on a CPU, which have no times."""
+    rows = code_lines(attribution)
+    if not rows:
+        return []
+    said = [table.wrapped([f"operators: {operators(attribution)}"], width, "")]
+    said += [table.wrapped([printable(f"{at}: {what}")], width, INDENT) for at, what in rows]
+    shown = _fitting(list(map(len, said)), most)
+    if shown < len(said):
+        shown = _fitting(list(map(len, said)), most - 1)
+        said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]
+    return [line for block in said for line in block]
 
 
 def _heading(attribution: Attribution, anything: bool) -> str:
