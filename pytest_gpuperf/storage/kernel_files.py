@@ -43,7 +43,7 @@ def load_for(baseline: Path, device: Device, suite: str) -> KernelFile | None:
     """
     file = path_beside(baseline)
     try:
-        loaded = _parsed(file, files.read_bytes(file))
+        loaded = parsed(file, files.read_bytes(file))
     except FileNotFoundError:
         return None
     baseline_files.check_place(loaded, device, suite, file, _REMEDY)
@@ -52,7 +52,8 @@ def load_for(baseline: Path, device: Device, suite: str) -> KernelFile | None:
 
 # Each measurement asks for its own table, and reading those of a suite takes half a second.
 @lru_cache(maxsize=2)
-def _parsed(file: Path, content: bytes) -> KernelFile:
+def parsed(file: Path, content: bytes) -> KernelFile:
+    """The tables that `content`, read from `file`, says. Raises BadFile."""
     loaded = files.validate(
         files.parse_json(content, file, _REMEDY), KernelFile, file, SCHEMA, _REMEDY
     )
