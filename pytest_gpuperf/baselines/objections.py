@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
@@ -69,7 +70,9 @@ def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str,
     notes = []
     count = len(_processes(measurements))
     gpus, days = set(entry.gpus), set(entry.days)
-    if count > 1 and len(gpus) == len(days) == 1 and all(gpus):
+    # What a CPU is judged by is the same on all of them.
+    on_gpu = measurements[0].fingerprint.device.arch != architectures.CPU
+    if on_gpu and count > 1 and len(gpus) == len(days) == 1 and all(gpus):
         notes.append(
             f"all {count} processes are of one GPU on one day ({entry.days[0]}), and other GPUs "
             "and days differ: runs of several are accepted together by naming them all"

@@ -172,7 +172,7 @@ class _Recording:
         if self._kept is None:
             complain("nothing was measured, so no run was saved")
             return code
-        say(f"run saved: {self._file}")
+        say(f"run saved: {_named(self._file)}")
         if not code:
             _print_next(self._file)
         elif self._done < self._order.processes:

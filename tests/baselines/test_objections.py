@@ -101,6 +101,8 @@ def test_processes_of_one_allocation_are_noted_and_not_refused() -> None:
         assert notes(measured) == ()
     assert notes(several(1)) == ()
     assert notes(several(5, device=replace(H200, identity=""))) == ()
+    # What a CPU is judged by is the same on all of them.
+    assert notes(several(5, device=replace(H200, arch="cpu"))) == ()
 
 
 def test_a_power_cap_and_different_code_are_noted_and_not_refused() -> None:

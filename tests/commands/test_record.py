@@ -237,7 +237,7 @@ def test_the_time_left_is_told_but_not_of_the_last_process(
     assert capsys.readouterr().out.splitlines() == [  # no terminal, no line that is written over
         "process 1 of 2: 1 measurement in 60 s, about 60 s left",
         "process 2 of 2: 1 measurement in 60 s",
-        f"run saved: {file}",
+        f"run saved: .gpuperf/runs/{file.name}",
         f'accept it with:  gpuperf update-baseline .gpuperf/runs/{file.name} --reason "..."',
     ]
     assert run_files.load(file).command == "gpuperf record --processes 2 --pause 0.01 --"

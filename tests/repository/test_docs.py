@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
+from tests.plugin.projects import Project
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ROOMS = (ROOT, ROOT / "pytest_gpuperf")
@@ -52,6 +53,19 @@ def missing_files(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_named_files_exist(page: Path) -> None:
     assert (broken_links(page), missing_files(page)) == ([], [])
+
+
+def test_the_first_test_of_the_readme_is_measured_and_judged_as_it_stands(project: Project) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## A first test")[1]
+    (source,) = re.findall(r"```python\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
+    place = project.root / "tests" / "perf" / "test_step.py"
+    place.parent.mkdir(parents=True)
+    place.write_text(source, encoding="utf-8")
+    project.ini()
+    # Apart: its optimizer imports what cannot be imported twice into a process.
+    project.run_apart("--gpuperf-missing=record").assert_outcomes(passed=1)
+    assert (project.root / "baselines/cpu/portable/perf.yaml").exists()
+    project.run_apart("--gpuperf-require-judged").assert_outcomes(passed=1)
 
 
 def test_generated_parts_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
