@@ -36,7 +36,7 @@ _ROWS = (
     ("identical", "alarms on identical code"),
     ("cycles +1%", "+1 % of one cycle-like metric found"),
     ("instructions +0.05%", "+0.05 % of one count found"),
-    ("cycles +detectable", "a cycle-like loss of the MDE's size found"),
+    ("cycles +detectable", "a cycle-like slowdown of the MDE's size found"),
     ("creep +0.1%", "+0.1 % per acceptance refused within 10"),
     ("creep, identical", "identical code refused within 10 acceptances"),
 )
@@ -107,7 +107,7 @@ def campaign(files: Sequence[Path]) -> str:
 def seeds(files: Sequence[Path]) -> str:
     """What the judge said of losses put in on purpose; a file's name is the loss's."""
     rows = [
-        "| loss | configuration | cycles | instructions | step_time | verdict |",
+        "| slowdown | configuration | cycles | instructions | step_time | verdict |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
     for file in files:

@@ -168,7 +168,7 @@ def rows(trials: int, workers: int) -> list[dict[str, float | bool]]:
 def table(made: list[dict[str, float | bool]]) -> str:
     """Markdown."""
     lines = [
-        "| loss | trials | regressed | undecided | without canary: regressed |",
+        "| slowdown | trials | regressed | undecided | without canary: regressed |",
         "| ---: | ---: | ---: | ---: | ---: |",
     ]
     for one, blind in zip(made[::2], made[1::2], strict=True):
