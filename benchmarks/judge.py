@@ -318,7 +318,7 @@ def simulate(
 def refused_after(
     noise: Noise, creep: float, random: np.random.Generator, metrics: Mapping[str, Metric]
 ) -> int:
-    """The acceptance at which the anchor refuses; 0: none of ACCEPTANCES.
+    """The acceptance at which the origin refuses; 0: none of ACCEPTANCES.
 
     Every acceptance brings 5 processes, whose CYCLES are slower by `creep` than the last one's.
     """
@@ -331,9 +331,9 @@ def refused_after(
         samples = {name: values[:, i].tolist() for i, name in enumerate(metrics)}
         return Recorded(samples, (GPU,) * BASELINE, tuple(f"{acceptance}-{day}" for day in days))
 
-    anchor = recorded(0)
+    origin = recorded(0)
     for acceptance in range(1, ACCEPTANCES + 1):
-        if any(d.drifted for d in drifts(recorded(acceptance), anchor, metrics, {})):
+        if any(d.drifted for d in drifts(recorded(acceptance), origin, metrics, {})):
             return acceptance
     return 0
 

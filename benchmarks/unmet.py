@@ -272,9 +272,10 @@ def _add(measurement: Measurement, run: Run, file: Path) -> None:
 
 
 def table(tests: Mapping[str, ByGpu]) -> str:
-    """Markdown: what was found of each loss, with and without canary; what is the machine's."""
+    """Markdown: what was found of each slowdown, with and without canary; what is the machine's."""
     lines = [
-        "| slowdown | found | undecided | tolerance of cycles | without canary: found | tolerance |",
+        "| slowdown | found | undecided | tolerance of cycles "
+        "| without canary: found | tolerance |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for one, blind in zip(rows(tests, canary=True), rows(tests, canary=False), strict=True):

@@ -176,7 +176,7 @@ MACHINE = "0123abcd"
 
 @st.composite
 def _entries(draw: st.DrawFn) -> entry.Entry:
-    """Entries whose samples, GPUs and days are of as many processes, and so their anchors'."""
+    """Entries whose samples, GPUs and days are of as many processes, and so their origins'."""
     counts = draw(st.integers(1, 5)), draw(st.integers(1, 5))
 
     def of_processes(count: int) -> dict[str, Strategy]:
@@ -192,13 +192,13 @@ def _entries(draw: st.DrawFn) -> entry.Entry:
 
     read = st.dictionaries(texts, each_of(st.none() | st.floats(0, 1e9)), max_size=2)
     canaries = built(entry.Canaries, codes=each_of(texts), before=read, after=read)
-    own, anchors = map(of_processes, counts)
+    own, origins = map(of_processes, counts)
     own["samples"] = st.dictionaries(texts, own["samples"], max_size=2)
     drawn: entry.Entry = draw(
         built(
             entry.Entry,
             **own,
-            anchor=st.none() | built(entry.Anchor, **anchors),
+            origin=st.none() | built(entry.Origin, **origins),
             kernels=st.none() | tables.map(kernel_files.listed),
             machines=st.just(()) | each_of(st.sampled_from(["", MACHINE])),
             canary=st.none() | canaries,

@@ -26,18 +26,18 @@ from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.entry import (
     Acceptance,
-    Anchor,
     BaselineFile,
     Change,
     Entry,
     KernelList,
+    Origin,
 )
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
 
-NEW_ANCHOR = "new anchor"
-"""What the log says where an entry starts over as its own anchor."""
+NEW_ORIGIN = "new origin"
+"""What the log says where an entry starts over as its own origin."""
 
 
 _ASKING = (
@@ -69,8 +69,8 @@ class AcceptanceRequest:
     """Objections are overruled, and the log says so."""
     only_new: bool = False
     """What has an entry is left as it is."""
-    new_anchor: bool = False
-    """The new entries start over as their own anchors."""
+    new_origin: bool = False
+    """The new entries start over as their own origins."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class Proposal:
     request: AcceptanceRequest
     entry: Entry
     acceptance: Acceptance
-    anchor: Anchor | None
+    origin: Origin | None
     """What the replaced entry was held against besides itself; None where it was the first."""
     since: tuple[Drift, ...]
-    """How the new entry stands against that anchor."""
+    """How the new entry stands against that origin."""
     objections: tuple[Objection, ...]
     notes: tuple[str, ...]
     table: KernelTable | None
@@ -208,7 +208,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
 def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """Gives the entries of a baseline file to other tests: new node ids by old ones.
 
-    They keep samples, anchor and kernel table, and the log says whose they were, on this `date`.
+    They keep samples, origin and kernel table, and the log says whose they were, on this `date`.
     The new ones are of one folder: where that is another suite's, they go to its file. Whoever is
     killed at it leaves files that can be read, with each entry in one of them at least. Raises
     UsageFailure for an old test without an entry, or a new one with one, and BadFile.
@@ -416,23 +416,24 @@ def _proposed(
     forced = []
     since: tuple[Drift, ...] = ()
     if old is not None:
-        anchor = baseline_files.anchor_of(old)
+        origin = baseline_files.origin_of(old)
         if dict(old.workload) != dict(new.workload):
             notes.append(
-                f"another workload ({units.differences(old.workload, new.workload)}): the anchor "
-                f"of {anchor.recorded} says nothing about it, so these samples are their own anchor"
+                f"another workload ({units.differences(old.workload, new.workload)}): the "
+                f"baseline's origin of {origin.recorded} says nothing about it, so these samples "
+                "are their own"
             )
         else:
-            creep = creep_since(new, old, anchor, known.tolerance, known.calibration)
+            creep = creep_since(new, old, origin, known.tolerance, known.calibration)
             since = creep.since
-            if request.new_anchor:
-                forced.append(NEW_ANCHOR)
+            if request.new_origin:
+                forced.append(NEW_ORIGIN)
                 notes.append(
-                    f"new anchor in place of that of {anchor.recorded}: later ones are held "
+                    f"new origin in place of that of {origin.recorded}: later ones are held "
                     "against these samples"
                 )
             else:
-                new = replace(new, anchor=None if creep.moves_anchor else anchor)
+                new = replace(new, origin=None if creep.moves_origin else origin)
                 against += [creep.objection] if creep.objection else []
                 notes += creep.notes
     if request.force:
@@ -453,7 +454,7 @@ def _proposed(
             changes=_changes(old, new),
             forced=tuple(forced),
         ),
-        anchor=old.anchor if old and since else None,
+        origin=old.origin if old and since else None,
         since=since,
         objections=tuple(against),
         notes=tuple(notes),

@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.entry import Anchor, Calibration, Entry
+from pytest_gpuperf.model.entry import Calibration, Entry, Origin
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 
@@ -120,78 +120,78 @@ def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> s
 
 @dataclass(frozen=True)
 class Creep:
-    """How a new entry stands against the anchor, and what follows from that."""
+    """How a new entry stands against the origin, and what follows from that."""
 
     since: tuple[Drift, ...]
-    """Per gated metric, against the anchor."""
+    """Per gated metric, against the origin."""
     objection: Objection | None = None
-    """Losses that no single acceptance has shown."""
+    """Slowdowns that no single acceptance has shown."""
     notes: tuple[str, ...] = ()
-    moves_anchor: bool = False
-    """All that was lost is lost in this very change: to accept it is to mean it."""
+    moves_origin: bool = False
+    """All that got worse did so in this very change: to accept it is to mean it."""
 
 
 def creep_since(
     new: Entry,
     old: Entry,
-    anchor: Anchor,
+    origin: Origin,
     tolerances: Mapping[str, str],
     calibration: Calibration | None,
 ) -> Creep:
-    """What was lost since the anchor, and whether the change from `old` to `new` shows it.
+    """What got worse since the origin, and whether the change from `old` to `new` shows it.
 
-    A metric that drifted since the anchor and by the same test did not since `old` is creep: an
+    A metric that drifted since the origin and by the same test did not since `old` is creep: an
     objection. One that did is in front of the reviewer's eyes: a note. Where `old` itself had not
-    drifted, that is all that was lost, and later ones are held against what is accepted now.
+    drifted, that is all of it, and later ones are held against what is accepted now.
     """
     metrics, step = catalogue().metrics, recorded(new)
 
-    def since_then(then: Entry | Anchor, now: Recorded = step) -> tuple[Drift, ...]:
+    def since_then(then: Entry | Origin, now: Recorded = step) -> tuple[Drift, ...]:
         return drifts(now, recorded(then), metrics, tolerances, calibration)
 
-    since = since_then(anchor)
+    since = since_then(origin)
     latest = {drift.metric: drift for drift in since_then(old)}
-    lost = [drift for drift in since if drift.drifted]
-    visible = [d for d in lost if d.metric in latest and latest[d.metric].drifted]
-    hidden = [drift for drift in lost if drift not in visible]
-    day = anchor.recorded
+    worse = [drift for drift in since if drift.drifted]
+    visible = [d for d in worse if d.metric in latest and latest[d.metric].drifted]
+    hidden = [drift for drift in worse if drift not in visible]
+    day = origin.recorded
     notes = []
     moves = bool(visible) and not (
-        hidden or any(drift.drifted for drift in since_then(anchor, recorded(old)))
+        hidden or any(drift.drifted for drift in since_then(origin, recorded(old)))
     )
     if visible:
         in_this = _moved(latest[d.metric] for d in visible)
         follows = (
             "later ones are held against these samples"
             if moves
-            else "later ones are held against the anchor all the same: --new-anchor starts over "
+            else "later ones are held against the origin all the same: --new-origin starts over "
             "with these samples"
         )
         notes.append(
-            f"lost since the anchor of {day}: {_listed(visible)}; it is visible: {in_this} in this "
-            f"very change, so {follows}"
+            f"worse since the baseline's origin of {day}: {_listed(visible)}; it is visible: "
+            f"{in_this} in this very change, so {follows}"
         )
-    missing = [name for name in step.samples if metrics[name].gated and name not in anchor.samples]
+    missing = [name for name in step.samples if metrics[name].gated and name not in origin.samples]
     if missing:
         notes.append(
-            f"the anchor of {day} has no {', '.join(missing)}, so creep of it is not seen: "
-            "--new-anchor starts over with these samples"
+            f"the baseline's origin of {day} has no {', '.join(missing)}, so creep of it is not "
+            "seen: --new-origin starts over with these samples"
         )
     objection = None
     if hidden:
         shown = _moved(latest[d.metric] for d in hidden if d.metric in latest) or "nothing"
         objection = Objection(
             f"creep: {_moved(hidden)}",
-            f"creep since the anchor of {day}: {_listed(hidden)}, of which this change shows "
-            f"{shown}. Find where it was lost, the log `accepted` has the steps; when the loss is "
-            "intended or was accepted before, --new-anchor starts over with these samples",
+            f"creep since the baseline's origin of {day}: {_listed(hidden)}, of which this change "
+            f"shows {shown}. Find where it came in, the log `accepted` has the steps; when it is "
+            "intended or was accepted before, --new-origin starts over with these samples",
         )
     return Creep(since, objection, tuple(notes), moves)
 
 
-def recorded(entry: Entry | Anchor) -> Recorded:
-    """The whole step of an entry or an anchor, as the judge takes it."""
-    samples = entry.samples if isinstance(entry, Anchor) else entry.samples.get(STEP, {})
+def recorded(entry: Entry | Origin) -> Recorded:
+    """The whole step of an entry or an origin, as the judge takes it."""
+    samples = entry.samples if isinstance(entry, Origin) else entry.samples.get(STEP, {})
     # A process on a GPU that nobody knows could be on any of the others.
     gpus = entry.gpus if all(entry.gpus) else ()
     return Recorded(samples, gpus, entry.days)
@@ -224,8 +224,8 @@ def _processes(measurements: Sequence[Measurement]) -> set[str]:
     return {measurement.process for measurement in measurements}
 
 
-def _listed(lost: Iterable[Drift]) -> str:
-    return ", ".join(f"{d.metric} {change(d)} (tolerance {_tolerance(d)})" for d in lost)
+def _listed(worse: Iterable[Drift]) -> str:
+    return ", ".join(f"{d.metric} {change(d)} (tolerance {_tolerance(d)})" for d in worse)
 
 
 def _moved(drifted: Iterable[Drift]) -> str:

@@ -62,7 +62,7 @@ def tolerance(verdict: Verdict) -> str:
 
 
 def minimum_detectable_effect(verdict: Verdict) -> str:
-    """The smallest loss that would be found 99 times in 100, as `tolerance` writes it."""
+    """The smallest slowdown that would be found 99 times in 100, as `tolerance` writes it."""
     if verdict.minimum_detectable_effect is None:
         return "-"
     if verdict.points:

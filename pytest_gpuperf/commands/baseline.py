@@ -93,7 +93,7 @@ def _list(known: dict[Path, BaselineFile], patterns: list[str]) -> int:
             gpus = len({*filter(None, entry.gpus)})
             of = [counted(len(entry.days), "process")] if entry.days else []
             of += [counted(gpus, "GPU")] if gpus > 1 else []
-            since = f", anchor of {entry.anchor.recorded}" if entry.anchor else ""
+            since = f", origin of {entry.origin.recorded}" if entry.origin else ""
             title = test if name == STEP else f"{test} ({name})"
             say(f"  {title}: {entry.recorded}{', ' if of else ''}{', '.join(of)}{since}")
     return OK

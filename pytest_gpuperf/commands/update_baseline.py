@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "creep); the log says so",
     )
     parser.add_argument(
+        "--new-origin",
         "--new-anchor",
         action="store_true",
         help="hold later entries against these samples, no longer against the first accepted",
@@ -96,7 +97,7 @@ def act(options: argparse.Namespace) -> int:
         max(run.created for _, run in loaded),
         force=options.force,
         only_new=options.only_new,
-        new_anchor=options.new_anchor,
+        new_origin=options.new_origin,
     )
     measurements = run_files.measurements_of(loaded)
     if not measurements:
@@ -184,7 +185,7 @@ def confirmed(question: str) -> bool:
 def lines(proposal: Proposal) -> list[str]:
     """One proposal as text: the test, a line per metric of the whole step, and what to know.
 
-    That is how the new entry stands against the anchor, what is objected, and what is overruled.
+    That is how the new entry stands against the origin, what is objected, and what is overruled.
     """
     processes = counted(proposal.acceptance.processes, "process")
     title = proposal.measurements[0].title
@@ -194,9 +195,9 @@ def lines(proposal: Proposal) -> list[str]:
         old = "(new)" if change.old is None else units.value(change.old, unit)
         new = "(gone)" if change.new is None else units.value(change.new, unit)
         text.append(f"  {metric:24} {old:>13} -> {new:>13}  {_moved(metric, change)}")
-    if proposal.anchor:
+    if proposal.origin:
         since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
-        text.append(f"  since the anchor of {proposal.anchor.recorded}: {since}")
+        text.append(f"  since the baseline's origin of {proposal.origin.recorded}: {since}")
     text += [f"  note: {note}" for note in proposal.notes]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]
     if proposal.acceptance.forced:

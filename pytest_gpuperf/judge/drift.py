@@ -1,8 +1,8 @@
-"""Creep: losses too small to be seen in any one acceptance, and large when added up.
+"""Creep: slowdowns too small to be seen in any one acceptance, and large when added up.
 
-Every new baseline is held against an immutable anchor, the first one that was accepted: process
-against process. A loss of 0.1 % of cycles per acceptance is never seen
-against the latest baseline, and is seen against the anchor after six or seven (docs/verdict.md).
+Every new baseline is held against an immutable origin, the first one that was accepted: process
+against process. A slowdown of 0.1 % of cycles per acceptance is never seen
+against the latest baseline, and is seen against the origin after six or seven (docs/verdict.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
 
 CREEP_RATE = 1e-3
-"""One-sided false alarms per comparison with the anchor, over all its gated metrics."""
+"""One-sided false alarms per comparison with the origin, over all its gated metrics."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Drift:
 
 def drifts(
     new: Recorded,
-    anchor: Recorded,
+    origin: Recorded,
     metrics: Mapping[str, Metric],
     tolerances: Mapping[str, str],
     calibration: Calibration | None = None,
 ) -> tuple[Drift, ...]:
-    """How each gated metric that both have stands against `anchor`, in the order of `new`.
+    """How each gated metric that both have stands against `origin`, in the order of `new`.
 
-    With d = median(new) - mean(anchor) in the bad direction: drifted when d > tolerance and
+    With d = median(new) - mean(origin) in the bad direction: drifted when d > tolerance and
     d > t.isf(0.001 / number of metrics, df) se; d, se and df are those of `difference`. A median,
     since one slow process of five is no drift. `tolerances` are those that the
     suite wrote, per metric ("1%"). Metrics that are neither better nor worse are left out. Raises
@@ -65,7 +65,7 @@ def drifts(
     gated = [
         metrics[name]
         for name in new.samples
-        if name in anchor.samples
+        if name in origin.samples
         and metrics[name].gated
         and metrics[name].direction is not Direction.NEUTRAL
     ]
@@ -73,7 +73,7 @@ def drifts(
         _drift(
             metric,
             new,
-            anchor,
+            origin,
             tolerance_for(metric, tolerances.get(metric.name), calibration),
             len(gated),
         )
@@ -82,9 +82,9 @@ def drifts(
 
 
 def _drift(
-    metric: Metric, new: Recorded, anchor: Recorded, tolerance: Tolerance, family: int
+    metric: Metric, new: Recorded, origin: Recorded, tolerance: Tolerance, family: int
 ) -> Drift:
-    looks = _looks(metric.name, new, anchor, tolerance)
+    looks = _looks(metric.name, new, origin, tolerance)
     first = looks[0]
     change, error = _together(looks)
     worse = -change if metric.direction is Direction.HIGHER else change
@@ -104,7 +104,7 @@ def _drift(
 
 
 def _looks(
-    name: str, new: Recorded, anchor: Recorded, tolerance: Tolerance
+    name: str, new: Recorded, origin: Recorded, tolerance: Tolerance
 ) -> tuple[Difference, ...]:
     """The comparisons that tell of a metric's drift: one per GPU that both have processes of.
 
@@ -112,18 +112,18 @@ def _looks(
     the creep that is looked for. Where there is no such GPU, all are compared with all, and the
     difference between GPUs is part of the error and of the tolerance.
     """
-    now, then = new.samples[name], anchor.samples[name]
-    if not (new.gpus and anchor.gpus and tolerance.between_gpus):
+    now, then = new.samples[name], origin.samples[name]
+    if not (new.gpus and origin.gpus and tolerance.between_gpus):
         return (difference(now, then, tolerance, None),)
-    common = [gpu for gpu in dict.fromkeys(anchor.gpus) if gpu in new.gpus]
+    common = [gpu for gpu in dict.fromkeys(origin.gpus) if gpu in new.gpus]
     if not common:
-        gpus = BaselineGpus(anchor.gpus, frozenset(new.gpus), anchor.days)
+        gpus = BaselineGpus(origin.gpus, frozenset(new.gpus), origin.days)
         return (difference(now, then, tolerance, gpus),)
     looks = []
     for gpu in common:
         ours = [rounds for rounds, on in zip(now, new.gpus, strict=True) if on == gpu]
-        places = [place for place, on in enumerate(anchor.gpus) if on == gpu]
-        days = tuple(anchor.days[place] for place in places) if anchor.days else ()
+        places = [place for place, on in enumerate(origin.gpus) if on == gpu]
+        days = tuple(origin.days[place] for place in places) if origin.days else ()
         gpus = BaselineGpus((gpu,) * len(places), frozenset({gpu}), days)
         looks.append(difference(ours, [then[place] for place in places], tolerance, gpus))
     if len({look.logarithmic for look in looks}) > 1:

@@ -24,7 +24,7 @@ LEAST_ROUNDS = 2
 """One value cannot agree with another."""
 AGREEMENT = 0.25
 """Rounds agree that are within this share of the tolerance from their median. Then the median moves
-by less than an eighth of the smallest loss that a test fails for, whatever further rounds bring."""
+by less than an eighth of the smallest slowdown that a test fails for, whatever rounds follow."""
 
 
 def enough_rounds(

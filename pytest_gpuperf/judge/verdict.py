@@ -26,7 +26,7 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 ALARM_RATE = 1e-3
 """False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
 MISS_RATE = 0.01
-"""A loss of the size that is called detectable is missed this often."""
+"""A slowdown of the size that is called detectable is missed this often."""
 ALL_AGREE = 4
 """Up to so many processes, each of them has to be beyond the floor: a median of three is no
 protection against two slow ones."""
@@ -253,7 +253,7 @@ def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Ve
 
 
 def minimum_detectable_effect(look: Difference, tolerance: Tolerance, family: int) -> float:
-    """The smallest loss that the looks find 99 times in 100, on the judged scale.
+    """The smallest slowdown that the looks find 99 times in 100, on the judged scale.
 
     The larger of two conditions: that each of three processes is beyond the floor, delta0 + q se_1,
     and their median beyond chance, (t + q) se_3; q is the quantile of a third of the misses.

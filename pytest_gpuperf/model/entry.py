@@ -71,7 +71,7 @@ class Canaries:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class Origin:
     """The first accepted samples of a measurement. Never changed by accepting others."""
 
     __pydantic_config__ = checked(gpus="units")
@@ -101,7 +101,7 @@ class KernelList:
 class Entry:
     """The accepted samples of one measurement of one test."""
 
-    __pydantic_config__ = checked(gpus="units")
+    __pydantic_config__ = checked(gpus="units", origin="anchor")
 
     recorded: str
     """The day of the measurement, UTC."""
@@ -116,8 +116,9 @@ class Entry:
     """The GPU of each process, in the order of the samples: a digest of its UUID."""
     days: tuple[str, ...] = ()
     """The day of each process, UTC, in the same order."""
-    anchor: Anchor | None = None
-    """The first accepted samples, which later ones are held against; None: these are the first."""
+    origin: Origin | None = None
+    """The first accepted samples, which later ones are held against; None: these are the first.
+    Files call it `anchor`."""
     kernels: KernelList | None = None
     """What the step launched; the whole table is beside this file (`kernel_files.py`)."""
     machines: tuple[str, ...] = ()

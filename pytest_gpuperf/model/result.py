@@ -79,7 +79,7 @@ class Verdict:
     """The interval of `change`."""
     detail: str = ""
     minimum_detectable_effect: float | None = None
-    """The smallest loss that would be found 99 times in 100, in the units of `change`."""
+    """The smallest slowdown that would be found 99 times in 100, in the units of `change`."""
     processes: int = 1
     """How many processes were looked at."""
 

@@ -89,7 +89,7 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
         yield from (f"To make a baseline: `{code(first)}`, then `{second}`", "")
     elif Outcome.IMPROVED in outcomes:
         accept = '`gpuperf update-baseline --reason "..."`'
-        yield from (f"Accept what improved, so that a later loss shows: {accept}", "")
+        yield from (f"Accept what improved, so that a later slowdown shows: {accept}", "")
     yield from (f"Run of {cell(run.created)}: `{code(run.command)}`", "")
     judged = coverage_lines.line(results)
     if judged:

@@ -25,12 +25,12 @@ from pytest_gpuperf.judge import tolerance
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import (
     Acceptance,
-    Anchor,
     BaselineFile,
     Calibration,
     Canaries,
     Entry,
     KernelFile,
+    Origin,
     Processes,
 )
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Machine, Measurement
@@ -313,16 +313,16 @@ def _portable(metric: str, device: Device) -> bool:
     return device.arch != architectures.CPU or metric_class is MetricClass.DETERMINISTIC
 
 
-def anchor_of(entry: Entry) -> Anchor:
-    """What later entries are held against once `entry` is replaced: its anchor, or itself.
+def origin_of(entry: Entry) -> Origin:
+    """What later entries are held against once `entry` is replaced: its origin, or itself.
 
-    The anchor of an entry without one has the gated metrics of its whole step.
+    The origin of an entry without one has the gated metrics of its whole step.
     """
-    if entry.anchor is not None:
-        return entry.anchor
+    if entry.origin is not None:
+        return entry.origin
     known = catalogue().metrics
     step = entry.samples.get(STEP, {})
-    return Anchor(
+    return Origin(
         recorded=entry.recorded,
         revision=entry.revision,
         samples={name: processes for name, processes in step.items() if known[name].gated},
@@ -372,7 +372,7 @@ def _units(tests: Mapping[str, Mapping[str, Entry]]) -> dict[str, str]:
         metric
         for entries in tests.values()
         for entry in entries.values()
-        for series in (*entry.samples.values(), entry.anchor.samples if entry.anchor else {})
+        for series in (*entry.samples.values(), entry.origin.samples if entry.origin else {})
         for metric in series
     }
     return {name: metric.unit for name, metric in catalogue().metrics.items() if name in kept}
@@ -399,9 +399,9 @@ def _without_retired(baselines: BaselineFile) -> BaselineFile:
         return {name: value for name, value in by_metric.items() if name not in retired}
 
     def current(entry: Entry) -> Entry:
-        anchor = entry.anchor and replace(entry.anchor, samples=kept(entry.anchor.samples))
+        origin = entry.origin and replace(entry.origin, samples=kept(entry.origin.samples))
         samples = {phase: kept(series) for phase, series in entry.samples.items()}
-        return replace(entry, samples=samples, anchor=anchor)
+        return replace(entry, samples=samples, origin=origin)
 
     tests = {
         test: {name: current(entry) for name, entry in entries.items()}
@@ -459,13 +459,13 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
             for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
                 if row[-1] < 1:
                     yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
-            if entry.anchor:
-                anchor = entry.anchor
-                yield from _samples(anchor.samples, anchor, STEP, f"{where}/anchor/samples")
+            if entry.origin:
+                origin = entry.origin
+                yield from _samples(origin.samples, origin, STEP, f"{where}/anchor/samples")
 
 
 def _samples(
-    series: Mapping[str, Processes], entry: Entry | Anchor, phase: str, where: str
+    series: Mapping[str, Processes], entry: Entry | Origin, phase: str, where: str
 ) -> Iterator[Problem]:
     known = catalogue().metrics
     for metric, processes in series.items():

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baselines import acceptance
-from pytest_gpuperf.baselines.acceptance import NEW_ANCHOR, AcceptanceRequest
+from pytest_gpuperf.baselines.acceptance import NEW_ORIGIN, AcceptanceRequest
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.model.entry import Anchor, BaselineFile, Change, Entry, Processes
+from pytest_gpuperf.model.entry import BaselineFile, Change, Entry, Origin, Processes
 from pytest_gpuperf.model.measurement import (
     STEP,
     Conditions,
@@ -205,7 +205,7 @@ def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> 
     assert len(list(folder.rglob("*.*"))) == 1
 
 
-# Anchors
+# Origins
 
 
 def five(
@@ -227,12 +227,12 @@ def entry(known: BaselineFile) -> Entry:
     return known.tests[TEST][STEP]
 
 
-def test_the_second_has_the_first_as_its_anchor(tmp_path: Path) -> None:
+def test_the_second_has_the_first_as_its_origin(tmp_path: Path) -> None:
     first = entry(accepted(tmp_path, five(100.0, ipc=2.0, instructions=7.0)))
-    assert first.anchor is None  # it is its own
+    assert first.origin is None  # it is its own
     second = entry(accepted(tmp_path, five(90.0), created="2026-03-08T00:00:00Z"))
     assert second.recorded == "2026-03-08"
-    assert second.anchor == Anchor(
+    assert second.origin == Origin(
         recorded="2026-03-01",
         revision=first.revision,
         samples={"cycles": ((100.0,),) * 5, "instructions": ((7.0,),) * 5},
@@ -241,32 +241,32 @@ def test_the_second_has_the_first_as_its_anchor(tmp_path: Path) -> None:
     )
 
 
-def test_a_new_anchor_starts_over_and_the_log_says_so(tmp_path: Path) -> None:
+def test_a_new_origin_starts_over_and_the_log_says_so(tmp_path: Path) -> None:
     # The first entry needs none.
-    known = accepted(tmp_path, five(100.0), new_anchor=True)
-    assert (entry(known).anchor, known.accepted[-1].forced) == (None, ())
+    known = accepted(tmp_path, five(100.0), new_origin=True)
+    assert (entry(known).origin, known.accepted[-1].forced) == (None, ())
     accepted(tmp_path, five(90.0))
-    known = accepted(tmp_path, five(200.0), new_anchor=True)
-    assert entry(known).anchor is None
-    assert known.accepted[-1].forced == (NEW_ANCHOR,)
+    known = accepted(tmp_path, five(200.0), new_origin=True)
+    assert entry(known).origin is None
+    assert known.accepted[-1].forced == (NEW_ORIGIN,)
     later = entry(accepted(tmp_path, five(199.0)))
-    assert later.anchor is not None
-    assert later.anchor.samples == {"cycles": ((200.0,),) * 5}
+    assert later.origin is not None
+    assert later.origin.samples == {"cycles": ((200.0,),) * 5}
 
 
-def test_another_workload_is_its_own_anchor(tmp_path: Path) -> None:
+def test_another_workload_is_its_own_origin(tmp_path: Path) -> None:
     for _ in range(2):
         accepted(tmp_path, five(100.0))
     small = five(10.0, workload={"size": 64})
-    for new_anchor in (True, False):
-        asked = request(tmp_path, force=False, new_anchor=new_anchor)
+    for new_origin in (True, False):
+        asked = request(tmp_path, force=False, new_origin=new_origin)
         (proposal,) = acceptance.proposals(small, asked)
-        assert (proposal.anchor, proposal.since, proposal.objections) == (None, (), ())
-        assert "another workload (size 128, here 64): the anchor of" in proposal.notes[-1]
+        assert (proposal.origin, proposal.since, proposal.objections) == (None, (), ())
+        assert "another workload (size 128, here 64): the baseline's origin" in proposal.notes[-1]
         assert proposal.acceptance.forced == ()
     (done,) = acceptance.accept([proposal])
     assert done.acceptance.forced == ()
-    assert entry(loaded(done.file)).anchor is None
+    assert entry(loaded(done.file)).origin is None
 
 
 # Objections
@@ -307,7 +307,7 @@ STEP_BY_STEP = [437e6 * 1.003**number for number in range(4)]
 """Each step is within the tolerance of 0.5 %; two of them are not."""
 
 
-def test_creep_is_refused_unless_forced_or_with_a_new_anchor(tmp_path: Path) -> None:
+def test_creep_is_refused_unless_forced_or_with_a_new_origin(tmp_path: Path) -> None:
     first, second, third, fourth = STEP_BY_STEP
     for value in (first, second):
         assert objected(tmp_path, five(value)) == []
@@ -315,21 +315,23 @@ def test_creep_is_refused_unless_forced_or_with_a_new_anchor(tmp_path: Path) -> 
     assert objected(tmp_path, five(third)) == ["creep: cycles +0.60 %"]
     known = accepted(tmp_path, five(third))
     assert known.accepted[-1].forced == ("creep: cycles +0.60 %",)
-    # It is not forgotten: the anchor is still the first.
+    # It is not forgotten: the origin is still the first.
     assert objected(tmp_path, five(third)) == ["creep: cycles +0.60 %"]
-    known = accepted(tmp_path, five(third), force=False, new_anchor=True)
-    assert known.accepted[-1].forced == (NEW_ANCHOR,)
+    known = accepted(tmp_path, five(third), force=False, new_origin=True)
+    assert known.accepted[-1].forced == (NEW_ORIGIN,)
     assert objected(tmp_path, five(fourth)) == []
 
 
-def test_a_loss_in_front_of_the_reviewer_is_no_creep_and_moves_the_anchor(tmp_path: Path) -> None:
+def test_a_slowdown_in_front_of_the_reviewer_is_no_creep_and_moves_the_origin(
+    tmp_path: Path,
+) -> None:
     for value in (437e6, 437e6):
         accepted(tmp_path, five(value))
     (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
     assert proposal.objections == ()
     assert "it is visible: cycles +2.97 % in this very change" in proposal.notes[-1]
     assert proposal.notes[-1].endswith("so later ones are held against these samples")
-    assert entry(accepted(tmp_path, five(450e6), force=False)).anchor is None
+    assert entry(accepted(tmp_path, five(450e6), force=False)).origin is None
     # The same once more is nothing, and creep from there on is seen.
     assert objected(tmp_path, five(450e6)) == []
     assert objected(tmp_path, five(450e6 * 1.003)) == []
@@ -337,13 +339,13 @@ def test_a_loss_in_front_of_the_reviewer_is_no_creep_and_moves_the_anchor(tmp_pa
     assert objected(tmp_path, five(450e6 * 1.006)) == ["creep: cycles +0.60 %"]
 
 
-def test_a_loss_in_front_of_the_reviewer_hides_no_creep_before_it(tmp_path: Path) -> None:
+def test_a_slowdown_in_front_of_the_reviewer_hides_no_creep_before_it(tmp_path: Path) -> None:
     for value in STEP_BY_STEP[:3]:
         known = accepted(tmp_path, five(value), force=True)
     assert known.accepted[-1].forced == ("creep: cycles +0.60 %",)
     (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
-    assert "--new-anchor" in proposal.notes[-1]
-    assert proposal.entry.anchor is not None
+    assert "--new-origin" in proposal.notes[-1]
+    assert proposal.entry.origin is not None
 
 
 def test_the_suite_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
@@ -358,25 +360,25 @@ def test_the_suite_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
 @settings(max_examples=8)
 @given(
     cycles=st.lists(st.floats(4e8, 5e8), min_size=3, max_size=4),
-    new_anchor=st.lists(st.booleans(), min_size=4, max_size=4),
+    new_origin=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_in_any_chain_the_anchor_is_the_last_new_one_and_nothing_else_is_forced(
-    tmp_path_factory: pytest.TempPathFactory, cycles: list[float], new_anchor: list[bool]
+def test_in_any_chain_the_origin_is_the_last_new_one_and_nothing_else_is_forced(
+    tmp_path_factory: pytest.TempPathFactory, cycles: list[float], new_origin: list[bool]
 ) -> None:
     folder = tmp_path_factory.mktemp("chain")
-    start: Anchor | None = None
-    for value, starts_over in zip(cycles, new_anchor, strict=False):
-        asked = request(folder, force=False, new_anchor=starts_over)
+    start: Origin | None = None
+    for value, starts_over in zip(cycles, new_origin, strict=False):
+        asked = request(folder, force=False, new_origin=starts_over)
         (proposal,) = acceptance.proposals(five(value), asked)
-        expected = (NEW_ANCHOR,) if starts_over and start else ()
+        expected = (NEW_ORIGIN,) if starts_over and start else ()
         assert proposal.acceptance.forced == expected
         assert bool(proposal.objections) is proposal.refused
         if proposal.refused:
             continue
         acceptance.accept([proposal])
         visible = any("so later ones are held against these" in note for note in proposal.notes)
-        assert proposal.entry.anchor == (None if starts_over or visible else start)
-        start = baseline_files.anchor_of(proposal.entry)
+        assert proposal.entry.origin == (None if starts_over or visible else start)
+        start = baseline_files.origin_of(proposal.entry)
 
 
 # Only what is new
@@ -531,7 +533,7 @@ def test_what_became_creep_in_between_is_refused(tmp_path: Path) -> None:
     shown = acceptance.proposals(five(third), request(tmp_path, force=False))
     assert not shown[0].refused  # the loss is visible
     known = accepted(tmp_path, five(second))
-    with pytest.raises(acceptance.Refused, match="creep since the anchor of 2026-03-01"):
+    with pytest.raises(acceptance.Refused, match="creep since the baseline's origin of 2026-03-01"):
         acceptance.accept(shown)
     assert loaded(shown[0].file) == known
 

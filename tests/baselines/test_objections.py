@@ -133,13 +133,13 @@ def entry(cycles: Sequence[float], day: str = "2026-03-01", **others: float) -> 
 
 
 def creep(new: Entry, old: Entry) -> objections.Creep:
-    """What `new` in the place of `old` has lost since the anchor."""
-    return objections.creep_since(new, old, baseline_files.anchor_of(old), {}, None)
+    """What `new` in the place of `old` has lost since the origin."""
+    return objections.creep_since(new, old, baseline_files.origin_of(old), {}, None)
 
 
 def after(old: Entry, new: Entry) -> Entry:
     """The new entry, accepted in the place of the old one."""
-    return replace(new, anchor=baseline_files.anchor_of(old))
+    return replace(new, origin=baseline_files.origin_of(old))
 
 
 def test_creep_says_since_when_how_much_and_what_to_do() -> None:
@@ -148,9 +148,9 @@ def test_creep_says_since_when_how_much_and_what_to_do() -> None:
     assert shown.objection is not None
     assert shown.objection.short == "creep: cycles +0.70 %"
     assert shown.objection.text == (
-        "creep since the anchor of 2026-03-01: cycles +0.70 % (tolerance 0.5 %), of which this "
-        "change shows cycles +0.30 %. Find where it was lost, the log `accepted` has the steps; "
-        "when the loss is intended or was accepted before, --new-anchor starts over with these "
+        "creep since the baseline's origin of 2026-03-01: cycles +0.70 % (tolerance 0.5 %), of "
+        "which this change shows cycles +0.30 %. Find where it came in, the log `accepted` has the "
+        "steps; when it is intended or was accepted before, --new-origin starts over with these "
         "samples"
     )
     assert shown.notes == ()
@@ -162,7 +162,7 @@ def test_each_metric_is_looked_at_by_itself() -> None:
     assert shown.objection is not None
     assert shown.objection.short == "creep: cycles +0.70 %"
     assert "step_time +10.00 % (tolerance 0.5 %); it is visible: step_time" in shown.notes[0]
-    assert "--new-anchor" in shown.notes[0]
+    assert "--new-origin" in shown.notes[0]
     assert [drift.metric for drift in shown.since] == ["cycles", "step_time"]
 
 
@@ -171,9 +171,9 @@ def test_an_entry_is_compared_gpu_by_gpu_where_all_of_them_are_known() -> None:
     told = objections.recorded(known)
     assert (told.samples, told.gpus, told.days) == (known.samples["step"], known.gpus, known.days)
     assert told.gpus == (measurement().fingerprint.device.identity,) * 3
-    anchor = baseline_files.anchor_of(known)
-    assert objections.recorded(anchor).samples == anchor.samples
-    assert objections.recorded(anchor).gpus == anchor.gpus
+    origin = baseline_files.origin_of(known)
+    assert objections.recorded(origin).samples == origin.samples
+    assert objections.recorded(origin).gpus == origin.gpus
     # A process on a GPU that nobody knows could be on any of the others.
     assert objections.recorded(replace(known, gpus=("a", "", "b"))).gpus == ()
     assert objections.recorded(replace(known, samples={})).samples == {}
@@ -185,11 +185,11 @@ def test_a_gain_is_nothing_to_object_to() -> None:
     assert (shown.objection, shown.notes) == (None, ())
 
 
-def test_a_metric_that_the_anchor_lacks_is_noted() -> None:
+def test_a_metric_that_the_origin_lacks_is_noted() -> None:
     shown = creep(entry([1e9] * 5, step_time=100.0, ipc=2.0), entry([1e9] * 5))
     assert shown.notes == (
-        "the anchor of 2026-03-01 has no step_time, so creep of it is not seen: --new-anchor "
-        "starts over with these samples",
+        "the baseline's origin of 2026-03-01 has no step_time, so creep of it is not seen: "
+        "--new-origin starts over with these samples",
     )
 
 

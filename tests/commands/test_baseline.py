@@ -25,7 +25,7 @@ FIRST, SECOND, OTHER = f"{A}::test_step[first]", f"{A}::test_step[second]", f"{B
 
 @pytest.fixture(autouse=True)
 def _accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three tests with a baseline each, of which the first has an anchor and a kernel table."""
+    """Three tests with a baseline each, of which the first has an origin and a kernel table."""
     monkeypatch.chdir(tmp_path)
     for cycles, tests in ((4e8, (FIRST, SECOND, OTHER)), (3.9e8, (FIRST,))):
         made = [
@@ -73,7 +73,7 @@ def test_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert gpuperf("list") == errors.OK
     assert capsys.readouterr().out.splitlines() == [
         f"{FILE}: 3 baselines on NVIDIA H200",
-        f"  {FIRST}: 2026-03-01, 3 processes, 2 GPUs, anchor of 2026-03-01",
+        f"  {FIRST}: 2026-03-01, 3 processes, 2 GPUs, origin of 2026-03-01",
         f"  {SECOND}: 2026-03-01, 3 processes, 2 GPUs",
         f"  {OTHER}: 2026-03-01, 3 processes, 2 GPUs",
     ]
@@ -88,7 +88,7 @@ def test_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 # Another name
 
 
-def test_a_renamed_test_keeps_samples_anchor_kernels_and_the_log_says_so() -> None:
+def test_a_renamed_test_keeps_samples_origin_kernels_and_the_log_says_so() -> None:
     before = baselines()
     assert gpuperf("rename", FIRST, f"{A}::test_step[1st]") == errors.OK
     after = baselines()
@@ -300,10 +300,11 @@ def test_a_file_that_is_new_in_both_or_gone_in_one_is_merged() -> None:
 
 
 def test_what_is_removed_here_and_accepted_there_is_kept() -> None:
-    in_conflict(
-        lambda: (FILE.unlink(), kernel_files.path_beside(FILE).unlink()),
-        lambda: accepted(6e8, SECOND),
-    )
+    def mine() -> None:
+        FILE.unlink()
+        kernel_files.path_beside(FILE).unlink()
+
+    in_conflict(mine, lambda: accepted(6e8, SECOND))
     assert gpuperf("merge") == errors.OK
     assert list(baselines().tests) == [SECOND]
 

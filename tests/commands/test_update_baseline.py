@@ -84,35 +84,35 @@ def shown(
     return update_baseline.lines(proposal)
 
 
-def test_old_new_and_the_anchor_are_shown() -> None:
+def test_old_new_and_the_origin_are_shown() -> None:
     assert shown(five(cycles=437e6, ipc=2.0), accept=True) == [
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                           (new) ->      437.00 M  -",
         "  ipc                              (new) ->        2.0000  -",
     ]
-    # The anchor is the one replaced.
+    # The origin is the one replaced.
     assert shown(five(cycles=438e6, layout_copies=0.0), day="2026-03-08", accept=True) == [
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        437.00 M ->      438.00 M  +0.23 %",
         "  layout_copies                    (new) ->             0  -",
         "  ipc                             2.0000 ->        (gone)  -",
-        "  note: the anchor of 2026-03-01 has no layout_copies, so creep of it is not seen: "
-        "--new-anchor starts over with these samples",
+        "  note: the baseline's origin of 2026-03-01 has no layout_copies, so creep of it is not "
+        "seen: --new-origin starts over with these samples",
     ]
-    assert shown(five(cycles=450e6, layout_copies=0.0), new_anchor=True, accept=True) == [
+    assert shown(five(cycles=450e6, layout_copies=0.0), new_origin=True, accept=True) == [
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        438.00 M ->      450.00 M  +2.74 %",
         "  layout_copies                        0 ->             0  -",
-        "  since the anchor of 2026-03-01: cycles +2.97 %",
-        "  note: new anchor in place of that of 2026-03-01: later ones are held against these "
+        "  since the baseline's origin of 2026-03-01: cycles +2.97 %",
+        "  note: new origin in place of that of 2026-03-01: later ones are held against these "
         "samples",
-        "  the log will say: forced: new anchor",
+        "  the log will say: forced: new origin",
     ]
     shown(five(cycles=450e6, l2_hit_rate=50.0, layout_copies=0.0), accept=True)
     lines = shown(five(cycles=450e6, l2_hit_rate=52.0, layout_copies=39.0))
     assert "  layout_copies                        0 ->            39  from 0" in lines
     assert any(line.endswith("50.00 % ->       52.00 %  +2.00 pt") for line in lines)
-    assert "  since the anchor of 2026-03-01: cycles 0 %, layout_copies from 0" in lines
+    assert "  since the baseline's origin of 2026-03-01: cycles 0 %, layout_copies from 0" in lines
 
 
 # What is accepted
@@ -337,5 +337,6 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     assert update("run.json", *FORCED) == errors.OK
     assert "  the log will say: forced: 1 process of 3, dirty tree\n" in capsys.readouterr().out
     assert baselines().accepted[0].forced == ("1 process of 3", "dirty tree")
+    # As it was called: --new-origin.
     assert update(saved(five()), "--reason", "anew", "--yes", "--new-anchor") == errors.OK
-    assert baselines().accepted[1].forced == (acceptance.NEW_ANCHOR,)
+    assert baselines().accepted[1].forced == (acceptance.NEW_ORIGIN,)

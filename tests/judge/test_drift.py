@@ -1,4 +1,4 @@
-"""Creep: what no single acceptance shows is found against the anchor, and noise is not."""
+"""Creep: what no single acceptance shows is found against the origin, and noise is not."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def recorded(
     )
 
 
-def of(new: Recorded, anchor: Recorded, tolerances: dict[str, str] | None = None) -> Drift:
+def of(new: Recorded, origin: Recorded, tolerances: dict[str, str] | None = None) -> Drift:
     """The drift of the only metric."""
-    (drifted,) = drifts(new, anchor, METRICS, tolerances or {})
+    (drifted,) = drifts(new, origin, METRICS, tolerances or {})
     return drifted
 
 
@@ -67,13 +67,13 @@ def test_worse_than_the_tolerance_is_drift() -> None:
 
 
 def test_the_tolerance_that_was_written_counts() -> None:
-    new, anchor = recorded([CYCLES * 1.004] * 5), recorded([CYCLES] * 5)
+    new, origin = recorded([CYCLES * 1.004] * 5), recorded([CYCLES] * 5)
     for asked, tolerance in (("0.3%", 0.003), ("0.5%", 0.005)):
-        drift = of(new, anchor, {"cycles": asked})
+        drift = of(new, origin, {"cycles": asked})
         assert drift.drifted is (tolerance < 0.004)
         assert drift.tolerance == pytest.approx(tolerance)
     with pytest.raises(UsageFailure, match="tolerance '1' for cycles"):
-        of(new, anchor, {"cycles": "1"})
+        of(new, origin, {"cycles": "1"})
 
 
 def test_beyond_the_tolerance_it_has_to_be_surer_than_chance() -> None:
@@ -82,8 +82,8 @@ def test_beyond_the_tolerance_it_has_to_be_surer_than_chance() -> None:
     assert of(recorded([v * 1.5 for v in noisy]), recorded(noisy)).drifted
 
 
-def test_the_new_side_is_a_median_and_the_anchor_a_mean() -> None:
-    # Two of five processes need 2 % more: no drift of the new, and part of the anchor's centre.
+def test_the_new_side_is_a_median_and_the_origin_a_mean() -> None:
+    # Two of five processes need 2 % more: no drift of the new, and part of the origin's centre.
     some = [CYCLES] * 3 + [CYCLES * 1.02] * 2
     drift = of(recorded(some), recorded([CYCLES] * 5))
     assert drift.change == pytest.approx(0.0, abs=1e-12)
@@ -93,7 +93,7 @@ def test_the_new_side_is_a_median_and_the_anchor_a_mean() -> None:
 
 
 def test_around_what_chance_explains() -> None:
-    # A quiet anchor has the spread of its class, and the median of the new costs a little.
+    # A quiet origin has the spread of its class, and the median of the new costs a little.
     costs = {1: 1.0, 3: 1.16, 5: 1.2, 9: 1.22}
     spread = 1e-3 * math.sqrt(20 / 24)
     for case in product(costs, (1, 2), (1 - 1e-6, 1 + 1e-6)):
@@ -102,17 +102,17 @@ def test_around_what_chance_explains() -> None:
         limit = share * stats.t.isf(1e-3 / family, 24) * error
         names = ("cycles", "duration")[:family]
         new = Recorded({name: [[CYCLES * math.exp(limit)]] * processes for name in names})
-        anchor = Recorded({name: [[CYCLES]] * 5 for name in names})
+        origin = Recorded({name: [[CYCLES]] * 5 for name in names})
         gated = {name: replace(metric(Direction.LOWER), name=name) for name in names}
-        said = drifts(new, anchor, gated, dict.fromkeys(names, "0.1%"))
+        said = drifts(new, origin, gated, dict.fromkeys(names, "0.1%"))
         assert [drift.drifted for drift in said] == [share > 1] * family, case
 
 
 def test_a_calibration_sets_the_noise() -> None:
     loud = Calibration("", 20, 4, 2, 0, 0, {"cycle": Spread(0.0, 0.01, None, None)})
-    new, anchor = recorded([CYCLES * 1.01] * 5), recorded([CYCLES] * 5)
-    assert drifts(new, anchor, METRICS, {})[0].drifted
-    assert not drifts(new, anchor, METRICS, {}, loud)[0].drifted
+    new, origin = recorded([CYCLES * 1.01] * 5), recorded([CYCLES] * 5)
+    assert drifts(new, origin, METRICS, {})[0].drifted
+    assert not drifts(new, origin, METRICS, {}, loud)[0].drifted
 
 
 # Which metrics
@@ -138,8 +138,8 @@ def test_gated_metrics_count_each_in_its_direction() -> None:
 
 def test_percentages_drift_by_points() -> None:
     points = {"x": metric(Direction.HIGHER, percentage=True)}
-    new, anchor = recorded([38.0] * 5, name="x"), recorded([40.0] * 5, name="x")
-    (drifted,) = drifts(new, anchor, points, {})
+    new, origin = recorded([38.0] * 5, name="x"), recorded([40.0] * 5, name="x")
+    (drifted,) = drifts(new, origin, points, {})
     assert (drifted.points, drifted.drifted) == (True, True)
     assert drifted.change == pytest.approx(-2.0)
     assert drifted.tolerance == pytest.approx(0.5)
@@ -147,8 +147,8 @@ def test_percentages_drift_by_points() -> None:
 
 def test_only_what_both_have_is_compared_in_the_order_of_the_new() -> None:
     new = Recorded({"instructions": [[1.0]], "cycles": [[1.0]], "step_time": [[1.0]]})
-    anchor = Recorded({"cycles": [[1.0]], "flops": [[1.0]], "instructions": [[1.0]]})
-    drifted = drifts(new, anchor, METRICS, {})
+    origin = Recorded({"cycles": [[1.0]], "flops": [[1.0]], "instructions": [[1.0]]})
+    drifted = drifts(new, origin, METRICS, {})
     assert [drift.metric for drift in drifted] == ["instructions", "cycles"]
     assert drifts(new, Recorded({}), METRICS, {}) == ()
 
@@ -165,33 +165,33 @@ def test_from_zero_there_is_no_ratio_and_any_is_worse() -> None:
 
 def test_each_gpu_is_compared_with_itself() -> None:
     # The second GPU needs 3 % more; neither has changed, but their shares have.
-    anchor = recorded([CYCLES] * 4 + [CYCLES * 1.03], [ONE] * 4 + [OTHER])
+    origin = recorded([CYCLES] * 4 + [CYCLES * 1.03], [ONE] * 4 + [OTHER])
     new = recorded([CYCLES] + [CYCLES * 1.03] * 4, [ONE] + [OTHER] * 4)
-    drift = of(new, anchor)
+    drift = of(new, origin)
     assert drift.change == pytest.approx(0.0, abs=1e-12)
     assert not drift.drifted
 
 
-def test_a_loss_on_each_gpu_is_found_whatever_their_shares() -> None:
-    anchor = recorded([CYCLES * 1.03, *[CYCLES] * 4], [OTHER, *[ONE] * 4])
+def test_a_slowdown_on_each_gpu_is_found_whatever_their_shares() -> None:
+    origin = recorded([CYCLES * 1.03, *[CYCLES] * 4], [OTHER, *[ONE] * 4])
     new = recorded([CYCLES * 1.01, *[CYCLES * 1.03 * 1.01] * 4], [ONE, *[OTHER] * 4])
-    drift = of(new, anchor)
+    drift = of(new, origin)
     assert drift.change == pytest.approx(0.01)
     assert drift.drifted
 
 
-def test_gpus_that_the_anchor_lacks_do_not_count_beside_those_it_has() -> None:
-    anchor = recorded([CYCLES] * 5, [ONE] * 5)
+def test_gpus_that_the_origin_lacks_do_not_count_beside_those_it_has() -> None:
+    origin = recorded([CYCLES] * 5, [ONE] * 5)
     new = recorded([CYCLES] * 3 + [CYCLES * 1.03] * 2, [ONE] * 3 + [OTHER] * 2)
-    assert of(new, anchor).change == pytest.approx(0.0, abs=1e-12)
+    assert of(new, origin).change == pytest.approx(0.0, abs=1e-12)
 
 
-def test_on_gpus_that_the_anchor_lacks_the_tolerance_is_wider() -> None:
-    anchor = recorded([CYCLES] * 5, [ONE] * 5)
-    elsewhere = of(recorded([CYCLES * 1.03] * 5, [OTHER] * 5), anchor)
+def test_on_gpus_that_the_origin_lacks_the_tolerance_is_wider() -> None:
+    origin = recorded([CYCLES] * 5, [ONE] * 5)
+    elsewhere = of(recorded([CYCLES * 1.03] * 5, [OTHER] * 5), origin)
     assert not elsewhere.drifted
     assert elsewhere.tolerance > 0.03
-    assert of(recorded([CYCLES * 1.3] * 5, [OTHER] * 5), anchor).drifted
+    assert of(recorded([CYCLES * 1.3] * 5, [OTHER] * 5), origin).drifted
 
 
 def test_gpus_that_are_not_known_are_taken_for_one() -> None:
@@ -202,8 +202,8 @@ def test_gpus_that_are_not_known_are_taken_for_one() -> None:
 
 
 def test_counts_do_not_depend_on_the_gpu() -> None:
-    anchor = recorded([CYCLES] * 5, [ONE] * 5, "instructions")
-    assert of(recorded([CYCLES * 1.01] * 5, [OTHER] * 5, "instructions"), anchor).drifted
+    origin = recorded([CYCLES] * 5, [ONE] * 5, "instructions")
+    assert of(recorded([CYCLES * 1.01] * 5, [OTHER] * 5, "instructions"), origin).drifted
 
 
 values = st.floats(1e-3, 1e12) | st.just(0.0)
@@ -221,10 +221,10 @@ def test_any_values_on_any_gpus_have_an_answer_that_order_does_not_change(
     def made(processes: list[tuple[float, str]]) -> Recorded:
         return recorded([v for v, _ in processes], [u for _, u in processes], days="2026-03-01")
 
-    new, anchor = side(), side()
-    drift = of(made(new), made(anchor))
+    new, origin = side(), side()
+    drift = of(made(new), made(origin))
     assert drift.change is None or math.isfinite(drift.change)
-    again = of(made(new[::-1]), made(anchor))
+    again = of(made(new[::-1]), made(origin))
     if drift.change is None:
         assert again == drift
     else:
@@ -258,9 +258,9 @@ def chain(seed: int, creep: float, acceptances: int) -> list[bool]:
             (ONE,) * 5,
         )
 
-    anchor = accepted(0)
+    origin = accepted(0)
     return [
-        any(drift.drifted for drift in drifts(accepted(number), anchor, METRICS, {}))
+        any(drift.drifted for drift in drifts(accepted(number), origin, METRICS, {}))
         for number in range(1, acceptances + 1)
     ]
 
@@ -278,6 +278,6 @@ def test_without_creep_nothing_drifts() -> None:
 
 def test_where_one_gpu_alone_saw_a_zero_all_are_compared_with_all() -> None:
     """Its changes are shares and those of the others logarithms: they have no mean."""
-    new, anchor = [CYCLES] * 4, [CYCLES, CYCLES, 0.0, CYCLES]
+    new, origin = [CYCLES] * 4, [CYCLES, CYCLES, 0.0, CYCLES]
     gpus = ("a", "a", "b", "b")
-    assert of(recorded(new, gpus), recorded(anchor, gpus)) == of(recorded(new), recorded(anchor))
+    assert of(recorded(new, gpus), recorded(origin, gpus)) == of(recorded(new), recorded(origin))

@@ -265,7 +265,7 @@ def test_more_than_the_gpu_waits_is_the_code_s() -> None:
     }
 
 
-def test_a_faster_host_explains_no_loss_and_a_slower_one_no_gain() -> None:
+def test_a_faster_host_explains_no_slowdown_and_a_slower_one_no_gain() -> None:
     for change, factor, outcome in (
         (1.08, 0.5, "regressed"),
         (1.08, 2.0, "machine"),
@@ -327,7 +327,7 @@ def test_one_process_is_measured_again_before_the_machine_is_blamed() -> None:
         assert outcomes(late) == {"cycles": outcome}
 
 
-def test_a_gain_that_the_machine_explains_outweighs_no_loss() -> None:
+def test_a_gain_that_the_machine_explains_outweighs_no_slowdown() -> None:
     faster = {"cycles": 0.95, "step_time": 0.95, "kernel_time": 0.95, "instructions": 1.01}
     assert outcomes(measured(faster, {}))["instructions"] == "outweighed"
     assert outcomes(measured(faster, {"dram_cycles": 0.9}))["instructions"] == "regressed"

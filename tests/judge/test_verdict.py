@@ -825,7 +825,7 @@ def test_a_process_is_compared_with_those_on_its_own_gpu() -> None:
         assert (alone.outcome, alone.reason) == first
 
 
-def test_on_another_gpu_a_loss_has_to_be_beyond_what_gpus_differ_by() -> None:
+def test_on_another_gpu_a_slowdown_has_to_be_beyond_what_gpus_differ_by() -> None:
     between = error_between([math.log(1_000_000), math.log(1_020_000)], 1e-2)
     # Two GPUs seen beside the 20 degrees of freedom that are assumed.
     differ = t_upper_quantile(0.0025, 21) * between
@@ -883,7 +883,7 @@ def weighed(*changed: tuple[str, float], processes: int = 3) -> dict[str, Outcom
         (0.004, 0.0, 0.0, UNCHANGED),
     ],
 )
-def test_a_loss_is_outweighed_by_more_time_that_is_surely_gained(
+def test_a_slowdown_is_outweighed_by_more_time_that_is_surely_gained(
     memory: float, cycles: float, step_time: float, expected: Outcome
 ) -> None:
     said = weighed(("cycles", cycles), ("step_time", step_time), ("peak_memory", memory))

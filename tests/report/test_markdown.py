@@ -77,7 +77,7 @@ def test_what_is_not_as_it_should_be_is_named_first() -> None:
     for outcome, says, next_command in (
         (Outcome.REGRESSED, "regressed", "If that is intended: `gpuperf update-baseline"),
         (Outcome.NO_BASELINE, "has no baseline", "To make a baseline: `gpuperf record"),
-        (Outcome.IMPROVED, "improved", "Accept what improved, so that a later loss shows:"),
+        (Outcome.IMPROVED, "improved", "Accept what improved, so that a later slowdown shows:"),
         (Outcome.INCONCLUSIVE, "is inconclusive", ""),
         (Outcome.UNFIT, "was not judged", ""),
     ):

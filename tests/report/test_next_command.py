@@ -82,7 +82,7 @@ def test_what_is_advised() -> None:
         (
             [IMPROVED, UNCHANGED],
             SESSION,
-            ["1 improved; to accept, so that a later loss shows:", ACCEPT[1]],
+            ["1 improved; to accept, so that a later slowdown shows:", ACCEPT[1]],
         ),
         # Counters that cannot be read are a case for the doctor, who knows who else is there.
         ([NO_COUNTERS], SESSION, DOCTOR),
@@ -156,7 +156,7 @@ def test_what_is_in_no_commit_is_committed_first() -> None:
         (REGRESSED, "to accept what is intended, commit it and measure that:"),
         (
             IMPROVED,
-            "1 improved; to accept, so that a later loss shows, commit it and measure that:",
+            "1 improved; to accept, so that a later slowdown shows, commit it and measure that:",
         ),
     ):
         advice = [said, f"  pytest {SELECTED}"]

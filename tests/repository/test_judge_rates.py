@@ -36,7 +36,7 @@ def test_identical_code_is_called_slower_once_in_a_thousand_times_at_most(shape:
 @pytest.mark.parametrize(
     ("metric", "loss"), [(CYCLES, 0.01), (INSTRUCTIONS, 0.0005), (INSTRUCTIONS, 0.005)]
 )
-def test_a_loss_is_found_99_times_in_100(shape: str, metric: str, loss: float) -> None:
+def test_a_slowdown_is_found_99_times_in_100(shape: str, metric: str, loss: float) -> None:
     case = Case(f"{metric} {loss}", Noise(shape), BASELINE, metric, loss)
     counts = benchmark.simulate(case, 1, range(LOSSES), METRICS)
     assert benchmark.at_least(counts["found"], LOSSES) >= 0.99
@@ -94,7 +94,7 @@ def test_the_bounds_are_those_of_clopper_and_pearson() -> None:
         assert benchmark.at_most(count, 100) == pytest.approx(most, abs=1e-4)
 
 
-def test_the_rules_of_others_see_a_large_loss_and_none_where_there_is_none() -> None:
+def test_the_rules_of_others_see_a_large_slowdown_and_none_where_there_is_none() -> None:
     random = np.random.default_rng(1)
     old = 1 + 1e-4 * random.standard_normal((5, 2, 5))
     new = np.stack([old[0, 0], 1.02 * old[0, 1]])

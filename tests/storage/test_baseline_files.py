@@ -17,13 +17,13 @@ from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.entry import (
     Acceptance,
-    Anchor,
     BaselineFile,
     Calibration,
     Canaries,
     Change,
     Entry,
     KernelList,
+    Origin,
     Spread,
 )
 from pytest_gpuperf.model.measurement import (
@@ -53,7 +53,7 @@ ENTRY = Entry(
         }
     },
     gpus=("aaaa00000001", "bbbb00000002"),
-    anchor=Anchor(
+    origin=Origin(
         recorded="2026-02-01",
         revision="",
         samples={"cycles": ((5.0,), (6.0,), (7.0,))},
@@ -88,7 +88,7 @@ BASELINES = BaselineFile(
 PLAIN: Any = files.to_plain(BASELINES)
 HERE = ("tests", TEST, "step")
 CYCLES = (*HERE, "samples", "step", "cycles")
-ANCHOR = (*HERE, "anchor", "samples", "cycles")
+ORIGIN = (*HERE, "anchor", "samples", "cycles")
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_what_an_older_file_says_of_a_metric_that_is_measured_no_more_is_dropped
 ) -> None:
     older = changed(PLAIN, ("tolerance", "cpu_ipc"), "1%")
     older = changed(older, (*CYCLES[:-1], "cpu_cycles"), [[1.0], [2.0]])
-    older = changed(older, (*ANCHOR[:-1], "cpu_cycles"), [[1.0], [2.0], [3.0]])
+    older = changed(older, (*ORIGIN[:-1], "cpu_cycles"), [[1.0], [2.0], [3.0]])
     assert baseline_files.load(written(file, older)) == BASELINES
 
 
@@ -375,17 +375,17 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     ((*HERE, "days"), ["2026-03-01"], CYCLES, "2 processes, and days has 1"),
     ((*CYCLES[:-1], "cycels"), [[1]], None, "no such metric"),
     ((*HERE, "kernels", "launches", 1, 2), 0, (*HERE, "kernels", "launches", 1), "0 launches"),
-    (ANCHOR, [[1], [2]], None, "2 processes, and units has 3"),
-    ((*HERE, "anchor", "days"), ["2026-03-01"] * 2, ANCHOR, "3 processes, and days has 2"),
-    ((*ANCHOR, 1), [], ANCHOR, "a process without values"),
-    ((*ANCHOR[:-1], "cycels"), [[1], [1], [1]], None, "no such metric"),
+    (ORIGIN, [[1], [2]], None, "2 processes, and units has 3"),
+    ((*HERE, "anchor", "days"), ["2026-03-01"] * 2, ORIGIN, "3 processes, and days has 2"),
+    ((*ORIGIN, 1), [], ORIGIN, "a process without values"),
+    ((*ORIGIN[:-1], "cycels"), [[1], [1], [1]], None, "no such metric"),
     ((*CYCLES, 1, 0), -1e9, CYCLES, "-1e+09 cycles, which cannot be negative"),
     ((*CYCLES, 1, 0), 0, CYCLES, "0 cycles, and a step that was executed has more"),
-    ((*ANCHOR, 2, 0), -1, ANCHOR, "-1 cycles, which cannot be negative"),
+    ((*ORIGIN, 2, 0), -1, ORIGIN, "-1 cycles, which cannot be negative"),
     (("suite",), "../../evil", None, '"../../evil" does not begin with'),
     (("arch",), "sm90/../..", None, '"sm90/../.." has "/", and only letters'),
     (("metric_units",), {"cycles": "kcycles"}, ("metric_units", "cycles"), 'in "kcycles", and'),
-    ((*ANCHOR, 1, 0), None, None, "valid number"),
+    ((*ORIGIN, 1, 0), None, None, "valid number"),
     (("accepted", 0, "processes"), 2.5, None, "valid integer"),
     (("accepted", 0, "changes", "cycles", "new"), INFINITE, None, "finite number"),
     (("tolerance", "cycels"), "1%", None, "write one of cycles, inst"),
@@ -550,15 +550,15 @@ def test_an_entry_is_added_beside_the_others_or_in_place_of_its_own_and_logged()
 
 @settings(max_examples=25)
 @given(entry=strategies.entries)
-@example(entry=replace(ENTRY, anchor=None))
-def test_an_anchor_is_that_of_the_entry_or_its_gated_metrics(entry: Entry) -> None:
-    anchor = baseline_files.anchor_of(entry)
+@example(entry=replace(ENTRY, origin=None))
+def test_an_origin_is_that_of_the_entry_or_its_gated_metrics(entry: Entry) -> None:
+    origin = baseline_files.origin_of(entry)
     known = catalogue().metrics
-    if entry.anchor is not None:
-        assert anchor == entry.anchor
+    if entry.origin is not None:
+        assert origin == entry.origin
     else:
         step = entry.samples.get(STEP, {})
-        assert anchor.samples == {name: step[name] for name in step if known[name].gated}
-        assert (anchor.recorded, anchor.revision) == (entry.recorded, entry.revision)
-        assert (anchor.gpus, anchor.days) == (entry.gpus, entry.days)
-    assert baseline_files.anchor_of(replace(entry, anchor=anchor)) == anchor
+        assert origin.samples == {name: step[name] for name in step if known[name].gated}
+        assert (origin.recorded, origin.revision) == (entry.recorded, entry.revision)
+        assert (origin.gpus, origin.days) == (entry.gpus, entry.days)
+    assert baseline_files.origin_of(replace(entry, origin=origin)) == origin

@@ -206,7 +206,7 @@ def _steps(
         yield "To make a baseline on this device:", record
         yield "Then:", update
     if Outcome.IMPROVED in tests and Outcome.REGRESSED not in tests:
-        yield "To accept what improved, so that a later loss shows:", accept
+        yield "To accept what improved, so that a later slowdown shows:", accept
     if not run.verdicts and file:
         command = f"gpuperf report {shlex.quote(file)} --baseline baselines"
         yield "To judge this run against a folder of baselines:", command

@@ -180,7 +180,7 @@ def _heading(attribution: Attribution, anything: bool) -> str:
     moved = f"kernels: {duration(attribution.change)}{relative} in a step"
     if not anything:
         return f"{moved}; no kernel stands out from the noise"
-    # Where gains and losses cancel, or the rest went the other way, a share says nothing.
+    # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
     if attribution.explained is None or not 0 <= attribution.explained <= _SENSIBLE:
         return f"{moved}; what moved:"
     return f"{moved}, {share(attribution.explained)} of it explained:"

@@ -108,7 +108,7 @@ def _wanted(
         better = sum(
             any(entry.outcome is Outcome.IMPROVED for entry in result.said) for result in results
         )
-        what = f"{better} improved; to accept, so that a later loss shows"
+        what = f"{better} improved; to accept, so that a later slowdown shows"
         yield _accepting(what, context, dirty)
 
 

@@ -192,7 +192,7 @@ def _notes(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Of which metrics no loss would be found, though they are gated."""
+    """Of which metrics no slowdown would be found, though they are gated."""
     wide: dict[str, set[tuple[str, str]]] = {}
     for verdict in verdicts:
         if verdict.reason == NEW_METRIC:
