@@ -122,7 +122,9 @@ def _merge(options: argparse.Namespace) -> int:
     """Of what both sides accepted, neither has measured what the merge makes of it."""
     folder = folder_of(options)
     sides = files.conflicts(folder)
-    merged = sorted({file for file in map(_baseline_of, sides) if file.suffix == _YAML})
+    merged = sorted(
+        {file for file in map(_baseline_of, sides) if file.relative_to(folder).match("*/*/*.yaml")}
+    )
     if not merged:
         raise UsageFailure(
             f"git has no conflict among the baselines in {folder}. One that was added with its "

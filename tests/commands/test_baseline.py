@@ -222,7 +222,9 @@ def written(old: str, new: str) -> None:
     FILE.write_text(text.replace(old, new, 1))
 
 
-def in_conflict(mine: Callable[[], object], theirs: Callable[[], object]) -> None:
+def in_conflict(
+    mine: Callable[[], object], theirs: Callable[[], object], by: str = "merge theirs"
+) -> None:
     """Two branches of what there is, each with its commit, of which one is being merged."""
     git("init -q")
     git("add -A")
@@ -234,7 +236,7 @@ def in_conflict(mine: Callable[[], object], theirs: Callable[[], object]) -> Non
         git("add -A")
         git(f"commit -qm {branch}")
     git("checkout -q mine")
-    assert "CONFLICT" in git("merge theirs")
+    assert "CONFLICT" in git(by)
 
 
 NEW, NEWER = f"{A}::test_new", f"{A}::test_newer"
@@ -291,11 +293,16 @@ def test_what_two_branches_accepted_is_merged_entry_by_entry(
     ]
 
 
-def test_a_file_that_is_new_in_both_or_gone_in_one_is_merged() -> None:
+@pytest.mark.parametrize("by", ["merge theirs", "rebase theirs", "cherry-pick theirs"])
+def test_a_file_that_is_new_in_both_is_merged_in_whatever_way_they_come_together(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     FILE.rename("kept.yaml")
     kernel_files.path_beside(FILE).unlink()
-    in_conflict(lambda: accepted(5e8, FIRST), lambda: accepted(6e8, SECOND))
-    assert gpuperf("merge") == errors.OK
+    in_conflict(lambda: accepted(5e8, FIRST), lambda: accepted(6e8, SECOND), by)
+    monkeypatch.chdir(FILE.parent)
+    assert gpuperf("merge", "--baselines", "../..") == errors.OK
+    monkeypatch.chdir(tmp_path)
     assert list(baselines().tests) == [FIRST, SECOND]
 
 
