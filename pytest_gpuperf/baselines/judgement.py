@@ -286,7 +286,7 @@ def _look(
     """One look at all of these processes."""
     first = measurements[0]
     said = verdicts(measurements, baseline, tolerance)
-    result = Result(first.test, first.name, measurements, said)
+    result = Result(first.test, first.name, measurements, said, judged_by=baseline.judged_by)
     if _complaints(measurements):
         return result
     limits = expectation.limits(measurements, limit, catalogue().metrics, baseline.calibration)

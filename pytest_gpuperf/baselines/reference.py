@@ -11,6 +11,7 @@ from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.judge.verdict import Reference
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Entry
 from pytest_gpuperf.model.measurement import KernelTable, Measurement, Scalar
+from pytest_gpuperf.model.result import JudgedBy
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
 
 
@@ -65,6 +66,15 @@ class Baseline:
             calibration=self.calibration,
             canary=entry.canary,
         )
+
+    @property
+    def judged_by(self) -> JudgedBy | None:
+        """Which entry that is; None without one that applies."""
+        entry = self._entry
+        if entry is None or self.reference.samples is None:
+            return None
+        first = self.measurement
+        return JudgedBy(first.test, first.name, entry.recorded, entry.revision)
 
     def kernels(self) -> KernelTable | None:
         """What the step launched when the baseline was made; None without a baseline that applies.

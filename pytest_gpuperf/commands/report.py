@@ -84,6 +84,7 @@ def judged(run: Run, folder: Path) -> Run:
         if result.measurements:
             baseline = baseline_of(result.first, folder, Path.cwd())
             said = verdicts(result.measurements, baseline)
-            result = attributed(replace(result, verdicts=said, attribution=None), baseline)
+            result = replace(result, verdicts=said, attribution=None, judged_by=baseline.judged_by)
+            result = attributed(result, baseline)
         results.append(result)
     return run.with_results(results)

@@ -309,6 +309,20 @@ class Attributed:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedBy:
+    """The entry of a baseline that one measurement was compared with."""
+
+    __pydantic_config__ = CHECKED
+
+    test: str
+    name: str
+    recorded: str
+    """The day on which the entry was measured, UTC."""
+    revision: str
+    """The git revision of what was measured then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One measurement of a test, of all its processes, and everything that is said of it.
 
@@ -330,6 +344,8 @@ class Result:
     """Which kernels a change comes from, where they are known now and in the baseline."""
     notes: tuple[str, ...] = ()
     """What went wrong on the way, as sentences. A run file does not keep them."""
+    judged_by: JudgedBy | None = None
+    """What it was compared with; None where no baseline applies."""
 
     @property
     def first(self) -> Measurement:
@@ -398,6 +414,10 @@ class Run:
     verdicts: tuple[Verdict, ...] = ()
     expectations: tuple[Expectation, ...] = ()
     attributions: tuple[Attributed, ...] = ()
+    judged_by: tuple[JudgedBy, ...] = ()
+    """The entries of baselines that measurements were compared with."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Tests that were skipped without being measured, each with its reason."""
     metric_units: Mapping[str, str] = field(default_factory=dict)
     """In a file, the unit of each metric's samples; empty in older ones, and once it was read."""
 
@@ -419,6 +439,7 @@ class Run:
             else:
                 ratios.append(Result(*key, (), expectations=(expectation,)))
         attributions = {(entry.test, entry.name): entry.attribution for entry in self.attributions}
+        judged_by = {(entry.test, entry.name): entry for entry in self.judged_by}
         return (
             *(
                 Result(
@@ -427,6 +448,7 @@ class Run:
                     tuple(verdicts.get(key, ())),
                     tuple(limits.get(key, ())),
                     attributions.get(key),
+                    judged_by=judged_by.get(key),
                 )
                 for key, measured in measurements.items()
             ),
@@ -446,4 +468,5 @@ class Run:
                 for result in held
                 if result.attribution
             ),
+            judged_by=tuple(result.judged_by for result in held if result.judged_by),
         )

@@ -12,6 +12,7 @@ from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model.measurement import Measurement, Scalar
+from pytest_gpuperf.model.result import JudgedBy
 from tests.examples import A100, TEST, measurement
 from tests.kernel_steps import table
 
@@ -47,6 +48,7 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
         entry.days,
     )
     assert (reference.missing, reference.detail) == ("", "")
+    assert baseline.judged_by == JudgedBy(TEST, "step", entry.recorded, entry.revision)
     for other, missing, detail in (
         (measurement(test="x.py::other"), "no-entry", f"{FILE} has no entry for this test"),
         (measurement(name="sampling"), "no-entry", f"{FILE} has no entry for this test"),
@@ -56,6 +58,7 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
             f"the entry in {FILE} is of another workload: size 128, here 64",
         ),
     ):
+        assert looked_up(tmp_path, other).judged_by is None
         reference = looked_up(tmp_path, other).reference
         assert (reference.samples, reference.missing, reference.detail) == (None, missing, detail)
     assert looked_up(tmp_path, measurement(device=A100)).reference.missing == "no-file"

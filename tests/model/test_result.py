@@ -6,7 +6,14 @@ import random
 from dataclasses import replace
 
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import WORST_FIRST, Expectation, Outcome, Result, worst_first
+from pytest_gpuperf.model.result import (
+    WORST_FIRST,
+    Expectation,
+    JudgedBy,
+    Outcome,
+    Result,
+    worst_first,
+)
 from tests.examples import TEST, measurement, result, run, verdict
 
 LIMIT = Expectation(TEST, "duration", "ns", "step", None, 1e9, Outcome.HOLDS, "within")
@@ -31,15 +38,18 @@ def test_a_run_is_made_of_results_and_has_them_again() -> None:
         [verdict(name="sampling"), verdict(), verdict(phase="forward")],
     )
     made = replace(made, expectations=(RATIO, LIMIT, replace(LIMIT, subject="elsewhere")))
+    entry = JudgedBy(TEST, "sampling", "2026-03-01", "0123456789ab")
+    made = replace(made, judged_by=(entry,))
     step, other, ratio, elsewhere = made.results()
     assert [m.process for m in step.measurements] == ["p1", "p2"]
     assert (step.expectations, len(step.verdicts)) == ((LIMIT,), 2)
     assert (other.measurements, len(other.verdicts)) == ((sampling,), 1)
+    assert (step.judged_by, other.judged_by) == (None, entry)
     assert (ratio.measurements, ratio.expectations) == ((), (RATIO,))
     assert ratio.title == f"tf32 / baseline in {TEST}"
     assert elsewhere.measurements == ()
-    again = replace(made, measurements=(), verdicts=()).with_results(made.results())
-    assert again.results() == made.results()
+    again = replace(made, measurements=(), verdicts=(), judged_by=())
+    assert again.with_results(made.results()).results() == made.results()
 
 
 def test_the_worst_that_is_said_of_the_step_is_the_outcome() -> None:
