@@ -204,6 +204,8 @@ def pytest_runtest_makereport(
     if call.excinfo is not None and isinstance(call.excinfo.value, UsageFailure):
         report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
         report.longrepr = f"gpuperf: {call.excinfo.value}"
+    if report.skipped and isinstance(report.longrepr, tuple):
+        report.__dict__["gpuperf_skipped"] = report.longrepr[2].removeprefix("Skipped: ")
     return report
 
 
@@ -215,6 +217,8 @@ class _Gatherer:
         self._left: int | None = None
         """Tests whose reports are to come; None where xdist's workers collect them."""
         self._found: set[str] = set()
+        self._skipped: dict[str, str] = {}
+        """Tests of ours that were skipped, and why."""
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Notes which tests there are besides."""
@@ -237,10 +241,13 @@ class _Gatherer:
         sent = report.__dict__.pop("gpuperf", [])  # pytest keeps the report to the end
         texts = [] if again else sent
         refusal = report.__dict__.get("gpuperf_refusal", "")
+        if "gpuperf_skipped" in report.__dict__:
+            self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
         if texts or refusal:
             ledger = self._session.gathered()
             ledger.collected = self._found
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
+            ledger.skipped = self._skipped
             results = ledger.add(texts, refusal, failed=report.failed)
             if self._left != 0:
                 ledger.save_draft()
@@ -272,7 +279,7 @@ class _Gatherer:
         from pytest_gpuperf.errors import UsageFailure
 
         try:
-            ledger.save()
+            ledger.save(self._session.context)
         except UsageFailure as refusal:
             # Raised, it would keep pytest from saying which tests failed.
             ledger.refusals.append(str(refusal))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -49,6 +49,8 @@ class Ledger:
         """Lines for GitHub Actions, to be printed as they are."""
         self.collected: Collection[str] = ()
         """The node ids of all tests that were found, selected or not."""
+        self.skipped: Mapping[str, str] = {}
+        """Tests that were skipped, each with its reason."""
         self._settings = settings
         self._command = command
         self._clock = clock
@@ -101,10 +103,11 @@ class Ledger:
                 run_files.save(self._run_of(self._taken()), self._file, draft=True)
             self._drafts_s += self._clock() - before
 
-    def save(self) -> None:
+    def save(self, context: Callable[[Path], CommandContext] | None = None) -> None:
         """Writes the run file and the reports, and records missing baselines where asked to.
 
-        Raises BadFile, before anything is overwritten.
+        `context` is what commands in reports depend on, by the run's file. Raises BadFile, before
+        anything is overwritten.
         """
         if not self._kept:
             return
@@ -116,9 +119,11 @@ class Ledger:
             self._notes += self._moved()
         self._tell_github(run)
         for report in settings.reports:
-            write_atomically(
-                report, interchange.report_text(run, report, self._saved_in(settings.root))
-            )
+            # Its reader is anywhere, some days later: the newest run is another one then.
+            file, typed = self._saved_in(settings.root), context(self._file) if context else None
+            if typed is not None:
+                typed = replace(typed, run=typed.run or file)
+            write_atomically(report, interchange.report_text(run, report, file, typed))
             self._notes.append(f"report written: {short(report, settings.root)}")
         if settings.missing == "record":
             self._record(run)
@@ -172,7 +177,10 @@ class Ledger:
         return [self._shelf.take(put) for put in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
-        return Run(run_files.SCHEMA, utc_now(), self._command, ()).with_results(results)
+        measured = {result.test for result in results}
+        skipped = {test: why for test, why in self.skipped.items() if test not in measured}
+        run = Run(run_files.SCHEMA, utc_now(), self._command, (), skipped=skipped)
+        return run.with_results(results)
 
     @cached_property
     def _file(self) -> Path:

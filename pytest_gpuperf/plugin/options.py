@@ -7,7 +7,7 @@ it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -286,38 +286,6 @@ def check_verdicts(config: pytest.Config, settings: Settings) -> None:
             f"{required} fails every test without a verdict, and "
             f"{_source(config, '--gpuperf-no-judge')} asks for none: leave one of them out"
         )
-
-
-_ABOUT_THE_RUN = (
-    "--gpuperf-replay",
-    "--gpuperf-run",
-    "--gpuperf-report",
-    "--gpuperf-github",
-    "--gpuperf-missing",
-    "--gpuperf-inconclusive",
-    "--gpuperf-require-judged",
-    "--gpuperf-processes",
-    "--gpuperf-kernels",  # `gpuperf record` counts them in its first process
-    "--gpuperf-timeline",
-)
-
-
-def selection(arguments: Sequence[str]) -> list[str]:
-    """The arguments of pytest that say what is measured and where, for `gpuperf record`.
-
-    Leaves out the flags of ours that say what becomes of the numbers.
-    """
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        flag, _, value = argument.partition("=")
-        if skip:
-            skip = False
-        elif flag in _ABOUT_THE_RUN:
-            skip = not value and _option(flag).kind != "switch"
-        else:
-            kept.append(argument)
-    return kept
 
 
 def _option(flag: str) -> _Option:

@@ -201,8 +201,10 @@ class Session:
 
     def context(self, saved: Path | None = None) -> CommandContext:
         """What the commands to type next depend on; `saved` is the run's file."""
+        from pytest_gpuperf.report.text.next_command import selection
+
         parameters = self.config.invocation_params
-        words = options.selection(parameters.args)
+        words = selection(parameters.args)
         context = context_of(self.settings, typed(words), parameters.dir, saved)
         if parameters.dir != self.settings.root:
             return context  # tests are named from there

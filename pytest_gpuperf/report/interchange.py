@@ -18,6 +18,7 @@ from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables
+from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
 
 SUFFIXES = (".html", ".md", ".json")
@@ -33,15 +34,18 @@ _BENCHMARK = "benchmark"
 """The fixture of pytest-benchmark."""
 
 
-def report_text(run: Run, report: Path, file: str = "") -> str:
+def report_text(
+    run: Run, report: Path, file: str = "", context: CommandContext | None = None
+) -> str:
     """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
 
-    `file` is where the run is saved, "" where it is not; commands in the report name it.
+    `file` is where the run is saved, "" where it is not; commands in the report name it. `context`
+    is what they depend on; None of a run of which nothing else is known.
     """
     if report.suffix == ".html":
         from pytest_gpuperf.report.html.page import page
 
-        return page(run, file)
+        return page(run, file, context)
     if report.suffix == ".md":
         from pytest_gpuperf.report.markdown import markdown
 

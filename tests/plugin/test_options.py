@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.plugin.options import read_settings, selection
+from pytest_gpuperf.plugin.options import read_settings
 from tests.plugin.projects import STEP, Project, refused
 
 
@@ -185,17 +185,3 @@ def test_a_bad_ini_setting_is_a_usage_error_that_names_it(project: Project) -> N
         with pytest.raises(pytest.UsageError) as refusal:
             settings(project)
         assert says in str(refusal.value)
-
-
-def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> None:
-    for typed, kept in (
-        ("suites --gpu-arch sm80", "suites --gpu-arch sm80"),
-        ("--gpuperf-run a.json suites", "suites"),
-        ("--gpuperf-run=a.json suites", "suites"),
-        ("--gpuperf-missing=warn -k tf32", "-k tf32"),
-        ("--gpuperf-report=a.md --gpuperf-report b.md x", "x"),
-        ("--gpuperf-kernels on-regression x --gpuperf-kernels=always", "x"),
-        ("--gpuperf-timeline always x", "x"),
-        ("--gpuperf-require-judged x", "x"),
-    ):
-        assert selection(typed.split()) == kept.split()

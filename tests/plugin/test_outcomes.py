@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import html
+import re
 
 import pytest
 
@@ -395,6 +397,49 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     assert "test_step has no baseline" in xml
     assert "fingerprint" not in xml
     assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
+
+
+def test_the_report_has_the_commands_that_the_terminal_has(a100: Project) -> None:
+    result = a100.run("-k", "step", "--gpuperf-report=a.html")
+    # Behind the failure's own, which names the test that it is of.
+    printed = [line.strip() for line in result.outlines if line.startswith("  gpuperf ")][-2:]
+    assert printed == [
+        "gpuperf record --processes 5 -- -k step",
+        'gpuperf update-baseline --reason "first baseline"',
+    ]
+    page = (a100.root / "a.html").read_text(encoding="utf-8")
+    text = html.unescape(re.sub("<[^>]*>", "", page))
+    assert all(command in text for command in printed)
+
+
+def test_a_run_says_what_was_skipped_and_by_which_entry_the_others_were_judged(
+    a100: Project,
+) -> None:
+    a100.tests("""
+        import pytest
+
+        def test_step(gpuperf): gpuperf.measure(lambda: None)
+
+        @pytest.mark.gpu_arch("sm90")
+        def test_elsewhere(gpuperf): gpuperf.measure(lambda: None)
+
+        def test_at_once(gpuperf):
+            pytest.skip("not today")
+
+        @pytest.mark.skip(reason="is none of ours")
+        def test_foreign(): pass
+    """)
+    a100.accept()
+    assert a100.run("--gpuperf-run=judged.json", "--gpuperf-report=a.html").ret == 0
+    run = a100.saved("judged.json")
+    assert {test.partition("::")[2]: why for test, why in run.skipped.items()} == {
+        "test_elsewhere": "only on sm90; this device is sm80",
+        "test_at_once": "not today",
+    }
+    (entry,) = run.judged_by
+    assert (entry.test, entry.name) == ("test_steps.py::test_step", "step")
+    assert entry.recorded
+    assert "2</b> skipped" in (a100.root / "a.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("flag", ["--gpuperf-run", "--gpuperf-report"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
-from pytest_gpuperf.report.text.next_command import CommandContext, lines
-from tests.examples import TEST, measurement, result, verdict
+from pytest_gpuperf.report.text.next_command import CommandContext, lines, of_run, selection
+from tests.examples import TEST, measurement, result, run, verdict
 
 SELECTED = "--gpu-arch sm90 suites/meddpm"
 SESSION = CommandContext(SELECTED)
@@ -172,3 +172,44 @@ def dirty(one: Result) -> Result:
     (made,) = one.measurements
     fingerprint = replace(made.fingerprint, revision="0123456789ab+dirty")
     return replace(one, measurements=(replace(made, fingerprint=fingerprint),))
+
+
+def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> None:
+    for typed, kept in (
+        ("suites --gpu-arch sm80", "suites --gpu-arch sm80"),
+        ("--gpuperf-run a.json suites", "suites"),
+        ("--gpuperf-run=a.json suites", "suites"),
+        ("--gpuperf-missing=warn -k tf32", "-k tf32"),
+        ("--gpuperf-report=a.md --gpuperf-report b.md x", "x"),
+        ("--gpuperf-kernels on-regression x --gpuperf-kernels=always", "x"),
+        ("--gpuperf-timeline always x", "x"),
+        ("--gpuperf-require-judged x", "x"),
+    ):
+        assert selection(typed.split()) == kept.split()
+
+
+def test_of_a_saved_run_commands_are_as_its_own_command_says() -> None:
+    made = run([measurement()], [replace(verdict(), processes=3)])
+    for typed, expected in (
+        ("-k tf32 suites", CommandContext("-k tf32 suites", run="a.json", processes=3)),
+        ("pytest suites", CommandContext("suites", run="a.json", processes=3)),
+        ("--gpuperf-run=x.json suites", CommandContext("suites", run="a.json", processes=3)),
+        (
+            "suites --gpuperf-baselines other --gpuperf-replay=old.json",
+            CommandContext(
+                "suites --gpuperf-baselines other",
+                run="a.json",
+                replayed=True,
+                baselines="other",
+                processes=3,
+            ),
+        ),
+        (
+            "gpuperf record --processes 5 -- suites",
+            CommandContext("suites", run="a.json", processes=3),
+        ),
+        ("gpuperf import report.csv", CommandContext(f"'{TEST}'", run="a.json")),
+    ):
+        assert of_run(replace(made, command=typed), "a.json") == expected
+    replayed = replace(made, command="suites --gpuperf-replay old.json")
+    assert of_run(replayed, "").run == "old.json"

@@ -17,6 +17,7 @@ _COLOURS = 8
 """Of series that are no family of kernels, in page.css: --s0 to --s7."""
 _REST = f"s{_COLOURS - 1}"
 """The grey one: in a stack of more series, that of the ones that are small everywhere."""
+_CONFIGURATION = "configuration"
 _OTHERS = "others"
 """Their name in the legend; each keeps its own where the pointer is."""
 
@@ -52,13 +53,15 @@ def drawing(figure: Figure) -> Plain | None:
     if plot is None:
         return None
     drawn = _lines(figure, plot) if plot.shape is Shape.LINES else _bars_or_points(figure, plot)
-    if not drawn["panels"]:
-        return None
+    if not drawn["panels"] or (plot.shape is Shape.POINTS and len(figure.rows) < 2):
+        return None  # one point alone is a number
     return {
         "key": figure.key,
         "title": figure.title,
         "shape": plot.shape.value,
         "most": plot.most,
+        # Charts of configurations are held against each other; those of metrics have other units.
+        "shared": plot.panel == _CONFIGURATION,
         "axes": [],
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
         "columns": [],

@@ -294,8 +294,8 @@ def of_each(findings: Sequence[tuple[str, str]]) -> str:
 
 def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
     """The same as a sentence that begins with `before`, with a blank behind it; "" of none."""
-    text = before + of_each(findings)
-    return f"{text[0].upper()}{text[1:]}. " if findings else ""
+    # A name is written as it is, at the beginning of a sentence too.
+    return f"{before}{of_each(findings)}. " if findings else ""
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -1,57 +1,131 @@
-"""The first screen of the page as data: verdicts, worst first, what changed, what to do next."""
+"""The first screen of the page as data: a row per test, worst first, and what to do next."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import WORST_FIRST, Attribution, Expectation, Outcome, Run, Verdict
-from pytest_gpuperf.report.html.subject import KERNELS, TIMELINE, FigureSubject
-from pytest_gpuperf.report.text import expectation_lines, kernel_lines, table
-from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.model.result import (
+    WORST_FIRST,
+    Attribution,
+    Outcome,
+    Result,
+    Run,
+    Verdict,
+)
+from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
+from pytest_gpuperf.report.text import coverage_lines, expectation_lines, kernel_lines, table
+from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
 """What the first screen has no rows of."""
+_CALM = (Outcome.UNCHANGED, Outcome.HOLDS)
+"""What is folded."""
 _TONES = table.TONES | {
     Outcome.UNFIT: "doubtful",
     Outcome.MACHINE: "doubtful",
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }
+_TIMES = ("step_time", "wall_time", "duration")
+"""The time of a step, the best first."""
 NOT_JUDGED = "not judged"
+SKIPPED = "skipped"
+_SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
+"""What the first screen names of the software; all of it stands at the end of the page."""
+_NONE = 100.0
+"""So many times as much, and no loss is found that anybody could have."""
+_FEW = 3
+"""So many values of a fact, and so many metrics of a sentence, are named."""
+
+STRIP_WIDTH, STRIP_HEIGHT = 120, 16
+"""Of the drawing of an interval, in pixels."""
+_TOLERANCES = 2.5
+"""So many tolerances lie to each side of its middle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """An interval drawn against its tolerance: places in pixels, cut off at the drawing's ends."""
+
+    low: float
+    high: float
+    at: float
+    """Of the change itself."""
+    from_: float
+    """Where the tolerance begins, and `to` where it ends: the same places in every drawing."""
+    to: float
+    beyond: int
+    """-1 where the change lies to the left of the drawing, 1 to the right of it, else 0."""
+    says: str
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
-    """One verdict as cells of a table, in the order of `table.HEADINGS`."""
+    """One verdict, or what was expected, as cells of a table."""
 
     cells: tuple[str, ...]
     tone: str
     """bad, doubtful, good or ""."""
+    strip: Strip | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredSection:
-    """What is said of one measurement."""
+class TestRow:
+    """What is said of one measurement: a row of the table, and what stands behind it."""
+
+    __test__ = False  # pytest takes it for a class of tests otherwise
 
     label: str
+    """The test as people call it."""
     test: str
+    """Its node id, and the measurement's name where it has one of its own."""
     outcome: str
     tone: str
     device: str
-    headline: str
-    """The verdict that decides, in a few words."""
+    time: str
+    nanoseconds: float | None
+    cost: str
+    """What a step takes longer than the baseline's."""
+    cost_ns: float | None
+    metric: str
+    """The one that decides; the change, its drawing, tolerance and the smallest loss are of it."""
+    change: str
+    change_share: float | None
+    strip: Strip | None
+    tolerance: str
+    detectable: str
+    detectable_share: float | None
+    besides: str
+    """What else was judged, in a few words."""
     rows: tuple[VerdictRow, ...]
-    """Verdicts that could fail the test, worst first."""
+    """Verdicts that could fail the test, worst first, in the order of `table.HEADINGS`."""
     details: tuple[str, ...]
     kernels: tuple[tuple[str, str, str, str], ...]
     """Change, share, kernel, and what happened to it: the worst first."""
     moved: str
     kernel_notes: tuple[str, ...]
+    calm: bool
+    """Nothing is to be said of it but that it passed."""
+    says: str
+    """Everything that is not as it was, in a few words."""
+    place: int = 0
+    """Its rank, from 1 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many stand so."""
+
+    count: int
+    what: str
+    tone: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,70 +133,247 @@ class Overview:
     """The first screen."""
 
     headline: str
+    lead: str
+    """The worst of it, where the headline has only counts."""
     tone: str
-    judged: tuple[MeasuredSection, ...]
+    about: tuple[tuple[str, str], ...]
+    """What the numbers are of: the run, its commit, the baseline, the device."""
+    command: str
+    """What was typed."""
+    totals: tuple[Tally, ...]
+    judged: str
+    """How many of how many have a verdict, and what the others lack; "" where none lacks it."""
+    rows: tuple[TestRow, ...]
+    skipped: tuple[tuple[str, tuple[str, ...]], ...]
+    """Reasons, each with its tests."""
     expected: tuple[VerdictRow, ...]
     """Cells: metric, subject, bounds, measured, outcome."""
     notes: tuple[str, ...]
-    steps: tuple[tuple[str, str], ...]
-    """What to do next, and the command that does it."""
+    steps: tuple[tuple[str, tuple[str, ...]], ...]
+    """What to do next, and the commands that do it."""
+
+    @property
+    def loud(self) -> list[TestRow]:
+        """Rows of which something is to be said."""
+        return [row for row in self.rows if not row.calm]
+
+    @property
+    def calm(self) -> list[TestRow]:
+        """The others, which are folded."""
+        return [row for row in self.rows if row.calm]
 
 
 def overview(
-    run: Run, subjects: Sequence[FigureSubject], file: str, *, incomplete: bool
+    run: Run, subjects: Sequence[FigureSubject], file: str, context: CommandContext | None = None
 ) -> Overview:
     """The first screen of a run. `file` is where it is saved, or "".
 
-    `incomplete` says that the run lacks metrics that a figure needs.
+    `context` is what commands to type depend on; None where only the run is known.
     """
-    positions = {outcome.value: rank for rank, outcome in enumerate(WORST_FIRST)}
-    judged = [_section(subject) for subject in subjects]
-    judged.sort(key=lambda entry: positions.get(entry.outcome, len(positions)))
+    titles = Counter(subject.result.title for subject in subjects)
+    rows = [_row(subject, unique=titles[subject.result.title] == 1) for subject in subjects]
+    rows = [replace(row, place=at) for at, row in enumerate(sorted(rows, key=_urgency), 1)]
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
-    headline, tone = _headline(judged, run.expectations)
+    headline, lead, tone = _headline(rows, run)
+    measured = [subject.result for subject in subjects]
+    judged = coverage_lines.line(measured)
     return Overview(
         headline=headline,
+        lead=lead,
         tone=tone,
-        judged=tuple(judged),
+        about=tuple(_about(run, measured)),
+        command=_typed(run.command),
+        totals=tuple(_totals(rows, run)),
+        judged=judged if ";" in judged else "",
+        rows=tuple(rows),
+        skipped=tuple(_skipped(run)),
         expected=tuple(
             VerdictRow(expectation_lines.row(entry), _TONES.get(entry.outcome, ""))
             for entry in expected
         ),
         notes=tuple(dict.fromkeys(_notes(run, subjects))),
-        steps=tuple(_steps(run, subjects, file, incomplete)),
+        steps=tuple(_steps(run, context or of_run(run, file), file)),
     )
 
 
-def _section(subject: FigureSubject) -> MeasuredSection:
+def _row(subject: FigureSubject, *, unique: bool) -> TestRow:
     result = subject.result
-    told = [v for v in result.verdicts if v.outcome not in _UNTOLD and v.phase == STEP]
-    told.sort(key=lambda v: WORST_FIRST.index(v.outcome))
-    worst = told[0].outcome if told else None
+    step = [v for v in result.verdicts if v.phase == STEP]
+    told = sorted((v for v in step if v.outcome not in _UNTOLD), key=_rank)
+    outcome = None if result.outcome in _UNTOLD else result.outcome
+    time = next((n for n in _TIMES if subject.value(n) is not None), "")
+    nanoseconds = _nanoseconds(time, subject.value(time))
+    decides = _deciding(told)
     attribution = result.attribution
+    device = result.first.fingerprint.device
     processes = len(result.measurements)
     counted = f", {processes} processes" if processes > 1 else ""
-    return MeasuredSection(
-        label=subject.label,
-        test=result.test if result.name == STEP else f"{result.test}, {result.name}",
-        outcome=worst.value if worst else NOT_JUDGED,
-        tone=_TONES[worst] if worst else "",
-        device=f"{subject.device.name} ({subject.device.arch}{counted})",
-        headline=_says(told) if worst else "This run was compared with no baseline.",
-        rows=tuple(VerdictRow(table.cells(v), _TONES.get(v.outcome, "")) for v in told),
+    test = result.test if result.name == STEP else f"{result.test}, {result.name}"
+    cost = _cost(_time(step))
+    return TestRow(
+        label=result.title if unique else test,
+        test=test,
+        outcome=outcome.value if outcome else NOT_JUDGED,
+        tone=_TONES.get(outcome, "") if outcome else "",
+        device=f"{device.name} ({device.arch}{counted})",
+        time=units.value(nanoseconds, "ns"),
+        nanoseconds=nanoseconds,
+        cost=table.NOTHING if cost is None else kernel_lines.duration(cost),
+        cost_ns=cost,
+        metric=decides.metric if decides else "",
+        change=units.change(decides) if decides else table.NOTHING,
+        change_share=decides.change if decides else None,
+        strip=_strip(decides) if decides else None,
+        tolerance=units.tolerance(decides) if decides else table.NOTHING,
+        detectable=_detectable(decides) if decides else table.NOTHING,
+        detectable_share=decides.minimum_detectable_effect if decides else None,
+        besides=_besides(told, decides),
+        rows=tuple(VerdictRow(_cells(v), _TONES.get(v.outcome, ""), _strip(v)) for v in told),
         details=tuple(dict.fromkeys(v.detail for v in told if v.detail)),
         kernels=_kernels(attribution) if attribution else (),
         moved=_moved(attribution) if attribution else "",
         kernel_notes=tuple(kernel_lines.notes(attribution)) if attribution else (),
+        calm=bool(told) and all(v.outcome in _CALM for v in told),
+        says=_says(told),
     )
 
 
+def _rank(verdict: Verdict) -> tuple[int, bool]:
+    """The worst first; of what is as bad the time, which all of it is about."""
+    return WORST_FIRST.index(verdict.outcome), verdict.metric not in _TIMES
+
+
+def _urgency(row: TestRow) -> tuple[int, float]:
+    """The worst outcome first, and of one outcome what costs most time."""
+    ranks = {outcome.value: rank for rank, outcome in enumerate(WORST_FIRST)}
+    return ranks.get(row.outcome, len(ranks)), -(row.cost_ns or 0.0)
+
+
+def _time(step: Iterable[Verdict]) -> Verdict | None:
+    """The verdict on the time of a step, which may be only reported."""
+    by_metric = {verdict.metric: verdict for verdict in step}
+    return next((by_metric[name] for name in _TIMES if name in by_metric), None)
+
+
+def _nanoseconds(metric: str, value: float | None) -> float | None:
+    """A time of the catalogue's, whatever its unit."""
+    if value is None:
+        return None
+    return value if catalogue().metrics[metric].unit == "ns" else value * 1e6
+
+
+def _cost(time: Verdict | None) -> float | None:
+    """How much longer a step takes than the baseline's, in ns; None where nobody knows."""
+    if time is None or time.baseline is None or time.measured is None:
+        return None
+    return _nanoseconds(time.metric, time.measured - time.baseline)
+
+
+def _deciding(told: Sequence[Verdict]) -> Verdict | None:
+    """The verdict that the row shows: of the worst, that on time; else the one furthest out."""
+    worst = [v for v in told if v.outcome is not Outcome.KERNELS_CHANGED]
+    worst = [v for v in worst if v.outcome is worst[0].outcome]
+    return _time(worst) or max(worst, key=_tolerances, default=None)
+
+
+def _tolerances(verdict: Verdict) -> float:
+    """How many tolerances a metric moved."""
+    return abs(verdict.change or 0.0) / verdict.tolerance if verdict.tolerance else 0.0
+
+
+def _strip(verdict: Verdict) -> Strip | None:
+    """The drawing of a change; None without a change or a tolerance."""
+    change, tolerance = verdict.change, verdict.tolerance
+    if change is None or not tolerance:
+        return None
+    low = change if verdict.low is None else verdict.low
+    high = change if verdict.high is None else verdict.high
+    middle, unit = STRIP_WIDTH / 2, (STRIP_WIDTH / 2 - 6) / _TOLERANCES
+    furthest = _TOLERANCES * tolerance
+
+    def place(value: float) -> float:
+        return round(middle + max(-furthest, min(furthest, value)) / tolerance * unit, 1)
+
+    shown = [units.moved(end, points=verdict.points) for end in (low, high)]
+    between = f", between {shown[0]} and {shown[1]}" if low < high else ""
+    return Strip(
+        low=place(low),
+        high=place(high),
+        at=place(change),
+        from_=place(-tolerance),
+        to=place(tolerance),
+        beyond=(change > furthest) - (change < -furthest),
+        says=f"{units.change(verdict)}{between}, tolerance {units.tolerance(verdict)}",
+    )
+
+
+def _cells(verdict: Verdict) -> tuple[str, ...]:
+    metric, baseline, measured, change, tolerance, _, outcome = table.cells(verdict)
+    return metric, baseline, measured, change, tolerance, _detectable(verdict), outcome
+
+
+def _detectable(verdict: Verdict) -> str:
+    """The smallest loss that would be found, as a multiple where it is more than a doubling."""
+    smallest = verdict.minimum_detectable_effect
+    if smallest is None or verdict.points or smallest < 1:
+        return units.minimum_detectable_effect(verdict)
+    return f"x{1 + smallest:.2g}" if smallest < _NONE else "none"
+
+
+def _besides(told: Sequence[Verdict], decides: Verdict | None) -> str:
+    """What else was judged: first what is as the row says, the rest with its outcome."""
+    said: dict[Outcome, list[Verdict]] = {}
+    for verdict in told:
+        if verdict.outcome is not Outcome.KERNELS_CHANGED and verdict is not decides:
+            said.setdefault(verdict.outcome, []).append(verdict)
+    same = decides.outcome if decides else None
+    parts = []
+    for outcome, some in said.items():
+        # Of what passed, what moved at all is worth a word where the whole test passed.
+        named = [v for v in some if outcome not in _CALM or (outcome is same and _moved_at_all(v))]
+        if named:
+            ending = "" if outcome is same else f" {outcome.value}"
+            parts.append(_few(list(map(_in_short, named))) + ending)
+        if len(named) < len(some):
+            parts.append(f"{len(some) - len(named)} {outcome.value}")
+    changed = [v.detail for v in told if v.outcome is Outcome.KERNELS_CHANGED]
+    return "; ".join([*parts, *(f"kernels: {detail}" for detail in changed)])
+
+
+def _moved_at_all(verdict: Verdict) -> bool:
+    return verdict.change is not None and units.change(verdict) != "0 %"
+
+
+def _in_short(verdict: Verdict) -> str:
+    known = verdict.change is not None
+    return f"{verdict.metric} {units.change(verdict)}" if known else verdict.metric
+
+
 def _says(told: Sequence[Verdict]) -> str:
-    """The verdicts of the worst kind, in a few words: "cycles x4.81, instructions x5.31"."""
-    worst = [v for v in told if v.outcome is told[0].outcome]
-    parts = [
-        f"{v.metric} {units.change(v)}" if v.change is not None else v.metric for v in worst[:4]
-    ]
-    return ", ".join(parts)
+    """All that is not as it was: "peak_memory +0.03 %, but step_time 6.00 % faster"."""
+    worst = [v for v in told if v.outcome not in (*_CALM, Outcome.KERNELS_CHANGED)]
+    better = [v for v in worst if v.outcome is Outcome.IMPROVED]
+    others = [v for v in worst if v.outcome is not Outcome.IMPROVED]
+    if not worst and told:  # the largest change of what passed
+        return _few([_in_short(v) for v in told if v.change is not None])
+    parts = [_few(list(map(_in_words, some))) for some in (others, better) if some]
+    return ", but ".join(parts)
+
+
+def _in_words(verdict: Verdict) -> str:
+    """A change; of a time in the words that one uses of it."""
+    if verdict.metric in _TIMES and verdict.change and -1 < verdict.change < 1:
+        size = units.moved(abs(verdict.change)).lstrip("+")
+        return f"{verdict.metric} {size} {'slower' if verdict.change > 0 else 'faster'}"
+    if verdict.change is None:
+        return verdict.metric
+    return f"{verdict.metric} {units.change(verdict)}"
+
+
+def _few(parts: Sequence[str]) -> str:
+    more = len(parts) - _FEW - 1
+    listed = parts if more <= 0 else parts[:_FEW]
+    return ", ".join(listed) + (f" and {more + 1} more" if more > 0 else "")
 
 
 def _kernels(attribution: Attribution) -> tuple[tuple[str, str, str, str], ...]:
@@ -138,25 +389,71 @@ def _moved(attribution: Attribution) -> str:
     return f"{kernel_lines.duration(attribution.change)}{relative} in a step"
 
 
-def _headline(
-    judged: Sequence[MeasuredSection], expected: Sequence[Expectation]
-) -> tuple[str, str]:
-    """One sentence on the whole run, and its tone."""
-    total = len(judged)
-    if not total:
-        return "The run has no measurements", "doubtful"
-    broken = sum(entry.outcome is Outcome.BROKEN for entry in expected)
-    outcomes = [entry.outcome for entry in judged]
-    names = (*(outcome.value for outcome in WORST_FIRST), NOT_JUDGED)
-    parts = [f"{outcomes.count(name)} {name}" for name in names if name in outcomes]
-    parts += [f"{broken} expectation{'s' if broken > 1 else ''} broken"] if broken else []
-    tones = {entry.tone for entry in judged} | ({"bad"} if broken else set())
+def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:
+    """One sentence on the whole run, the worst of it where that has only counts, and its tone."""
+    if not rows:
+        return "The run has no measurements", "", "doubtful"
+    broken = [entry for entry in run.expectations if entry.outcome is Outcome.BROKEN]
+    counts = Counter(row.outcome for row in rows)
+    parts = [f"{count} {outcome}" for outcome, count in counts.items()]
+    parts += [f"{len(broken)} expectation{'s' if len(broken) > 1 else ''} broken"] if broken else []
+    tones = {row.tone for row in rows} | ({"bad"} if broken else set())
     tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
-    if total == 1 and not broken:
-        return f"{judged[0].label}: {judged[0].outcome}", tone
+    worst = rows[0]
+    lead = "" if worst.calm or not worst.says else f"{worst.label}: {worst.says}"
+    if len(rows) == 1 and not broken:
+        return f"{worst.label} {worst.outcome}", worst.says, tone
+    skipped = f"; {len(run.skipped)} {SKIPPED}" if run.skipped else ""
     if len(parts) == 1:
-        return f"All {parts[0]}", tone
-    return f"{', '.join(parts)}, of {total} measurement{'s' if total > 1 else ''}", tone
+        return f"All {parts[0]}{skipped}", lead, tone
+    of = f"of {len(rows)} measurement{'s' if len(rows) > 1 else ''}"
+    many = f"{', '.join(parts)}, {of}{skipped}"
+    return many, lead or (expectation_lines.line(broken[0]) if broken else ""), tone
+
+
+def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[Tally]:
+    counts = Counter((row.outcome, row.tone) for row in rows)
+    yield from (Tally(count, outcome, tone) for (outcome, tone), count in counts.items())
+    if run.skipped:
+        yield Tally(len(run.skipped), SKIPPED, "")
+
+
+def _skipped(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
+    by_reason: dict[str, list[str]] = {}
+    for test, reason in run.skipped.items():
+        by_reason.setdefault(reason, []).append(test)
+    yield from ((reason, tuple(tests)) for reason, tests in by_reason.items())
+
+
+def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """What the numbers are of."""
+    prints = [m.fingerprint for result in results for m in result.measurements]
+    yield "run", run.created.replace("T", " ").replace("Z", " UTC")
+    yield "commit", _distinct(one.revision for one in prints)
+    entries = [result.judged_by for result in results if result.judged_by]
+    if entries:
+        dates = sorted({entry.recorded for entry in entries})
+        ends = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        yield "baseline", f"{ends}, {_distinct(entry.revision for entry in entries)}"
+    yield "device", _distinct(f"{one.device.name} ({one.device.arch})" for one in prints)
+    for name, called in _SOFTWARE.items():
+        values = _distinct(one.software.get(name, "") for one in prints)
+        # The name of a CPU is that of the device where there is no other.
+        if values != table.NOTHING and (called or all(one.device.arch == "cpu" for one in prints)):
+            yield called or "CPU", values
+
+
+def _distinct(values: Iterable[str]) -> str:
+    """What there is, each once, but for many; "-" for nothing."""
+    known = list(dict.fromkeys(filter(None, values)))
+    return _few(known) if known else table.NOTHING
+
+
+def _typed(command: str) -> str:
+    """The command of a run as somebody typed it: a run keeps the arguments of pytest alone."""
+    if not command or command.split(" ")[0] in ("pytest", "gpuperf", "python"):
+        return command
+    return f"pytest {command}"
 
 
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
@@ -180,39 +477,19 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
         yield f"Unsupported: {', '.join(metrics)}: {reason}"
 
 
-def _steps(
-    run: Run, subjects: Sequence[FigureSubject], file: str, incomplete: bool
-) -> Iterator[tuple[str, str]]:
-    """What to do and the command for it, the most urgent first."""
-    tests: dict[Outcome, dict[str, None]] = {}
-    for verdict in run.verdicts:
-        tests.setdefault(verdict.outcome, {})[verdict.test] = None
-    accept = CommandContext(run=file).accept()
-    if Outcome.REGRESSED in tests:
-        known = {(entry.test, entry.name) for entry in run.attributions}
-        unknown = dict.fromkeys(
-            v.test
-            for v in run.verdicts
-            if v.outcome is Outcome.REGRESSED and (v.test, v.name) not in known
-        )
-        if unknown:
-            yield "To find the kernels:", f"pytest {shlex.join(unknown)} {KERNELS}"
-        yield "If the change is intended:", accept
-    if Outcome.INCONCLUSIVE in tests:
-        record, _ = CommandContext(shlex.join(tests[Outcome.INCONCLUSIVE])).record()
-        yield "To settle what is inconclusive, measure more processes:", record
-    if Outcome.NO_BASELINE in tests:
-        record, update = CommandContext(shlex.join(tests[Outcome.NO_BASELINE])).record()
-        yield "To make a baseline on this device:", record
-        yield "Then:", update
-    if Outcome.IMPROVED in tests and Outcome.REGRESSED not in tests:
-        yield "To accept what improved, so that a later slowdown shows:", accept
-    if not run.verdicts and file:
+def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What to do and the commands for it, the most urgent first."""
+    known = {(entry.test, entry.name) for entry in run.attributions}
+    unknown = dict.fromkeys(
+        v.test
+        for v in run.verdicts
+        if v.outcome is Outcome.REGRESSED and (v.test, v.name) not in known
+    )
+    # On a CPU there are none; names of operators come with the regression.
+    if unknown and any(m.fingerprint.device.arch != "cpu" for m in run.measurements):
+        yield "To find the kernels:", (f"pytest {shlex.join(unknown)} {KERNELS}",)
+    for what, commands in wanted(run.results(), context):
+        yield f"{what[0].upper()}{what[1:]}", tuple(commands)
+    if run.measurements and not run.verdicts and file:
         command = f"gpuperf report {shlex.quote(file)} --baseline baselines"
-        yield "To judge this run against a folder of baselines:", command
-    if incomplete:
-        measured = list(dict.fromkeys(subject.result.test for subject in subjects))
-        if len(measured) > 1:
-            measured = list(dict.fromkeys(test.partition("::")[0] for test in measured))
-        flags = f"--gpuperf-metrics paper {KERNELS} {TIMELINE} --gpuperf-report report.html"
-        yield "To fill the figures that lack metrics:", f"pytest {shlex.join(measured)} {flags}"
+        yield "To judge this run against a folder of baselines:", (command,)

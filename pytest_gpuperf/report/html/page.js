@@ -5,6 +5,7 @@
 
   const drawings = JSON.parse(document.getElementById("drawings").textContent);
   const drawn = [];
+  const rows = [];
 
   function element(tag, className, text) {
     const made = document.createElement(tag);
@@ -32,6 +33,10 @@
       return value >= 1e9 ? short(value / 1e9) + " s" : value >= 1e6 ? short(value / 1e6) + " ms" : short(value / 1e3) + " us";
     }
     if (unit === "ms") return value >= 1000 ? short(value / 1000) + " s" : short(value) + " ms";
+    if (unit === "bytes") {
+      const power = value < 1024 ? 0 : Math.floor(Math.log2(value) / 10);
+      return short(value / 1024 ** power) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][power];
+    }
     if (unit === "%") return short(value) + " %";
     if (unit === "ratio") return "x" + short(value);
     for (const [size, prefix] of SIZES) if (Math.abs(value) >= size) return short(value / size) + " " + prefix;
@@ -67,28 +72,52 @@
       : { color: colour };
   }
 
-  const BAR = 16, GAP = 10;
+  const BAR = 16, GAP = 10, ABOVE = 19, NAMES = 0.46;
+
+  /* What is measured in the page's font. */
+  function pen(looks, size) {
+    const made = document.createElement("canvas").getContext("2d");
+    made.font = size + "px " + looks.font;
+    return (text) => made.measureText(text).width;
+  }
+
+  /* The next round number: an axis ends there. */
+  function round(value, unit) {
+    if (!(value > 0)) return 1;
+    const binary = unit === "bytes" ? 1024 ** Math.floor(Math.log2(value) / 10) : 1;
+    const size = binary * 10 ** Math.floor(Math.log10(value / binary));
+    return [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * size >= value * 0.999) * size;
+  }
+
+  /* Everything in the charts that share their axes: those of a figure whose charts are alike. */
+  function together(drawing, panel) {
+    return (drawing.shared ? drawing.panels : [panel]).flatMap((one) => one.series.flatMap((series) => series.items));
+  }
 
   /* Bars lie, so that names are read without turning the head. Long names stand above their bar. */
   function bars(drawing, panel, looks, width) {
     const stacked = drawing.shape === "stack";
     const lanes = stacked ? 1 : panel.series.length;
-    const longest = Math.max(...panel.names.map((name) => name.length));
-    const above = longest > (width < 360 ? 10 : width < 500 ? 18 : 26);
-    const lane = stacked ? 30 : BAR;
-    const slot = lanes * lane + GAP + (above ? 18 : 0);
+    const wide = pen(looks, 12);
+    const longest = Math.max(...(drawing.shared ? drawing.panels : [panel]).flatMap((one) => one.names.map(wide)));
+    // Where there is room for most of it a name is shortened: where the pointer is it is whole.
+    const above = longest > NAMES * width && width < 560;
+    const lane = stacked ? 26 : BAR;
+    const slot = lanes * lane + GAP + (above ? ABOVE : 0);
     const totals = panel.names.map((_, at) => {
       let sum = 0;
       for (const one of panel.series) for (const item of one.items) if (item.at === at) sum += item.value;
       return sum;
     });
+    const own = drawing.most === null && !stacked && (drawing.shared || panel.unit === "bytes");
+    const most = own ? round(Math.max(...together(drawing, panel).map((item) => item.value)), panel.unit) : drawing.most;
     return {
       height: panel.names.length * slot + 30,
       option: {
         grid: { left: 2, right: stacked ? 18 : 66, top: 4, bottom: 2, containLabel: true },
         xAxis: {
-          type: "value", max: drawing.most === null ? undefined : drawing.most,
-          interval: drawing.most === null ? undefined : drawing.most / 4, splitNumber: 3,
+          type: "value", max: most === null ? undefined : most,
+          interval: most === null ? undefined : most / (own && width < 440 ? 2 : 4), splitNumber: 3,
           axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, panel.unit), hideOverlap: true },
           splitLine: { lineStyle: { color: looks.of("line") } },
         },
@@ -96,8 +125,8 @@
           type: "category", inverse: true, data: panel.names, axisTick: { show: false },
           axisLine: { show: !above, lineStyle: { color: looks.of("soft") } },
           axisLabel: above
-            ? { color: looks.of("ink"), inside: true, interval: 0, align: "left", verticalAlign: "bottom", padding: [0, 0, (lanes * lane) / 2 + 2, 0], margin: 2, width: width - 20, overflow: "truncate" }
-            : { color: looks.of("ink"), interval: 0 },
+            ? { color: looks.of("ink"), inside: true, interval: 0, align: "left", verticalAlign: "bottom", padding: [0, 0, (lanes * lane) / 2 + 3, 0], margin: 2, width: width - 20, overflow: "truncate" }
+            : { color: looks.of("ink"), interval: 0, width: Math.min(longest + 2, NAMES * width), overflow: "truncate" },
           z: above ? 3 : 0,
         },
         series: panel.series.map((one) => ({
@@ -129,54 +158,116 @@
     return found;
   }
 
-  function axis(side, wanted, looks) {
-    const unit = ["ns", "ms", "%", "instructions/cycle", "FLOP/byte", "FLOP/s", ""].includes(wanted.unit) ? "" : " (" + wanted.unit + ")";
+  const UNITS = ["ns", "ms", "%", "instructions/cycle", "FLOP/byte", "FLOP/s", ""];
+
+  /* An axis of points, from just below the least of these values to just above the greatest. */
+  function axis(side, wanted, values, looks) {
+    const unit = UNITS.includes(wanted.unit) ? "" : " (" + wanted.unit + ")";
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    const ends = wanted.logarithmic ? { type: "log", min: least / 1.4, max: most * 1.4 } : { type: "value", ...linear(least, most) };
+    const marks = wanted.logarithmic ? { customValues: decades(ends.min, ends.max) } : {};
     return {
-      type: wanted.logarithmic ? "log" : "value", name: wanted.title + unit, nameLocation: "middle",
-      nameGap: side === "x" ? 30 : 52, nameTextStyle: { color: looks.of("soft") },
-      boundaryGap: wanted.logarithmic ? undefined : [0, "8%"],
-      axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, wanted.unit), hideOverlap: true },
-      axisLine: { show: true, lineStyle: { color: looks.of("soft") } },
-      splitLine: { lineStyle: { color: looks.of("line") } }, splitNumber: 4,
+      ...ends, name: wanted.title + unit, nameLocation: "middle",
+      nameGap: side === "x" ? 28 : 48, nameTextStyle: { color: looks.of("soft") },
+      axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, wanted.unit), hideOverlap: true, ...marks },
+      axisLine: { show: true, lineStyle: { color: looks.of("soft") }, onZero: false }, axisTick: marks,
+      splitLine: { lineStyle: { color: looks.of("line") }, ...marks },
     };
   }
 
+  /* From zero, unless that would leave most of the chart empty. */
+  function linear(least, most) {
+    const from = least > most / 4 ? least - (most - least) * 0.15 : 0;
+    const interval = round((most - from || most || 1) / 5);
+    return { min: Math.max(0, Math.floor(from / interval) * interval), max: Math.ceil((most * 1.02) / interval) * interval, interval };
+  }
+
+  /* Marks of a logarithmic axis: 1, 2 and 5 of each decade, or its beginning where there are many. */
+  function decades(least, most) {
+    const count = Math.log10(most / least);
+    const marks = [];
+    const every = Math.max(1, Math.ceil(count / 7));
+    for (let power = Math.floor(Math.log10(least)); power <= Math.log10(most); power += every) {
+      for (const step of count < 1 ? [1, 1.5, 2, 3, 5, 7] : count < 3 ? [1, 2, 5] : [1]) marks.push(step * 10 ** power);
+    }
+    return marks.filter((mark) => mark >= least && mark <= most);
+  }
+
+  const NAMED = 40, LARGEST = 5, DOT = 14;
+
   function points(drawing, panel, looks, width) {
+    const every = together(drawing, panel);
     const items = panel.series.flatMap((one) => one.items);
-    const largest = Math.max(...items.map((item) => item.size), 0);
-    const area = (item) => (largest ? 6 + 34 * Math.sqrt(item.size / largest) : 14);
-    const named = items.length <= 12;
-    const xs = items.map((item) => item.x), ys = items.map((item) => item.value);
+    const largest = Math.max(...every.map((item) => item.size), 0);
+    const area = (item) => (largest ? 6 + 34 * Math.sqrt(item.size / largest) : items.length > NAMED ? 8 : DOT);
+    const reach = drawing.roofs.flatMap((roof) => [[roof.top / roof.slope, roof.top]]);
+    const x = axis("x", drawing.axes[0], [...every.map((item) => item.x), ...reach.map((at) => at[0] * 4)], looks);
+    const y = axis("y", drawing.axes[1], [...every.map((item) => item.value), ...reach.map((at) => at[1] * 1.3)], looks);
+    const grid = { left: 62, right: 24, top: 14, bottom: 48 };
+    const height = drawing.panels.length > 1 ? 380 : Math.min(420, 260 + 8 * items.length);
+    const to = (along, value, from, long) => {
+      const at = along.type === "log" ? Math.log(value / along.min) / Math.log(along.max / along.min) : (value - along.min) / (along.max - along.min);
+      return from + at * long;
+    };
+    const spots = items.map((item) => ({
+      item, r: area(item) / 2,
+      x: to(x, item.x, grid.left, width - grid.left - grid.right),
+      y: to(y, item.value, height - grid.bottom, grid.top + grid.bottom - height),
+    }));
+    const labels = named(drawing, spots, { left: grid.left, right: width - 4, top: grid.top - 10, bottom: height - grid.bottom }, looks);
     const series = panel.series.map((one) => ({
-      type: "scatter", name: one.name, cursor: "default",
+      type: "scatter", name: one.name, cursor: "default", clip: false,
       symbolSize: (_, at) => area(at.data.item),
-      label: { show: named, formatter: (at) => at.data.item.name, position: width < 500 ? "top" : "right", color: looks.of("ink"), fontFamily: looks.font },
-      labelLayout: { hideOverlap: true, moveOverlap: "shiftY" },
       emphasis: { scale: 1.2 },
       data: one.items.map((item) => ({
         value: [item.x, item.value], item,
-        itemStyle: { ...painted(item, looks), opacity: named ? 1 : 0.75, borderColor: looks.of("paper"), borderWidth: 1 },
+        itemStyle: { ...painted(item, looks), opacity: items.length > 12 ? 0.75 : 1, borderColor: looks.of("paper"), borderWidth: 1 },
       })),
     }));
-    for (const roof of drawing.roofs) series.push(line(roof, xs, ys, looks));
-    return {
-      height: 380,
-      option: {
-        grid: { left: 64, right: named && width >= 500 ? 110 : 30, top: 22, bottom: 50 },
-        xAxis: axis("x", drawing.axes[0], looks),
-        yAxis: axis("y", drawing.axes[1], looks),
-        series,
-      },
-    };
+    const heights = drawing.roofs.map((roof) => to(y, roof.top, height - grid.bottom, grid.top + grid.bottom - height));
+    // Of two that are close, the lower one has its name below it.
+    drawing.roofs.forEach((roof, at) => series.push(line(roof, x, heights.some((other) => other < heights[at] && heights[at] - other < 20), looks)));
+    return { height, option: { grid, xAxis: x, yAxis: y, series, graphic: labels } };
+  }
+
+  /* The names of points, each where nothing else stands; with a line to its point where that is not
+     beside it. Where there are many, only the largest have names. */
+  function named(drawing, spots, inside, looks) {
+    const weight = (spot) => spot.item.size || spot.item.x;
+    const few = spots.length <= NAMED && !drawing.shared;
+    const wanted = few ? spots : [...spots].sort((a, b) => weight(b) - weight(a)).slice(0, LARGEST);
+    const wide = pen(looks, 12);
+    const taken = spots.map((spot) => [spot.x - spot.r, spot.y - spot.r, spot.x + spot.r, spot.y + spot.r]);
+    const free = (box) => box[0] >= inside.left && box[2] <= inside.right && box[1] >= inside.top && box[3] <= inside.bottom &&
+      taken.every((other) => box[2] <= other[0] || box[0] >= other[2] || box[3] <= other[1] || box[1] >= other[3]);
+    const made = [];
+    for (const spot of [...wanted].sort((a, b) => a.y - b.y)) {
+      const text = spot.item.name, long = wide(text) + 4, tall = 14;
+      const places = [[spot.r + 2, -tall / 2], [-spot.r - 2 - long, -tall / 2], [-long / 2, -spot.r - tall], [-long / 2, spot.r]];
+      for (let away = 18; away <= 102; away += 12) {
+        for (const side of [1, -1]) for (const up of [-1, 1]) places.push([side > 0 ? spot.r + 10 : -spot.r - 10 - long, up * away - tall / 2]);
+      }
+      const at = places.findIndex(([dx, dy]) => free([spot.x + dx, spot.y + dy, spot.x + dx + long, spot.y + dy + tall]));
+      if (at < 0) continue;
+      const [dx, dy] = places[at];
+      const [left, top] = [spot.x + dx, spot.y + dy];
+      taken.push([left, top, left + long, top + tall]);
+      made.push({ type: "text", silent: true, z: 5, x: left + 2, y: top + tall / 2, style: { text, fill: looks.of("ink"), font: "12px " + looks.font, verticalAlign: "middle", backgroundColor: looks.of("paper"), padding: [0, 1] } });
+      if (at > 3) {
+        const end = dx > 0 ? left : left + long;
+        made.push({ type: "line", silent: true, z: 1, shape: { x1: spot.x, y1: spot.y, x2: end, y2: top + tall / 2 }, style: { stroke: looks.of("soft"), lineWidth: 0.75 } });
+      }
+    }
+    return made;
   }
 
   /* A roof: up to its ridge, and flat to the right end of what is drawn. */
-  function line(roof, xs, ys, looks) {
+  function line(roof, x, below, looks) {
     const ridge = roof.top / roof.slope;
-    const left = Math.min(...xs, ridge) / 2, right = Math.max(...xs, ridge) * 4;
+    const left = x.min, right = x.max;
     return {
       type: "line", name: roof.name, symbol: "none", silent: true, lineStyle: { color: looks.of("soft"), width: 1.5 },
-      endLabel: { show: true, formatter: () => roof.name, color: looks.of("soft"), fontFamily: looks.font, offset: [-6, -10], align: "right", backgroundColor: looks.of("paper"), padding: [1, 3] }, z: 4,
+      endLabel: { show: true, formatter: () => roof.name, color: looks.of("soft"), fontFamily: looks.font, offset: [-6, below ? 10 : -10], align: "right", backgroundColor: looks.of("paper"), padding: [1, 3] }, z: 4,
       data: [[left, left * roof.slope], [ridge, roof.top], [right, roof.top]],
     };
   }
@@ -193,14 +284,14 @@
     const xAxis = panel.series.map((_, at) => ({
       type: "value", gridIndex: at, min: 0, max: end, splitNumber: 4,
       name: at === last ? "time since the step began" : "", nameLocation: "middle", nameGap: 26, nameTextStyle: { color: looks.of("soft") },
-      axisLabel: { show: at === last, color: looks.of("soft"), formatter: (value) => tick(value, drawing.axes[0].unit), hideOverlap: true },
+      axisLabel: { show: at === last, color: looks.of("soft"), formatter: (value) => tick(value, drawing.axes[0].unit), hideOverlap: true, showMaxLabel: end % 1 === 0 },
       axisTick: { show: at === last }, axisLine: { lineStyle: { color: looks.of("soft") } }, splitLine: { show: false },
       axisPointer: { show: true, triggerTooltip: true, label: { show: false }, lineStyle: { color: looks.of("ink"), type: "solid" } },
     }));
     const yAxis = panel.series.map((one, at) => {
       const most = highest(one, drawing.most);
       return {
-        type: "value", gridIndex: at, min: 0, max: most, interval: (drawing.most || most) / 2,
+        type: "value", gridIndex: at, min: 0, max: most, interval: drawing.most || most,
         name: one.name, nameLocation: "end", nameGap: 5, nameTextStyle: { color: looks.of("ink"), align: "left", padding: [0, 0, 0, 4] },
         axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, one.unit), fontSize: 11, showMaxLabel: most === (drawing.most || most) },
         splitLine: { lineStyle: { color: looks.of("line") } }, axisPointer: { show: false },
@@ -250,16 +341,15 @@
      band, or beside it with an arrow. */
   function marked(panel, named, looks, width) {
     const end = panel.x[panel.x.length - 1];
-    const pen = document.createElement("canvas").getContext("2d");
-    pen.font = "12px " + looks.font;
+    const measured = pen(looks, 12);
     let free = -LEFT;
     return panel.bands.map((band, at) => {
       const [from, to] = [band.begin, band.end].map((x) => (Math.min(Math.max(x / end, 0), 1) || 0) * width);
-      const wide = pen.measureText(band.name).width + 4;
+      const wide = measured(band.name) + 4;
       const label = { show: false, position: "top", distance: TITLE + 2, color: looks.of("soft"), fontFamily: looks.font, fontSize: 12 };
       const place = (text, begin, long, align) => {
         if (!named || begin < free || begin + long > width + 8) return false;
-        free = begin + long;
+        free = begin + long + 8;
         Object.assign(label, { show: true, formatter: () => text, align, offset: align === "center" ? [0, 0] : [align === "right" ? (to - from) / 2 : (from - to) / 2, 0] });
         return true;
       };
@@ -334,7 +424,7 @@
     const target = document.querySelector('[data-figure="' + CSS.escape(drawing.key) + '"]');
     if (drawing.legend.length) target.append(legend(drawing));
     const panels = element("div", drawing.panels.length > 3 ? "panels swipe" : "panels");
-    if (drawing.shape === "lines") panels.classList.add("wide");
+    rows.push({ panels, count: drawing.panels.length, least: drawing.shape === "lines" || drawing.shared ? 400 : 320 });
     if (drawing.panels.length > 3) {
       panels.tabIndex = 0;
       panels.setAttribute("role", "group");
@@ -353,7 +443,17 @@
     }
   }
 
+  /* So many charts beside each other that none stands alone in its row. */
+  function columns(count, width, least) {
+    const most = Math.max(1, Math.floor((width + 20) / (least + 20)));
+    const fewest = Math.ceil(count / most);
+    const tried = [Math.ceil(count / fewest)];
+    for (let other = most + (width / (most + 1) >= 290 ? 1 : 0); other > 1; other -= 1) tried.push(other);
+    return tried.find((one) => one === 1 || count <= one || count % one !== 1) || tried[0];
+  }
+
   function redraw(only) {
+    for (const row of rows) row.panels.style.setProperty("--columns", columns(row.count, row.panels.clientWidth, row.least));
     for (const one of drawn) {
       if (only && !only(one)) continue;
       if (one.plot) one.plot.dispose();
@@ -380,8 +480,115 @@
     });
   }
 
+  /* The table of tests: what it is without this script, and filtered, sorted and searched by it. */
+  function tests() {
+    const bar = document.querySelector(".bar");
+    const lines = [...document.querySelectorAll(".tests tbody tr")];
+    if (!lines.length) return;
+    const folds = [...document.querySelectorAll(".passes, .skips")];
+    const opened = folds.map((fold) => fold.open);
+    const chips = [...bar.querySelectorAll(".totals li")];
+    const search = element("input", "search");
+    search.type = "search";
+    search.placeholder = "search tests";
+    search.setAttribute("aria-label", "Search tests");
+    let status = "";
+    function show() {
+      const text = search.value.trim().toLowerCase();
+      const fits = (line, outcome) => (!status || outcome === status) && line.dataset.test.toLowerCase().includes(text);
+      let shown = 0;
+      for (const line of lines) shown += (line.hidden = !fits(line, line.dataset.status)) ? 0 : 1;
+      for (const name of document.querySelectorAll(".skips [data-test]")) shown += (name.hidden = !fits(name, "skipped")) ? 0 : 1;
+      for (const table of document.querySelectorAll(".tests")) table.hidden = [...table.tBodies[0].rows].every((line) => line.hidden);
+      folds.forEach((fold, at) => {
+        fold.hidden = [...fold.querySelectorAll("[data-test]")].every((one) => one.hidden);
+        fold.open = status || text ? !fold.hidden : opened[at];
+      });
+      document.querySelector(".none").hidden = shown > 0;
+    }
+    for (const chip of chips) {
+      const button = element("button", "");
+      button.type = "button";
+      button.append(...chip.childNodes);
+      button.setAttribute("aria-pressed", "false");
+      button.addEventListener("click", () => {
+        status = status === chip.dataset.status ? "" : chip.dataset.status;
+        for (const other of chips) other.firstChild.setAttribute("aria-pressed", String(other.dataset.status === status));
+        show();
+      });
+      chip.append(button);
+    }
+    search.addEventListener("input", show);
+    if (lines.length > FEW) bar.append(search);
+    document.querySelectorAll(".tests").forEach(sortable);
+  }
+
+  /* Headings that sort: the worst at the top first, then turned round. */
+  function sortable(table) {
+    const body = table.tBodies[0];
+    if (body.rows.length < 2) return;
+    const heads = [...table.tHead.rows[0].cells];
+    const worth = (row, at) => {
+      const cell = row.cells[at];
+      const given = cell.dataset.sort;
+      return given === undefined ? cell.textContent.trim() : given === "" ? null : Number(given);
+    };
+    heads.forEach((head, at) => {
+      if (head.classList.contains("fixed")) return;
+      const button = element("button", "", head.textContent);
+      button.type = "button";
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const texts = typeof worth(body.rows[0], at) === "string" || at === 0;
+        const turned = head.getAttribute("aria-sort") === (texts ? "ascending" : "descending");
+        const way = texts === turned ? -1 : 1;
+        for (const other of heads) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
+        const compare = (a, b) => (a === null ? 1 : b === null ? -1 : way * (typeof a === "string" ? a.localeCompare(b) : a - b));
+        body.append(...[...body.rows].sort((a, b) => compare(worth(a, at), worth(b, at))));
+      });
+    });
+  }
+
+  /* A button beside each command and each test's name that copies it. */
+  function copies() {
+    for (const code of document.querySelectorAll(".copied")) {
+      const button = element("button", "copy", "copy");
+      button.type = "button";
+      const text = code.textContent.trim();
+      button.setAttribute("aria-label", "copy " + text);
+      button.addEventListener("click", async () => {
+        button.textContent = (await copy(text, code)) ? "copied" : "press Ctrl+C";
+        setTimeout(() => (button.textContent = "copy"), 2000);
+      });
+      if (code.parentElement.tagName === "PRE") code.before(button);
+      else code.after(button);
+    }
+  }
+
+  async function copy(text, code) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      getSelection().selectAllChildren(code);
+      return document.execCommand("copy");
+    }
+  }
+
+  /* What a link leads to is unfolded. */
+  function unfold() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    if (target) target.scrollIntoView();
+  }
+
+  tests();
+  copies();
+  addEventListener("hashchange", unfold);
   drawings.forEach(place);
   redraw();
+  unfold();
   document.documentElement.dataset.drawn = "yes";
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());

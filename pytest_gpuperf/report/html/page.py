@@ -12,6 +12,7 @@ import base64
 import gzip
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,9 +27,16 @@ from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.overview import overview
-from pytest_gpuperf.report.html.subject import FigureSubject, collectable, subjects
+from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
+from pytest_gpuperf.report.html.subject import (
+    KERNELS,
+    TIMELINE,
+    FigureSubject,
+    collectable,
+    subjects,
+)
 from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text.next_command import CommandContext
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -60,13 +68,28 @@ class _Shown:
     """Rows that the table has no place for."""
 
 
-def page(run: Run, file: str = "") -> str:
-    """The report of `run` as HTML. `file` is where the run is saved, for the commands to type."""
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """How it was measured."""
+
+    same: tuple[tuple[str, str], ...]
+    """Of all measurements."""
+    labels: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """What differs, a value per label."""
+
+
+def page(run: Run, file: str = "", context: CommandContext | None = None) -> str:
+    """The report of `run` as HTML. `file` is where the run is saved, for the commands to type.
+
+    `context` is what these depend on; None where only the run is known.
+    """
     measured = subjects(run)
     figures = all_figures(measured)
-    incomplete = any(collectable(one.missing) for one in figures)
-    drawings = {one.key: chart.drawing(one) for one in figures}
-    charts = [drawing for drawing in drawings.values() if drawing is not None]
+    drawings = ((one.key, chart.drawing(one)) for one in figures)
+    charts = {key: drawing for key, drawing in drawings if drawing is not None}
+    # A table of half of what a figure is about is none: the first screen has it.
+    lacking = [one for one in figures if one.key not in charts and (one.missing or not one.rows)]
     style, scripts = _style(), _scripts()
     text = _template().render(
         run=run,
@@ -74,10 +97,12 @@ def page(run: Run, file: str = "") -> str:
         policy=_policy(style, scripts),
         style=style,
         scripts=scripts,
-        data=in_script(_neutral(charts)),
-        overview=overview(run, measured, file, incomplete=incomplete),
-        headings=table.HEADINGS,
-        figures=[_shown(one, drawn=drawings[one.key] is not None) for one in figures],
+        data=in_script(_neutral(list(charts.values()))),
+        overview=overview(run, measured, file, context),
+        strip=(STRIP_WIDTH, STRIP_HEIGHT),
+        figures=[_shown(one, drawn=one.key in charts) for one in figures if one not in lacking],
+        lacking=lacking,
+        collect=_collecting(figures, measured),
         facts=_facts(measured),
     )
     # A name may hold half a surrogate pair, which is no text that a file can have.
@@ -133,25 +158,51 @@ def _data_url(csv: str) -> tuple[bool, str]:
     return True, f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
 
 
-def _facts(subjects: Sequence[FigureSubject]) -> list[tuple[str, str]]:
-    """What the numbers depend on, where it is the same of all measurements; else each value."""
+def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) -> str:
+    """The command that measures what figures lack; "" where nothing is to be had."""
+    if not any(collectable(one.missing) for one in figures):
+        return ""
+    tests = list(dict.fromkeys(subject.result.test for subject in measured))
+    if len(tests) > 1:
+        tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    flags = f"--gpuperf-metrics paper {KERNELS} {TIMELINE} --gpuperf-report report.html"
+    return f"pytest {shlex.join(tests)} {flags}"
+
+
+def _facts(subjects: Sequence[FigureSubject]) -> _Facts:
+    """What the numbers depend on: what is the same of all measurements, and the rest of each."""
+    told = {subject.label: _facts_of(subject) for subject in subjects}
+    names = list(dict.fromkeys(name for facts in told.values() for name in facts))
+    # What measuring took is the last thing that anybody asks.
+    names.sort(key=lambda name: name.endswith("_s"))
+    values = {name: [facts.get(name, table.NOTHING) for facts in told.values()] for name in names}
+    same = [name for name in names if len({*values[name]}) == 1]
+    others = [name for name in names if name not in same]
+    return _Facts(
+        tuple((name, values[name][0]) for name in same),
+        tuple(told),
+        tuple((name, tuple(values[name])) for name in others),
+    )
+
+
+def _facts_of(subject: FigureSubject) -> dict[str, str]:
+    """What one measurement depends on, of all its processes."""
     facts: dict[str, dict[str, None]] = {}
-    for subject in subjects:
-        for measurement in subject.measurements:
-            device = measurement.fingerprint.device
-            told = {
-                "device": f"{device.name} ({device.arch})",
-                "GPU": device.identity,
-                "revision": measurement.fingerprint.revision,
-                "measured": measurement.fingerprint.measured,
-                **{k: _scalar(v) for k, v in measurement.workload.items()},
-                **measurement.fingerprint.software,
-                **{k: _scalar(v) for k, v in measurement.fingerprint.settings.items()},
-            }
-            for name, value in told.items():
-                if value:
-                    facts.setdefault(name, {})[value] = None
-    return [(name, _few(list(values))) for name, values in facts.items()]
+    for measurement in subject.measurements:
+        device = measurement.fingerprint.device
+        known = {
+            "device": f"{device.name} ({device.arch})",
+            "GPU": device.identity if device.arch != "cpu" else "",
+            "revision": measurement.fingerprint.revision,
+            "measured": measurement.fingerprint.measured,
+            **{k: _scalar(v) for k, v in measurement.workload.items()},
+            **measurement.fingerprint.software,
+            **{k: _scalar(v) for k, v in measurement.fingerprint.settings.items()},
+        }
+        for name, value in known.items():
+            if value:
+                facts.setdefault(name, {})[value] = None
+    return {name: _few(list(values)) for name, values in facts.items()}
 
 
 def _scalar(value: Scalar) -> str:

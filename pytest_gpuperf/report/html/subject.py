@@ -20,11 +20,16 @@ MOST_NAMES = 2000
 and reading names takes time."""
 MOST_LAUNCHES = 30_000
 """So many launches of a table are in figures, the longest: a step has some thousand."""
+_MOST_NAMED = 4
+"""So many metrics that a figure lacks are named."""
+_EVENTS = ("step_time",)
+"""Not counted, and of a GPU all the same."""
 OTHERS = "others"
 """The name of the rest, whose family is "other"."""
 KERNELS = "--gpuperf-kernels always"
 WINDOW = "--gpuperf-protocol paper-window"
 TIMELINE = "--gpuperf-timeline always"
+NO_GPU = "Not available here: without a GPU"
 
 family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
 """`kernels.family`, each name read once."""
@@ -194,6 +199,9 @@ def missing_metrics(
     not have is missed only where they have none of the metrics; the first screen names it.
     """
     absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
+    if absent and portable(subjects):
+        absent = [name for name in absent if _of_a_gpu(name)]
+        return f"{NO_GPU} there is no {_few(absent)}" if absent else ""
     reasons = {
         unsupported.metric: unsupported.reason
         for subject in subjects
@@ -203,7 +211,7 @@ def missing_metrics(
     possible = [name for name in absent if _exists(subjects, name)]
     if absent and not possible and len(absent) == len(names) and subjects:
         archs = " and ".join(dict.fromkeys(subject.device.arch for subject in subjects))
-        return f"Not available here: {archs} does not have {', '.join(absent)}"
+        return f"Not available here: {archs} does not have {_few(absent)}"
     absent = possible if subjects else absent
     if not absent:
         return ""
@@ -214,7 +222,7 @@ def missing_metrics(
         flags = [flag for flag in (_set_flag(wanted), KERNELS if per_kernel else "") if flag]
         by = f": measure with {' '.join(flags)}" if flags else ""
         of = " of each kernel" if per_kernel else ""
-        parts.append(f"this run has no {', '.join(wanted)}{of}{by}")
+        parts.append(f"this run has no {_few(wanted)}{of}{by}")
     return _sentence("; ".join(parts))
 
 
@@ -226,10 +234,17 @@ def collectable(text: str) -> bool:
     return "measure with" in text and WINDOW not in text
 
 
+def portable(subjects: Sequence[FigureSubject]) -> bool:
+    """Whether all was measured without a GPU, so that no flag gives what a GPU has."""
+    return bool(subjects) and all(subject.device.arch == "cpu" for subject in subjects)
+
+
 def missing_kernels(subjects: Sequence[FigureSubject]) -> str:
     """That no subject has a kernel table, and the flag that collects one; "" when one has."""
     if any(subject.kernels for subject in subjects):
         return ""
+    if portable(subjects):
+        return f"{NO_GPU} there are no kernels"
     return f"This run has no kernels: measure with {KERNELS}"
 
 
@@ -237,6 +252,8 @@ def missing_timelines(subjects: Sequence[FigureSubject]) -> str:
     """Which subjects have no timeline, or not all of it: with the reason, or with the flag that
     collects it; "" when nothing is missing.
     """
+    if portable(subjects):
+        return f"{NO_GPU} there is nothing to sample"
     archs = dict.fromkeys(subject.device.arch for subject in subjects)
     if subjects and not any(m.exists_on(arch) for m in timeline_metrics() for arch in archs):
         return f"Not available here: {' and '.join(archs)} cannot be sampled"
@@ -274,6 +291,17 @@ def _set_flag(names: Sequence[str]) -> str:
         if set(names) <= set(members):
             return f"--gpuperf-metrics {name}"
     return ""
+
+
+def _few(names: Sequence[str]) -> str:
+    """Some names: what is missing is one line."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:_MOST_NAMED])} and {more} more"
+
+
+def _of_a_gpu(name: str) -> bool:
+    metric = catalogue().metrics.get(name)
+    return metric is not None and (metric.chosen or name in _EVENTS)
 
 
 def _exists(subjects: Sequence[FigureSubject], name: str) -> bool:

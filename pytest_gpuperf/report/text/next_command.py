@@ -7,12 +7,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import printable
+from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS
-from pytest_gpuperf.model.result import FAULTS, Outcome, Result
+from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
 from pytest_gpuperf.report.text.table import wrapped
+from pytest_gpuperf.storage import run_files
 
 _INDENT = "  "
+_REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
+_ABOUT_THE_RUN = {
+    _REPLAY: True,
+    "--gpuperf-run": True,
+    "--gpuperf-report": True,
+    "--gpuperf-github": True,
+    "--gpuperf-missing": True,
+    "--gpuperf-inconclusive": True,
+    "--gpuperf-require-judged": False,
+    "--gpuperf-processes": True,
+    "--gpuperf-kernels": True,  # `gpuperf record` counts them in its first process
+    "--gpuperf-timeline": True,
+}
+"""Flags that say what becomes of the numbers, and whether each has a value."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +74,60 @@ class CommandContext:
         return f"gpuperf record --processes 5 -- {selected}".rstrip(), accept
 
 
+def selection(arguments: Sequence[str]) -> list[str]:
+    """The arguments of pytest that say what is measured and where, for `gpuperf record`.
+
+    Leaves out the flags of ours that say what becomes of the numbers.
+    """
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        if skip:
+            skip = False
+        elif flag in _ABOUT_THE_RUN:
+            skip = not value and _ABOUT_THE_RUN[flag]
+        else:
+            kept.append(argument)
+    return kept
+
+
+def of_run(run: Run, file: str) -> CommandContext:
+    """What commands depend on of a run of which nothing else is known. `file` is where it is."""
+    try:
+        words = run_files.pytest_arguments(run.command)
+    except UsageFailure:  # it was imported
+        return CommandContext(shlex.join(dict.fromkeys(m.test for m in run.measurements)), run=file)
+    words = words[1:] if words[:1] == ["pytest"] else words
+    replayed = _value(words, _REPLAY)
+    return CommandContext(
+        shlex.join(selection(words)),
+        run=file or replayed,
+        replayed=bool(replayed),
+        baselines=_value(words, _BASELINES),
+        processes=max((verdict.processes for verdict in run.verdicts), default=LOOKS[-1]),
+    )
+
+
+def _value(words: Sequence[str], flag: str) -> str:
+    """What is given with a flag; "" where it is not there."""
+    for word, after in zip(words, [*words, ""][1:], strict=True):
+        if word == flag or word.startswith(f"{flag}="):
+            return word.partition("=")[2] or after
+    return ""
+
+
 def lines(results: Sequence[Result], context: CommandContext, width: int) -> Iterator[str]:
     """What to do next, in lines of at most `width` characters, and the command for it in one.
 
     Nothing where all is well. A command that is longer than a line is pasted whole all the same.
     """
-    for what, commands in _wanted(results, context):
+    for what, commands in wanted(results, context):
         yield from wrapped([what], width, "")
         yield from (f"{_INDENT}{printable(command)}" for command in commands)
 
 
-def _wanted(
+def wanted(
     results: Sequence[Result], context: CommandContext
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """What is to be done, and by which commands; the last is the one to go on with."""

@@ -33,6 +33,10 @@ _ACTIVITY = {
     "copy_bytes_d2d": 0.0, "copy_time_h2d": 5e5, "copy_time_d2h": 2e5, "copy_time_d2d": 0.0,
     "copy_overlap": 35.0,
 }  # fmt: skip
+_COUNTS = {
+    "flops": 3.2e10, "operators": 3501.0, "layout_copies": 48.0, "layout_copy_bytes": 1.5e8,
+    "saved_bytes": 3.4e7, "peak_memory": 1.8e8,
+}  # fmt: skip
 _COMPONENTS = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
 """Time of the kernels, in ns, and launches: the longest stands in the middle."""
 
@@ -106,8 +110,10 @@ def sampled(slower: float = 1.0) -> Timeline:
 
 
 def _activity(slower: float) -> tuple[Sample, ...]:
-    """What a trace has shown of the step and of its components."""
-    step = [Sample("step", name, (value * slower,)) for name, value in _ACTIVITY.items()]
+    """What a trace has shown of the step and of its components, and what is counted on a CPU."""
+    step = [
+        Sample("step", name, (value * slower,)) for name, value in (_ACTIVITY | _COUNTS).items()
+    ]
     for name, (time, launches) in _COMPONENTS.items():
         step.append(Sample(name, "kernel_time", (time * slower,)))
         step.append(Sample(name, "launches", (launches,)))

@@ -12,13 +12,16 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.storage.run_files import MOST_POINTS
+from tests.examples import measurement, run, verdict
 from tests.report.html.pages import full, rendered
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile
@@ -31,8 +34,10 @@ PHONE, DESK = 390, 1440
 INKS = ("#16191d", "#545c66")
 """Of text in page.css, without the dark scheme."""
 BROKEN = "h200-tf32-broken.json.xz"
-REPORTS = ("full", "hostile", BROKEN)
-"""All that there is; the worst names and hardly any figure; a regression with its kernels."""
+REPORTS = ("full", "hostile", BROKEN, "many")
+"""All that there is; the worst names and hardly any figure; a regression with its kernels; a table
+of many tests."""
+OUTCOMES = (*[Outcome.UNCHANGED] * 12, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.REGRESSED)
 
 
 def lacking(what: str) -> None:
@@ -68,6 +73,19 @@ def axe() -> str:
     if not folder or not file.is_file():
         lacking("no axe-core: script/vendor --axe FOLDER fetches it, GPUPERF_AXE names the folder")
     return file.read_text(encoding="utf-8")
+
+
+def many() -> Run:
+    """A run of a test per outcome, each slower than the one before it; one more was skipped."""
+    names = [f"a.py::test_step[{number}]" for number in range(len(OUTCOMES))]
+    made = run(
+        [measurement({"step_time": [100.0 + at]}, test=name) for at, name in enumerate(names)],
+        [
+            replace(verdict("step_time", outcome, test=name), baseline=100.0, measured=100.0 + at)
+            for at, (name, outcome) in enumerate(zip(names, OUTCOMES, strict=True))
+        ],
+    )
+    return replace(made, skipped={"a.py::test_other": "needs a GPU"})
 
 
 class Opened:
@@ -125,6 +143,7 @@ def reports(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[
         "full": page(full(2), "run.json"),
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
+        "many": page(many(), "run.json"),
     }
     opened = {}
     for number, name in enumerate(REPORTS):
@@ -150,7 +169,7 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(
 ) -> None:
     opened = reports[name]
     expected = json.loads(opened.page.inner_text("#drawings"))
-    assert expected
+    assert expected or name == "many"
     for drawing in expected:
         assert opened.count(f"#{drawing['key']} .plot svg") == len(drawing["panels"])
         drawn = opened.count(f"#{drawing['key']} .plot svg path")
@@ -161,7 +180,8 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(
         )
     missing = [key for key in KEYS if not opened.count(f"#{key} svg")]
     assert name != "full" or missing == []
-    assert all(opened.count(f"#{key} .missing") for key in missing)
+    # One point is no chart; its figure has a table.
+    assert all(opened.count(f"#{key} .missing") or opened.count(f"#{key} td") for key in missing)
     assert opened.complaints == []
     assert len(opened.requests) == 1
 
@@ -170,6 +190,7 @@ SCREENS = {
     BROKEN: ((DESK, "dark", ()), (PHONE, "light", ())),
     "full": ((PHONE, "dark", ()), (DESK, "light", ("color-contrast", "link-in-text-block"))),
     "hostile": (),
+    "many": ((DESK, "dark", ()), (PHONE, "light", ())),
 }
 """Where faults are looked for, in every width and scheme, and which rules, if not all: in its other
 scheme only the colours of a report differ."""
@@ -211,10 +232,10 @@ def test_hovering_gives_the_kernel_and_its_value_and_the_moment_in_every_lane(
 ) -> None:
     rows = report.page.locator("#kernels .data tbody tr").first.locator("td")
     _, kernel, family, time, *_ = rows.all_text_contents()
-    for width, scheme in ((PHONE, "dark"), (DESK, "light")):
+    # The first bar lies under its name on a phone, and beside it where there is room.
+    for width, scheme, right, below in ((PHONE, "dark", 0.1, 26), (DESK, "light", 0.6, 16)):
         report.show(width, scheme)
-        # The first bar lies under its name, which stands above it.
-        said = report.tip("kernels", 30 / width, 26)
+        said = report.tip("kernels", right, below)
         assert all(text in said for text in (kernel, time, family))
         for share, phase in ((0.3, "forward"), (0.7, "backward")):
             report.tip("timeline", share, 70)
@@ -239,6 +260,91 @@ def test_a_timeline_has_its_phases_named_and_its_gap_left_open(report: Opened) -
         ".map(path => path.getAttribute('d')).filter(shape => shape.length > 1000)"
     )
     assert {len(shape.split("M")) - 1 for shape in shapes} == {2}
+
+
+def shown(opened: Opened) -> list[str]:
+    """The tests that the table shows, as they stand."""
+    links = opened.page.locator(".tests tbody tr:visible th a")
+    return [name.removeprefix("test_step[").removesuffix("]") for name in links.all_inner_texts()]
+
+
+@pytest.fixture
+def table(reports: dict[str, Opened]) -> Iterator[Opened]:
+    """The report of many tests on a desk, as it was opened."""
+    opened = reports["many"]
+    opened.show()
+    opened.page.reload()
+    opened.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+    yield opened
+    assert opened.complaints == []
+
+
+def test_the_table_has_what_failed_first_and_folds_what_passed(table: Opened) -> None:
+    # By what it costs: the last is the slowest.
+    assert shown(table) == ["14", "12", "13"]
+    table.page.click(".passes summary")
+    assert shown(table)[3:] == [str(number) for number in range(11, -1, -1)]
+
+
+def test_the_table_is_filtered_searched_and_sorted(table: Opened) -> None:
+    table.page.click(".totals [data-status=unchanged] button")
+    assert len(shown(table)) == 12
+    table.page.fill(".search", "[1")
+    assert shown(table) == ["11", "10", "1"]
+    table.page.click(".totals [data-status=unchanged] button")
+    assert shown(table) == ["14", "12", "13", "11", "10", "1"]
+    table.page.fill(".search", "")
+    assert shown(table) == ["14", "12", "13"]  # and the fold is closed again
+    table.page.click(".totals [data-status=skipped] button")
+    assert (shown(table), table.page.locator(".skips dd:visible").count()) == ([], 1)
+    table.page.fill(".search", "no such test")
+    assert table.page.locator(".none").is_visible()
+    table.page.fill(".search", "")
+    table.page.click(".totals [data-status=skipped] button")
+    for expected in (["14", "13", "12"], ["12", "13", "14"]):
+        table.page.locator(".tests thead button", has_text="step time").first.click()
+        assert shown(table) == expected
+
+
+def test_a_name_in_the_table_leads_to_its_numbers_and_a_button_copies_its_node_id(
+    table: Opened,
+) -> None:
+    table.page.click(".passes summary")
+    table.page.click(".tests a >> text=test_step[7]")
+    assert table.page.locator(".verdict[open] h3", has_text="test_step[7]").is_visible()
+    table.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    code = table.page.locator(".copied", has_text="test_step[7]")
+    code.locator("xpath=following-sibling::button").click()
+    table.until("[...document.querySelectorAll('.copy')].some(b => b.innerText === 'copied')")
+    assert table.page.evaluate("navigator.clipboard.readText()") == "a.py::test_step[7]"
+
+
+def test_without_a_script_the_table_and_every_number_are_there(
+    browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(page(many(), "run.json"), encoding="utf-8")
+    plain = browser.new_context(java_script_enabled=False).new_page()
+    plain.goto(file.as_uri())
+    assert plain.locator(".tests tbody tr:visible").count() == 3
+    plain.click(".passes summary")
+    assert plain.locator(".tests tbody tr:visible").count() == len(OUTCOMES)
+    assert plain.locator("button").count() == 0
+
+
+def test_nothing_is_clipped_and_no_chart_stands_alone_in_its_row(report: Opened) -> None:
+    for width in (PHONE, 1300, DESK):
+        report.show(width)
+        wider = report.page.evaluate(
+            "[...document.querySelectorAll('.tests td, .judged td, .expected td')]"
+            ".filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
+        )
+        assert wider == [], width
+    for columns, count in report.page.evaluate(
+        "[...document.querySelectorAll('.panels')].map(row => "
+        "[getComputedStyle(row).gridTemplateColumns.split(' ').length, row.children.length])"
+    ):
+        assert columns >= count or count % columns != 1
 
 
 def test_a_hostile_name_is_text_in_the_tooltip_too(reports: dict[str, Opened]) -> None:

@@ -42,7 +42,7 @@ from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
 KEYS = [
-    "ipc-time", "work", "phases", "timeline", "transfers", "components", "kernel-mix",
+    "ipc-time", "work", "counts", "phases", "timeline", "transfers", "components", "kernel-mix",
     "convolutions", "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "sass-mix",
     "utilisation", "memory", "warps", "stalls", "roofline", "window",
 ]  # fmt: skip
@@ -85,7 +85,7 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing() -> None:
             assert figure.rows or (figure.missing and not drawn), (name, figure.key)
             assert name != "full" or (drawn and not figure.missing), figure.key
     lacking = [key for key, figure in figures_of("h200-paper.json.xz").items() if figure.missing]
-    assert lacking == ["transfers", "components", "window"]
+    assert lacking == ["counts", "transfers", "components", "window"]
 
 
 def test_what_is_drawn_is_what_the_table_has() -> None:
@@ -295,6 +295,44 @@ def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
     assert [s["name"] for p in _panels(figure) for s in p["series"]] == ["gemm", "layout"]
 
 
+def test_one_point_alone_is_a_number_and_no_chart() -> None:
+    figure = figures_of("h200-tf32-broken.json.xz")["ipc-time"]
+    assert len(figure.rows) == 1
+    assert chart.drawing(figure) is None
+
+
+def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
+    shared = {
+        key
+        for key, figure in figures_of("full").items()
+        if (drawing := chart.drawing(figure)) and drawing["shared"]
+    }
+    assert shared == {
+        *("timeline", "kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
+        "roofline",
+    }
+
+
+def test_on_a_cpu_there_are_its_six_metrics_and_nothing_that_a_flag_would_not_give() -> None:
+    said = figures_of("cpu-meddpm.json")
+    assert list(dict.fromkeys(column(said["counts"], "metric"))) == [
+        *("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes", "peak_memory")
+    ]
+    assert "layout_copies" in column(said["phases"], "metric")
+    assert "of the FLOP of baseline" in said["phases"].conclusion
+    lacking = {key: figure.missing for key, figure in said.items() if figure.missing}
+    assert {*KEYS} - {*lacking} == {"counts", "phases"}
+    assert all(
+        "without a GPU" in missing for key, missing in lacking.items() if key != "components"
+    )
+    assert "--gpuperf" not in "".join(lacking.values())
+
+
+def test_no_name_of_a_kernel_is_written_otherwise_at_the_beginning_of_a_sentence() -> None:
+    said = figures_of("h200-paper.json.xz")["ipc-stack"].conclusion
+    assert said.startswith("The kernel that takes longest: sm80_xmma_wgrad f32 32x32x8 idx at IPC")
+
+
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     rows = (("a", Quantity(0.0, "ns"), Quantity(1.0, "")), ("b", Quantity(1.0, "ns"), None))
     plot = Plot(Shape.POINTS, "n", ("x", "y"), logarithmic=(True, False), roofs=(Roof("r", 1, 1),))
@@ -308,7 +346,7 @@ def test_findings_that_are_alike_are_said_once() -> None:
     assert of_each(many) == "gemm in a, b, c and 3 others"
     assert of_each([(str(n), str(n)) for n in range(5)]).endswith("; and 2 more in the table")
     assert of_each([]) == told([], "Most is ") == ""
-    assert told(said[1:2]) == "Conv in b. "
+    assert told(said[1:2]) == "conv in b. "
     assert told(said[1:2], "Most is ") == "Most is conv in b. "
 
 

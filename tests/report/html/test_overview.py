@@ -1,17 +1,29 @@
-"""The first screen: verdicts, worst first; what changed; what to do next."""
+"""The first screen: a row per test, worst first, with its numbers; totals; what to type next."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import Conditions, Reading
-from pytest_gpuperf.model.result import Expectation, Outcome, Run
-from pytest_gpuperf.report.html.overview import Overview, overview
+from pytest_gpuperf.model.result import Expectation, JudgedBy, Outcome, Run, Verdict
+from pytest_gpuperf.report.html.overview import (
+    STRIP_WIDTH,
+    Overview,
+    TestRow,
+    overview,
+)
 from pytest_gpuperf.report.html.subject import subjects
-from tests.examples import measurement, run, verdict
+from pytest_gpuperf.report.text.next_command import CommandContext
+from tests.examples import TEST, measurement, run, verdict
 from tests.report.html.pages import committed
 
 
-def of(said: Run, file: str = "run.json", *, incomplete: bool = False) -> Overview:
-    return overview(said, subjects(said), file, incomplete=incomplete)
+def of(said: Run, file: str = "run.json", context: CommandContext | None = None) -> Overview:
+    return overview(said, subjects(said), file, context)
 
 
 def run_of(*outcomes: Outcome) -> Run:
@@ -23,28 +35,59 @@ def run_of(*outcomes: Outcome) -> Run:
     )
 
 
+def row_of(*verdicts: Verdict) -> TestRow:
+    """The row of one test of which this is said."""
+    (row,) = of(run([measurement()], verdicts)).rows
+    return row
+
+
+def moved(metric: str, outcome: Outcome, change: float, **more: Any) -> Verdict:
+    """A verdict on a metric that was 100 ms."""
+    made = verdict(metric, outcome, baseline=100.0, measured=100.0 * (1 + change), change=change)
+    return replace(made, **more)
+
+
 def commands(said: Overview) -> list[str]:
-    return [command for _, command in said.steps]
+    return [command for _, commands in said.steps for command in commands]
 
 
 def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
     said = of(run_of(Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE))
-    assert [one.outcome for one in said.judged] == [
-        "regressed",
-        "inconclusive",
-        "improved",
-        "unchanged",
-    ]
+    outcomes = ["regressed", "inconclusive", "improved", "unchanged"]
+    assert [row.outcome for row in said.rows] == outcomes
+    assert [row.place for row in said.rows] == [1, 2, 3, 4]
     assert said.tone == "bad"
     assert said.headline == (
         "1 regressed, 1 inconclusive, 1 improved, 1 unchanged, of 4 measurements"
     )
 
 
+def test_of_what_is_as_bad_that_which_costs_most_time_is_first() -> None:
+    tests = {"a.py::long": 2000.0, "a.py::short": 10.0, "a.py::longest": 3000.0}
+    said = of(
+        run(
+            [measurement(test=test) for test in tests],
+            [
+                replace(
+                    verdict("step_time", Outcome.REGRESSED, test=test),
+                    baseline=time,
+                    measured=time * (1.5 if "short" in test else 1.02),
+                )
+                for test, time in tests.items()
+            ],
+        )
+    )
+    assert [(row.label, row.cost) for row in said.rows] == [
+        ("longest", "+60 ms"),
+        ("long", "+40 ms"),
+        ("short", "+5 ms"),
+    ]
+
+
 def test_the_headline_says_how_the_run_went() -> None:
     for outcomes, headline, tone in (
         ([Outcome.UNCHANGED] * 3, "All 3 unchanged", "good"),
-        ([Outcome.REGRESSED], "0: regressed", "bad"),
+        ([Outcome.REGRESSED], "test_step[0] regressed", "bad"),
         ([Outcome.NO_BASELINE] * 2, "All 2 no-baseline", "doubtful"),
         ([], "The run has no measurements", "doubtful"),
     ):
@@ -52,19 +95,140 @@ def test_the_headline_says_how_the_run_went() -> None:
         assert (said.headline, said.tone) == (headline, tone)
     # One that was compared with nothing says so.
     said = of(run([measurement()]))
-    assert [one.outcome for one in said.judged] == ["not judged"]
+    assert [row.outcome for row in said.rows] == ["not judged"]
     assert commands(said) == ["gpuperf report run.json --baseline baselines"]
+
+
+def test_what_got_worse_is_not_said_without_what_got_better() -> None:
+    memory = moved("peak_memory", Outcome.REGRESSED, 0.0003)
+    faster = moved("step_time", Outcome.IMPROVED, -0.06)
+    said = of(run([measurement()], [faster, memory]))
+    assert said.lead == "peak_memory +0.03 %, but step_time 6.00 % faster"
+    (row,) = said.rows
+    assert (row.metric, row.change) == ("peak_memory", "+0.03 %")
+    assert row.besides == "step_time -6.00 % improved"
+    assert row.cost == "-6 ms"
+
+
+def test_a_row_has_the_time_of_a_step_and_what_decides() -> None:
+    time = moved("step_time", Outcome.REGRESSED, 0.02, minimum_detectable_effect=0.011)
+    cycles = moved("cycles", Outcome.REGRESSED, 0.5)
+    row = row_of(cycles, time, moved("instructions", Outcome.UNCHANGED, 0.0))
+    # Of what is as bad, the time.
+    assert (row.metric, row.change, row.tolerance) == ("step_time", "+2.00 %", "0.5 %")
+    assert row.detectable == "1.1 %"
+    assert row.besides == "cycles +50.00 %; 1 unchanged"
+    assert [one.cells[0] for one in row.rows] == ["step_time", "cycles", "instructions"]
+
+
+def test_of_a_test_that_passed_besides_is_what_moved_at_all() -> None:
+    time, cycles, *others = (
+        moved(metric, Outcome.UNCHANGED, change)
+        for metric, change in (
+            *(("step_time", 0.001), ("cycles", 0.002)),
+            *(("instructions", 0.0), ("flops", 0.0)),
+        )
+    )
+    assert row_of(time, cycles, *others).besides == "cycles +0.20 %; 2 unchanged"
+
+
+def test_without_a_time_the_metric_decides_that_is_furthest_out() -> None:
+    near, far = (
+        moved(m, Outcome.UNCHANGED, c) for m, c in (("flops", 0.001), ("operators", 0.004))
+    )
+    assert row_of(near, far).metric == "operators"
+
+
+@pytest.mark.parametrize(
+    ("smallest", "shown"), [(0.29, "29 %"), (0.99, "99 %"), (1.6, "x2.6"), (1000.0, "none")]
+)
+def test_what_would_be_found_is_a_multiple_where_it_is_more_than_a_doubling(
+    smallest: float, shown: str
+) -> None:
+    undecided = moved("step_time", Outcome.INCONCLUSIVE, 0.01, minimum_detectable_effect=smallest)
+    assert row_of(undecided).detectable == shown
+
+
+def test_the_interval_is_drawn_against_its_tolerance() -> None:
+    strip = row_of(moved("cycles", Outcome.UNCHANGED, 0.0, low=-0.0025, high=0.005)).strip
+    assert strip is not None
+    assert strip.at == STRIP_WIDTH / 2
+    assert strip.high == strip.to
+    assert strip.low == pytest.approx((strip.from_ + strip.at) / 2, abs=0.1)
+    assert strip.beyond == 0
+    assert strip.says == "0 %, between -0.25 % and +0.50 %, tolerance 0.5 %"
+    for change, beyond in ((0.0124, 0), (0.0126, 1), (-0.0126, -1), (4.0, 1)):
+        strip = row_of(moved("cycles", Outcome.REGRESSED, change)).strip
+        assert strip is not None
+        assert strip.beyond == beyond
+        assert 0 < strip.low <= strip.at <= strip.high < STRIP_WIDTH
+    # Nothing to draw: no change, or no tolerance.
+    for nothing in (verdict(change=None), verdict(tolerance=None)):
+        assert row_of(nothing).strip is None
+
+
+def test_what_passed_is_folded_and_what_improved_is_not() -> None:
+    said = of(run_of(Outcome.UNCHANGED, Outcome.IMPROVED))
+    assert ([row.label for row in said.loud], [row.label for row in said.calm]) == (
+        ["test_step[1]"],
+        ["test_step[0]"],
+    )
+
+
+def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
+    made = run_of(Outcome.UNCHANGED, Outcome.NO_BASELINE)
+    skipped = {"a.py::one": "needs a GPU", "a.py::two": "only on sm80"}
+    said = of(replace(made, skipped=skipped))
+    assert [(one.count, one.what) for one in said.totals] == [
+        (1, "no-baseline"),
+        (1, "unchanged"),
+        (2, "skipped"),
+    ]
+    assert said.headline == "1 no-baseline, 1 unchanged, of 2 measurements; 2 skipped"
+    assert said.skipped == (("needs a GPU", ("a.py::one",)), ("only on sm80", ("a.py::two",)))
+    assert said.judged == "judged: 1 of 2 measurements; 1 without a baseline"
+
+
+def test_it_says_which_commit_was_judged_by_which_baseline_on_what() -> None:
+    software = {"driver": "580.1", "cuda": "13.0", "torch": "2.12", "cpu": "a CPU"}
+    made = run([measurement(software=software)], [verdict()])
+    made = replace(made, judged_by=(JudgedBy(TEST, "step", "2026-02-01", "fedcba987654"),))
+    assert of(made).about == (
+        ("run", "2026-03-01 12:00:00 UTC"),
+        ("commit", "0123456789ab"),
+        ("baseline", "2026-02-01, fedcba987654"),
+        ("device", "NVIDIA H200 (sm90)"),
+        ("driver", "580.1"),
+        ("CUDA", "13.0"),
+        ("torch", "2.12"),
+    )
+    host = of(run([measurement(software=software, device=portable_device())], [verdict()]))
+    assert dict(host.about)["CPU"] == "a CPU"
+
+
+@pytest.mark.parametrize(
+    ("kept", "shown"),
+    [
+        ("-k tf32 suites", "pytest -k tf32 suites"),
+        ("pytest suites", "pytest suites"),
+        ("gpuperf record -- suites", "gpuperf record -- suites"),
+        ("", ""),
+    ],
+)
+def test_the_command_is_shown_as_somebody_typed_it(kept: str, shown: str) -> None:
+    assert of(replace(run_of(Outcome.UNCHANGED), command=kept)).command == shown
 
 
 def test_a_regression_has_its_numbers_and_its_kernels() -> None:
     said = of(committed("h200-tf32-broken.json.xz"))
-    (one,) = said.judged
-    assert one.headline == "cycles x4.83, instructions x8.44, step_time x4.63"
-    assert one.moved == "+834 ms (x4.61) in a step"
-    change, share, kernel, how = one.kernels[0]
+    (row,) = said.rows
+    assert said.lead == "step_time x4.63, cycles x4.83, instructions x8.44"
+    assert row.moved == "+834 ms (x4.61) in a step"
+    change, share, kernel, how = row.kernels[0]
     assert (change, share, kernel) == ("+302 ms", "36 %", "sm80_xmma_wgrad f32 32x32x8 idx")
     assert how.startswith("replaced sm90_xmma_wgrad tf32")
-    assert [row.tone for row in one.rows] == ["bad", "bad", "bad", "doubtful"]
+    assert [one.tone for one in row.rows] == ["bad", "bad", "bad", "doubtful"]
+    assert row.besides.endswith("kernels: 46 added, 342 removed, 240 replaced, 7 moved")
 
 
 def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
@@ -75,27 +239,35 @@ def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
     said = of(Run(1, "", "", made.measurements, made.verdicts, (broken,)))
     assert said.tone == "bad"
     assert "1 expectation broken" in said.headline
+    assert said.lead.startswith("expected of cycles: a / b below 0.5: 0.7")
     assert said.expected[0].cells[-1] == "broken"
 
 
 ACCEPT = 'gpuperf update-baseline run.json --reason "..."'
-RECORD = "gpuperf record --processes 5 -- 'a.py::test_step[0]'"
 COMMANDS = {
     Outcome.REGRESSED: ["pytest 'a.py::test_step[0]' --gpuperf-kernels always", ACCEPT],
     Outcome.IMPROVED: [ACCEPT],
-    Outcome.INCONCLUSIVE: [RECORD],
-    Outcome.NO_BASELINE: [RECORD, 'gpuperf update-baseline --reason "first baseline"'],
+    Outcome.INCONCLUSIVE: ["pytest --gpuperf-processes 9 suites/meddpm"],
+    Outcome.NO_BASELINE: [
+        "gpuperf record --processes 5 -- suites/meddpm",
+        'gpuperf update-baseline --reason "first baseline"',
+    ],
     Outcome.UNCHANGED: [],
 }
 
 
-def test_what_to_do_next_follows_from_the_verdicts_and_what_the_figures_lack() -> None:
+def test_what_to_type_next_follows_from_the_verdicts() -> None:
     for outcome, expected in COMMANDS.items():
         assert commands(of(run_of(outcome))) == expected
-    assert commands(of(run_of(Outcome.UNCHANGED), incomplete=True)) == [
-        "pytest 'a.py::test_step[0]' --gpuperf-metrics paper --gpuperf-kernels always "
-        "--gpuperf-timeline always --gpuperf-report report.html"
-    ]
+    # A session knows more than its run: its folder, say.
+    known = CommandContext("--lf", run="../run.json")
+    accept = commands(of(run_of(Outcome.IMPROVED), context=known))
+    assert accept == ['gpuperf update-baseline ../run.json --reason "..."']
+
+
+def test_without_a_gpu_nobody_is_told_to_look_for_kernels() -> None:
+    made = run([measurement(device=portable_device())], [verdict(outcome=Outcome.REGRESSED)])
+    assert commands(of(made)) == [ACCEPT]
 
 
 def test_a_throttled_device_is_complained_of() -> None:

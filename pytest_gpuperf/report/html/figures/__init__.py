@@ -19,6 +19,7 @@ def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
     return [
         step_figures.ipc(subjects),
         step_figures.work(subjects),
+        step_figures.counts(subjects),
         step_figures.phases(subjects),
         activity_figures.over_the_step(subjects),
         activity_figures.transfers(subjects),

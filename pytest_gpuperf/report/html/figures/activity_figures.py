@@ -22,7 +22,13 @@ from pytest_gpuperf.report.html.figure import (
     quantity,
     share,
 )
-from pytest_gpuperf.report.html.subject import FigureSubject, having, missing_timelines
+from pytest_gpuperf.report.html.subject import (
+    NO_GPU,
+    FigureSubject,
+    having,
+    missing_timelines,
+    portable,
+)
 from pytest_gpuperf.report.text import protocol_lines
 from pytest_gpuperf.report.text.step_tables import (
     OUTSIDE,
@@ -261,10 +267,8 @@ def _without_trace(subjects: Sequence[FigureSubject]) -> str:
     )
     if reasons:
         return f"Not available here: {'; '.join(reasons)}"
-    if subjects and not any(
-        catalogue().metrics[_SPAN].exists_on(subject.device.arch) for subject in subjects
-    ):
-        return "Not available here: without a GPU there is nothing to trace"
+    if portable(subjects):
+        return f"{NO_GPU} there is nothing to trace"
     return f"This run has no trace of the step: {ACTIVITY} takes one"
 
 
@@ -339,5 +343,5 @@ def _inside(listed: ComponentTable) -> list[Component]:
 def _without_components(subjects: Sequence[FigureSubject]) -> str:
     """What the run lacks: the set that hears components, or their marks."""
     traced = any(subject.value("launches") is not None for subject in subjects)
-    by = "" if traced else f", and is measured with {ACTIVITY}"
+    by = "" if traced or portable(subjects) else f", and is measured with {ACTIVITY}"
     return f"This run has no components: a step names them by `with gpuperf.component(...)`{by}"

@@ -72,7 +72,7 @@ def mix(subjects: Sequence[FigureSubject]) -> Figure:
         ]
         if total:
             most = families[0]
-            said.append((f"{most.name} takes {100 * most.duration / total:.0f} %", subject.label))
+            said.append((f"{most.name} ({100 * most.duration / total:.0f} %)", subject.label))
     return described(
         "kernel-mix", rows, said=said, notes=_idle(subjects), missing=missing_kernels(subjects)
     )

@@ -24,7 +24,7 @@ from pytest_gpuperf.report.html.figure import (
     ratio,
     share,
 )
-from pytest_gpuperf.report.html.subject import WINDOW, FigureSubject
+from pytest_gpuperf.report.html.subject import NO_GPU, WINDOW, FigureSubject, portable
 from pytest_gpuperf.report.text import protocol_lines
 
 _METRICS = ("cycles", "instructions", "ipc")
@@ -74,8 +74,14 @@ def window(subjects: Sequence[FigureSubject]) -> Figure:
         values=[published] if gpu else [],
         published=(published,) if gpu else (),
         notes=(f"{s.label}: {protocol_lines.window_line(m)}" for s, m in counted),
-        missing="" if counted else f"This run has no window: measure with {WINDOW}",
+        missing=_without_window(subjects) if not counted else "",
     )
+
+
+def _without_window(subjects: Sequence[FigureSubject]) -> str:
+    if portable(subjects):
+        return f"{NO_GPU} there is no window of launches"
+    return f"This run has no window: measure with {WINDOW}"
 
 
 def _counted(subjects: Sequence[FigureSubject]) -> list[tuple[FigureSubject, Measurement]]:

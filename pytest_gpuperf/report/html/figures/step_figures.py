@@ -4,7 +4,9 @@ and its instructions (the paper's figures 4, 7 and 9).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from pytest_gpuperf.analysis import mix
@@ -31,13 +33,17 @@ from pytest_gpuperf.report.html.subject import (
 
 _HERE = "here"
 _RELATIVE = "here, relative"
+_NO_COUNTS = "This run has none: they are counted on a CPU, and memory on a GPU too"
 _NO_PHASES = "This run has no phases: a step names them by `with gpuperf.phase(...)`"
 _TIMES = ("step_time", "wall_time")
 """The time of a step, the best first: a run of a CPU has no step_time."""
 _PHASE_METRICS = (
     "cycles", "instructions", "ipc", "tensor_utilization", "dram_throughput", "flops", "operators",
+    "layout_copies", "layout_copy_bytes", "saved_bytes",
 )  # fmt: skip
 """What is shown of each phase, where it was measured."""
+_SPENT = {"cycles": "cycles", "flops": "FLOP"}
+"""What a phase takes its part of: without a GPU nobody counts cycles."""
 _STEP = "the whole step"
 _PAPER_STACK = (
     "Paper, dominant kernel of 100 launches: V100 IPC 2.38 with 78 % FP; A100 42 % INT and 25 % "
@@ -80,6 +86,12 @@ def work(subjects: Sequence[FigureSubject]) -> Figure:
             "says little: slow code that spins has a high one."
         )
     return metric_bars(subjects, "work", conclusion=conclusion)
+
+
+def counts(subjects: Sequence[FigureSubject]) -> Figure:
+    """What is counted without a GPU, as far as it was: nothing of it is missed on a GPU."""
+    figure = metric_bars(subjects, "counts")
+    return replace(figure, missing="" if figure.rows else _NO_COUNTS)
 
 
 def stalls(subjects: Sequence[FigureSubject]) -> Figure:
@@ -143,6 +155,8 @@ def phases(subjects: Sequence[FigureSubject]) -> Figure:
     rows: list[tuple[Cell, ...]] = []
     for metric in _PHASE_METRICS:
         unit, additive = known[metric].unit, known[metric].additive
+        if not any(subject.value(metric, p) for subject in subjects for p in subject.phases):
+            continue  # of what occurs nowhere there is no chart
         for subject in subjects:
             whole = subject.value(metric) if additive else None
             for phase in subject.phases:
@@ -155,16 +169,16 @@ def phases(subjects: Sequence[FigureSubject]) -> Figure:
 
 
 def _longest_phase(subjects: Sequence[FigureSubject]) -> str:
-    """In which phase most cycles go, in the first subject that has them; "" where none has."""
-    for subject in subjects:
-        whole = subject.value("cycles")
-        cycles = [(subject.value("cycles", phase), phase) for phase in subject.phases]
-        known = [(value, phase) for value, phase in cycles if value is not None]
+    """In which phase most of it goes, in the first subject that has them; "" where none has."""
+    for subject, metric in itertools.product(subjects, _SPENT):
+        whole = subject.value(metric)
+        spent = [(subject.value(metric, phase), phase) for phase in subject.phases]
+        known = [(value, phase) for value, phase in spent if value is not None]
         if known and whole:
             value, phase = max(known)
             return (
-                f"{phase} takes {100 * value / whole:.0f} % of the cycles of {subject.label}: what "
-                "is saved there counts most."
+                f"{phase} takes {100 * value / whole:.0f} % of the {_SPENT[metric]} of "
+                f"{subject.label}: what is saved there counts most."
             )
     return ""
 
@@ -185,7 +199,7 @@ def stack(subjects: Sequence[FigureSubject]) -> Figure:
         rows += [(subject.label, kernel, part.name, part.share, part.ipc) for part in classes.parts]
         largest = _largest(classes)
         if largest and dominant.ipc is not None:
-            stacked = f"{kernel} runs at IPC {dominant.ipc:.3g}, mostly {largest},"
+            stacked = f"{kernel} at IPC {dominant.ipc:.3g}, mostly {largest},"
             said.append((stacked, subject.label))
     notes = [*_legend(rows), *([_PAPER_STACK] if rows else []), *notes]
     missing = missing_metrics(subjects, PIPES, per_kernel=True)
@@ -226,7 +240,7 @@ def _mix_figure(
                 for part in one.parts
             ]
         largest = next((text for _, one in groups if (text := _largest(one))), "")
-        said += [(f"the step is mostly {largest}", subject.label)] if largest else []
+        said += [(largest, subject.label)] if largest else []
     missing = missing_metrics(subjects, metrics, per_kernel=True)
     return described(key, rows, said=said, notes=[*_legend(rows), *notes], missing=missing)
 
