@@ -21,6 +21,7 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
 from pytest_gpuperf.report.text import coverage_lines, expectation_lines, kernel_lines, table
+from pytest_gpuperf.report.text.kernel_lines import MOST
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
@@ -40,7 +41,7 @@ SKIPPED = "skipped"
 _SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
 """What the first screen names of the software; all of it stands at the end of the page."""
 _NONE = 100.0
-"""So many times as much, and no loss is found that anybody could have."""
+"""So many times as much, and no slowdown is found that anybody could have."""
 _FEW = 3
 """So many values of a fact, and so many metrics of a sentence, are named."""
 
@@ -95,7 +96,7 @@ class TestRow:
     """What a step takes longer than the baseline's."""
     cost_ns: float | None
     metric: str
-    """The one that decides; the change, its drawing, tolerance and the smallest loss are of it."""
+    """The one that decides; the change, its drawing, tolerance and smallest slowdown are of it."""
     change: str
     change_share: float | None
     strip: Strip | None
@@ -111,6 +112,8 @@ class TestRow:
     """Change, share, kernel, and what happened to it: the worst first."""
     moved: str
     kernel_notes: tuple[str, ...]
+    code: tuple[tuple[str, str], ...]
+    """Lines of code that other launches come from than before, and which: the worst first."""
     calm: bool
     """Nothing is to be said of it but that it passed."""
     says: str
@@ -233,6 +236,7 @@ def _row(subject: FigureSubject, *, unique: bool) -> TestRow:
         kernels=_kernels(attribution) if attribution else (),
         moved=_moved(attribution) if attribution else "",
         kernel_notes=tuple(kernel_lines.notes(attribution)) if attribution else (),
+        code=tuple(kernel_lines.code_lines(attribution)[:MOST]) if attribution else (),
         calm=bool(told) and all(v.outcome in _CALM for v in told),
         says=_says(told),
     )
@@ -313,7 +317,7 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _detectable(verdict: Verdict) -> str:
-    """The smallest loss that would be found, as a multiple where it is more than a doubling."""
+    """The smallest slowdown that would be found, as a multiple where it is more than a doubling."""
     smallest = verdict.minimum_detectable_effect
     if smallest is None or verdict.points or smallest < 1:
         return units.minimum_detectable_effect(verdict)
@@ -377,16 +381,20 @@ def _few(parts: Sequence[str]) -> str:
 
 
 def _kernels(attribution: Attribution) -> tuple[tuple[str, str, str, str], ...]:
+    if attribution.of_operators:
+        return ()
     rows = kernel_lines.rows([entry for entry in attribution.entries if entry.significant])
     return tuple(
         (kernel_lines.duration(row.change), kernel_lines.share(row.share), row.what, row.how)
-        for row in rows[: kernel_lines.MOST]
+        for row in rows[:MOST]
     )
 
 
 def _moved(attribution: Attribution) -> str:
+    if attribution.of_operators:
+        return f"Operators: {kernel_lines.operators(attribution)}"
     relative = "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
-    return f"{kernel_lines.duration(attribution.change)}{relative} in a step"
+    return f"Kernels and gaps: {kernel_lines.duration(attribution.change)}{relative} in a step"
 
 
 def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:

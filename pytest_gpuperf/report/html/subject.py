@@ -110,7 +110,11 @@ class FigureSubject:
     @property
     def _table(self) -> KernelTable | None:
         """That of the first process with counters, else of the first with a table."""
-        tables = [m.kernels for m in self.measurements if m.kernels is not None]
+        tables = [
+            m.kernels
+            for m in self.measurements
+            if m.kernels is not None and not m.kernels.of_operators
+        ]
         counted = [table for table in tables if table.metrics and not table.mismatch]
         return next(iter([*counted, *tables]), None)
 

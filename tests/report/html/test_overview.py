@@ -7,18 +7,21 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import Conditions, Reading
-from pytest_gpuperf.model.result import Expectation, JudgedBy, Outcome, Run, Verdict
+from pytest_gpuperf.model.result import Attributed, Expectation, JudgedBy, Outcome, Run, Verdict
 from pytest_gpuperf.report.html.overview import (
     STRIP_WIDTH,
     Overview,
     TestRow,
     overview,
 )
+from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
+from tests.kernel_steps import NAMING, operators
 from tests.report.html.pages import committed
 
 
@@ -223,12 +226,27 @@ def test_a_regression_has_its_numbers_and_its_kernels() -> None:
     said = of(committed("h200-tf32-broken.json.xz"))
     (row,) = said.rows
     assert said.lead == "step_time x4.63, cycles x4.83, instructions x8.44"
-    assert row.moved == "+834 ms (x4.61) in a step"
+    assert row.moved == "Kernels and gaps: +834 ms (x4.61) in a step"
     change, share, kernel, how = row.kernels[0]
     assert (change, share, kernel) == ("+302 ms", "36 %", "sm80_xmma_wgrad f32 32x32x8 idx")
     assert how.startswith("replaced sm90_xmma_wgrad tf32")
     assert [one.tone for one in row.rows] == ["bad", "bad", "bad", "doubtful"]
     assert row.besides.endswith("kernels: 46 added, 342 removed, 240 replaced, 7 moved")
+
+
+def test_a_regression_on_a_cpu_has_the_lines_of_code() -> None:
+    before = operators(("mm", "model.py:3 Net.attend layers.0"))
+    after = operators(*[("mm", "model.py:3 Net.attend layers.0")] * 2)
+    one = replace(measurement(device=portable_device()), kernels=after)
+    attribution = attribute(after, before, NAMING)
+    entries = [Attributed(one.test, one.name, attribution)]
+    made = replace(run([one], [moved("operators", Outcome.REGRESSED, 1.0)]), attributions=entries)
+    (row,) = of(made).rows
+    assert row.moved == "Operators: 1 -> 2 in a step"
+    assert row.code == (("model.py:3 Net.attend (layers.0)", "mm 1 -> 2"),)
+    assert row.kernels == ()
+    shown = page(made, "run.json")
+    assert "<code>model.py:3 Net.attend (layers.0)</code>: mm 1 -&gt; 2" in shown
 
 
 def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
