@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch, Origin
+from pytest_gpuperf.model.measurement import OPERATOR, CallSite, KernelTable, Launch
 from pytest_gpuperf.storage import files
 from tests import ROOT
 
@@ -57,13 +57,13 @@ def operators(*rows: tuple[str, str]) -> KernelTable:
         metrics=(),
         launches=tuple(Launch(names.index(name), OPERATOR, None, None, 0.0) for name, _ in rows),
         idle=0.0,
-        origins=tuple(_origin(*place.split()) for place in places),
-        origin_of=tuple(places.index(place) for _, place in rows),
+        sites=tuple(_site(*place.split()) for place in places),
+        site_of=tuple(places.index(place) for _, place in rows),
     )
 
 
-def _origin(line: str, function: str, module: str = "") -> Origin:
-    return Origin(line, function, module)
+def _site(line: str, function: str, module: str = "") -> CallSite:
+    return CallSite(line, function, module)
 
 
 def table(*rows: Row, idle: float = 0.0) -> KernelTable:

@@ -15,7 +15,7 @@ from itertools import chain
 from math import isqrt
 from statistics import fmean
 
-from pytest_gpuperf.model.measurement import KernelTable, Origin
+from pytest_gpuperf.model.measurement import CallSite, KernelTable
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 """What makes two launches the same kernel: name, grid and block (empty where there is none)."""
@@ -227,7 +227,7 @@ class LaunchSequence:
     """Per table, the durations of the launches; the mean where a table lacks one."""
     idle: tuple[float, ...]
     """Per table, nanoseconds."""
-    origins: tuple[Origin, ...]
+    sites: tuple[CallSite, ...]
     """Per launch; empty where no table says where its launches come from."""
     odd: int
     """Tables with another sequence of launches than the one that most have."""
@@ -265,7 +265,7 @@ def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
             for row in rows
         ),
         idle=tuple(table.idle for table in tables),
-        origins=_origins(tables, places),
+        sites=_sites(tables, places),
         odd=len(tables) - count,
     )
 
@@ -276,10 +276,10 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
     An operator is the same where it has the same place in the code, whatever the line's number:
     there are few operators, which every module uses.
     """
-    if table.of_operators and table.origin_of:
+    if table.of_operators and table.site_of:
         return tuple(
-            (f"{table.names[launch.name]}{_PLACE}{_place(table.origins[at])}", (), ())
-            for launch, at in zip(table.launches, table.origin_of, strict=True)
+            (f"{table.names[launch.name]}{_PLACE}{_place(table.sites[at])}", (), ())
+            for launch, at in zip(table.launches, table.site_of, strict=True)
         )
     return tuple(
         (table.names[launch.name], launch.grid or (), launch.block or ())
@@ -292,19 +292,19 @@ def operator_of(name: str) -> str:
     return name.partition(_PLACE)[0]
 
 
-def _place(origin: Origin) -> str:
-    way = "backward of " if origin.backward else ""
-    return f"{way}{origin.function} {origin.module}".strip()
+def _place(site: CallSite) -> str:
+    way = "backward of " if site.backward else ""
+    return f"{way}{site.function} {site.module}".strip()
 
 
-def _origins(
+def _sites(
     tables: Sequence[KernelTable], places: Sequence[Sequence[int | None]]
-) -> tuple[Origin, ...]:
+) -> tuple[CallSite, ...]:
     """Those of the first table that has them for every launch."""
     for table, own in zip(tables, places, strict=True):
         known = [place for place in own if place is not None]
-        if table.origin_of and len(known) == len(own):
-            return tuple(table.origins[table.origin_of[place]] for place in known)
+        if table.site_of and len(known) == len(own):
+            return tuple(table.sites[table.site_of[place]] for place in known)
     return ()
 
 

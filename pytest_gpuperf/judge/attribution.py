@@ -139,15 +139,15 @@ class _Comparison:
             measured_tables=len(self.new.tables),
             baseline_tables=len(self.old.tables),
             odd_tables=self.new.odd + self.old.odd,
-            lines=self._lines() if self.new.origins and self.old.origins else (),
+            lines=self._lines() if self.new.sites and self.old.sites else (),
         )
 
     def _lines(self) -> tuple[LineChange, ...]:
         """Where launches were added, removed or replaced: the lines that most of them are at."""
         pairing = self.pairing
         same, other = (*pairing.matched, *pairing.moved), pairing.replaced
-        new = [(origin.line, origin.function) for origin in self.new.origins]
-        old = [(origin.line, origin.function) for origin in self.old.origins]
+        new = [(site.line, site.function) for site in self.new.sites]
+        old = [(site.line, site.function) for site in self.old.sites]
         # What was there before is looked for where it is now: an edit above moves every line.
         now: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
         for i, j in (*same, *other):
@@ -161,9 +161,9 @@ class _Comparison:
                 lines.setdefault(where, ([], []))[side].append(place)
         modules: dict[tuple[str, str], dict[str, None]] = {}
         for i in sorted((*pairing.added, *(i for i, _ in other))):
-            modules.setdefault(new[i], {})[self.new.origins[i].module] = None
+            modules.setdefault(new[i], {})[self.new.sites[i].module] = None
         for j in pairing.removed:
-            modules.setdefault(old[j], {})[self.old.origins[j].module] = None
+            modules.setdefault(old[j], {})[self.old.sites[j].module] = None
         made = [self._line(*at, *lines[at], tuple(filter(None, of))) for at, of in modules.items()]
         made.sort(key=lambda one: (-abs(one.change), -_other_launches(one), one.line))
         return tuple(made)

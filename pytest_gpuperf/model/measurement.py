@@ -63,7 +63,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CallSite:
     """Where in the code of a step something comes from."""
 
     __pydantic_config__ = CHECKED
@@ -94,9 +94,9 @@ class KernelTable:
     """Nanoseconds between the first launch and the end in which nothing ran on the GPU."""
     mismatch: str = ""
     """Why counters and trace could not be matched, launch by launch; then there are no values."""
-    origins: tuple[Origin, ...] = ()
-    origin_of: tuple[int, ...] = ()
-    """Per launch, the position of where it comes from in `origins`; empty where nobody looked."""
+    sites: tuple[CallSite, ...] = ()
+    site_of: tuple[int, ...] = ()
+    """Per launch, the position of where it comes from in `sites`; empty where nobody looked."""
 
     @property
     def of_operators(self) -> bool:

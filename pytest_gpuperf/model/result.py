@@ -233,7 +233,7 @@ class LineChange:
     __pydantic_config__ = CHECKED
 
     line: str
-    """As `Origin` has it."""
+    """As `CallSite` has it."""
     function: str
     modules: tuple[str, ...]
     """Those that launch other ones than before, in their order."""

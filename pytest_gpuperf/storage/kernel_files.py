@@ -144,7 +144,7 @@ def digest(table: KernelTable) -> str:
     What has its default is left out, so that a field that a later version adds changes no digest.
     So are lines of code: an edit elsewhere in a file moves them.
     """
-    what = replace(table, origins=(), origin_of=())
+    what = replace(table, sites=(), site_of=())
     plain = files.adapter(KernelTable).dump_python(what, mode="json", exclude_defaults=True)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
@@ -170,10 +170,10 @@ def problems(table: KernelTable) -> Iterator[Problem]:
             yield f"{where}/values", "a count below zero"
         if launch.values and len(launch.values) != len(table.metrics):
             yield f"{where}/values", f"{len(launch.values)}, of {len(table.metrics)} metrics"
-    if table.origin_of and len(table.origin_of) != len(table.launches):
-        yield "origin_of", f"{len(table.origin_of)}, and there are {len(table.launches)} launches"
-    for number, origin in enumerate(table.origin_of):
-        if not 0 <= origin < len(table.origins):
-            yield f"origin_of/{number}", f"{origin}, and there are {len(table.origins)} origins"
+    if table.site_of and len(table.site_of) != len(table.launches):
+        yield "site_of", f"{len(table.site_of)}, and there are {len(table.launches)} launches"
+    for number, site in enumerate(table.site_of):
+        if not 0 <= site < len(table.sites):
+            yield f"site_of/{number}", f"{site}, and there are {len(table.sites)} sites"
     if table.idle < 0:
         yield "idle", f"{table.idle:g} ns, which is no time"

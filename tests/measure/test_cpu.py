@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter, changes_stride_order
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Origin
+from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from tests import ROOT
 from tests.heard_progress import Heard
 
@@ -490,10 +490,10 @@ def operators(step: Callable[[], object]) -> KernelTable:
     return CpuCollector(ROOT).kernels(Work(step, Phases()), ())
 
 
-def origins(table: KernelTable, operator: str) -> list[Origin]:
+def sites(table: KernelTable, operator: str) -> list[CallSite]:
     """Where each of these operators comes from, in order."""
-    launches = zip(table.launches, table.origin_of, strict=True)
-    return [table.origins[at] for one, at in launches if table.names[one.name] == operator]
+    launches = zip(table.launches, table.site_of, strict=True)
+    return [table.sites[at] for one, at in launches if table.names[one.name] == operator]
 
 
 def training_of(model: nn.Module) -> Callable[[], None]:
@@ -509,26 +509,26 @@ def training_of(model: nn.Module) -> Callable[[], None]:
 def test_every_operator_has_its_line_its_function_and_its_module() -> None:
     step = training_of(Layers())
     table = operators(step)
-    assert len(table.launches) == len(table.origin_of) == counted(step).step.operators
+    assert len(table.launches) == len(table.site_of) == counted(step).step.operators
     assert table.of_operators
     line = line_of(Attention.attend, "softmax")
-    assert origins(table, "aten._softmax") == [
-        Origin(line, "Attention.attend", f"layers.{number}") for number in (0, 1)
+    assert sites(table, "aten._softmax") == [
+        CallSite(line, "Attention.attend", f"layers.{number}") for number in (0, 1)
     ]
 
 
 def test_backward_comes_from_the_line_whose_backward_it_is() -> None:
     table = operators(training_of(Layers()))
     line = line_of(Attention.attend, "softmax")
-    assert origins(table, "aten._softmax_backward_data") == [
-        Origin(line, "Attention.attend", f"layers.{number}", backward=True) for number in (1, 0)
+    assert sites(table, "aten._softmax_backward_data") == [
+        CallSite(line, "Attention.attend", f"layers.{number}", backward=True) for number in (1, 0)
     ]
 
 
 def test_what_is_computed_again_for_backward_comes_from_where_it_was_computed() -> None:
     model = Layers()
     model.again = True
-    first, second, *again = origins(operators(training_of(model)), "aten._softmax")
+    first, second, *again = sites(operators(training_of(model)), "aten._softmax")
     assert {first.backward, second.backward} == {False}
     assert again == [replace(second, backward=True), replace(first, backward=True)]
 
@@ -539,8 +539,8 @@ def test_a_line_of_no_module_and_one_of_a_library() -> None:
         functional.gelu(torch.ones(3))
 
     table = operators(step)
-    (product,), (gelu,) = origins(table, "aten.mul"), origins(table, "aten.gelu")
-    assert product == Origin(line_of(step, "mul(2)"), product.function)
+    (product,), (gelu,) = sites(table, "aten.mul"), sites(table, "aten.gelu")
+    assert product == CallSite(line_of(step, "mul(2)"), product.function)
     assert product.function.endswith("step")
     assert gelu.line == line_of(step, "gelu")
 
@@ -561,8 +561,8 @@ def test_files_are_named_without_a_folder_of_this_machine(
         collector = CpuCollector(tmp_path / "project")
         ones = torch.ones(3)
         table = collector.kernels(Work(lambda: double(ones), Phases()), ())
-        (origin,) = origins(table, "aten.mul")
-        return origin.line
+        (site,) = sites(table, "aten.mul")
+        return site.line
 
     assert shown("project/own/code.py") == "own/code.py:2"
     assert shown("elsewhere/package/code.py") == "package/code.py:2"

@@ -190,8 +190,8 @@ WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     ((*LAUNCH, "values"), [1], "launches/1/values: 1, of 2 metri"),
     ((*LAUNCH, "grid"), [1, 2], "launches/1/grid/2: Field requi"),
     ((*HERE, "idle"), -5, f"{STEP}/idle: -5 ns"),
-    ((*HERE, "origin_of"), [0, 0], "origin_of: 2, and there are 3 launches"),
-    ((*HERE, "origin_of"), [0, 0, 0], "origin_of/0: 0, and there are 0 origins"),
+    ((*HERE, "site_of"), [0, 0], "site_of: 2, and there are 3 launches"),
+    ((*HERE, "site_of"), [0, 0, 0], "site_of/0: 0, and there are 0 sites"),
     ((*HERE, "idle"), 5, "not the table that was ac"),
 ]
 

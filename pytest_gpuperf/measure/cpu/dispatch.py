@@ -23,7 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch, Origin
+from pytest_gpuperf.model.measurement import OPERATOR, CallSite, KernelTable, Launch
 
 aten = torch.ops.aten
 
@@ -141,40 +141,40 @@ class Operators:
     """
 
     def __init__(self, root: Path) -> None:
-        self._places = Places(root)
+        self._frames = Frames(root)
         self._names: dict[str, int] = {}
         self._launches: list[Launch] = []
-        self._origins: dict[Origin, int] = {}
-        self._origin_of: list[int] = []
-        self._made_at: dict[int, Origin] = {}
+        self._sites: dict[CallSite, int] = {}
+        self._site_of: list[int] = []
+        self._made_at: dict[int, CallSite] = {}
         """By the sequence number of a node."""
 
     def note(self, operator: str) -> None:
         """One is about to be executed."""
         name = self._names.setdefault(operator, len(self._names))
         self._launches.append(Launch(name, OPERATOR, None, None, 0.0))
-        self._origin_of.append(self._origins.setdefault(self._origin(), len(self._origins)))
+        self._site_of.append(self._sites.setdefault(self._site(), len(self._sites)))
 
     def table(self) -> KernelTable:
         """What was noted."""
-        names, origins = tuple(self._names), tuple(self._origins)
-        launches, places = tuple(self._launches), tuple(self._origin_of)
-        return KernelTable(names, (), launches, 0.0, origins=origins, origin_of=places)
+        names, sites = tuple(self._names), tuple(self._sites)
+        launches, places = tuple(self._launches), tuple(self._site_of)
+        return KernelTable(names, (), launches, 0.0, sites=sites, site_of=places)
 
-    def _origin(self) -> Origin:
+    def _site(self) -> CallSite:
         node = torch._C._current_autograd_node()
         if node is None:
-            origin = self._places.innermost()
+            site = self._frames.innermost()
             following: int = torch._C._autograd._get_sequence_nr()
-            self._made_at.setdefault(following - 1, origin)
-            return origin
+            self._made_at.setdefault(following - 1, site)
+            return site
         # What is computed again for the backward pass has frames of its own in it.
-        again = self._places.innermost(up_to_engine=True)
+        again = self._frames.innermost(up_to_engine=True)
         made_at = again if again.line else self._made_at.get(node._sequence_nr())
-        return replace(made_at or self._places.innermost(), backward=True)
+        return replace(made_at or self._frames.innermost(), backward=True)
 
 
-class Places:
+class Frames:
     """Finds where in the code the interpreter is."""
 
     def __init__(self, root: Path) -> None:
@@ -184,7 +184,7 @@ class Places:
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
 
-    def innermost(self, *, up_to_engine: bool = False) -> Origin:
+    def innermost(self, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
 
         No further out than autograd's engine with `up_to_engine`.
@@ -206,7 +206,7 @@ class Places:
                     modules.append(owner)
             frame = frame.f_back
         line, function = place or ("", "")
-        return Origin(line, function, self._module(modules))
+        return CallSite(line, function, self._module(modules))
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
         """The name of the first, which is the innermost, in the last.

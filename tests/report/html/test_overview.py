@@ -239,7 +239,7 @@ def test_a_regression_on_a_cpu_has_the_lines_of_code() -> None:
     after = operators(*[("mm", "model.py:3 Net.attend layers.0")] * 2)
     one = replace(measurement(device=portable_device()), kernels=after)
     attribution = attribute(after, before, NAMING)
-    entries = [Attributed(one.test, one.name, attribution)]
+    entries = (Attributed(one.test, one.name, attribution),)
     made = replace(run([one], [moved("operators", Outcome.REGRESSED, 1.0)]), attributions=entries)
     (row,) = of(made).rows
     assert row.moved == "Operators: 1 -> 2 in a step"
