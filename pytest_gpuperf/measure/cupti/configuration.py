@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerType, ResultCode, SupportLevel
+from pytest_gpuperf.measure.cupti.abi import ProfilerApi, ProfilerType, ResultCode, SupportLevel
 from pytest_gpuperf.model.measurement import Unsupported
 
 _FEATURES = {

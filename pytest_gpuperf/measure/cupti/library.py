@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.cupti import abi, codes
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti import abi
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.device import driver
 
 _P = TypeVar("_P", bound=abi.Params)
@@ -67,7 +67,7 @@ class CuptiError(MeasurementError):
 
     def __init__(self, function: str, result: int) -> None:
         self.function, self.result = function, result
-        super().__init__(f"{function} failed with {codes.result_name(result)} ({result})")
+        super().__init__(f"{function} failed with {abi.result_name(result)} ({result})")
 
 
 class Cupti:
@@ -92,14 +92,14 @@ class Cupti:
         except CuptiError as error:
             # Newer releases answer nothing, not even their version, where there is no driver.
             raise CountersUnavailable(f"{path} cannot be used: {error}", _NEEDS_DRIVER) from error
-        if self.version < codes.OLDEST:
+        if self.version < abi.OLDEST:
             raise CountersUnavailable(
                 f"{path} is CUPTI of CUDA {self.release}, which has no range profiler", INSTALL
             )
         try:
             self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
         except AttributeError as error:
-            if self.version > codes.NEWEST:
+            if self.version > abi.NEWEST:
                 raise self._too_new(f"has other functions ({error})") from error
             raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
         self._timestamp: Any = None
@@ -112,7 +112,7 @@ class Cupti:
     @property
     def release(self) -> str:
         """The CUDA release this CUPTI belongs to, like "13.0.1"; the last part is CUPTI's own."""
-        return codes.release(self.version)
+        return abi.release(self.version)
 
     def make(self, params: type[_P], **values: Any) -> _P:
         """A parameter struct, sized for this library."""
@@ -129,8 +129,8 @@ class Cupti:
             raise self._lacking(name)
         struct = self.make(params, **values)
         result = self._functions[params](ctypes.byref(struct))
-        if result in _OTHER_PARAMETERS and self.version > codes.NEWEST:
-            raise self._too_new(f"refuses {name}: {codes.result_name(result)}")
+        if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
+            raise self._too_new(f"refuses {name}: {abi.result_name(result)}")
         check(result, name)
         return struct
 
@@ -150,7 +150,7 @@ class Cupti:
         return CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
 
     def _too_new(self, said: str) -> CountersUnavailable:
-        newest = codes.release(codes.NEWEST)
+        newest = abi.release(abi.NEWEST)
         return CountersUnavailable(
             f"CUPTI {self.release} ({self.path}) {said}. It is newer than {newest}, the newest "
             "that this version of pytest-gpuperf knows",
@@ -215,7 +215,7 @@ def check(result: int, call: str) -> None:
     """
     if result == ResultCode.SUCCESS:
         return
-    name = codes.result_name(result)
+    name = abi.result_name(result)
     known = yaml_table(_REMEDIES).get(name.removeprefix("CUPTI_"))
     if known:
         remedy = known["remedy"].replace("INSTALL", INSTALL)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.codes import ProfilerApi, ProfilerRange, ProfilerReplayMode
+from pytest_gpuperf.measure.cupti.abi import ProfilerApi, ProfilerRange, ProfilerReplayMode
 from pytest_gpuperf.measure.cupti.configuration import Configuration, obstacles, strings
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported

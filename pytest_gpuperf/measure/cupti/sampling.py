@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.collector import Work
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.codes import (
+from pytest_gpuperf.measure.cupti.abi import (
     AppendMode,
     DecodeStopReason,
     ProfilerApi,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.measure.cupti import abi, codes
+from pytest_gpuperf.measure.cupti import abi
 from tests import ROOT
 from tests.measure.cupti.headers import LISTED, MISSING, WITHOUT_RANGES, Release, releases
 
@@ -47,20 +47,20 @@ typedef struct CUfunc_st* CUfunction;
 """
 
 PREFIXES: dict[type[IntEnum], str] = {
-    codes.ProfilerType: "CUPTI_PROFILER_TYPE_",
-    codes.ProfilerApi: "CUPTI_PROFILER_",
-    codes.TriggerMode: "CUPTI_PM_SAMPLING_TRIGGER_MODE_",
-    codes.DecodeStopReason: "CUPTI_PM_SAMPLING_DECODE_STOP_REASON_",
-    codes.AppendMode: "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_",
-    codes.SupportLevel: "CUPTI_PROFILER_CONFIGURATION_",
-    codes.ResultCode: "CUPTI_",
+    abi.ProfilerType: "CUPTI_PROFILER_TYPE_",
+    abi.ProfilerApi: "CUPTI_PROFILER_",
+    abi.TriggerMode: "CUPTI_PM_SAMPLING_TRIGGER_MODE_",
+    abi.DecodeStopReason: "CUPTI_PM_SAMPLING_DECODE_STOP_REASON_",
+    abi.AppendMode: "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_",
+    abi.SupportLevel: "CUPTI_PROFILER_CONFIGURATION_",
+    abi.ResultCode: "CUPTI_",
 }
 ENUMERATORS: dict[str, IntEnum] = {
-    "CUPTI_AutoRange": codes.ProfilerRange.AUTO,
-    "CUPTI_UserRange": codes.ProfilerRange.USER,
-    "CUPTI_ApplicationReplay": codes.ProfilerReplayMode.APPLICATION,
-    "CUPTI_KernelReplay": codes.ProfilerReplayMode.KERNEL,
-    "CUPTI_UserReplay": codes.ProfilerReplayMode.USER,
+    "CUPTI_AutoRange": abi.ProfilerRange.AUTO,
+    "CUPTI_UserRange": abi.ProfilerRange.USER,
+    "CUPTI_ApplicationReplay": abi.ProfilerReplayMode.APPLICATION,
+    "CUPTI_KernelReplay": abi.ProfilerReplayMode.KERNEL,
+    "CUPTI_UserReplay": abi.ProfilerReplayMode.USER,
     **{prefix + member.name: member for enum, prefix in PREFIXES.items() for member in enum},
 }
 NEWER_NAMES = {

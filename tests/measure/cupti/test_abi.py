@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.measure.cupti import abi, codes
+from pytest_gpuperf.measure.cupti import abi
 from tests.measure.cupti.headers import (
     ABSENT,
     ANSWERING,
@@ -48,7 +48,7 @@ def test_every_release_that_is_listed_is_recorded_and_the_newest_is_the_newest_k
     # In the order of their release, which is that of their API versions.
     versions = [version for version, _ in LAYOUTS.values()]
     assert versions == sorted(versions)
-    assert (versions[0], versions[-1]) == (codes.OLDEST, codes.NEWEST)
+    assert (versions[0], versions[-1]) == (abi.OLDEST, abi.NEWEST)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -100,6 +100,6 @@ def test_fields_that_are_not_given_are_zero() -> None:
 
 def test_versions_and_results_have_names() -> None:
     versions = {24: "12.6", 28: "12.9.1", 130000: "13.0", 130201: "13.2.1", 12: "11 or older"}
-    assert {version: codes.release(version) for version in versions} == versions
-    assert codes.result_name(35) == "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
-    assert codes.result_name(4711) == "CUptiResult 4711"
+    assert {version: abi.release(version) for version in versions} == versions
+    assert abi.result_name(35) == "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+    assert abi.result_name(4711) == "CUptiResult 4711"

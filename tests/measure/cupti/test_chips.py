@@ -16,7 +16,7 @@ import pytest
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.cupti import codes, configuration
+from pytest_gpuperf.measure.cupti import abi, configuration
 from tests.measure.cupti.fake import Fake
 from tests.measure.cupti.headers import ABSENT, MISSING, Release, releases
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import architectures as arch
 from pytest_gpuperf.commands import metrics as listing
 from pytest_gpuperf.measure.cupti import abi, configuration as chips, library
-from pytest_gpuperf.measure.cupti.codes import ProfilerType
+from pytest_gpuperf.measure.cupti.abi import ProfilerType
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 
@@ -189,7 +189,7 @@ def test_which_architectures_a_release_knows(release: Release, answers: Any) -> 
 
 def test_passes_are_those_of_the_documentation(release: Release, answers: Any) -> None:
     # Another release may take other passes.
-    if codes.release(release.version) == DOCUMENTED["cupti"]:
+    if abi.release(release.version) == DOCUMENTED["cupti"]:
         assert answers["passes"] == DOCUMENTED["passes"]
 
 

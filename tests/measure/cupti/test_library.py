@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.cupti import abi, codes, configuration, library
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti import abi, configuration, library
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from tests import ROOT
 from tests.measure.cupti.conftest import compiled
 from tests.measure.cupti.fake import Fake
@@ -128,12 +128,12 @@ def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still
 def test_the_newest_known_that_refuses_parameters_is_our_error(
     fake: Fake, fake_library: Path
 ) -> None:
-    fake.set("version", codes.NEWEST)
+    fake.set("version", abi.NEWEST)
     with pytest.raises(library.CuptiError):
         library.Cupti(fake_library).call(abi.DeviceSupported)
 
 
-@pytest.mark.parametrize("version", [codes.NEWEST, 140000])
+@pytest.mark.parametrize("version", [abi.NEWEST, 140000])
 def test_one_without_our_functions_is_refused_by_what_it_lacks(
     tmp_path: Path, version: int
 ) -> None:
@@ -142,7 +142,7 @@ def test_one_without_our_functions_is_refused_by_what_it_lacks(
     )
     with pytest.raises(CountersUnavailable, match="cuptiProfilerInitialize") as caught:
         library.Cupti(compiled(tmp_path, source=tmp_path / "other.c"))
-    assert ("Update pytest-gpuperf" in caught.value.remedy) == (version > codes.NEWEST)
+    assert ("Update pytest-gpuperf" in caught.value.remedy) == (version > abi.NEWEST)
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -208,7 +208,7 @@ def test_other_failures_keep_call_and_code() -> None:
         with pytest.raises(library.CuptiError) as caught:
             library.check(result, "someCall")
         assert (caught.value.function, caught.value.result) == ("someCall", result)
-        assert codes.result_name(result) in str(caught.value)
+        assert abi.result_name(result) in str(caught.value)
 
 
 def test_an_older_driver_is_enough_for_cupti(fake: Fake) -> None:

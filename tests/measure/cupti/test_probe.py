@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.device.checks import Check, counters, probed
 from tests.measure.cupti.fake import Fake
 

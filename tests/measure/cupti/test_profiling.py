@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.range_session import Profiling, RangeSession
 from pytest_gpuperf.measure.cupti.sampling import Sampler
 from tests.measure.cupti.fake import Fake

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.library import CuptiError
 from pytest_gpuperf.measure.cupti.sampling import Sampler, SamplesLost
 from tests.measure.cupti.conftest import compiled

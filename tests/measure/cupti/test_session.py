@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.library import CuptiError
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from tests.measure.cupti.fake import Fake

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
 from pytest_gpuperf.measure.collector import Phases, TimelineCollector, Work
-from pytest_gpuperf.measure.cupti.codes import ResultCode
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import Device, Timeline
 from tests.examples import H200
