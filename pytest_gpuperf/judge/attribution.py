@@ -139,11 +139,11 @@ class _Comparison:
             measured_tables=len(self.new.tables),
             baseline_tables=len(self.old.tables),
             odd_tables=self.new.odd + self.old.odd,
-            lines=self._lines() if self.new.sites and self.old.sites else (),
+            lines=self._lines(entries) if self.new.sites and self.old.sites else (),
         )
 
-    def _lines(self) -> tuple[LineChange, ...]:
-        """Where launches were added, removed or replaced: the lines that most of them are at."""
+    def _lines(self, entries: Sequence[KernelChange]) -> tuple[LineChange, ...]:
+        """The lines of code of all launches that were added, removed, replaced, or take longer."""
         pairing = self.pairing
         same, other = (*pairing.matched, *pairing.moved), pairing.replaced
         new = [(site.line, site.function) for site in self.new.sites]
@@ -159,8 +159,14 @@ class _Comparison:
         for side, places in enumerate((new, old)):
             for place, where in enumerate(places):
                 lines.setdefault(where, ([], []))[side].append(place)
+        timed = {
+            (self.names[entry.name or 0], entry.grid, entry.block)
+            for entry in entries
+            if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER)
+        }
+        slower = (i for i, _ in same if self.new.keys[i] in timed)
         modules: dict[tuple[str, str], dict[str, None]] = {}
-        for i in sorted((*pairing.added, *(i for i, _ in other))):
+        for i in sorted((*pairing.added, *(i for i, _ in other), *slower)):
             modules.setdefault(new[i], {})[self.new.sites[i].module] = None
         for j in pairing.removed:
             modules.setdefault(old[j], {})[self.old.sites[j].module] = None

@@ -105,7 +105,7 @@ def collector_for(
         return NcuCollector(gpu, control, replicas)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
-    return CuptiCollector(gpu, replicas=replicas)
+    return CuptiCollector(gpu, root=settings.root, replicas=replicas)
 
 
 def check_architecture(wanted: str, device: Device, replay: Path | None = None) -> None:

@@ -224,7 +224,7 @@ class FamilyChange:
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """All launches that come from one line of code, where they are other ones than before.
+    """All launches that come from one line of code, where they are other ones or take another time.
 
     Those that were removed are at the line that they came from then; others at the line that they
     come from now. A line's backward pass belongs to it.
@@ -288,8 +288,8 @@ class Attribution:
     odd_tables: int
     """Tables whose launches are not those of the others of their side (`alignment.py`)."""
     lines: tuple[LineChange, ...] = ()
-    """Where in the code launches were added, removed or replaced, worst first; empty where the
-    tables do not say where their launches come from."""
+    """Where in the code launches were added, removed or replaced, or take another time, the worst
+    first. Empty where the tables have no call sites."""
 
     @property
     def of_operators(self) -> bool:

@@ -8,22 +8,20 @@ operators of threads that the step starts.
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from pytest_gpuperf.model.measurement import OPERATOR, CallSite, KernelTable, Launch
+from pytest_gpuperf.measure.trace.call_sites import CallSites
+from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch
 
 aten = torch.ops.aten
 
@@ -133,114 +131,30 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Operators:
-    """The operators of one execution in their order, each with where in the code it comes from.
-
-    That is the innermost frame whose code is neither torch's nor installed. Operators of backward
-    come from the line that their autograd node was made at: a node's sequence number is the next
-    one when the operator that made it is dispatched.
-    """
+    """The operators of one execution in their order, each with where in the code it comes from."""
 
     def __init__(self, root: Path) -> None:
-        self._frames = Frames(root)
+        self._call_sites = CallSites(root)
         self._names: dict[str, int] = {}
         self._launches: list[Launch] = []
-        self._sites: dict[CallSite, int] = {}
         self._site_of: list[int] = []
-        self._made_at: dict[int, CallSite] = {}
-        """By the sequence number of a node."""
 
     def note(self, operator: str) -> None:
         """One is about to be executed."""
         name = self._names.setdefault(operator, len(self._names))
         self._launches.append(Launch(name, OPERATOR, None, None, 0.0))
-        self._site_of.append(self._sites.setdefault(self._site(), len(self._sites)))
+        self._site_of.append(self._call_sites.here())
 
     def table(self) -> KernelTable:
         """What was noted."""
-        names, sites = tuple(self._names), tuple(self._sites)
-        launches, places = tuple(self._launches), tuple(self._site_of)
-        return KernelTable(names, (), launches, 0.0, sites=sites, site_of=places)
-
-    def _site(self) -> CallSite:
-        node = torch._C._current_autograd_node()
-        if node is None:
-            site = self._frames.innermost()
-            following: int = torch._C._autograd._get_sequence_nr()
-            self._made_at.setdefault(following - 1, site)
-            return site
-        # What is computed again for the backward pass has frames of its own in it.
-        again = self._frames.innermost(up_to_engine=True)
-        made_at = again if again.line else self._made_at.get(node._sequence_nr())
-        return replace(made_at or self._frames.innermost(), backward=True)
-
-
-class Frames:
-    """Finds where in the code the interpreter is."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._shown: dict[CodeType, str] = {}
-        """The file as it is shown, by code; "" for a library's."""
-        self._modules: dict[int, str] = {}
-        """The names of modules within the outermost, by id."""
-
-    def innermost(self, *, up_to_engine: bool = False) -> CallSite:
-        """The innermost frame that is no library's, and the module that its code works for.
-
-        No further out than autograd's engine with `up_to_engine`.
-        """
-        frame: FrameType | None = sys._getframe(1)
-        place: tuple[str, str] | None = None
-        modules: list[torch.nn.Module] = []
-        while frame is not None:
-            code = frame.f_code
-            if up_to_engine and code.co_filename.endswith(_ENGINES):
-                break
-            file = self._file(code)
-            if file and place is None:
-                name = getattr(code, "co_qualname", code.co_name)  # since Python 3.11
-                place = f"{file}:{frame.f_lineno}", name.replace("<locals>.", "")
-            if place and code.co_argcount and code.co_varnames[0] == "self":
-                owner = frame.f_locals.get("self")
-                if isinstance(owner, torch.nn.Module):
-                    modules.append(owner)
-            frame = frame.f_back
-        line, function = place or ("", "")
-        return CallSite(line, function, self._module(modules))
-
-    def _module(self, modules: Sequence[torch.nn.Module]) -> str:
-        """The name of the first, which is the innermost, in the last.
-
-        What is computed again for the backward pass begins within: it keeps the name it had.
-        """
-        if modules and id(modules[0]) not in self._modules:
-            self._modules |= {id(m): name for name, m in modules[-1].named_modules()}
-        return self._modules.get(id(modules[0]), "") if modules else ""
-
-    def _file(self, code: CodeType) -> str:
-        if code not in self._shown:
-            self._shown[code] = self._named(Path(code.co_filename))
-        return self._shown[code]
-
-    def _named(self, file: Path) -> str:
-        """As people find it, without a folder of this machine; "" for a library's."""
-        installed = _INSTALLED & {*file.parts}
-        if installed or file.is_relative_to(_OURS) or any(map(file.is_relative_to, _PYTHONS)):
-            return ""
-        if not file.exists():
-            return ""  # made at run time
-        if file.is_relative_to(self._root):
-            return file.relative_to(self._root).as_posix()
-        below = [Path(p) for p in sys.path if p and file.is_relative_to(p)]
-        longest = max(below, key=lambda folder: len(folder.parts), default=file.parent)
-        return file.relative_to(longest).as_posix()
-
-
-_ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
-"""Where autograd's engine is called."""
-_INSTALLED = {"site-packages", "dist-packages"}
-_OURS = Path(__file__).parents[2]
-_PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+        return KernelTable(
+            tuple(self._names),
+            (),
+            tuple(self._launches),
+            0.0,
+            sites=self._call_sites.sites,
+            site_of=tuple(self._site_of),
+        )
 
 
 @dataclass

@@ -8,7 +8,9 @@ profiler before the test does anything, and closes it after the first execution 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
@@ -69,7 +71,8 @@ class CuptiCollector:
     are asked for. Where counters cannot be read, the times are returned all the same and every
     hardware metric is listed as unsupported, with the reason and the remedy.
 
-    `device` is what `nvml.detect_device` finds, if not given. `replicas` run a test again in a
+    `device` is what `nvml.detect_device` finds, if not given; files of code are named relative to
+    `root`, by default the current folder. `replicas` run a test again in a
     fresh process, which the paper's window takes. The rest is for tests.
     """
 
@@ -80,6 +83,7 @@ class CuptiCollector:
         self,
         device: Device | None = None,
         *,
+        root: Path | None = None,
         replicas: Replicas | None = None,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
@@ -89,6 +93,7 @@ class CuptiCollector:
         traced: activity.Tracing = events,
     ) -> None:
         self._device = device
+        self._root = root or Path.cwd()
         self._replicas = replicas
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
@@ -174,9 +179,12 @@ class CuptiCollector:
         with garbage_kept():
             traced = trace(work.step, self._timer.synchronize)
             try:
-                return self._counted(work, metrics, traced)
+                table = self._counted(work, metrics, traced)
             except (CountersUnavailable, MeasurementError) as error:
-                return launch_ranges.uncounted(traced, str(error))
+                table = launch_ranges.uncounted(traced, str(error))
+            work.progress.begins("looking for call sites")
+            prepare(work, self._timer)
+            return self._located(table, work)
 
     def timeline(self, work: Work) -> Timeline:
         """What the device did over one execution of the step, and why not if that is unknown.
@@ -211,6 +219,14 @@ class CuptiCollector:
                 f"{finished.code}:\n{finished.last_lines()}"
             )
         return counted.window
+
+    def _located(self, table: KernelTable, work: Work) -> KernelTable:
+        """The same with the lines of code; as it is where torch is not used."""
+        if "torch" not in sys.modules:
+            return table
+        from pytest_gpuperf.measure.trace.call_sites import with_call_sites
+
+        return with_call_sites(table, self._root, work.step, self._timer.synchronize, self._traced)
 
     def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         arch = self.device().arch

@@ -215,7 +215,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
 
 def activities(traced: Sequence[Event]) -> tuple[Activity, ...]:
     """What a trace has of the device, in the order of the beginnings."""
-    events, calls, components = on_device(traced), launch_calls(traced), _Ranges(traced)
+    events, calls, components = on_device(traced), launch_calls(traced), Ranges(traced)
     graphs = graph_launches(traced) | _shared(events)
     return tuple(_activity(event, graphs, calls, components) for event in events)
 
@@ -319,7 +319,7 @@ def _shared(events: Sequence[Event]) -> set[int]:
 
 
 def _activity(
-    event: Event, graphs: set[int], calls: dict[int, float], components: _Ranges
+    event: Event, graphs: set[int], calls: dict[int, float], components: Ranges
 ) -> Activity:
     arguments = event.get("args", {})
     correlation = arguments.get("correlation")
@@ -355,7 +355,7 @@ def _memory(said: str | None) -> str:
     return PINNED if said == "Pinned" else PAGEABLE
 
 
-class _Ranges:
+class Ranges:
     """When which component was the innermost one that was open."""
 
     def __init__(self, traced: Sequence[Event]) -> None:

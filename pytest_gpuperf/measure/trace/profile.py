@@ -175,10 +175,15 @@ def on_device(traced: Iterable[Event]) -> list[Event]:
     return sorted((e for e in traced if e.get("cat") in KINDS), key=lambda e: float(e["ts"]))
 
 
+def beginning(traced: Iterable[Event]) -> float:
+    """When the device began, in the trace's time; times of entries count from there."""
+    return min((float(e["ts"]) for e in traced if e.get("cat") in KINDS), default=0.0)
+
+
 def parse(traced: Sequence[Event]) -> Trace:
     """The entries of an exported trace."""
     graphs, calls, on_gpu = graph_launches(traced), launch_calls(traced), on_device(traced)
-    origin = float(on_gpu[0]["ts"]) if on_gpu else 0.0
+    origin = beginning(traced)
     launched: dict[int, list[Traced]] = {}
     order: list[Traced | int] = []
     for event in on_gpu:

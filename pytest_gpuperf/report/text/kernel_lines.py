@@ -25,6 +25,8 @@ _SENSIBLE = 1.5
 """Beyond it, what is explained and what is not nearly cancel."""
 _NAMED = 4
 """Kernels or operators that are named of one line of code."""
+_LINES = 2
+"""Of code, before the kernels."""
 _T = TypeVar("_T")
 
 
@@ -49,6 +51,9 @@ def lines(attribution: Attribution, width: int, most: int = MOST) -> list[str]:
         return _of_operators(attribution, width, most)
     changes = rows([entry for entry in attribution.entries if entry.significant])
     head = table.wrapped([_heading(attribution, bool(changes))], width, "")
+    for change in attribution.lines[:_LINES] if changes else ():
+        said = f"{duration(change.change)} at {_place(change)}: {_what(change)}"
+        head += table.wrapped([printable(said)], width, INDENT)
     below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
     room = most - len(head) - len(below)
     blocks = laid_out(changes, width)
@@ -158,7 +163,7 @@ def _what(change: LineChange) -> str:
     said = [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
     if len(moved) > _NAMED:
         said.append(f"{len(moved) - _NAMED} others")
-    return ", ".join(said) or "the same in another order"
+    return ", ".join(said) or ("the same kernels" if change.change else "in another order")
 
 
 def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:

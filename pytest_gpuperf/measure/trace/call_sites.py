@@ -1,0 +1,185 @@
+"""Where in the code of a step its operators are called, and so where its kernels come from.
+
+A dispatch mode sees every ATen operator, in forward and backward, and asks for the innermost frame
+whose code is neither torch's nor installed. On a GPU it opens a range in the trace around each:
+what is launched in it comes from there. Code that torch.compile made launches most of its kernels
+by itself, and a CUDA graph all of them: those have no call site.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pytest_gpuperf.judge.alignment import common
+from pytest_gpuperf.measure.trace import activity, profile
+from pytest_gpuperf.model.measurement import CallSite, KernelTable
+
+_ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
+"""Where autograd's engine is called."""
+_INSTALLED = {"site-packages", "dist-packages"}
+_OURS = Path(__file__).parents[2]
+_PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+
+
+class CallSites:
+    """The call sites of one execution.
+
+    Operators of backward are called where their autograd node was made: a node's sequence number is
+    the next one when the operator that made it is dispatched.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._frames = Frames(root)
+        self._known: dict[CallSite, int] = {}
+        self._made_at: dict[int, CallSite] = {}
+        """By the sequence number of a node."""
+
+    @property
+    def sites(self) -> tuple[CallSite, ...]:
+        """All of them, in the order in which they were first seen."""
+        return tuple(self._known)
+
+    def here(self) -> int:
+        """The position of the one at which an operator is called right now."""
+        return self._known.setdefault(self._site(), len(self._known))
+
+    def _site(self) -> CallSite:
+        node = torch._C._current_autograd_node()
+        if node is None:
+            site = self._frames.innermost()
+            following: int = torch._C._autograd._get_sequence_nr()
+            self._made_at.setdefault(following - 1, site)
+            return site
+        # What is computed again for the backward pass has frames of its own in it.
+        again = self._frames.innermost(up_to_engine=True)
+        made_at = again if again.line else self._made_at.get(node._sequence_nr())
+        return replace(made_at or self._frames.innermost(), backward=True)
+
+
+class Frames:
+    """Finds where in the code the interpreter is."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._shown: dict[CodeType, str] = {}
+        """The file as it is shown, by code; "" for a library's."""
+        self._modules: dict[int, str] = {}
+        """The names of modules within the outermost, by id."""
+
+    def innermost(self, *, up_to_engine: bool = False) -> CallSite:
+        """The innermost frame that is no library's, and the module that its code works for.
+
+        No further out than autograd's engine with `up_to_engine`.
+        """
+        frame: FrameType | None = sys._getframe(1)
+        place: tuple[str, str] | None = None
+        modules: list[torch.nn.Module] = []
+        while frame is not None:
+            code = frame.f_code
+            if up_to_engine and code.co_filename.endswith(_ENGINES):
+                break
+            file = self._file(code)
+            if file and place is None:
+                name = getattr(code, "co_qualname", code.co_name)  # since Python 3.11
+                place = f"{file}:{frame.f_lineno}", name.replace("<locals>.", "")
+            if place and code.co_argcount and code.co_varnames[0] == "self":
+                owner = frame.f_locals.get("self")
+                if isinstance(owner, torch.nn.Module):
+                    modules.append(owner)
+            frame = frame.f_back
+        line, function = place or ("", "")
+        return CallSite(line, function, self._module(modules))
+
+    def _module(self, modules: Sequence[torch.nn.Module]) -> str:
+        """The name of the first, which is the innermost, in the last.
+
+        What is computed again for the backward pass begins within: it keeps the name it had.
+        """
+        if modules and id(modules[0]) not in self._modules:
+            self._modules |= {id(m): name for name, m in modules[-1].named_modules()}
+        return self._modules.get(id(modules[0]), "") if modules else ""
+
+    def _file(self, code: CodeType) -> str:
+        if code not in self._shown:
+            self._shown[code] = self._named(Path(code.co_filename))
+        return self._shown[code]
+
+    def _named(self, file: Path) -> str:
+        """As people find it, without a folder of this machine; "" for a library's."""
+        installed = _INSTALLED & {*file.parts}
+        if installed or file.is_relative_to(_OURS) or any(map(file.is_relative_to, _PYTHONS)):
+            return ""
+        if not file.exists():
+            return ""  # made at run time
+        if file.is_relative_to(self._root):
+            return file.relative_to(self._root).as_posix()
+        below = [Path(p) for p in sys.path if p and file.is_relative_to(p)]
+        longest = max(below, key=lambda folder: len(folder.parts), default=file.parent)
+        return file.relative_to(longest).as_posix()
+
+
+class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Opens a range in torch's trace around each operator, named after its call site's position."""
+
+    def __init__(self, call_sites: CallSites) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._call_sites = call_sites
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Executes an operator in its range."""
+        with torch.profiler.record_function(f"{activity.COMPONENT}{self._call_sites.here()}"):
+            return func(*args, **(kwargs or {}))
+
+
+def with_call_sites(
+    table: KernelTable,
+    root: Path,
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    traced: activity.Tracing = profile.events,
+) -> KernelTable:
+    """The same table with the call site of each launch, from one more execution of the step.
+
+    What that one has launched otherwise, and what no operator has, comes from nowhere known. Raises
+    what the step raises.
+    """
+    call_sites = CallSites(root)
+
+    def annotated() -> None:
+        with Annotating(call_sites):
+            step()
+
+    events = traced(annotated, synchronize, host=True)
+    sites = (*call_sites.sites, _NOWHERE)
+    site_of = [len(sites) - 1] * len(table.launches)
+    entries, ranges = profile.parse(events).entries, activity.Ranges(events)
+    beginning = profile.beginning(events)
+    same = common(
+        [table.names[launch.name] for launch in table.launches], [entry.name for entry in entries]
+    )
+    for place, there in same:
+        launched = entries[there].launched
+        if launched is None:
+            continue
+        number = ranges.at(beginning + launched / profile.MICROSECOND)
+        if number:
+            site_of[place] = int(number)
+    return replace(table, sites=sites, site_of=tuple(site_of))
+
+
+_NOWHERE = CallSite("", "")

@@ -1,0 +1,98 @@
+"""Where launches come from: a real trace of torch's operators, with kernels put into it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from pytest_gpuperf.measure.trace import profile
+from pytest_gpuperf.measure.trace.call_sites import with_call_sites
+from pytest_gpuperf.measure.trace.profile import Event
+from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
+from tests import ROOT
+
+LAUNCHING = {"aten::mm": "gemm", "aten::relu": "relu", "aten::threshold_backward": "relu_backward"}
+"""The kernel that these operators would launch on a GPU."""
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y.relu()
+
+
+NET = Net()
+FACTOR = torch.rand(3, 4)
+
+
+def step() -> None:
+    NET.zero_grad()
+    torch.autograd.backward(NET(FACTOR).sum())
+
+
+def traced(
+    run: Callable[[], object], synchronize: Callable[[], None], *, host: bool
+) -> list[Event]:
+    """What torch traces on the host, and kernels that it would have launched.
+
+    An operator is in the trace twice, before the dispatch mode has it and after: it launches then.
+    """
+    events = [dict(event) for event in profile.events(run, synchronize, host=host)]
+    operators = [e for e in events if e.get("cat") == "cpu_op" and e["name"] in LAUNCHING]
+    operators.sort(key=lambda event: float(event["ts"]))
+    for number, event in enumerate(operators[1::2], 1):
+        call = {"ts": event["ts"], "dur": 0.1, "args": {"correlation": number}}
+        events.append({**call, "cat": "cuda_runtime", "name": "cudaLaunchKernel"})
+        events.append({**call, "cat": "kernel", "name": LAUNCHING[event["name"]]})
+    return events
+
+
+def located(step: Callable[[], object], *kernels: str) -> list[CallSite]:
+    """The call sites of these kernels of the step."""
+    table = KernelTable(
+        tuple(dict.fromkeys(kernels)), (), tuple(launches(*kernels)), 0.0, mismatch="not counted"
+    )
+    made = with_call_sites(table, ROOT, step, lambda: None, traced)
+    assert (made.launches, made.mismatch) == (table.launches, "not counted")
+    return [made.sites[at] for at in made.site_of]
+
+
+def launches(*kernels: str) -> list[Launch]:
+    names = [*dict.fromkeys(kernels)]
+    return [Launch(names.index(name), "kernel", (1, 1, 1), (32, 1, 1), 100.0) for name in kernels]
+
+
+def line_of(text: str) -> str:
+    lines, first = inspect.getsourcelines(Net.forward)
+    number = next(number for number, line in enumerate(lines, first) if text in line)
+    return f"tests/measure/test_call_sites.py:{number}"
+
+
+GEMM = CallSite(line_of("self.layer"), "Net.forward")
+RELU = CallSite(line_of("relu"), "Net.forward")
+
+
+def backward(site: CallSite) -> CallSite:
+    return CallSite(site.line, site.function, site.module, backward=True)
+
+
+def test_each_launch_has_the_line_of_its_operator_or_of_the_one_whose_gradient_it_is() -> None:
+    assert located(step, "gemm", "relu", "relu_backward", "gemm") == [
+        GEMM,
+        RELU,
+        backward(RELU),
+        backward(GEMM),
+    ]
+
+
+def test_what_the_other_execution_did_not_launch_comes_from_nowhere_known() -> None:
+    nowhere = CallSite("", "")
+    assert located(step, "gemm", "of a graph", "relu") == [GEMM, nowhere, RELU]
+    assert located(lambda: None, "gemm") == [nowhere]
