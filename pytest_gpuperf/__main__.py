@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
@@ -36,6 +38,8 @@ class Command(Protocol):
     """One line of `gpuperf --help`."""
     USAGE: str | None
     """How it is called, where argparse would not say it well."""
+    EXAMPLES: tuple[str, ...]
+    """Lines that one may type, at the end of its help."""
     add_arguments: Callable[[argparse.ArgumentParser], None]
     act: Callable[[argparse.Namespace], int]
     """Does what the flags say, and returns the exit code. Raises GpuperfError for bad input."""
@@ -54,8 +58,10 @@ COMMANDS = tuple(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser()
+    _complete(parser)
     try:
-        options = _parser().parse_args(words)
+        options = parser.parse_args(words)
     except SystemExit as stop:
         # argparse exits with 2 for bad words; ours is pytest's code for bad configuration.
         return BAD_CONFIGURATION if stop.code else OK
@@ -70,6 +76,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Answers a shell that asks how a line goes on, and exits then; see docs/usage.md."""
+    if "_ARGCOMPLETE" in os.environ:
+        with suppress(ImportError):
+            import argcomplete
+
+            argcomplete.autocomplete(parser)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuperf", description="Baselines and checks for pytest-gpuperf."
@@ -77,7 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gpuperf {__version__}")
     words = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
-        word = words.add_parser(command.NAME, help=command.HELP, usage=command.USAGE)
+        word = words.add_parser(
+            command.NAME,
+            help=command.HELP,
+            usage=command.USAGE,
+            epilog="\n  ".join(("for example:", *command.EXAMPLES)),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         command.add_arguments(word)
         word.set_defaults(act=command.act)
     return parser

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
-from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, meant
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.stopping import next_look
@@ -169,10 +169,13 @@ class Judging:
             if (configuration, suite) == (wanted, ratio.suite)
         ]
         if not candidates:
+            known = {kept for kept, suite, _ in self._kept.values() if suite == ratio.suite}
+            known |= {name for test, name in self._kept if test == ratio.test}
+            close = meant(wanted, known)
             raise NotMeasured(
                 f'"{wanted}" was not measured in this process: its test was not selected, was '
                 "skipped, failed before it measured, or runs later or in another worker of "
-                "pytest-xdist (-n0 keeps all tests in one process)"
+                f"pytest-xdist (-n0 keeps all tests in one process){close and f'.{close}'}"
             )
         return candidates
 

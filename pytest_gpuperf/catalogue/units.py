@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import Scalar
-from pytest_gpuperf.model.result import Verdict
+from pytest_gpuperf.model.result import Outcome, Verdict
+
+BLUNT = 3.0
+"""From so many times the tolerance on, what would be detected is said beside the word."""
+_NOTHING = 5e-10
+"""A relative change that is none."""
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -33,25 +38,47 @@ def value(number: float | None, unit: str) -> str:
 
 
 def change(verdict: Verdict) -> str:
-    """The change of a verdict, as `moved` writes it; "from 0" or "-" where there is none."""
-    if verdict.change is None:
-        return "from 0" if verdict.baseline == 0 and verdict.measured else "-"
-    return moved(verdict.change, points=verdict.points)
+    """The change of a verdict that stands by itself, as `moved` writes it."""
+    return changes([verdict])[0]
 
 
-def moved(change: float, *, points: bool = False) -> str:
-    """A change: "+0.31 %", "+7.97 ppm", "x5.4" from a doubling on, "-2.14 pt" of a percentage."""
+def changes(verdicts: Sequence[Verdict]) -> list[str]:
+    """The changes of verdicts that stand together, all in the form that suits the largest.
+
+    "from 0" or "-" where there is none.
+    """
+    factors = in_factors(verdict.change for verdict in verdicts if not verdict.points)
+    return [
+        ("from 0" if verdict.baseline == 0 and verdict.measured else "-")
+        if verdict.change is None
+        else moved(verdict.change, points=verdict.points, factors=factors)
+        for verdict in verdicts
+    ]
+
+
+def in_factors(changes: Iterable[float | None]) -> bool:
+    """Whether changes that stand together are factors: one of them is a doubling, or more."""
+    return any(change is not None and change >= 1 for change in changes)
+
+
+def moved(change: float, *, points: bool = False, factors: bool | None = None) -> str:
+    """A change: "+0.31 %", "-2.14 pt" of a percentage, or "x5.4" from a doubling on.
+
+    `factors` says whether it is one, where it stands beside others: one table has one form.
+    """
     if points:
         return f"{_rounded(change):+.2f} pt"
-    if change >= 1:
-        return f"x{1 + change:.3g}"
-    # A change of a few parts in a million is what counters are for: do not show it as nothing.
+    if change >= 1 if factors is None else factors:
+        return _factor(change)
     # Below parts in a billion it is the rounding of the logarithm.
-    if abs(change) <= 5e-10:
-        return "0 %"
-    if abs(change) < 5e-5:
-        return f"{change * 1e6:+.3g} ppm"
-    return f"{_rounded(change * 100):+.2f} %"
+    return "0 %" if abs(change) <= _NOTHING else f"{_percent(change)} %"
+
+
+def interval(low: float, high: float, *, points: bool = False) -> tuple[str, str]:
+    """The ends of an interval, both in the form of the larger."""
+    factors = in_factors((low, high)) and not points
+    lower, upper = (moved(end, points=points, factors=factors) for end in (low, high))
+    return lower, upper
 
 
 def tolerance(verdict: Verdict) -> str:
@@ -69,6 +96,39 @@ def minimum_detectable_effect(verdict: Verdict) -> str:
         return f"{verdict.minimum_detectable_effect:.3g} pt"
     # Shown to two digits: it is an estimate.
     return f"{verdict.minimum_detectable_effect * 100:.2g} %"
+
+
+def outcome(verdict: Verdict) -> str:
+    """The word for a verdict; "unchanged (MDE 45 %)" where much more than the tolerance would pass.
+
+    That is so on a noisy device, or between GPUs that differ: no less than that is ruled out.
+    """
+    word, least = verdict.outcome.value, verdict.minimum_detectable_effect
+    if verdict.outcome is not Outcome.UNCHANGED or not least or not verdict.tolerance:
+        return word
+    if least < BLUNT * verdict.tolerance:
+        return word
+    return f"{word} (MDE {minimum_detectable_effect(verdict)})"
+
+
+def _percent(change: float) -> str:
+    """To two decimals, of less to three. What is not 0, as counters find it, has its sign."""
+    percent = change * 100
+    return f"{percent:+.{2 if abs(percent) >= 0.005 else 3}f}"
+
+
+def _factor(change: float) -> str:
+    """As a factor: "x5.4", and "x1.0011" for a small change, two digits of it."""
+    if abs(change) <= _NOTHING:
+        return "x1"
+    if abs(change) >= 0.1:
+        return f"x{1 + change:.3g}"
+    return f"x{1 + change:.{_decimals(change, 2)}f}".rstrip("0")
+
+
+def _decimals(number: float, digits: int) -> int:
+    """How many decimals show so many significant digits of `number`."""
+    return max(0, digits - 1 - math.floor(math.log10(abs(number)))) if number else 0
 
 
 def _rounded(number: float) -> float:

@@ -25,6 +25,19 @@ def say(*lines: str, error: bool = False) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def tell(*lines: str) -> None:
+    """Prints texts for somebody to read, those that are wider than the terminal wrapped.
+
+    Commands to type next are whole.
+    """
+    from shutil import get_terminal_size
+
+    from pytest_gpuperf.report.text.table import within
+
+    width = get_terminal_size().columns
+    say(*(part for line in lines for part in within(printable(line), width)))
+
+
 def complain(message: object) -> None:
     """Says on stderr what went wrong, an error's message for example; it may have several lines."""
     say(*f"gpuperf: {message}".split("\n"), error=True)

@@ -27,6 +27,11 @@ USAGE = (
     "       gpuperf baseline prune [--yes] -- PYTEST-ARGS\n"
     "       gpuperf baseline merge"
 )
+EXAMPLES = (
+    "gpuperf baseline list",
+    "gpuperf baseline rename tests/perf/test_old.py tests/perf/test_step.py",
+    "gpuperf baseline prune -- tests/perf",
+)
 
 _YAML = ".yaml"
 _NO_TESTS = 5
@@ -78,7 +83,7 @@ def _list(known: dict[Path, BaselineFile], patterns: list[str]) -> int:
     every = dict.fromkeys(test for loaded in known.values() for test in loaded.tests)
     for pattern in patterns:
         if not any(run_files.matches(test, pattern) for test in every):
-            complain(f'no entry matches "{pattern}"')
+            complain(f'no entry matches "{pattern}".{run_files.meant_of(pattern, every)}')
             return FAILED
     for file, loaded in known.items():
         wanted = [

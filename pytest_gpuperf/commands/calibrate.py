@@ -8,7 +8,6 @@ from shutil import get_terminal_size
 
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
-from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import say
 from pytest_gpuperf.commands.update_baseline import add_folder, folder_of
 from pytest_gpuperf.errors import OK
@@ -21,6 +20,7 @@ from pytest_gpuperf.storage.files import utc_now
 NAME = "calibrate"
 HELP = "estimate noise and false alarms from runs of identical code; needs no GPU"
 USAGE: str | None = None
+EXAMPLES = ("gpuperf calibrate monday.json tuesday.json",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,15 +75,14 @@ def lines(finding: Finding, width: int) -> list[Line]:
 
 
 def share(number: float | None) -> str:
-    """A spread: "1.23 ppm", "120 ppm", "0.12 %"; "-" where it is not known."""
+    """A spread: "1.23 ppm", "6140 ppm"; "-" where it is not known.
+
+    In parts per million, the small and the large: they stand in one table.
+    """
     if number is None:
         return NOTHING
-    if number < 5e-5:
-        return units.moved(number).removeprefix("+")
-    # Up to 0.1 %, so that a scale of 0.014 % is not read as 0.01 %.
-    if number < 9.995e-4:
-        return f"{number * 1e6:.3g} ppm"
-    return f"{number * 100:.3g} %"
+    millionths = number * 1e6
+    return f"{millionths:.0f} ppm" if millionths >= 99.95 else f"{millionths + 0:.3g} ppm"
 
 
 def _cells(name: str, estimate: Estimate) -> tuple[str, ...]:

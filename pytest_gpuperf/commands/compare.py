@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import json_text, say
-from pytest_gpuperf.errors import UsageFailure, printable
+from pytest_gpuperf.errors import UsageFailure, meant, printable
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
@@ -27,6 +27,10 @@ USAGE = (
     "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
     "                       [--format text|markdown|json]\n"
     "       gpuperf compare RUN --config A --config B [--test PATTERN] ..."
+)
+EXAMPLES = (
+    "gpuperf compare before.json after.json",
+    "gpuperf compare run.json --config baseline --config tf32",
 )
 
 SCHEMA = 1
@@ -157,8 +161,11 @@ def _loaded(file: Path) -> Chosen:
 def _of(side: Chosen, configuration: str) -> Chosen:
     chosen = tuple(m for m in side.measurements if m.configuration == configuration)
     if not chosen:
+        known = dict.fromkeys(m.configuration for m in side.measurements if m.configuration)
+        close = meant(configuration, known)
         raise UsageFailure(
-            f'{side.run} has no configuration "{configuration}"; it has {_configurations(side)}'
+            f'{side.run} has no configuration "{configuration}"; it has '
+            f"{', '.join(known) or 'none'}{close and f'.{close}'}"
         )
     return replace(side, measurements=chosen, configuration=configuration)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from pytest_gpuperf.commands import say
+from pytest_gpuperf.commands import tell
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.model.measurement import Canary, Machine
 
 NAME = "doctor"
 HELP = "can this machine be measured, and if not, why not; and what its GPU is beyond its name"
 USAGE: str | None = None
+EXAMPLES = ("gpuperf doctor",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +29,12 @@ def act(options: argparse.Namespace) -> int:  # noqa: ARG001
 
     checks = examine()
     for check in checks:
-        say(f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}")
+        tell(f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}")
         if check.remedy and not check.ok:
-            say(f"     -> {check.remedy}")
+            tell(f"     -> {check.remedy}")
     if device := nvml.detect_device():
         machine = fingerprint.machine(canary.sm_map(device.arch)) or Machine()
-        say(*_machine_lines(machine), *_canary_lines(canary.read(device.arch)))
+        tell(*_machine_lines(machine), *_canary_lines(canary.read(device.arch)))
     return OK if all(check.ok or check.optional for check in checks) else FAILED
 
 

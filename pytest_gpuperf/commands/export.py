@@ -14,6 +14,7 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "export"
 HELP = "write a saved run in the format of another program; needs no GPU"
 USAGE: str | None = None
+EXAMPLES = ("gpuperf export run.json --output benchmark.json",)
 
 FORMATS = ("pytest-benchmark",)
 

@@ -27,6 +27,7 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "import"
 HELP = "make a run of a report of ncu (Nsight Compute); needs no GPU"
 USAGE: str | None = None
+EXAMPLES = ("gpuperf import step.csv --test tests/perf/test_step.py::test_step",)
 
 _COLLECTOR = "ncu"
 _CHUNK = 2**20

@@ -23,6 +23,7 @@ from pytest_gpuperf.report.text.table import Line
 NAME = "metrics"
 HELP = "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU"
 USAGE: str | None = None
+EXAMPLES = ("gpuperf metrics --gpu-arch sm90 --set core",)
 SCHEMA = 1
 """Of what `--format json` prints."""
 TEXT, JSON = "text", "json"
@@ -230,7 +231,7 @@ def _cells(metric: Metric, architectures: tuple[str, ...]) -> tuple[str, ...]:
         _INDENT + metric.name,
         metric.unit,
         "-" if direction is Direction.NEUTRAL else direction.value,
-        metric.metric_class.value,
+        f"{metric.metric_class.value}{', gated' if metric.gated else ''}",
         names(metric, architectures),
     )
 

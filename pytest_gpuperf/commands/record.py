@@ -35,6 +35,10 @@ USAGE = (
     "gpuperf record [--processes K] [--pause SECONDS] [--run FILE] -- PYTEST-ARGS\n"
     "       gpuperf record --continue RUN [--processes K] [--pause SECONDS] -- PYTEST-ARGS"
 )
+EXAMPLES = (
+    "gpuperf record --processes 5 -- tests/perf",
+    "gpuperf record --continue run.json --processes 9 -- tests/perf",
+)
 
 _PROCESSES = 5
 _COMMAND = ["gpuperf", "record"]
@@ -176,7 +180,7 @@ class _Recording:
         if not code:
             _print_next(self._file)
         elif self._done < self._order.processes:
-            say(f"go on with:  {_continue(self._file, self._order)}")
+            say("to go on:", f"  {_continue(self._file, self._order)}")
         return code
 
     def _measure(self) -> int:
@@ -261,7 +265,7 @@ def _print_failure(finished: Finished) -> int:
 
 
 def _print_next(file: Path) -> None:
-    say(f'accept it with:  gpuperf update-baseline {_named(file)} --reason "..."')
+    say("to accept it:", f'  gpuperf update-baseline {_named(file)} --reason "..."')
 
 
 def _named(file: Path) -> str:

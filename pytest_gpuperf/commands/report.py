@@ -19,6 +19,7 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "report"
 HELP = "write a saved run as HTML, Markdown or JSON; needs no GPU"
 USAGE: str | None = None
+EXAMPLES = ("gpuperf report run.json --output report.html",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

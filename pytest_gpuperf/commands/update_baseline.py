@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, objections
@@ -13,10 +14,10 @@ from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
 from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands import complain, say, tell
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure, printable
 from pytest_gpuperf.model.entry import Change
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import counted
@@ -25,6 +26,10 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "update-baseline"
 HELP = "accept a saved run as the baseline; needs no GPU"
 USAGE: str | None = None
+EXAMPLES = (
+    'gpuperf update-baseline --reason "first baseline"',
+    "gpuperf update-baseline run.json --test '*step*' --reason \"larger batch\"",
+)
 BASELINES = "baselines"
 
 
@@ -119,7 +124,7 @@ def _asking(measurements: list[Measurement], runs: list[Run]) -> list[Measuremen
     kept = [one for one in measurements if (one.test, one.name) not in left]
     if left:
         some = f"{counted(len(left), 'measurement')} that the run found unchanged or did not judge"
-        say(f"left as they are: {some}; --test names what is to be accepted all the same")
+        tell(f"left as they are: {some}; --test names what is to be accepted all the same")
     return kept
 
 
@@ -135,8 +140,12 @@ def _accepted(
         say(f"nothing new: all that {named} measured has an entry in {request.folder}")
     if not proposals:
         return OK
+    shared = _shared(proposals)
+    names = titles((proposal.test, proposal.name) for proposal in proposals)
     for proposal in proposals:
-        say(*lines(proposal))
+        tell(*lines(proposal, names[proposal.test, proposal.name], shared))
+    for note in shared:
+        tell(f"note, of all: {note}")
     refused = [proposal for proposal in proposals if proposal.refused]
     if refused:
         complain(
@@ -153,7 +162,7 @@ def _accepted(
     if [now.acceptance for now in written] != [before.acceptance for before in proposals]:
         say("the baselines were changed in the meantime; what was really replaced:")
         for now in written:
-            say(*lines(now))
+            tell(*lines(now))
     for file in dict.fromkeys(file for proposal in written for file in proposal.files):
         say(f"written: {file}")
     return OK
@@ -182,36 +191,52 @@ def confirmed(question: str) -> bool:
         return False
 
 
-def lines(proposal: Proposal) -> list[str]:
+def _shared(proposals: Sequence[Proposal]) -> list[str]:
+    """The notes that several proposals have, all of them: each is said once."""
+    first, *others = proposals
+    return [note for note in first.notes if others and all(note in one.notes for one in others)]
+
+
+def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> list[str]:
     """One proposal as text: the test, a line per metric of the whole step, and what to know.
 
-    That is how the new entry stands against the origin, what is objected, and what is overruled.
+    That is how the new entry stands against the origin, what is objected, and what is overruled;
+    not the notes that are `shared` with others. `title` is what it is called beside these.
     """
     processes = counted(proposal.acceptance.processes, "process")
-    title = proposal.measurements[0].title
-    text = [f"{title} on {proposal.device.name}, {processes}"]
-    for metric, change in proposal.acceptance.changes.items():
+    called = title or proposal.measurements[0].title
+    text = [f"{called} on {proposal.device.name}, {processes}"]
+    changes = proposal.acceptance.changes
+    factors = units.in_factors(map(_relative, changes, changes.values()))
+    for metric, change in changes.items():
         unit = catalogue().metrics[metric].unit
         old = "(new)" if change.old is None else units.value(change.old, unit)
         new = "(gone)" if change.new is None else units.value(change.new, unit)
-        text.append(f"  {metric:24} {old:>13} -> {new:>13}  {_moved(metric, change)}")
+        text.append(f"  {metric:24} {old:>13} -> {new:>13}  {_moved(metric, change, factors)}")
     if proposal.origin:
         since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
         text.append(f"  since the baseline's origin of {proposal.origin.recorded}: {since}")
-    text += [f"  note: {note}" for note in proposal.notes]
+    text += [f"  note: {note}" for note in proposal.notes if note not in shared]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]
     if proposal.acceptance.forced:
         text.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
     return text
 
 
-def _moved(metric: str, change: Change) -> str:
+def _moved(metric: str, change: Change, factors: bool) -> str:
     """How far a metric moved; "from 0", or "-" where there is nothing to compare."""
     if change.old is None or change.new is None:
         return "-"
-    difference = change.new - change.old
     if catalogue().metrics[metric].percentage:
-        return units.moved(difference, points=True)
-    if change.old:
-        return units.moved(difference / change.old)
-    return "from 0" if change.new else "-"
+        return units.moved(change.new - change.old, points=True)
+    relative = _relative(metric, change)
+    if relative is None:
+        return "from 0" if change.new else "-"
+    return units.moved(relative, factors=factors)
+
+
+def _relative(metric: str, change: Change) -> float | None:
+    """How far it moved as a share; None for percentages, and where there is nothing to compare."""
+    if not change.old or change.new is None or catalogue().metrics[metric].percentage:
+        return None
+    return (change.new - change.old) / change.old

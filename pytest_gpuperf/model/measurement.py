@@ -6,7 +6,7 @@ Nothing here reads a file or knows pytest. The classes are plain dataclasses;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 STEP = "step"
@@ -331,3 +331,37 @@ def title_of(test: str, name: str = STEP) -> str:
     path, bracket, parameters = test.partition("[")
     title = path.rsplit("::", 1)[-1] + bracket + parameters
     return title if name == STEP else f"{title}, {name}"
+
+
+def titles(tests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """What people call each of these tests and names: `title_of`, or more where two are called so.
+
+    That is the file, and as many of its folders as tell them apart: "test_a.py::test_step".
+    """
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for key in dict.fromkeys(tests):
+        alike.setdefault(title_of(*key), []).append(key)
+    return {
+        key: title
+        for plain, keys in alike.items()
+        for key, title in zip(keys, _told_apart(plain, keys), strict=True)
+    }
+
+
+def _told_apart(title: str, keys: Sequence[tuple[str, str]]) -> list[str]:
+    if len(keys) == 1:
+        return [title]
+    most = max(test.split("[")[0].count("/") for test, _ in keys) + 1
+    said: list[str] = []
+    for folders in range(most):
+        said = [_with_file(test, name, folders) for test, name in keys]
+        if len({*said}) == len(keys):
+            break
+    return said
+
+
+def _with_file(test: str, name: str, folders: int) -> str:
+    """A node id with so many of its file's folders, the last ones."""
+    file, colons, rest = test.partition("::")
+    whole = "/".join(file.split("/")[-1 - folders :]) + colons + rest
+    return whole if name == STEP else f"{whole}, {name}"

@@ -186,7 +186,7 @@ class GpuPerf:
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
-            _fail(failure.failure(result, failing, context))
+            _fail(failure.failure(result, failing, context, self._session.width))
         if lack is coverage.Lack.MACHINE and not self._settings.require_judged:
             _skip(f"gpuperf: {coverage_lines.machine(result)}")
         if lack and self._settings.require_judged:

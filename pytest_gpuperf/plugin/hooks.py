@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
 
+_PACKAGE = __name__.partition(".")[0]
 _MARKERS = (
     "gpu: needs a GPU; skipped, with the reason, where there is none",
     'gpu_arch(*names): only on these architectures: "sm80" alone, "sm80+" from there on',
@@ -89,6 +92,7 @@ def pytest_configure_node(node: Any) -> None:
     """Tells an xdist worker how its controller was started: what it has is only its own part."""
     parameters = node.config.invocation_params
     node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
+    node.workerinput["gpuperf_width"] = node.config.stash[_SESSION].width
 
 
 @pytest.hookimpl(trylast=True)
@@ -180,13 +184,18 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Sends what a test measured along with its report."""
+    """Sends what a test measured along with its report, which points at the test's own lines."""
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is not None:
         fixture.used = fixture.used or call.excinfo is not None
         from pytest_gpuperf.report.interchange import share
 
         share(fixture.results, item.user_properties, getattr(item, "funcargs", {}))
+    said = ""
+    if _concerns_us(item) and call.excinfo is not None:
+        if not item.config.option.fulltrace:
+            call.excinfo = _without_us(call.excinfo)
+        said = _message(item, call.excinfo)
     report = yield
     if not _concerns_us(item):
         return report
@@ -201,12 +210,59 @@ def pytest_runtest_makereport(
         report.__dict__["gpuperf"] = [to_json(result) for result in unsent]
     if fixture is not None and call.when == "teardown":
         del item.stash[_FIXTURE]  # pytest keeps the test to the end
-    if call.excinfo is not None and isinstance(call.excinfo.value, UsageFailure):
-        report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
-        report.longrepr = f"gpuperf: {call.excinfo.value}"
+    if said and call.excinfo is not None:
+        report.__dict__["gpuperf_told"] = True
+        if isinstance(call.excinfo.value, UsageFailure):
+            report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
+        failed = pytest.fail.Exception(said, pytrace=False).with_traceback(call.excinfo.tb)
+        if isinstance(call.excinfo.value, pytest.fail.Exception):
+            failed.__context__ = call.excinfo.value.__context__  # another measurement's
+        report.longrepr = item.repr_failure(pytest.ExceptionInfo.from_exception(failed))
     if report.skipped and isinstance(report.longrepr, tuple):
         report.__dict__["gpuperf_skipped"] = report.longrepr[2].removeprefix("Skipped: ")
     return report
+
+
+def _without_us(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
+    """The same without our lines: a test fails at its own. What breaks in our code keeps them."""
+    from pytest_gpuperf.errors import GpuperfError
+
+    every = [raised.tb]
+    while (following := every[-1].tb_next) is not None:
+        every.append(following)
+    kept = [entry for entry in every if not _is_ours(entry.tb_frame)]
+    meant = (GpuperfError, pytest.fail.Exception, pytest.skip.Exception)
+    if not kept or (_is_ours(every[-1].tb_frame) and not isinstance(raised.value, meant)):
+        return raised
+    linked: TracebackType | None = None
+    for entry in reversed(kept):
+        linked = TracebackType(linked, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return pytest.ExceptionInfo.from_exception(raised.value.with_traceback(linked))
+
+
+def _is_ours(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(f"{_PACKAGE}.")
+
+
+def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> str:
+    """What a test says that fails by us, fit for the terminal, and at last where, as pytest does.
+
+    Under --tb=line, where pytest says that itself, the first line. "" for whatever else fails.
+    """
+    from pytest_gpuperf.errors import UsageFailure
+    from pytest_gpuperf.report.text.table import within
+    from pytest_gpuperf.storage.files import short
+
+    text = str(raised.value)
+    if isinstance(raised.value, UsageFailure):
+        text = f"gpuperf: {text}"
+    elif not (isinstance(raised.value, pytest.fail.Exception) and text.startswith("gpuperf: ")):
+        return ""
+    if item.config.option.tbstyle == "line":
+        return text.split("\n")[0]
+    last = [entry for entry in raised.traceback.filter(raised) if not _is_ours(entry.frame)][-1]
+    place = f"{short(Path(last.path), item.config.invocation_params.dir)}:{last.lineno + 1}"
+    return "\n".join([*within(text, item.config.stash[_SESSION].width), f"{place}: Failed"])
 
 
 class _Gatherer:
@@ -240,7 +296,7 @@ class _Gatherer:
         again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
         sent = report.__dict__.pop("gpuperf", [])  # pytest keeps the report to the end
         texts = [] if again else sent
-        refusal = report.__dict__.get("gpuperf_refusal", "")
+        refusal = "" if again else report.__dict__.get("gpuperf_refusal", "")
         if "gpuperf_skipped" in report.__dict__:
             self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
         if texts or refusal:
@@ -248,7 +304,8 @@ class _Gatherer:
             ledger.collected = self._found
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             ledger.skipped = self._skipped
-            results = ledger.add(texts, refusal, failed=report.failed)
+            told = report.__dict__.get("gpuperf_told", False)
+            results = ledger.add(texts, refusal, failed=report.failed, told=told)
             if self._left != 0:
                 ledger.save_draft()
             if report.failed and self._left != 0:
@@ -257,12 +314,13 @@ class _Gatherer:
     def _say_at_once(self, results: Sequence[Result]) -> None:
         config = self._session.config
         reporter = config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None or config.get_verbosity() < 0:
+        if reporter is None or config.get_verbosity() < 0 or not reporter.isatty:
             return
         from pytest_gpuperf.errors import printable
+        from pytest_gpuperf.model.result import Outcome
         from pytest_gpuperf.report.text.failure import brief
 
-        for result in results:
+        for result in [result for result in results if result.outcome is Outcome.REGRESSED]:
             for line in brief(result, reporter._tw.fullwidth):
                 reporter.ensure_newline()
                 reporter.write_line(printable(line))
@@ -293,18 +351,21 @@ class _Gatherer:
         ledger, config = self._session.ledger, self._session.config
         if ledger is None:
             return
-        terminalreporter.write_sep("=", "gpuperf")
-        for annotation in ledger.annotations:
-            terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
-        width = terminalreporter._tw.fullwidth
+        width, verbosity = terminalreporter._tw.fullwidth, config.get_verbosity()
         lines = ledger.summary(
             width,
             self._session.context(ledger.saved),
             config.invocation_params.dir,
-            verbose=config.get_verbosity() > 0,
+            verbosity=verbosity,
+            traceback=config.option.tbstyle,
         )
         # A fresh process measures only: who started it judges.
-        lines += [] if self._session.is_fresh else ledger.closing(width)
+        lines += [] if self._session.is_fresh else ledger.closing(width, quiet=verbosity < 0)
+        if not (lines or ledger.annotations):
+            return
+        terminalreporter.write_sep("=", "gpuperf")
+        for annotation in ledger.annotations:
+            terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
 

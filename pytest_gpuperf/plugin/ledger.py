@@ -63,6 +63,10 @@ class Ledger:
         """The results, until the session's end."""
         self._failed: set[int] = set()
         """The numbers of those whose tests have failed."""
+        self._told: list[int] = []
+        """The numbers of those of which a failing test's message says all."""
+        self._said: set[str] = set()
+        """Refusals that are a failing test's message."""
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
         self._spared: dict[str, str] = {}
@@ -77,17 +81,28 @@ class Ledger:
         self._spared[test] = spared
 
     def add(
-        self, texts: Iterable[str], refusal: str = "", *, failed: bool = False
+        self,
+        texts: Iterable[str],
+        refusal: str = "",
+        *,
+        failed: bool = False,
+        told: bool = False,
     ) -> Sequence[Result]:
-        """Takes the results of one test, as JSON, and returns them."""
+        """Takes the results of one test, as JSON, and returns them.
+
+        `told`: a message of ours says all of the last of them, by which the test has failed.
+        """
         results = [adapter(Result).validate_json(text) for text in texts]
         if failed:
             self._failed.update(range(len(self._kept), len(self._kept) + len(results)))
         self._kept += map(self._shelf.put, results)
-        for result in results:
+        if told and results:
+            self._told.append(len(self._kept) - 1)
+        for result in results[:-1] if told else results:
             self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
         if refusal:
             self.refusals.append(refusal)
+            self._said.add(refusal)
         return results
 
     def save_draft(self) -> None:
@@ -129,20 +144,37 @@ class Ledger:
             self._record(run)
 
     def summary(
-        self, width: int, context: CommandContext, folder: Path, *, verbose: bool = False
+        self,
+        width: int,
+        context: CommandContext,
+        folder: Path,
+        *,
+        verbosity: int = 0,
+        traceback: str = "auto",
     ) -> list[Line]:
         """The terminal summary for somebody in `folder`, in lines of at most `width` characters.
 
-        `verbose`: with a table for every measurement and a row for every metric, however many there
-        are.
+        `verbosity` is pytest's: above 0 with a table for every measurement and a row for every
+        metric, however many there are; below 0 only what is not well. `traceback`
+        is pytest's --tb, by which it has printed what failing tests say.
         """
         before = self._before()
         if before:
             context = replace(context, compared=(short(before, folder), self._saved_in(folder)))
         context = replace(context, recorded=frozenset(self._recorded))
         saved = self._saved_in(self._settings.root)
-        lines = summary(self._results, width, context, saved, notes=self._notes, verbose=verbose)
-        for refusal in dict.fromkeys(self.refusals):
+        lines = summary(
+            self._results,
+            width,
+            context,
+            saved,
+            notes=self._notes,
+            told=[self._results[number] for number in self._told] if traceback != "no" else [],
+            in_a_line=traceback == "line",
+            verbosity=verbosity,
+        )
+        said = self._said if traceback != "no" else ()
+        for refusal in dict.fromkeys(entry for entry in self.refusals if entry not in said):
             for text in f"refused: {refusal}".splitlines():
                 lines += wrapped_lines(text, width, "bad")
         return lines
@@ -153,16 +185,18 @@ class Ledger:
         in_vain = coverage.none_judged(self._results, self._settings)
         return coverage_lines.none_judged(in_vain) if in_vain else ""
 
-    def closing(self, width: int) -> list[Line]:
+    def closing(self, width: int, *, quiet: bool = False) -> list[Line]:
         """The summary's last lines: whether nothing was judged that should have been, and how many
-        of how many measurements were.
+        of how many measurements were; `quiet`: if not all.
         """
         asked = _NO_JUDGE in os.environ.get("PYTEST_ADDOPTS", "").split()
         why = f"{_NO_JUDGE} in PYTEST_ADDOPTS" if asked else _NO_JUDGE
         said = coverage_lines.line(self._results, "" if self._settings.judge else why)
         # Left in the environment it is easily forgotten there.
         meant = not (self._settings.judge or asked)
-        lacking = not meant and any(lack for _, lack in coverage.lacking(self._results))
+        lacks = any(lack for _, lack in coverage.lacking(self._results))
+        lacking = not meant and lacks
+        said = "" if quiet and not lacks else said
         return [
             *wrapped_lines(self.nothing_judged, width, "bad"),
             *wrapped_lines(said, width, "doubtful" if lacking else ""),

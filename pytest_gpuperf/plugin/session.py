@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,6 +189,12 @@ class Session:
             aside=self.timer.stopped,
         )
 
+    @cached_property
+    def width(self) -> int:
+        """The columns of the terminal that shows what tests say."""
+        told: int | None = getattr(self.config, "workerinput", {}).get("gpuperf_width")
+        return columns(self.config) if told is None else told
+
     def gathered(self) -> Ledger:
         """The ledger, made at its first use."""
         if self.ledger is None:
@@ -290,10 +296,6 @@ def outlet(config: Any) -> Outlet:
     if reporter is None or config.get_verbosity() < 0:
         return Outlet()
 
-    def columns() -> int:
-        with _uncaptured(config):  # the size is asked of stdout
-            return int(reporter._tw.fullwidth)
-
     def write(text: str) -> None:
         with _uncaptured(config):
             sys.stdout.write(text)
@@ -305,8 +307,21 @@ def outlet(config: Any) -> Outlet:
             reporter.write_line(text)
 
     if obeys(reporter.isatty) and not _others_print(config):
-        return Below(write, columns, lambda: int(reporter._tw.width_of_current_line))
-    return Occasional(say, columns)
+        return Below(
+            write, partial(columns, config), lambda: int(reporter._tw.width_of_current_line)
+        )
+    return Occasional(say, partial(columns, config))
+
+
+def columns(config: Any) -> int:
+    """How wide the terminal of the session of this pytest.Config is, past the capture of output."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None:
+        from pytest_gpuperf.report.text.failure import WIDTH
+
+        return WIDTH
+    with _uncaptured(config):  # the size is asked of stdout
+        return int(reporter._tw.fullwidth)
 
 
 def _uncaptured(config: Any) -> AbstractContextManager[None]:

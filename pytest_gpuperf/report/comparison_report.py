@@ -197,31 +197,33 @@ def _metric_rows(pair: Pair) -> dict[str, list[tuple[str, ...]]]:
     """A row per metric, by phase; the whole step's first."""
     columns = len(_metric_headings(pair))
     by_phase: dict[str, list[tuple[str, ...]]] = {}
+    factors = units.in_factors(metric.change for metric in pair.metrics if not metric.points)
     for metric in pair.metrics:
         cells = (
             metric.metric,
             units.value(metric.a, metric.unit),
             units.value(metric.b, metric.unit),
-            _change(metric),
-            _interval(metric),
+            _change(metric, factors),
+            _interval(metric, factors),
         )
         by_phase.setdefault(metric.phase, []).append(cells[:columns])
     return by_phase
 
 
-def _change(metric: MetricChange) -> str:
+def _change(metric: MetricChange, factors: bool) -> str:
     if metric.change is not None:
-        return units.moved(metric.change, points=metric.points)
+        return units.moved(metric.change, points=metric.points, factors=factors)
     return "from 0" if metric.a == 0 and metric.b is not None else NOTHING
 
 
-def _interval(metric: MetricChange) -> str:
-    """As "+0.67 to +1.33 %": the unit once, where both ends have the same."""
+def _interval(metric: MetricChange, factors: bool) -> str:
+    """As "+0.67 to +1.33 %": the unit once."""
     if metric.low is None or metric.high is None:
         return NOTHING
-    low, high = (units.moved(end, points=metric.points) for end in (metric.low, metric.high))
-    number, _, unit = low.rpartition(" ")
-    return f"{number if number and high.endswith(f' {unit}') else low} to {high}"
+    low, high = (
+        units.moved(end, points=metric.points, factors=factors) for end in (metric.low, metric.high)
+    )
+    return f"{low.removesuffix(' %').removesuffix(' pt')} to {high}"
 
 
 @dataclass(frozen=True)

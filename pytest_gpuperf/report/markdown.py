@@ -106,7 +106,7 @@ def _section(result: Result) -> Iterator[str]:
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     step = [verdict for verdict in result.verdicts if verdict.phase == STEP]
-    yield from map(row, map(table.cells, step)) if step else ["| not judged | | | | | | |"]
+    yield from map(row, table.verdict_rows(step)) if step else ["| not judged | | | | | | |"]
     yield ""
     yield from _components(result)
     if first.window:
@@ -216,6 +216,6 @@ def _reason(entry: Verdict | Expectation) -> str:
     if entry.tolerance is not None:
         text += f", tolerance {units.tolerance(entry)}"
     if entry.outcome is Outcome.INCONCLUSIVE and entry.low is not None and entry.high is not None:
-        low, high = (units.moved(end, points=entry.points) for end in (entry.low, entry.high))
+        low, high = units.interval(entry.low, entry.high, points=entry.points)
         text += f", somewhere between {low} and {high}"
     return text + ")"

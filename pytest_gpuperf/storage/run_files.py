@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import (
     timeline_metrics,
 )
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
-from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline
+from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline, title_of
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, kernel_files
 from pytest_gpuperf.storage.files import Problem
@@ -258,7 +258,7 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
             if more := len(tests) - len(listed):
                 listed.append(f"\n  and {more} more")
             raise NoMatch(
-                f'no test of the run matches "{pattern}".{meant(pattern, tests)} It has '
+                f'no test of the run matches "{pattern}".{meant_of(pattern, tests)} It has '
                 f"measurements of{''.join(listed)}"
             )
     return [
@@ -266,6 +266,18 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
         for measurement in measurements
         if not patterns or any(matches(measurement.test, pattern) for pattern in patterns)
     ]
+
+
+def meant_of(pattern: str, tests: Iterable[str]) -> str:
+    """What somebody who wrote `pattern` may have meant: a node id, or a part of one; or "".
+
+    The signs that stand for anything are left out of the comparison.
+    """
+    parts: dict[str, None] = {}
+    for test in tests:
+        function, _, parameters = title_of(test).partition("[")
+        parts |= dict.fromkeys((test, *test.split("::"), function, *parameters.split("]")[:1]))
+    return meant(pattern.strip("*?"), filter(None, parts))
 
 
 def matches(test: str, pattern: str) -> bool:

@@ -501,6 +501,11 @@ def test_a_side_that_was_not_measured_here_is_named(missing: str, settings: Sett
     )
 
 
+def test_a_side_that_is_misspelt_is_answered_with_what_was_measured(settings: Settings) -> None:
+    with pytest.raises(NotMeasured, match=r'Did you mean "basline"\?$'):
+        kept(settings, side("basline"), side("tf32")).pair(ratio())
+
+
 @pytest.mark.parametrize(
     ("metric", "asked", "unsupported", "why"),
     [

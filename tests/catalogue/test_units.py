@@ -79,14 +79,52 @@ def test_a_relative_change() -> None:
         (-0.5, "-50.00 %"),
         (-1.0, "-100.00 %"),
         (5e-5, "+0.01 %"),
-        (4.9e-5, "+49 ppm"),
-        (-3e-6, "-3 ppm"),
-        (2.28e-9, "+0.00228 ppm"),
+        (4.9e-5, "+0.005 %"),
+        (-3e-5, "-0.003 %"),
+        (-3e-6, "-0.000 %"),
+        (2.28e-9, "+0.000 %"),
         # The rounding of a logarithm, on identical values.
         (3.55e-15, "0 %"),
         (-3.55e-15, "0 %"),
     ):
         assert units.change(verdict(change=change)) == text, change
+
+
+def test_changes_that_stand_together_have_one_form() -> None:
+    """Percent, or factors where one of them is a doubling; a table never has both."""
+    for changes, texts in (
+        ([0.99, -0.823, 0.0, 3e-6], ["+99.00 %", "-82.30 %", "0 %", "+0.000 %"]),
+        ([3.83, -0.823, 0.0, 0.0011, 3e-6], ["x4.83", "x0.177", "x1", "x1.0011", "x1.000003"]),
+        ([1.0, -0.05, 0.5, None], ["x2", "x0.95", "x1.5", "-"]),
+    ):
+        assert units.changes([verdict(change=change, baseline=None) for change in changes]) == texts
+
+
+def test_points_are_points_whatever_stands_beside_them() -> None:
+    beside = [verdict(change=55.0, points=True), verdict(change=0.02)]
+    assert units.changes(beside) == ["+55.00 pt", "+2.00 %"]
+    assert units.changes([beside[0], verdict(change=3.0)]) == ["+55.00 pt", "x4"]
+
+
+def test_an_interval_has_one_form() -> None:
+    assert units.interval(0.98, 1.02) == ("x1.98", "x2.02")
+    assert units.interval(-2e-6, 0.0001) == ("-0.000 %", "+0.01 %")
+    assert units.interval(0.5, 1.5, points=True) == ("+0.50 pt", "+1.50 pt")
+
+
+def test_unchanged_says_how_little_it_has_seen_where_that_is_far_from_the_tolerance() -> None:
+    """As between GPUs that differ: tolerance 8.4 %, and no loss below 45 % would be found."""
+    for outcome, tolerance, least, word in (
+        (Outcome.UNCHANGED, 0.005, 0.0098, "unchanged"),
+        (Outcome.UNCHANGED, 0.084, 0.25, "unchanged"),
+        (Outcome.UNCHANGED, 0.084, 0.252, "unchanged (MDE 25 %)"),
+        (Outcome.UNCHANGED, 0.084, 0.45, "unchanged (MDE 45 %)"),
+        (Outcome.UNCHANGED, 0.084, None, "unchanged"),
+        (Outcome.UNCHANGED, None, 0.45, "unchanged"),
+        (Outcome.INCONCLUSIVE, 0.084, 0.45, "inconclusive"),
+    ):
+        said = verdict(outcome=outcome, tolerance=tolerance, minimum_detectable_effect=least)
+        assert units.outcome(said) == word, (tolerance, least)
 
 
 def test_a_change_of_a_percentage_is_in_points() -> None:

@@ -64,10 +64,10 @@ def shown(one: Finding, width: int = 100) -> list[str]:
 def test_a_sound_finding() -> None:
     for width in (80, 100):
         assert shown(finding(), width)[-5:] == [
-            "  class           rounds  processes  allocations     GPUs  default    scale",
-            "  deterministic      0 %   1.23 ppm    0.401 ppm      0 %   20 ppm    2 ppm",
-            "  cycle          298 ppm    948 ppm      662 ppm  0.614 %    0.1 %  948 ppm",
-            "  ratio          719 ppm     0.23 %            -        -   0.15 %   0.23 %",
+            "  class           rounds  processes  allocations      GPUs   default     scale",
+            "  deterministic    0 ppm   1.23 ppm    0.401 ppm     0 ppm    20 ppm     2 ppm",
+            "  cycle          298 ppm    948 ppm      662 ppm  6140 ppm  1000 ppm   948 ppm",
+            "  ratio          719 ppm   2300 ppm            -         -  1500 ppm  2300 ppm",
             "false alarms: 0 of 76 A/A trials (at most 3.9 % with 95 % confidence)",
         ]
         assert " ".join(shown(finding(), width)[:-5]) == (
@@ -82,14 +82,14 @@ def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
     lines = shown(noisy, width)
     assert all(len(line) <= width for line in lines)
     text = " ".join(" ".join(lines).split())
-    for number in ("1.23 ppm", "0.614 %", "0.23 %", "3.9 %", "4 processes", "2 allocations"):
+    for number in ("1.23 ppm", "6140 ppm", "2300 ppm", "3.9 %", "4 processes", "2 allocations"):
         assert number in text
 
 
 def test_shares_are_short_and_never_rounded_to_nothing() -> None:
     numbers = (None, 0.0, 1e-17, 1.234e-6, 4.99e-5, 5e-5, 9.994e-4, 9.996e-4, 1.5e-3, 0.5)
     assert ", ".join(map(calibrate.share, numbers)) == (
-        "-, 0 %, 0 %, 1.23 ppm, 49.9 ppm, 50 ppm, 999 ppm, 0.1 %, 0.15 %, 50 %"
+        "-, 0 ppm, 1e-11 ppm, 1.23 ppm, 49.9 ppm, 50 ppm, 999 ppm, 1000 ppm, 1500 ppm, 500000 ppm"
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
@@ -16,9 +19,23 @@ import pytest_gpuperf
 from pytest_gpuperf import __main__, commands, errors
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
+from tests import ROOT
 from tests.examples import H200, HOSTILE, kernels_changed, measurement, run, verdict
 from tests.kernel_steps import table
 from tests.workflow_commands import harmless
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
+
+STEP = """
+import pytest
+
+NAMES = [pytest.param(name, marks=pytest.mark.optimization(name)) for name in ("baseline", "tf32")]
+
+@pytest.mark.parametrize("name", NAMES)
+def test_step(gpuperf, name):
+    gpuperf.measure(lambda: None)
+"""
 
 
 def test_it_runs_as_a_module() -> None:
@@ -36,6 +53,83 @@ def test_help_lists_the_commands_and_bad_words_are_bad_configuration(
     for words in ("", "dctor", "record --processes two", "update-baseline --why x"):
         assert __main__.main(words.split()) == errors.BAD_CONFIGURATION
         assert "usage: gpuperf" in capsys.readouterr().err
+
+
+# Examples
+
+
+def examples() -> list[str]:
+    """All that any command's help ends with, in an order in which they work."""
+    order = ["doctor", "metrics", "record", "update-baseline"]
+    known = {command.NAME: command.EXAMPLES for command in __main__.COMMANDS}
+    assert all(known.values())
+    return [line for name in (*order, *(known.keys() - {*order})) for line in known[name]]
+
+
+def test_the_help_of_every_command_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in __main__.COMMANDS:
+        assert __main__.main([command.NAME, "--help"]) == errors.OK
+        said = capsys.readouterr().out
+        assert said.endswith("\n\nfor example:\n  " + "\n  ".join(command.EXAMPLES) + "\n")
+        assert all(example.startswith(f"gpuperf {command.NAME}") for example in command.EXAMPLES)
+
+
+def test_every_example_works_as_it_is_typed(project: Project) -> None:
+    """In a project with tests/perf and runs of the names that they have; with --yes, as asked."""
+    project.device()
+    project.tests(STEP, name="tests/perf/test_old")
+    (project.root / ".git").mkdir()
+    runs = {"before": "baseline", "after": "baseline", "monday": "tf32", "tuesday": "tf32"}
+    for number, (name, configuration) in enumerate(runs.items()):
+        one = measurement(configuration=configuration, process=f"p{number}")
+        run_files.save(run([one]), project.root / f"{name}.json")
+    shutil.copy(ROOT / "tests" / "data" / "ncu" / "app-range-replay.csv", project.root / "step.csv")
+    for example in examples():
+        if "metrics" in example or "doctor" in example:
+            continue  # tests of their own: they ask the machine
+        words = shlex.split(example)[1:]
+        if words[0] == "update-baseline":
+            words += ["--yes", "--force"]
+        if words[:2] == ["baseline", "prune"]:
+            words.insert(2, "--yes")
+        result = project.gpuperf(*words)
+        assert result.ret == errors.OK, (example, result.outlines, result.errlines)
+        if words[0] == "record" and "--continue" not in words:
+            newest = run_files.newest(project.root)
+            shutil.copy(newest, project.root / "run.json")
+
+
+# Completion
+
+
+@pytest.mark.parametrize(
+    ("line", "ways"),
+    [
+        ("gpuperf rec", {"record"}),
+        ("gpuperf record --pro", {"--processes"}),
+        ("gpuperf export --format ", {"pytest-benchmark"}),
+        ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
+        ("pytest --gpuperf-coll", {"--gpuperf-collector"}),
+        ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
+    ],
+)
+def test_a_shell_is_told_how_a_line_goes_on(line: str, ways: set[str], tmp_path: Path) -> None:
+    """As argcomplete's function in bash asks: of `gpuperf`, and of pytest for our flags."""
+    pytest.importorskip("argcomplete")
+    program = "pytest_gpuperf" if line.startswith("gpuperf") else "pytest"
+    answer = tmp_path / "answer"
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_SHELL": "bash",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    command = [sys.executable, "-m", program]
+    subprocess.run(command, env={**os.environ, **asked}, cwd=ROOT, check=True)
+    assert {way.strip() for way in answer.read_text(encoding="utf-8").split("\n")} == ways
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,8 @@ def test_configurations_that_cannot_be_compared(gpuperf: Command) -> None:
         said = gpuperf.refused(*words, "--config", "tf64")
         assert said.startswith(f'{file} has no configuration "tf64"; it has ')
         assert said.endswith("tf32" if file == SEEDED else "tf32_channels_last")
+        said = gpuperf.refused(*words, "--config", "tf_32")
+        assert said.endswith('. Did you mean "tf32"?')
 
 
 def test_tests_that_are_unknown_or_of_one_side_only(gpuperf: Command) -> None:

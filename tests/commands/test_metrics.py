@@ -55,7 +55,7 @@ def test_a_part_of_the_catalogue_on_one_architecture() -> None:
     assert shown(Listing(("sm90", "sm120", CPU), metrics, (wanted,), passes)) == [
         "  metric                    unit                better  class",
         "  core",
-        "    cycles                  cycles              lower   cycle",
+        "    cycles                  cycles              lower   cycle, gated",
         "     sm__cycles_elapsed.max (sm90 sm120), absent (cpu)",
         "    ipc                     instructions/cycle  -       ratio",
         "     sm__inst_executed.avg.per_cycle_active (sm90 sm120), absent (cpu)",
@@ -77,7 +77,8 @@ def test_where_columns_do_not_fit_the_rows_are_stacked() -> None:
         "  core:",
         "    instructions:",
         "      unit instructions, better lower, class",
-        "      deterministic, smsp__inst_executed.sum",
+        "      deterministic, gated,",
+        "      smsp__inst_executed.sum",
         "",
         "passes: not known here: no CUPTI",
     ]

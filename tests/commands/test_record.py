@@ -122,13 +122,14 @@ def test_the_runs_of_fresh_processes_are_merged(
     project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
     arguments = ["-k", "test_step", "--gpu-arch", "sm80", "--", "test_steps.py"]
     assert record("--processes", "2", "--run", "run.json", "--", *arguments) == errors.OK
-    first, second, saved, following = capsys.readouterr().out.splitlines()
+    first, second, saved, what, following = capsys.readouterr().out.splitlines()
     assert first.startswith("process 1 of 2: 1 measurement in ")
     assert first.endswith(" left")
     assert second.startswith("process 2 of 2: 1 measurement in ")
     assert "left" not in second
     assert saved == "run saved: run.json"
-    assert following == 'accept it with:  gpuperf update-baseline run.json --reason "..."'
+    assert what == "to accept it:"
+    assert following == '  gpuperf update-baseline run.json --reason "..."'
     run = project.saved("run.json")
     assert run.command == f"gpuperf record --processes 2 -- {shlex.join(arguments)}"
     assert run.verdicts == ()  # nothing was judged, although there is no baseline
@@ -238,7 +239,8 @@ def test_the_time_left_is_told_but_not_of_the_last_process(
         "process 1 of 2: 1 measurement in 60 s, about 60 s left",
         "process 2 of 2: 1 measurement in 60 s",
         f"run saved: .gpuperf/runs/{file.name}",
-        f'accept it with:  gpuperf update-baseline .gpuperf/runs/{file.name} --reason "..."',
+        "to accept it:",
+        f'  gpuperf update-baseline .gpuperf/runs/{file.name} --reason "..."',
     ]
     assert run_files.load(file).command == "gpuperf record --processes 2 --pause 0.01 --"
     assert children.started == [[ALWAYS, "-q"], ["-q"]]
@@ -309,7 +311,11 @@ def test_what_a_process_measured_before_it_broke_is_kept_and_can_be_gone_on_with
     children.codes = (3,)
     assert record("--processes", "3", "--run", "run.json") == 3
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1:] == ["run saved: run.json", "go on with:  gpuperf record --continue run.json"]
+    assert lines[1:] == [
+        "run saved: run.json",
+        "to go on:",
+        "  gpuperf record --continue run.json",
+    ]
     assert len(run_files.load(FILE).measurements) == 1
 
 
@@ -335,7 +341,8 @@ def test_a_complete_recording_is_left_as_it_is_or_extended(
     assert record("--continue", "run.json", *words) == errors.OK
     assert capsys.readouterr().out.splitlines() == [
         "nothing to do: run.json has 2 processes of 2; a larger --processes adds to it",
-        'accept it with:  gpuperf update-baseline run.json --reason "..."',
+        "to accept it:",
+        '  gpuperf update-baseline run.json --reason "..."',
     ]
     assert FILE.read_bytes() == before
     assert record("--continue", "run.json", "--processes", "3", *words) == errors.OK

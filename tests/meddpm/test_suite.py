@@ -64,7 +64,7 @@ def test_on_an_a100_from_no_baseline_to_a_loss(checkout: Project) -> None:
     result.assert_outcomes(failed=len(PAPER))
     result.stdout.fnmatch_lines(
         [
-            "*has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
+            "gpuperf: no baseline on NVIDIA A100-SXM4-80GB (sm80)",
             f"*{BASELINE} does not exist",
             "*gpuperf record --processes 5 -- *--gpu-arch sm80 *",
             '*gpuperf update-baseline --reason "first baseline"',
@@ -87,7 +87,7 @@ def test_on_an_a100_from_no_baseline_to_a_loss(checkout: Project) -> None:
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_training_step[[]tf32[]] is inconclusive on NVIDIA A100-SXM4-80GB (sm80)",
+            "gpuperf: *inconclusive on NVIDIA A100-SXM4-80GB (sm80)",
             "configuration: tf32",
             "*cycles*400.00 M*2.0000 G*x5*0.5 %*inconclusive",
         ]
@@ -110,7 +110,7 @@ def test_on_the_cpu_a_conversion_too_many_is_counted(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_training_step[[]channels_last[]] is inconclusive on portable (cpu)",
+            "gpuperf: *inconclusive on portable (cpu)",
             "configuration: channels_last",
             "  layout_copies * +* % *inconclusive",
             "  flops *unchanged",
@@ -178,7 +178,7 @@ def test_weights_that_cannot_be_read_are_a_usage_error_that_names_the_file(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(errors=1)
     said = "broken.pt: cannot be read as weights"
-    result.stdout.fnmatch_lines([f"gpuperf: *{said}*", f"refused: *{said}*"])
+    result.stdout.fnmatch_lines([f"gpuperf: *{said}*", "FAILED *"])
     assert not (checkout.root / run_files.FOLDER).exists()
 
 

@@ -61,6 +61,7 @@ class Recorded:
             judging=Judging(settings, None),
             display=Display(Outlet),
             config=SimpleNamespace(hook=hook),
+            width=96,
             context=lambda: CommandContext("suites"),
         )
 
@@ -190,9 +191,9 @@ def test_a_mistake_in_a_ratio_is_a_usage_failure_also_where_nothing_is_judged(
 def test_every_outcome_of_a_limit(tmp_path: Path) -> None:
     for cycles, outcome, says in (
         ([300e6] * 3, Outcome.HOLDS, ""),
-        ([400e6] * 3, Outcome.INCONCLUSIVE, "is inconclusive on NVIDIA A100 (sm80)"),
-        ([500e6] * 3, Outcome.BROKEN, "is beyond a limit on NVIDIA A100 (sm80)"),
-        ([500e6], Outcome.INCONCLUSIVE, "is inconclusive on NVIDIA A100 (sm80)"),
+        ([400e6] * 3, Outcome.INCONCLUSIVE, "inconclusive on NVIDIA A100 (sm80)"),
+        ([500e6] * 3, Outcome.BROKEN, "beyond a limit on NVIDIA A100 (sm80)"),
+        ([500e6], Outcome.INCONCLUSIVE, "inconclusive on NVIDIA A100 (sm80)"),
     ):
         for inconclusive in ("fail", "warn"):
             session = Recorded(
@@ -205,7 +206,7 @@ def test_every_outcome_of_a_limit(tmp_path: Path) -> None:
             else:
                 with pytest.raises(pytest.fail.Exception) as failure:
                     limited.measure(lambda: None)
-                assert f"gpuperf: t[tf32] {says}" in str(failure.value)
+                assert f"gpuperf: cycles {cycles[0] / 1e6:.2f} M: {says}" in str(failure.value)
                 assert f"below 400.00 M: {cycles[0] / 1e6:.2f} M (" in str(failure.value)
             assert [e.outcome for e in limited.results[0].expectations] == [outcome]
     session = Recorded(tmp_path, processes(TF32, "cycles", [5e8]), judge=False)

@@ -217,14 +217,15 @@ def test_what_went_wrong_while_judging_is_a_note_of_one_line_said_once(settings:
     assert not any("Traceback" in line for line in lines)
 
 
-def test_refusals_are_said_once_and_in_full(settings: Settings) -> None:
+def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings: Settings) -> None:
     ledger = ledger_of(settings, PASSED)
     for _ in range(2):
         ledger.add([], "first line\n  second line")
     ledger.save()
-    lines = ledger.summary(80, CommandContext(COMMAND), settings.root)
-    bad = [line.text.strip() for line in lines if line.tone == "bad"]
-    assert bad == ["refused: first line", "second line"]
+    for traceback, said in (("no", ["refused: first line", "second line"]), ("auto", [])):
+        context = CommandContext(COMMAND)
+        lines = ledger.summary(80, context, settings.root, traceback=traceback)
+        assert [line.text.strip() for line in lines if line.tone == "bad"] == said
     assert ledger.refusals == ["first line\n  second line"] * 2
 
 

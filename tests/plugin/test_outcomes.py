@@ -57,24 +57,27 @@ def test_what_is_the_same_or_better_passes_and_what_is_worse_fails(a100: Project
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_slower regressed on NVIDIA A100-SXM4-80GB (sm80)",
+            "gpuperf: *: regressed on NVIDIA A100-SXM4-80GB (sm80)",
             "configuration: tf32",
             "*metric*baseline*measured*change*tolerance*verdict",
             "*cycles*400.00 M*600.00 M*+50.00 %*0.5 %*regressed",
             "*cycles by phase: backward +100.00 %",
-            "If the change is intended: gpuperf update-baseline replayed.json *",
+            "to accept what is intended:",
+            '  gpuperf update-baseline replayed.json --reason "..."',
+            "test_steps.py:*: Failed",
             "*= gpuperf =*",
-            "test_slower on NVIDIA A100-SXM4-80GB (sm80, 3 processes)",
             "test_faster on NVIDIA A100-SXM4-80GB (sm80, 3 processes)",
             "*cycles*400.00 M*200.00 M*-50.00 %*improved",
             "test_same on NVIDIA A100-SXM4-80GB (sm80, 3 processes)",
-            "*cycles*400.00 M*400.00 M*0 %*0.5 %*unchanged",
+            "*cycles*400.00 M*400.00 M*x1 *0.5 %*unchanged",
             "*wall_time*x3*reported",
-            "to accept what is intended:",
-            '  gpuperf update-baseline replayed.json --reason "..."',
+            "judged: all 3 measurements",
+            "*= short test summary info =*",
+            "FAILED test_steps.py::test_slower - Failed: gpuperf: cycles +50.00 %: regressed on *",
         ]
     )
-    result.stdout.no_fnmatch_line("*test_steps.py:*: Failed")  # no traceback into our code
+    assert sum("update-baseline" in line for line in result.outlines) == 1
+    result.stdout.no_fnmatch_line("*fixture.py*")  # no traceback into our code
 
 
 def test_what_is_inconclusive_fails_unless_that_or_judging_is_not_wanted(a100: Project) -> None:
@@ -82,7 +85,7 @@ def test_what_is_inconclusive_fails_unless_that_or_judging_is_not_wanted(a100: P
     a100.device(factors={"": {"cycles": 2}})
     result = a100.run("--gpuperf-processes=1")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpuperf: test_step is inconclusive*", "*cycles*inconclusive"])
+    result.stdout.fnmatch_lines(["gpuperf: *inconclusive*", "*cycles*inconclusive"])
     assert a100.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn").ret == 0
     result = a100.run("--gpuperf-no-judge", "--gpuperf-run=run.json")
     assert result.ret == 0
@@ -95,15 +98,14 @@ def test_no_baseline_fails_with_the_two_commands_that_make_one(a100: Project) ->
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_step has no baseline on NVIDIA A100-SXM4-80GB (sm80)",
+            "gpuperf: no baseline on NVIDIA A100-SXM4-80GB (sm80)",
             "*baselines/sm80/nvidia-a100-sxm4-80gb/test_steps.yaml does not exist",
             *TWO_COMMANDS,
+            "test_steps.py:*: Failed",
             "*= gpuperf =*",
-            "*cycles*no-baseline",
-            "  gpuperf record --processes 5 -- --gpu-arch=sm80",
-            '  gpuperf update-baseline --reason "first baseline"',
         ]
     )
+    assert sum("gpuperf record" in line for line in result.outlines) == 1
     result = a100.run("--gpuperf-missing=warn")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*cycles*no-baseline", *TWO_COMMANDS])
@@ -147,7 +149,7 @@ def test_a_baseline_of_another_workload_is_not_compared_with(a100: Project) -> N
     result = a100.run("--gpuperf-missing=record")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["*no-baseline", "*is of another workload: size 128, here 64", *TWO_COMMANDS]
+        ["*no baseline on*", "*is of another workload: size 128, here 64", *TWO_COMMANDS]
     )
     assert a100.baseline_text() == before
 
@@ -168,7 +170,7 @@ def test_unsupported_is_named_once_and_fails_where_counters_are_required(a100: P
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_one could not read the counters it needs on*",
+            "gpuperf: *could not read the counters it needs on*",
             "*cycles*unsupported",
             "*not on a MIG instance",
             "`gpuperf doctor` says what is missing and what to do about it",
@@ -282,7 +284,7 @@ def test_one_name_twice_is_a_usage_error(a100: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             'gpuperf: test_steps.py::test_step measures "step" twice: give each measurement*',
-            'refused: test_steps.py::test_step measures "step" twice*',
+            "test_steps.py:3: Failed",
         ]
     )
 
@@ -312,7 +314,7 @@ def test_a_suite_that_names_no_file_is_refused_by_its_test_and_the_others_go_on(
         result = a100.run(".", "--gpuperf-missing=warn", *judged)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.assert_outcomes(passed=1, failed=1)
-        result.stdout.fnmatch_lines(['*test_odd.py::test_step: its suite*"a,b" has ","*rename it'])
+        result.stdout.fnmatch_lines(['*test_odd.py::test_step: its suite*"a,b" has ","*'])
     runs = [run_files.load(file) for file in a100.run_files()]
     assert [m.suite for run in runs for m in run.measurements] == ["test_steps"] * 2
 
@@ -394,7 +396,7 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     text = (a100.root / "out" / "report.md").read_text(encoding="utf-8")
     assert "| cycles |" in text
     xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
-    assert "test_step has no baseline" in xml
+    assert "gpuperf: no baseline on" in xml
     assert "fingerprint" not in xml
     assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
 
@@ -471,9 +473,7 @@ def test_a_run_that_cannot_be_saved_any_more_is_said_beside_the_failures(a100: P
     result = a100.run("--gpuperf-run=run.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        ["gpuperf: test_step has no baseline*", "refused: *run.json: cannot be written*"]
-    )
+    result.stdout.fnmatch_lines(["gpuperf: no baseline*", "refused: *run.json: cannot be written*"])
 
 
 @pytest.mark.parametrize("ended", ["SIGTERM", "SIGKILL"])
@@ -516,8 +516,8 @@ def test_of_many_tests_those_that_are_unchanged_have_a_line_each(project: Projec
     project.accept_processes(*[1.0] * 5)
     project.device(factors={"test_17": {"cycles": 0.5}})
     undecided = "test_17 on NVIDIA A100-SXM4-80GB (sm80)"
-    for arguments, tables in ((["-q"], 1), (["-v"], 21)):
-        result = project.run("--gpuperf-processes=1", *arguments)
+    for arguments, tables in (([], 1), (["-v"], 21)):
+        result = project.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn", *arguments)
         lines = result.outlines[result.outlines.index(undecided) :]  # it is the first
         assert len([line for line in lines if "metric  " in line]) == tables
         brief = "  test_00: cycles 0 %, instructions 0 %, step_time 0 %" in lines
@@ -571,3 +571,117 @@ def test_what_python_sets_aside_by_itself_is_nobody_elses(
     for number in range(101):
         session.freeze()
         assert len(frozen) == (1 + number // 100) * freezes
+
+
+# Where a test fails
+
+FAILING = """
+    import pytest
+
+    def measured(gpuperf):
+        gpuperf.measure(lambda: None)  # of the project, and not of ours
+
+    def test_slower(gpuperf):
+        gpuperf.measure(lambda: None)
+
+    def test_helped(gpuperf):
+        measured(gpuperf)
+
+    def test_raises(gpuperf):
+        gpuperf.measure(lambda: [][1])
+
+    def test_refused(gpuperf):
+        gpuperf.measure(lambda: None, workload={"a": None})
+    """
+PLACES = {"slower": 7, "helped": 4, "raises": 13, "refused": 16}
+"""The lines of FAILING at which they fail."""
+
+
+@pytest.fixture
+def failing(a100: Project) -> Project:
+    """A project whose tests fail, each in a way of its own."""
+    a100.tests(FAILING)
+    return a100
+
+
+@pytest.mark.parametrize("style", ["auto", "long", "short", "line", "native"])
+def test_a_failure_is_at_the_tests_own_line(failing: Project, style: str) -> None:
+    result = failing.run(f"--tb={style}", "--junitxml=junit.xml")
+    result.assert_outcomes(failed=4)
+    text = "\n".join(result.outlines)
+    for name, line in PLACES.items():
+        assert re.search(rf"test_steps\.py(:|\", line ){line}(:|,|$)", text, re.MULTILINE), name
+    xml = (failing.root / "junit.xml").read_text(encoding="utf-8")
+    for said in (text, xml):
+        assert "fixture.py" not in said
+        assert "outcomes.py" not in said
+    assert ("test_steps.py:7: Failed" in xml) == (style != "line")
+    result.stdout.fnmatch_lines(
+        ["FAILED test_steps.py::test_slower - Failed: gpuperf: no baseline on*"]
+    )
+
+
+def test_by_line_each_failure_has_one_and_what_to_do_is_said_below(failing: Project) -> None:
+    lines = failing.run("--tb=line", "-k", "slower").outlines
+    assert sum("no-baseline" in line for line in lines) == 0
+    assert sum(line.startswith("gpuperf: no baseline on") for line in lines) == 1
+    assert sum("gpuperf record" in line for line in lines) == 1
+
+
+def test_with_a_full_trace_our_lines_are_there_too(failing: Project) -> None:
+    result = failing.run("-k", "slower", "--full-trace")
+    result.stdout.fnmatch_lines(["*fixture.py:*", "*test_steps.py:7: Failed"])
+
+
+def test_a_skip_is_at_the_tests_own_line_too(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_ratio(gpuperf):
+            gpuperf.expect_ratio("cycles", "a", "b", below=1.0)
+        """
+    )
+    result = a100.run("-rs")
+    result.stdout.fnmatch_lines(["SKIPPED [[]1] test_steps.py:2: gpuperf: *"])
+
+
+def test_what_is_run_again_is_measured_again_and_counts_once(a100: Project) -> None:
+    """pytest-rerunfailures: of a test that is run until it passes the last is what it measured."""
+    pytest.importorskip("pytest_rerunfailures")
+    a100.tests(
+        """
+        runs = []
+
+        def test_flaky(gpuperf):
+            gpuperf.measure(lambda: None)
+            runs.append(1)
+            assert len(runs) == 3
+
+        def test_refused(gpuperf):
+            gpuperf.measure(lambda: None, workload={"a": None})
+        """
+    )
+    again = ("-p", "rerunfailures", "--reruns=2")
+    result = a100.run(*again, "--gpuperf-missing=warn", "--gpuperf-run=run.json", "--tb=no")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert len(a100.saved("run.json").measurements) == 1
+    lines = result.outlines
+    assert sum(line.startswith("test_flaky on ") for line in lines) == 1
+    assert sum(line.startswith("refused: ") for line in lines) == 1
+    assert "judged: none of 1 measurement; 1 without a baseline" in lines
+
+
+def test_of_the_last_failures_only_what_runs_again_is_in_the_table(a100: Project) -> None:
+    a100.tests(
+        """
+        def test_same(gpuperf): gpuperf.measure(lambda: None)
+        def test_slower(gpuperf): gpuperf.measure(lambda: None)
+        """
+    )
+    a100.accept_processes(*[1.0] * 5)
+    a100.device(factors={"slower": {"cycles": 2}})
+    for arguments, judged in (((), "all 2 measurements"), (("--lf",), "the one measurement")):
+        result = a100.run("-p", "cacheprovider", *arguments)
+        result.assert_outcomes(failed=1, passed=0 if arguments else 1)
+        lines = result.outlines
+        assert f"judged: {judged}" in lines
+        assert sum("regressed" in line for line in lines) == 3  # headline, row, short summary

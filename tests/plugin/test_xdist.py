@@ -44,7 +44,7 @@ def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines_random(
         [
-            "gpuperf: test_slower regressed on NVIDIA A100-SXM4-80GB (sm80)",
+            "gpuperf: *: regressed on NVIDIA A100-SXM4-80GB (sm80)",
             "*added (new), 1 launch",
             "*cycles*400.00 M*800.00 M*x2*0.5 %*regressed",
             "expected of cycles: a / b above 0.9: 1 *, holds",
@@ -101,7 +101,7 @@ def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(errors=2, passed=1, skipped=1)
     result.stdout.fnmatch_lines(
-        ["refused: --gpu-arch sm90 asks for sm90 baselines, but this device is NVIDIA A100*"]
+        ["gpuperf: --gpu-arch sm90 asks for sm90 baselines, but this device is NVIDIA A100*"]
     )
-    assert str(result.stdout).count("refused:") == 1
+    result.stdout.no_fnmatch_line("refused: *")
     assert "asks for sm90" in (a100.root / "junit.xml").read_text(encoding="utf-8")

@@ -122,7 +122,7 @@ def test_the_first_month_of_a_small_project(year: Year) -> None:
     # A first test, its baseline, a pass.
     year.tests("test_first")
     printed = year.shell("pytest", code=1)
-    assert "no-baseline" in printed
+    assert "no baseline on" in printed
     assert len(year.paste(printed)) == 2
     assert year.entries() == [FIRST]
     year.commit()

@@ -107,7 +107,7 @@ def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
             [Lack.NOT_COLLECTED, Lack.NOT_GATED],
             "no gated metric could be read in 1 measurement, 1 measurement without a gated metric",
             "`gpuperf doctor` says what is missing and what to do about it. Use a collector that "
-            "counts one of the metrics in bold in docs/metrics.md",
+            "counts a metric that is gated: `gpuperf metrics` marks them",
         ),
     ):
         assert none_judged([*zip(named(*said), lacks, strict=True)]) == (
@@ -161,7 +161,7 @@ def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
             [REPORTED],
             Lack.NOT_GATED,
             "cupti counted no metric that may fail a test",
-            "Use a collector that counts one of the metrics in bold in docs/metrics.md",
+            "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them",
         ),
     ],
 )

@@ -130,9 +130,10 @@ def test_an_undecided_ratio_says_what_to_do() -> None:
 
 
 def test_a_broken_limit_alone_fails_a_test() -> None:
-    text = failure.failure(result(measurement()), [LIMIT], CommandContext("suites/meddpm"))
+    session = CommandContext("suites/meddpm")
+    text = failure.failure(result(measurement()), [LIMIT], session, 120)
     assert text.splitlines() == [
-        "gpuperf: test_training_step[tf32] is beyond a limit on NVIDIA H200 (sm90)",
+        "gpuperf: duration 231.00 ms: beyond a limit on NVIDIA H200 (sm90)",
         "configuration: tf32",
         f"  {expectation_lines.line(LIMIT)}",
         "  99.5 % interval, 3 processes",
@@ -141,10 +142,10 @@ def test_a_broken_limit_alone_fails_a_test() -> None:
 
 def test_a_limit_beside_a_regression_or_undecided() -> None:
     worse, session = verdict(), CommandContext("suites/meddpm")
-    text = failure.failure(result(measurement(), worse), [worse, LIMIT], session)
-    assert text.startswith("gpuperf: test_training_step[tf32] regressed on")
+    text = failure.failure(result(measurement(), worse), [worse, LIMIT], session, 120)
+    assert text.startswith("gpuperf: cycles +2.52 %: regressed on")
     assert expectation_lines.line(LIMIT) in text
     undecided = replace(LIMIT, outcome=Outcome.INCONCLUSIVE, reason="unsure")
-    text = failure.failure(result(measurement()), [undecided], session)
-    assert "is inconclusive on" in text
+    text = failure.failure(result(measurement()), [undecided], session, 160)
+    assert "duration 231.00 ms: inconclusive on" in text
     assert "--gpuperf-inconclusive warn" in text

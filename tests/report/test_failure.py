@@ -36,11 +36,12 @@ def test_a_regression_names_configuration_metric_numbers_and_what_to_do() -> Non
     text = failure.failure(result(measurement(), verdict()), [verdict()], SESSION)
     assert text == "\n".join(
         [
-            "gpuperf: test_training_step[tf32] regressed on NVIDIA H200 (sm90)",
+            "gpuperf: cycles +2.52 %: regressed on NVIDIA H200 (sm90)",
             "configuration: tf32",
             "  metric  baseline  measured   change  tolerance  MDE  verdict",
             "  cycles  437.00 M  448.00 M  +2.52 %      0.5 %    -  regressed",
-            'If the change is intended: gpuperf update-baseline --reason "..."',
+            "to accept what is intended:",
+            '  gpuperf update-baseline --reason "..."',
         ]
     )
 
@@ -60,26 +61,54 @@ def test_kernels_are_named_before_it_is_said_how_to_accept_them() -> None:
         "  2 added",
         "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
         "  +1.2 ms  100 %  silu  added (new), 2 launches",
-        'If the change is intended: gpuperf update-baseline --reason "..."',
+        "to accept what is intended:",
+        '  gpuperf update-baseline --reason "..."',
     ]
 
 
-def test_in_brief_it_is_what_got_worse_and_the_kernels() -> None:
-    step = (("conv", 900.0), ("add", 300.0))
-    said = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
-    verdicts = [verdict(), verdict("ipc", outcome=Outcome.REPORTED)]
-    assert failure.brief(result(measurement(), *verdicts, attribution=said), 80) == [
-        "test_training_step[tf32] regressed on NVIDIA H200 (sm90): cycles +2.52 %",
-        "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
-        "  +1.2 ms  100 %  silu  added (new), 2 launches",
+def test_in_brief_it_is_the_worst_in_a_line() -> None:
+    several = [verdict(), verdict("step_time"), verdict("ipc", Outcome.IMPROVED)]
+    for verdicts, says in (
+        (several, "regressed on NVIDIA H200 (sm90): cycles +2.52 %, step_time +2.52 %"),
+        (several[2:], "improved on NVIDIA H200 (sm90): ipc +2.52 %"),
+        ([NO_BASELINE], "has no baseline on NVIDIA H200 (sm90)"),
+    ):
+        one = result(measurement(), *verdicts)
+        assert failure.brief(one, 120) == [f"test_training_step[tf32] {says}"]
+        assert all(len(line) <= 40 for line in failure.brief(one, 40))
+    for calm in (Outcome.UNCHANGED, Outcome.REPORTED):
+        assert failure.brief(result(measurement(), verdict(outcome=calm)), 80) == []
+
+
+def test_the_first_line_has_the_changes_and_the_name_where_a_test_measures_several() -> None:
+    rows = [
+        verdict(change=3.83),
+        verdict("instructions", change=0.02),
+        verdict("layout_copies", change=None, baseline=0.0),
     ]
-    assert failure.brief(result(measurement(), verdict(outcome=Outcome.UNCHANGED)), 80) == []
+    for measured, says in (
+        (measurement(), "cycles x4.83, instructions x1.02, layout_copies from 0: regressed on"),
+        (measurement(name="sampling"), "sampling: cycles x4.83, instructions x1.02, "),
+    ):
+        assert failure.failure(result(measured, *rows), rows, SESSION).startswith(
+            f"gpuperf: {says}"
+        )
+
+
+def test_a_terminal_has_no_line_that_is_too_wide_but_for_commands() -> None:
+    said = attribute(table(("conv" * 20, 900.0)), table(("conv", 300.0)), NAMING)
+    row = replace(verdict(detail="what is odd, " * 20), low=0.02, high=0.03)
+    page = result(measurement(), row, attribution=said, notes=("a note " * 30,))
+    for width in (40, 80, 200):
+        lines = failure.failure(page, [row], SESSION, width).splitlines()
+        assert [line for line in lines if len(line) > width] == [], width
+        assert '  gpuperf update-baseline --reason "..."' in lines
 
 
 def test_why_no_kernel_is_named_is_one_line() -> None:
     note = "no kernel can be named: x.kernels.json.xz: no such file. Restore it from git"
     text = failure.failure(result(measurement(), verdict(), notes=(note,)), [verdict()], SESSION)
-    assert text.splitlines()[-2] == f"  {note}"
+    assert text.splitlines()[-3] == f"  {note}"
 
 
 def test_without_a_configuration_none_is_named() -> None:
@@ -108,10 +137,10 @@ def test_a_regression_says_which_phase_it_is_in() -> None:
 
 def test_a_missing_baseline_says_why_and_the_two_commands() -> None:
     text = failure.failure(result(measurement(), NO_BASELINE), [NO_BASELINE] * 2, SESSION)
-    assert text.startswith("gpuperf: test_training_step[tf32] has no baseline on NVIDIA H200")
+    assert text.startswith("gpuperf: no baseline on NVIDIA H200")
     assert text.count("baselines/sm90/nvidia-h200/meddpm.yaml does not exist") == 1
     assert text.endswith(
-        "Make a baseline on this device:\n"
+        "to make a baseline on this device:\n"
         "  gpuperf record --processes 5 -- --gpu-arch sm90 suites/meddpm\n"
         '  gpuperf update-baseline --reason "first baseline"'
     )
@@ -125,14 +154,14 @@ def test_too_few_processes_is_what_it_says_when_that_is_all() -> None:
         (["seen-in-baseline"], True),
     ):
         looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
-        text = failure.failure(result(measurement(), *looks), looks, SESSION)
+        text = failure.failure(result(measurement(), *looks), looks, SESSION, 160)
         needed = (
             "One process in fifty is slow by itself: 3 are needed for a verdict. Allow more by "
             "--gpuperf-processes, or record several: gpuperf record --processes 3"
         )
         assert text.endswith(needed) is not enough, reasons
         assert text.endswith("--gpuperf-inconclusive warn") is enough, reasons
-        assert "is inconclusive on" in text
+        assert "inconclusive on" in text
 
 
 def test_missing_counters_lead_to_the_doctor() -> None:
@@ -146,7 +175,7 @@ def test_of_several_the_worst_is_the_headline_and_all_are_listed() -> None:
     for failing, says in (
         ([INCONCLUSIVE, verdict()], "regressed"),
         ([INCONCLUSIVE, UNSUPPORTED, NO_BASELINE], "could not read"),
-        ([INCONCLUSIVE, NO_BASELINE], "has no baseline"),
+        ([INCONCLUSIVE, NO_BASELINE], "no baseline on"),
     ):
         text = failure.failure(result(measurement(), *failing), failing, SESSION)
         assert says in text.splitlines()[0], failing
@@ -172,6 +201,13 @@ def test_intervals_of_all_that_fails_are_on_one_line_in_their_own_units() -> Non
         text = failure.failure(result(measurement(), *failing), failing, SESSION)
         assert f"\n  99.5 % interval, {says}\n" in text
         assert "confidence" not in text
+
+
+def test_of_counts_that_are_the_same_every_time_no_interval_is_said() -> None:
+    counts = replace(verdict(change=3.0), low=3.0, high=3.0, processes=3)
+    text = failure.failure(result(measurement(), counts), [counts], SESSION)
+    assert "\n  the same in 3 processes\n" in text
+    assert "interval" not in text
 
 
 def test_a_missing_baseline_claims_no_confidence() -> None:

@@ -148,28 +148,91 @@ def looked_at(test: str, processes: int, name: str = "step") -> Result:
     )
 
 
-def test_tests_that_took_more_than_one_process_are_named() -> None:
-    few = [looked_at(name, 1) for name in ("test_a", "test_b", "test_c")]
+def test_where_a_test_took_more_than_one_process_its_line_says_so() -> None:
+    few = [looked_at(f"test_{n}", 1) for n in range(4)]
     for judged, says in (
-        ([looked_at("test_x", 3)], ["3 for test_x"]),
-        ([*few, looked_at("test_x", 3)], ["3 for test_x; 1 for 3 others"]),
-        (
-            [looked_at("test_a", 9), looked_at("test_b", 1), looked_at("test_c", 5)],
-            ["5 for test_c; 9 for test_a; 1 for 1 other"],
-        ),
-        (
-            [looked_at("test_x", 3, name="first"), looked_at("test_x", 1, name="second")],
-            ["3 for test_x, first; 1 for 1 other"],
-        ),
-        # Tests of one name count apart.
-        ([looked_at("test_x", 3)] * 2 + few[:1], ["3 for test_x, test_x; 1 for 1 other"]),
-        # When the first process settles all, none is counted.
-        (few, []),
-        ([result([measurement(), measurement(process="p2")])], []),
+        (looked_at("test_x", 3), "test_x (3 processes): "),
+        (looked_at("test_x", 3, name="first"), "test_x, first (3 processes): "),
+        (looked_at("test_x", 1), "test_x: "),
     ):
-        lines = shown(*judged, width=200).splitlines()
-        said = [line for line in lines if line.startswith("processes")]
-        assert said == [f"processes: {names}" for names in says]
+        lines = shown(*few, judged).splitlines()
+        assert lines[-1].startswith(f"  {says}")
+    assert shown(looked_at("test_x", 9)).startswith("test_x on NVIDIA H200 (sm90, 9 processes)")
+
+
+# Names
+
+
+def test_where_tests_of_two_files_have_one_name_the_file_is_said() -> None:
+    for tests in (
+        {"a.py::test_x": "test_x", "b.py::test_y": "test_y"},
+        {"a.py::test_x": "a.py::test_x", "b.py::test_x": "b.py::test_x", "b.py::test_y": "test_y"},
+        {"s/a/t.py::C::test_x": "a/t.py::C::test_x", "s/b/t.py::C::test_x": "b/t.py::C::test_x"},
+        {"t.py::A::test_x": "t.py::A::test_x", "t.py::B::test_x": "t.py::B::test_x"},
+        {
+            "x/t.py::test_x[a/b]": "x/t.py::test_x[a/b]",
+            "y/t.py::test_x[a/b]": "y/t.py::test_x[a/b]",
+        },
+    ):
+        judged = [result(measurement(test=test), verdict()) for test in tests]
+        headings = [line.text for line in summary(judged, 100, SESSION) if line.tone == "heading"]
+        assert [heading.split(" on ")[0] for heading in headings] == [*tests.values()]
+
+
+def test_so_it_is_in_notes_and_in_the_lines_of_what_is_unchanged() -> None:
+    disturbed = Conditions(BEFORE, AFTER)
+    tests = [measurement(test=f"{file}.py::test_x", conditions=disturbed) for file in "abcde"]
+    calm = verdict(outcome=Outcome.UNCHANGED, change=0.0)
+    pages = [result(measured, calm) for measured in tests]
+    text = shown(*pages)
+    assert "  a.py::test_x: cycles 0 %" in text
+    assert "note: e.py::test_x was measured shared with" in text
+
+
+# What was said already
+
+
+def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
+    """But where more of it was asked for; and what to do is said once, if not by the message."""
+    calm = looked_at("test_calm", 1)
+    alone = summary([REGRESSED, calm], 100, SESSION, told=[REGRESSED])
+    assert not any("test_training_step" in line.text or "update-" in line.text for line in alone)
+    of_two = [REGRESSED, result(measurement(test="a.py::test_b"), verdict(test="a.py::test_b"))]
+    several = texts(summary([*of_two, calm], 100, SESSION, told=of_two))
+    assert several[-2:] == [
+        "to accept what is intended:",
+        '  gpuperf update-baseline --reason "..."',
+    ]
+    assert not any("regressed" in text for text in several)
+    line = texts(summary([REGRESSED], 100, SESSION, told=[REGRESSED], in_a_line=True))
+    assert line == several[-2:]
+    more = texts(summary([REGRESSED, calm], 100, SESSION, told=[REGRESSED], verbosity=1))
+    assert more[0] == "test_training_step[tf32] on NVIDIA H200 (sm90)"
+
+
+def test_quietly_only_what_is_not_well_is_said_in_a_line_each() -> None:
+    well = [looked_at("test_calm", 1), SEVERAL]
+    assert summary(well, 100, SESSION, "run.json", verbosity=-1) == []
+    lines = summary([*well, REGRESSED, IMPROVED], 100, SESSION, "run.json", verbosity=-1)
+    assert lines[:2] == [
+        Line("test_training_step[tf32] regressed on NVIDIA H200 (sm90): cycles +2.52 %", "bad"),
+        Line("test_training_step[tf32] improved on NVIDIA H200 (sm90): cycles -1.60 %", "good"),
+    ]
+    assert texts(lines[2:]) == [
+        "to accept what is intended:",
+        '  gpuperf update-baseline --reason "..."',
+    ]
+
+
+def test_unchanged_is_followed_by_what_would_be_found_where_that_is_far_off() -> None:
+    blunt = verdict(
+        outcome=Outcome.UNCHANGED, tolerance=0.084, change=0.03, minimum_detectable_effect=0.45
+    )
+    page = result(measurement(), blunt)
+    assert shown(page).endswith("unchanged (MDE 45 %)")
+    assert "unchanged (MDE 45 %)" in shown(page, width=40)
+    few = [looked_at(f"test_{n}", 1) for n in range(4)]
+    assert "  test_training_step[tf32]: cycles +3.00 % (MDE 45 %)" in shown(page, *few)
 
 
 # Notes
@@ -241,10 +304,9 @@ def test_other_kernels_come_first_and_are_counted_below() -> None:
     assert [line.text for line in lines[2:]] == [
         "  kernels      1647      1649        -          -    -  kernels-changed",
         "  cycles   437.00 M  448.00 M  +2.52 %      0.5 %    -  unchanged",
-        "processes: 3 for test_training_step[tf32], sampling",
         "note: kernels of test_training_step[tf32], sampling: 12 added, 3 removed, 4 replaced",
     ]
-    assert [line.tone for line in lines[2:]] == ["doubtful", "", "", "doubtful"]
+    assert [line.tone for line in lines[2:]] == ["doubtful", "", "doubtful"]
 
 
 def test_other_kernels_read_well_at_any_width() -> None:
@@ -281,7 +343,8 @@ def test_what_failed_comes_first_then_what_improved_then_the_rest() -> None:
         named("test_much_slower", Outcome.REGRESSED, 4.0),
         named("test_lower", Outcome.REGRESSED, -0.3),
     ]
-    headings = [line.text for line in summary(judged, 100, SESSION) if line.tone == "heading"]
+    lines = summary(judged, 100, SESSION, verbosity=1)
+    headings = [line.text for line in lines if line.tone == "heading"]
     assert [heading.split()[0] for heading in headings] == [
         *("test_much_slower", "test_lower", "test_slower"),
         *("test_unfit", "test_new", "test_undecided"),
@@ -309,17 +372,17 @@ def test_of_many_those_that_are_unchanged_have_a_line_each() -> None:
     assert lines[0] == "test_slower on NVIDIA H200 (sm90)"
     assert lines[4] == "20 unchanged on NVIDIA H200 (sm90); -v shows all their metrics"
     assert lines[5:7] == [
-        "  test_00: instructions +10 ppm, cycles 0 %",
-        "  test_01: instructions +10 ppm, cycles +0.01 %",
+        "  test_00: instructions +0.001 %, cycles 0 %",
+        "  test_01: instructions +0.001 %, cycles +0.01 %",
     ]
     assert len(lines) == 4 + 1 + 20 + 2
 
 
 def test_of_few_and_where_asked_all_have_their_tables() -> None:
-    for count, verbose in ((20, False), (21, True)):
+    for count, verbosity in ((4, 0), (5, 1)):
         judged = [*MANY, SLOWER][-count:]
-        lines = summary(judged, 100, SESSION, verbose=verbose)
-        assert len([line for line in lines if line.tone == "heading"]) == count, verbose
+        lines = summary(judged, 100, SESSION, verbosity=verbosity)
+        assert len([line for line in lines if line.tone == "heading"]) == count, verbosity
 
 
 def test_devices_are_told_apart() -> None:
@@ -383,13 +446,13 @@ def test_of_many_metrics_those_that_decide_have_a_row() -> None:
 
 def test_where_asked_and_of_few_metrics_all_have_a_row() -> None:
     reference = [metric.name for metric in catalogue().hardware_set("reference")]
-    for names, verbose in (
-        ([*PAPER, *TIMES], True),
-        ([*reference, *TIMES], False),
-        (PAPER[:MANY_METRICS], False),
+    for names, verbosity in (
+        ([*PAPER, *TIMES], 1),
+        ([*reference, *TIMES], 0),
+        (PAPER[:MANY_METRICS], 0),
     ):
-        lines = summary([of_metrics(names)], 100, SESSION, verbose=verbose)
-        assert metrics_of(lines) == names, verbose
+        lines = summary([of_metrics(names)], 100, SESSION, verbosity=verbosity)
+        assert metrics_of(lines) == names, verbosity
 
 
 def test_a_verdict_is_never_left_out() -> None:

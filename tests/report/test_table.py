@@ -20,7 +20,7 @@ VERDICTS = [
     verdict("step_time", Outcome.NO_BASELINE, unit="ms", baseline=None, measured=232.4,
             change=None, tolerance=None),
 ]  # fmt: skip
-ROWS = [table.cells(said) for said in VERDICTS]
+ROWS = table.verdict_rows(VERDICTS)
 
 widths = st.integers(20, 200)
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)
@@ -37,7 +37,7 @@ def test_columns_where_they_fit() -> None:
     assert table.lines(ROWS, 100) == [
         "  metric              baseline   measured    change  tolerance     MDE  verdict",
         "  cycles              437.00 M   448.00 M   +2.52 %      0.5 %  0.78 %  regressed",
-        "  instructions        437.00 M   448.00 M    -3 ppm      0.1 %       -  unchanged",
+        "  instructions        437.00 M   448.00 M  -0.000 %      0.1 %       -  unchanged",
         "  tensor_utilization   93.10 %    91.00 %  -2.10 pt          -       -  reported",
         "  step_time                  -  232.40 ms         -          -       -  no-baseline",
     ]

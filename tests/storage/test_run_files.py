@@ -426,6 +426,19 @@ def test_a_pattern_that_nothing_matches_is_refused_with_what_there_is() -> None:
         assert lines == [f"  {line}" for line in shown]
 
 
+def test_what_may_have_been_meant_is_a_part_of_a_node_id() -> None:
+    tests = ["suites/meddpm/test_training.py::test_training_step[tf32]", "a.py::C::test_other"]
+    for pattern, says in (
+        ("trainin_step", '"test_training_step"'),
+        ("*test_trainingstep[tf32]", '"test_training_step[tf32]"'),
+        ("*tf23*", '"tf32"'),
+        ("suites/medpm/test_training.py", '"suites/meddpm/test_training.py"'),
+        ("test_othr", '"test_other"'),
+    ):
+        assert run_files.meant_of(pattern, tests) == f" Did you mean {says}?"
+    assert run_files.meant_of("zzz", tests) == ""
+
+
 # Several runs
 
 A, B = Path("a.json"), Path("b.json")

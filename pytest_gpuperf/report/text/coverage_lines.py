@@ -25,7 +25,7 @@ _WORDS = {
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
 """For want of a baseline that applies."""
 _BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
-_ANOTHER = "Use a collector that counts one of the metrics in bold in docs/metrics.md"
+_ANOTHER = "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them"
 _REMEDIES = {
     Lack.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
     "says who does; pytest-xdist: -n1)",

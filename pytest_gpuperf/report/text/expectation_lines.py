@@ -50,6 +50,13 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
     )
 
 
+def in_short(expectation: Expectation) -> str:
+    """What was measured, in a few words: "cycles 448.00 M"."""
+    if expectation.measured is None:
+        return ""
+    return f"{expectation.metric} {_number(expectation.measured, expectation)}"
+
+
 def failing(expectation: Expectation) -> list[str]:
     """A broken, undecided or unsupported expectation as lines for a failing test's message."""
     processes = counted(expectation.processes, "process")

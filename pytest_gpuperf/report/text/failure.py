@@ -17,16 +17,14 @@ from pytest_gpuperf.model.result import (
     Result,
     Verdict,
 )
-from pytest_gpuperf.report.text import expectation_lines, kernel_lines, table
+from pytest_gpuperf.report.text import expectation_lines, kernel_lines, next_command, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import counted
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
-_BRIEFLY = 5
-"""Lines of kernels where the whole report follows later."""
-_WIDTH = 96
-"""The width of a message in a test's report, which pytest indents and JUnit keeps."""
+WIDTH = 96
+"""The width of a message that no terminal shows."""
 _SAYS = {
     Outcome.REGRESSED: "regressed",
     Outcome.BROKEN: "is beyond a limit",
@@ -40,21 +38,26 @@ _SAYS = {
 
 
 def failure(
-    result: Result, failing: Sequence[Verdict | Expectation], context: CommandContext
+    result: Result,
+    failing: Sequence[Verdict | Expectation],
+    context: CommandContext,
+    width: int = WIDTH,
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 
-    Kernels that changed come first: they explain the rest. `failing` is what of the result fails
-    the test; `context` what the commands depend on that make or accept a baseline.
+    The first line is all that a short summary shows, under the test's name: it has the changes.
+    Kernels that changed come first below: they explain the rest. `failing` is what of the result
+    fails the test; `context` what the commands depend on that make or accept a baseline. In lines
+    of at most `width` characters, but for commands.
     """
     worst = _decisive({entry.outcome for entry in failing})
-    parts = [f"gpuperf: {headline(result, worst)}"]
+    verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
+    parts = [f"gpuperf: {_in_short(result, worst, failing)}"]
     if result.first.configuration:
         parts.append(f"configuration: {printable(result.first.configuration)}")
-    verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
     rows = [v for v in result.verdicts if v.outcome is Outcome.KERNELS_CHANGED] + verdicts
-    if rows:
-        parts += table.lines([table.cells(verdict) for verdict in rows], _WIDTH)
+    if any(v.baseline is not None or v.outcome is not Outcome.NO_BASELINE for v in rows):
+        parts += table.lines(table.verdict_rows(rows), width)
         parts += _intervals(verdicts)
     for entry in failing:
         if isinstance(entry, Expectation):
@@ -64,32 +67,42 @@ def failure(
     if worst is Outcome.REGRESSED:
         parts += _phases(result.verdicts, verdicts)
     if result.attribution:
-        parts += kernel_lines.lines(result.attribution, _WIDTH)
-    if worst is Outcome.REGRESSED:
-        parts.append(f"If the change is intended: {context.accept()}")
-    if worst is Outcome.NO_BASELINE:
-        parts.append("Make a baseline on this device:")
-        parts += ["  " + line for line in context.record([result.test])]
+        parts += kernel_lines.lines(result.attribution, width)
+    if worst in (Outcome.REGRESSED, Outcome.NO_BASELINE):
+        parts += next_command.lines([result], context.of(result.test), width)
     if worst is Outcome.INCONCLUSIVE:
         parts.append(_undecided(failing))
     if worst is Outcome.UNSUPPORTED:
         parts.append("`gpuperf doctor` says what is missing and what to do about it")
-    return "\n".join(parts)
+    return "\n".join(line for part in parts for line in table.within(part, width))
+
+
+def _in_short(result: Result, worst: Outcome, failing: Sequence[Verdict | Expectation]) -> str:
+    """Why it failed in a few words: "cycles +2.52 %: regressed on NVIDIA H200 (sm90)"."""
+    says = _SAYS[worst].removeprefix("is ").removeprefix("has ")
+    those = [entry for entry in failing if entry.outcome is worst]
+    changes = moved([entry for entry in those if isinstance(entry, Verdict)])
+    limits = map(expectation_lines.in_short, (e for e in those if isinstance(e, Expectation)))
+    named = result.name if result.name != STEP else ""
+    said = [named, ", ".join(filter(None, [changes, *limits])), says]
+    device = result.first.fingerprint.device
+    return printable(f"{': '.join(filter(None, said))} on {device.name} ({device.arch})")
+
+
+def moved(verdicts: Sequence[Verdict]) -> str:
+    """Their changes in one line: "cycles x4.83, step_time x4.63"; "" where there are none."""
+    known = [v for v in verdicts if v.change is not None or v.baseline == 0]
+    changes = units.changes(known)
+    return ", ".join(f"{v.metric} {change}" for v, change in zip(known, changes, strict=True))
 
 
 def brief(result: Result, width: int) -> list[str]:
-    """A regression in a few lines: what got worse, and the kernels that most of it comes from.
-
-    For whoever waits for a session to end, whose report has it all. Empty without a regression.
-    """
-    regressed = [v for v in result.verdicts if v.outcome is Outcome.REGRESSED]
-    if not regressed:
+    """What is the worst of a result, in a line that is wrapped; nothing where all is well."""
+    worst = result.outcome
+    if worst not in _SAYS:
         return []
-    moved = ", ".join(f"{v.metric} {units.change(v)}" for v in regressed)
-    said = table.wrapped([f"{headline(result, Outcome.REGRESSED)}: {moved}"], width, "")
-    if result.attribution:
-        said += [line[:width] for line in kernel_lines.lines(result.attribution, width, _BRIEFLY)]
-    return said
+    changes = moved([e for e in result.said if isinstance(e, Verdict) and e.outcome is worst])
+    return table.wrapped([headline(result, worst) + (f": {changes}" if changes else "")], width, "")
 
 
 def headline(result: Result, outcome: Outcome | None = None) -> str:
@@ -113,14 +126,15 @@ def _decisive(outcomes: Collection[Outcome]) -> Outcome:
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:
     """How sure the changes are: their intervals, and on how many processes they rest."""
-    known = [
-        f"{v.metric} {units.moved(v.low, points=v.points)} to "
-        f"{units.moved(v.high, points=v.points)}"
-        for v in failing
-        if v.low is not None and v.high is not None
-    ]
+    known = []
+    for v in failing:
+        if v.low is not None and v.high is not None:
+            low, high = units.interval(v.low, v.high, points=v.points)
+            known += [f"{v.metric} {low} to {high}"] if low != high else []
     processes = counted(max((v.processes for v in failing), default=1), "process")
-    return [f"  99.5 % interval, {processes}: {', '.join(known)}"] if known else []
+    if known:
+        return [f"  99.5 % interval, {processes}: {', '.join(known)}"]
+    return [f"  the same in {processes}"] if any(v.low is not None for v in failing) else []
 
 
 def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
@@ -156,9 +170,7 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
         and v.measured is not None
     }
     least = _LEAST_PART * max(map(abs, changes.values()), default=0.0)
-    moved = [
-        f"{verdict.phase} {units.change(verdict)}"
-        for verdict, change in changes.items()
-        if abs(change) >= least
-    ]
-    return [f"  {metric} by phase: {', '.join(moved)}"] if moved else []
+    shown = [verdict for verdict, change in changes.items() if abs(change) >= least]
+    pairs = zip(shown, units.changes(shown), strict=True)
+    said = ", ".join(f"{verdict.phase} {change}" for verdict, change in pairs)
+    return [f"  {metric} by phase: {said}"] if said else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
@@ -53,6 +53,13 @@ class CommandContext:
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
 
+    def of(self, test: str) -> CommandContext:
+        """The same for one test."""
+        return self if self.flags is None else replace(self, command=self._selecting([test]))
+
+    def _selecting(self, tests: Sequence[str]) -> str:
+        return " ".join(filter(None, [self.flags, *map(shlex.quote, tests)]))
+
     def accept(self, reason: str = "...") -> str:
         """The command that makes a baseline of the run."""
         words = ["gpuperf update-baseline"]
@@ -70,7 +77,7 @@ class CommandContext:
         accept = CommandContext(baselines=self.baselines).accept("first baseline")
         selected = self.command
         if tests and self.flags is not None:
-            selected = " ".join(filter(None, [self.flags, *map(shlex.quote, tests)]))
+            selected = self._selecting(tests)
         return f"gpuperf record --processes 5 -- {selected}".rstrip(), accept
 
 
@@ -117,14 +124,24 @@ def _value(words: Sequence[str], flag: str) -> str:
     return ""
 
 
-def lines(results: Sequence[Result], context: CommandContext, width: int) -> Iterator[str]:
+def lines(
+    results: Sequence[Result], context: CommandContext, width: int, told: Sequence[Result] = ()
+) -> Iterator[str]:
     """What to do next, in lines of at most `width` characters, and the command for it in one.
 
-    Nothing where all is well. A command that is longer than a line is pasted whole all the same.
+    Nothing where all is well, and not what the message of the one test in `told` has said. A
+    command that is longer than a line is pasted whole all the same.
     """
+    said = [
+        [*commands]
+        for result in (told if len(told) == 1 else ())
+        for its in (context, context.of(result.test))
+        for _, commands in wanted([result], its)
+    ]
     for what, commands in wanted(results, context):
-        yield from wrapped([what], width, "")
-        yield from (f"{_INDENT}{printable(command)}" for command in commands)
+        if [*commands] not in said:
+            yield from wrapped([what], width, "")
+            yield from (f"{_INDENT}{printable(command)}" for command in commands)
 
 
 def wanted(

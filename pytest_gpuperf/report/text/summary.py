@@ -5,16 +5,17 @@ What failed comes first, the worst of it at the top.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.verdict import KNOWN_KIND, NEW_METRIC, OTHER_GPU
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, Measurement, titles
 from pytest_gpuperf.model.result import Outcome, Result, Verdict, worst_first
 from pytest_gpuperf.report.text import (
     expectation_lines,
+    failure,
     next_command,
     protocol_lines,
     step_tables,
@@ -24,7 +25,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import Line, shortened, wrapped_lines
 
-MANY = 20
+MANY = 4
 """With more measurements than this, those that are unchanged have a line each."""
 _LEAST_NAME = 20
 """Characters of a test's name that are kept before its numbers."""
@@ -41,35 +42,54 @@ def summary(
     run: str = "",
     *,
     notes: Iterable[str] = (),
-    verbose: bool = False,
+    told: Sequence[Result] = (),
+    in_a_line: bool = False,
+    verbosity: int = 0,
 ) -> list[Line]:
     """The summary of a run as lines of at most `width` characters.
 
     `context` is what the commands to type next depend on; `run` where the run was saved, or "";
-    `notes` what else is to be said. Where there are many measurements, only those of which
-    something is to be said have a table, and where there are many metrics, only those that decide
-    have a row, unless `verbose`.
+    `notes` what else is to be said. `told` are those of `results` whose tests have failed with a
+    message that says it all, but for what to do next where it was shown `in_a_line`.
+
+    Where there are many measurements, only those of which something is to be said have a table, and
+    where there are many metrics, only those that decide have a row, unless `verbosity` is above 0.
+    Below, it is only what is not well, in a line each.
     """
     measured = [result for result in results if result.measurements]
-    brief = [] if verbose or len(measured) <= MANY else [r for r in measured if _calm(r)]
-    short = {id(result) for result in brief}
-    expected = [entry for result in results for entry in result.expectations]
+    known = {id(result) for result in told}
+    names = titles((r.first.test, r.first.name) for r in measured)
+    verbose, quiet = verbosity > 0, verbosity < 0
+    expected = [entry for r in results if id(r) not in known for entry in r.expectations]
     failed = [e for e in expected if e.outcome in (Outcome.BROKEN, Outcome.INCONCLUSIVE)]
-    lines = step_tables.configurations(measured, width, verbose=verbose)
+    lines = [] if quiet else step_tables.configurations(measured, width, verbose=verbose)
     lines += expectation_lines.lines(failed, width)
-    for result in worst_first(measured):
-        if id(result) not in short:
-            lines += _section(result, width, verbose=verbose)
-    lines += _unchanged(brief, width)
-    lines += expectation_lines.lines([e for e in expected if e not in failed], width)
-    for text in _looks(measured):
-        lines += wrapped_lines(text, width)
-    for text in dict.fromkeys(_notes(measured)):
+    untold = [r for r in worst_first(measured) if verbose or id(r) not in known]
+    if quiet:
+        for result in untold:
+            lines += _worst(result, width)
+    else:
+        calm = [r for r in measured if _calm(r)]
+        brief = [] if verbose or len(measured) <= MANY else calm
+        short = {id(result) for result in brief}
+        for result in untold:
+            if id(result) not in short:
+                lines += _section(result, _named(result.first, names), width, verbose=verbose)
+        lines += _unchanged(brief, names, width)
+        lines += expectation_lines.lines([e for e in expected if e not in failed], width)
+    for text in dict.fromkeys(_notes(measured, names, known)):
         lines += wrapped_lines(text, width, "doubtful")
-    for text in (*([f"run saved: {run}"] if run else []), *dict.fromkeys(notes)):
+    for text in (*([f"run saved: {run}"] if run and not quiet else []), *dict.fromkeys(notes)):
         # A command is pasted whole.
-        lines += [Line(text)] if text.startswith("  gpuperf ") else wrapped_lines(text, width)
-    return lines + [Line(text) for text in next_command.lines(results, context, width)]
+        lines += [Line(text)] if table.is_command(text) else wrapped_lines(text, width)
+    commands = next_command.lines(results, context, width, () if in_a_line else told)
+    return lines + [Line(text) for text in commands]
+
+
+def _worst(result: Result, width: int) -> list[Line]:
+    """A result that is not well, or better, in one line."""
+    tone = table.TONES.get(result.outcome or Outcome.REPORTED, "")
+    return [Line(text, tone) for text in failure.brief(result, width)]
 
 
 def _calm(result: Result) -> bool:
@@ -79,12 +99,11 @@ def _calm(result: Result) -> bool:
     return not windowed and Outcome.UNCHANGED in outcomes and outcomes <= _CALM
 
 
-def _section(result: Result, width: int, *, verbose: bool) -> Iterator[Line]:
+def _section(result: Result, title: str, width: int, *, verbose: bool) -> Iterator[Line]:
     """The table of one measurement."""
     first = result.first
-    several = len(result.measurements)
-    device = _device(result, f", {several} processes" if several > 1 else "")
-    yield from wrapped_lines(f"{result.title} on {device}", width, "heading")
+    device = _device(result, _processes(result, ", "))
+    yield from wrapped_lines(f"{title} on {device}", width, "heading")
     rows = list(_rows(result))
     brief = step_tables.shown_metrics([cells[0] for cells, _ in rows], verbose=verbose)
     reported = Outcome.REPORTED
@@ -103,13 +122,14 @@ def _section(result: Result, width: int, *, verbose: bool) -> Iterator[Line]:
 
 def _rows(result: Result) -> Iterator[tuple[tuple[str, ...], Outcome]]:
     """A row per verdict on the whole step, or per metric where nothing was judged."""
-    rows = [
-        (table.cells(verdict), verdict.outcome)
+    judged = [
+        verdict
         for verdict in result.verdicts
         if verdict.phase == STEP and verdict.outcome is not Outcome.UNSUPPORTED
     ]
-    if rows:
-        yield from rows
+    if judged:
+        outcomes = (verdict.outcome for verdict in judged)
+        yield from zip(table.verdict_rows(judged), outcomes, strict=True)
         return
     for metric, value in step_tables.step_values([result.first]).items():
         shown = units.value(value, catalogue().metrics[metric].unit)
@@ -117,21 +137,41 @@ def _rows(result: Result) -> Iterator[tuple[tuple[str, ...], Outcome]]:
         yield (metric, "-", shown, "-", "-", "-", reported.value), reported
 
 
-def _unchanged(results: Sequence[Result], width: int) -> Iterator[Line]:
+def _unchanged(
+    results: Sequence[Result], names: Mapping[tuple[str, str], str], width: int
+) -> Iterator[Line]:
     """A line for each, by device: its test, and the changes of what is gated."""
     devices: dict[str, list[str]] = {}
     for result in results:
-        changes = [
-            f"{verdict.metric} {units.change(verdict)}"
+        known = [
+            verdict
             for verdict in result.verdicts
             if verdict.outcome is Outcome.UNCHANGED and verdict.change is not None
         ]
-        line = _in_one_line(result.title, changes, width)
+        pairs = zip(known, units.changes(known), strict=True)
+        changes = [f"{v.metric} {change}{_unseen(v)}" for v, change in pairs]
+        title = _named(result.first, names) + _processes(result, " (", ")")
+        line = _in_one_line(title, changes, width)
         devices.setdefault(_device(result), []).append(line)
     for device, texts in devices.items():
         title = f"{len(texts)} unchanged on {device}; -v shows all their metrics"
         yield from wrapped_lines(title, width, "heading")
         yield from map(Line, texts)
+
+
+def _unseen(verdict: Verdict) -> str:
+    """What stands beside the word where more than it says would pass, as " (MDE 45 %)"."""
+    return units.outcome(verdict).removeprefix(verdict.outcome.value)
+
+
+def _named(measurement: Measurement, names: Mapping[tuple[str, str], str]) -> str:
+    return names[measurement.test, measurement.name]
+
+
+def _processes(result: Result, before: str, after: str = "") -> str:
+    """How many processes it took, where it took more than one."""
+    count = max(len(result.measurements), *(v.processes for v in result.verdicts), 1)
+    return f"{before}{count} processes{after}" if count > 1 else ""
 
 
 def _in_one_line(title: str, changes: Sequence[str], width: int) -> str:
@@ -145,39 +185,31 @@ def _in_one_line(title: str, changes: Sequence[str], width: int) -> str:
     return f"  {shortened(title, room)}{said}"
 
 
-def _looks(results: Sequence[Result]) -> Iterator[str]:
-    """How many processes it took, where it took more than one."""
-    several: dict[int, list[str]] = {}
-    for result in results:
-        count = max((verdict.processes for verdict in result.verdicts), default=1)
-        if count > 1:
-            several.setdefault(count, []).append(result.title)
-    if several:
-        took = [f"{count} for {', '.join(several[count])}" for count in sorted(several)]
-        others = len(results) - sum(map(len, several.values()))
-        took += [f"1 for {others} other{'s' if others > 1 else ''}"] if others else []
-        yield f"processes: {'; '.join(took)}"
+def _notes(
+    results: Sequence[Result], names: Mapping[tuple[str, str], str], told: Collection[int]
+) -> Iterator[str]:
+    """What was odd. One machine has one reason for all of its tests: each is to be said once.
 
-
-def _notes(results: Sequence[Result]) -> Iterator[str]:
-    """What was odd. One machine has one reason for all of its tests: each is to be said once."""
+    What a failing test's message has said is none of it.
+    """
     measurements = [measurement for result in results for measurement in result.measurements]
     verdicts = [verdict for result in results for verdict in result.verdicts]
     for measurement in measurements:
         conditions = measurement.fingerprint.conditions
         for complaint in guard.complaints(conditions) if conditions else ():
-            yield f"note: {measurement.title} was measured {complaint}"
+            yield f"note: {_named(measurement, names)} was measured {complaint}"
     for result in results:
-        for verdict in result.verdicts:
+        for verdict in result.verdicts if id(result) not in told else ():
             if verdict.outcome is Outcome.KERNELS_CHANGED:
-                yield f"note: kernels of {result.title}: {verdict.detail}"
+                yield f"note: kernels of {_named(result.first, names)}: {verdict.detail}"
     for measurement in measurements:
         if measurement.timeline and measurement.timeline.obstacle:
             yield protocol_lines.timeline_line(measurement)
     for reason in (OTHER_GPU, KNOWN_KIND):
         wider = dict.fromkeys(
             verdict.metric
-            for verdict in verdicts
+            for result in results
+            for verdict in (result.verdicts if id(result) not in told else ())
             if verdict.detail == reason and verdict.outcome is not Outcome.REPORTED
         )
         if wider:

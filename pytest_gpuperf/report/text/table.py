@@ -42,18 +42,26 @@ class Line:
         object.__setattr__(self, "text", printable(self.text))
 
 
-def cells(verdict: Verdict) -> tuple[str, ...]:
-    """A verdict as the cells of one row, in the order of HEADINGS."""
+def cells(verdict: Verdict, change: str | None = None) -> tuple[str, ...]:
+    """A verdict as the cells of one row, in the order of HEADINGS.
+
+    `change` is how its change reads beside others.
+    """
     compared = verdict.tolerance is not None and verdict.outcome is not Outcome.REPORTED
     return (
         verdict.metric,
         units.value(verdict.baseline, verdict.unit),
         units.value(verdict.measured, verdict.unit),
-        units.change(verdict),
+        units.change(verdict) if change is None else change,
         units.tolerance(verdict) if compared else NOTHING,
         units.minimum_detectable_effect(verdict) if compared else NOTHING,
-        verdict.outcome.value,
+        units.outcome(verdict),
     )
+
+
+def verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
+    """The same of all that stand in one table, whose changes have one form."""
+    return list(map(cells, verdicts, units.changes(verdicts)))
 
 
 def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -202,6 +210,23 @@ def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
 def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> list[Line]:
     """`text` as lines of at most `width`, all of one tone."""
     return [Line(part, tone) for part in wrapped([text], width, indent)]
+
+
+def within(text: str, width: int) -> list[str]:
+    """The lines of `text`, those that are wider wrapped; commands are whole, to be pasted."""
+    return [part for line in text.split("\n") for part in _in_parts(line, width)]
+
+
+def _in_parts(line: str, width: int) -> list[str]:
+    if len(line) <= width or is_command(line):
+        return [line]
+    said = line.lstrip(" ")
+    return wrapped([said], width, " " * (len(line) - len(said)))
+
+
+def is_command(line: str) -> bool:
+    """Whether it is one to type next, which stands in a line of its own."""
+    return line.startswith((f"{INDENT}gpuperf ", f"{INDENT}pytest "))
 
 
 def shortened(text: str, width: int) -> str:
