@@ -44,7 +44,7 @@ def traced(
 
     An operator is in the trace twice, before the dispatch mode has it and after: it launches then.
     """
-    events = [dict(event) for event in profile.events(run, synchronize, host=host)]
+    events: list[Event] = [*profile.events(run, synchronize, host=host)]
     operators = [e for e in events if e.get("cat") == "cpu_op" and e["name"] in LAUNCHING]
     operators.sort(key=lambda event: float(event["ts"]))
     for number, event in enumerate(operators[1::2], 1):
