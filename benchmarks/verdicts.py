@@ -53,7 +53,9 @@ def said_of(run: Run) -> Said:
         key = f"{verdict.test}, {verdict.name}"
         said.setdefault(key, {"verdicts": [], "attribution": ""})["verdicts"].append(_row(verdict))
     for entry in run.attributions:
-        text = json.dumps(files.to_plain(entry)["blame"], sort_keys=True)
+        blame = files.to_plain(entry)["blame"]
+        # A field that came later than a run, and is empty, says nothing new.
+        text = json.dumps({k: v for k, v in blame.items() if v or k != "lines"}, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
         said[f"{entry.test}, {entry.name}"]["attribution"] = digest
     return said
