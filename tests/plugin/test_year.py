@@ -98,10 +98,11 @@ class Year:
     def paste(self, printed: str, *, folder: str = ".") -> list[str]:
         """Types each command of the summary, once; all of them succeed.
 
-        What a failure says is that of its test alone, and among these.
+        What a failure says is that of its test alone, and among these. Where one test has said it
+        all, the summary does not say it again.
         """
-        matches = map(_COMMAND.match, printed.split(" gpuperf ===")[-1].splitlines())
-        commands = list(dict.fromkeys(match[1] for match in matches if match))
+        failures, _, summary = printed.rpartition(" gpuperf ===")
+        commands = _commands(summary) or _commands(failures)
         for command in commands:
             # What is measured once more after a commit may have regressed as before.
             self.shell(command, folder=folder, code=None if command.startswith("pytest") else 0)
@@ -111,6 +112,12 @@ class Year:
         """The tests that have a baseline."""
         known = baseline_files.load(baseline_files.path_for(self.root / "baselines", A100, suite))
         return list(known.tests) if known else []
+
+
+def _commands(printed: str) -> list[str]:
+    """Each command that stands in a line of its own, once."""
+    matches = map(_COMMAND.match, printed.splitlines())
+    return list(dict.fromkeys(match[1] for match in matches if match))
 
 
 @pytest.fixture

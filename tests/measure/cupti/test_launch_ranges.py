@@ -350,4 +350,5 @@ def test_the_trace_and_every_pass_are_announced(fake: Fake, tracing: Callable[[s
             "tracing kernels",
             "counting kernels, pass 1 of 2 (2)",
             "counting kernels, pass 2 of 2 (1)",
+            "looking for call sites",
         ]
