@@ -171,6 +171,9 @@ class _Comparison:
         for j in pairing.removed:
             modules.setdefault(old[j], {})[self.old.sites[j].module] = None
         made = [self._line(*at, *lines[at], tuple(filter(None, of))) for at, of in modules.items()]
+        # A kernel that takes longer at one line is launched at others too.
+        least = LEAST_SHARE * self.before
+        made = [one for one in made if one.kernels or abs(one.change) >= least]
         made.sort(key=lambda one: (-abs(one.change), -_other_launches(one), one.line))
         return tuple(made)
 

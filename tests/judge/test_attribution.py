@@ -373,6 +373,51 @@ def test_a_doubled_convolution_is_called_more_often() -> None:
     assert entry.change == one.launches[place].duration
 
 
+def at(whole: KernelTable, function: str) -> list[int]:
+    """The launches that come from lines of this function."""
+    return [i for i, site in enumerate(whole.site_of) if whole.sites[site].function == function]
+
+
+def test_a_function_that_is_called_twice_is_named_by_its_lines_and_modules() -> None:
+    """Attention, of which a step of Med-DDPM has four."""
+    whole = counted("tf32-sites")
+    attention = at(whole, "SelfAttention._attend")
+    order = sorted([*range(len(whole.launches)), *attention])
+    twice = replace(
+        whole,
+        launches=tuple(whole.launches[i] for i in order),
+        site_of=tuple(whole.site_of[i] for i in order),
+    )
+    lines = attribute(twice, whole, NAMING).lines
+    assert {line.function for line in lines} == {"SelfAttention._attend"}
+    assert len({module for line in lines for module in line.modules}) == 4
+    assert [line.change for line in lines] == sorted((x.change for x in lines), reverse=True)
+    added = math.fsum(whole.launches[i].duration for i in attention)
+    assert math.fsum(line.change for line in lines) == pytest.approx(added, rel=0.01)
+    for line in lines:
+        assert line.launches_after == 2 * line.launches_before
+    undone = attribute(whole, twice, NAMING).lines
+    assert {(x.line, -x.change) for x in undone} == {(x.line, x.change) for x in lines}
+
+
+def test_a_line_that_takes_longer_is_named_and_an_edit_above_it_names_nothing() -> None:
+    whole = counted("tf32-sites")
+    moved = replace(whole, sites=tuple(replace(site, line=site.line + "0") for site in whole.sites))
+    assert attribute(moved, whole, NAMING).lines == ()
+    slow = slowed(moved, at(whole, "GroupNorm32.forward"), 1.2)
+    lines = attribute(slow, whole, NAMING).lines
+    assert {line.function for line in lines} == {"GroupNorm32.forward"}
+    assert lines[0].line.startswith("suites/meddpm/model/layers.py:450")
+    assert lines[0].change == pytest.approx(0.2 * lines[0].before, rel=0.01)
+
+
+def test_every_launch_of_a_recorded_step_has_a_line() -> None:
+    whole = counted("tf32-sites")
+    assert len(whole.launches) == len(whole.site_of) == 1647
+    assert all(whole.sites[site].line for site in whole.site_of)
+    assert sum(whole.sites[site].backward for site in whole.site_of) > 800
+
+
 def test_one_kernel_5_percent_slower_is_found_among_all() -> None:
     one = traced("tf32")
     slower = largest(one)
