@@ -28,7 +28,7 @@ from pytest_gpuperf.report.text import (
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.next_command import CommandContext, typed
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
@@ -90,7 +90,8 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
     elif Outcome.IMPROVED in outcomes:
         accept = '`gpuperf update-baseline --reason "..."`'
         yield from (f"Accept what improved, so that a later slowdown shows: {accept}", "")
-    yield from (f"Run of {cell(run.created)}: `{code(run.command)}`", "")
+    command = f": `{code(typed(run.command))}`" if run.command else ""
+    yield from (f"Run of {cell(run.created)}{command}", "")
     judged = coverage_lines.line(results)
     if judged:
         yield from (cell(judged), "")

@@ -22,7 +22,7 @@ from pytest_gpuperf.model.result import (
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
 from pytest_gpuperf.report.text import coverage_lines, expectation_lines, kernel_lines, table
 from pytest_gpuperf.report.text.kernel_lines import MOST
-from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
+from pytest_gpuperf.report.text.next_command import CommandContext, of_run, typed, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
 """What the first screen has no rows of."""
@@ -185,7 +185,7 @@ def overview(
         lead=lead,
         tone=tone,
         about=tuple(_about(run, measured)),
-        command=_typed(run.command),
+        command=typed(run.command),
         totals=tuple(_totals(rows, run)),
         judged=judged if ";" in judged else "",
         rows=tuple(rows),
@@ -455,13 +455,6 @@ def _distinct(values: Iterable[str]) -> str:
     """What there is, each once, but for many; "-" for nothing."""
     known = list(dict.fromkeys(filter(None, values)))
     return _few(known) if known else table.NOTHING
-
-
-def _typed(command: str) -> str:
-    """The command of a run as somebody typed it: a run keeps the arguments of pytest alone."""
-    if not command or command.split(" ")[0] in ("pytest", "gpuperf", "python"):
-        return command
-    return f"pytest {command}"
 
 
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:

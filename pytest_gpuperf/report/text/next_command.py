@@ -219,3 +219,10 @@ def _unreadable(result: Result) -> bool:
         and metrics[verdict.metric].hardware_name(arch) is not None
         for verdict in result.verdicts
     )
+
+
+def typed(command: str) -> str:
+    """The command of a run as somebody typed it: a run keeps the arguments of pytest alone."""
+    if not command or command.split(" ")[0] in ("pytest", "gpuperf", "python"):
+        return command
+    return f"pytest {command}"
