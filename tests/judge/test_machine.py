@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.machine import TRAITS, between, moved
+from pytest_gpuperf.judge.machine import TRAITS, between, kinds, moved
 from pytest_gpuperf.judge.verdict import KNOWN_KIND, OTHER_GPU, Reference, judge
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Measurement, Reading
@@ -231,7 +231,45 @@ def test_somebody_else_on_the_gpu_shows_whatever_the_baseline_has_read() -> None
             assert [one.reading for one in made] == ["time_share"] * is_moved, (share, canary)
 
 
+def test_what_was_read_by_two_canaries_or_on_one_side_only_is_of_no_kind() -> None:
+    """Half of a reading, or of two that cannot be compared, tells no kind of GPU."""
+    new = measured({}, {})
+    assert kinds(new, AS_BEFORE)[1] is not None
+    other = measured({}, {})[0]
+    conditions = other.fingerprint.conditions
+    assert conditions is not None
+    assert conditions.before.canary is not None
+    of_another = replace(conditions.before, canary=replace(conditions.before.canary, code="b"))
+    for after in (of_another, Reading()):
+        made = Conditions(conditions.before, after)
+        one = replace(other, fingerprint=replace(other.fingerprint, conditions=made))
+        assert kinds([one], AS_BEFORE) == ((), None)
+        assert moved([one], AS_BEFORE) == () or after is of_another
+    # A process of the baseline that another canary read has no kind among the others.
+    mixed = replace(AS_BEFORE, codes=(CODE, "b", CODE))
+    assert [kind is None for kind in kinds(new, mixed)[0]] == [False, True, False]
+
+
 # What it explains
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [((1.105, 1.107, 1.109), "machine"), ((1.115, 1.117, 1.119), "regressed")],
+    ids=["its interval begins within", "it begins beyond"],
+)
+def test_it_explains_a_change_whose_interval_begins_within_what_it_moved(
+    changes: Sequence[float], outcome: str
+) -> None:
+    """A clock that is 10 % slower."""
+    processes = [
+        replace(measured({"step_time": change}, {"sm_clock_mhz": 1 / 1.10})[0], process=f"p{n}")
+        for n, change in enumerate(changes)
+    ]
+    said = verdicts(processes)["step_time"]
+    assert said.outcome.value == outcome
+    assert said.high is not None
+    assert said.high > 0.1 + 0.005
 
 
 def test_beside_somebody_else_no_time_is_the_code_s_however_much_they_took() -> None:
