@@ -92,7 +92,9 @@ def pytest_configure_node(node: Any) -> None:
     """Tells an xdist worker how its controller was started: what it has is only its own part."""
     parameters = node.config.invocation_params
     node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
-    node.workerinput["gpuperf_width"] = node.config.stash[_SESSION].width
+    session = node.config.stash.get(_SESSION, None)
+    if session is not None:  # whoever starts workers by himself may have configured nothing
+        node.workerinput["gpuperf_width"] = session.width
 
 
 @pytest.hookimpl(trylast=True)
