@@ -241,7 +241,6 @@ def test_the_rest_of_the_year(year: Year) -> None:
     year.shell("pytest")
 
 
-@pytest.mark.skipif(EVERY not in os.environ, reason=f"takes a quarter minute; with {EVERY}=1")
 def test_two_who_accept_at_once_merge_their_baselines(year: Year) -> None:
     """Each has another new test, and both have changed what the first one costs."""
     year.tests("test_first")
