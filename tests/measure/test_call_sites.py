@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.call_sites import with_call_sites
+from pytest_gpuperf.measure.trace.call_sites import function_of, with_call_sites
 from pytest_gpuperf.measure.trace.profile import Event
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
@@ -96,3 +98,12 @@ def test_what_the_other_execution_did_not_launch_comes_from_nowhere_known() -> N
     nowhere = CallSite("", "")
     assert located(step, "gemm", "of a graph", "relu") == [GEMM, nowhere, RELU]
     assert located(lambda: None, "gemm") == [nowhere]
+
+
+def test_before_python_3_11_a_method_has_the_class_of_its_object() -> None:
+    def frame(**variables: object) -> Any:
+        code = SimpleNamespace(co_name="forward")
+        return SimpleNamespace(f_code=code, f_locals=variables)
+
+    assert function_of(frame(self=NET)) == "Net.forward"
+    assert function_of(frame(x=1)) == "forward"

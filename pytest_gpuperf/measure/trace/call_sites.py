@@ -89,8 +89,7 @@ class Frames:
                 break
             file = self._file(code)
             if file and place is None:
-                name = getattr(code, "co_qualname", code.co_name)  # since Python 3.11
-                place = f"{file}:{frame.f_lineno}", name.replace("<locals>.", "")
+                place = f"{file}:{frame.f_lineno}", function_of(frame)
             if place and code.co_argcount and code.co_varnames[0] == "self":
                 owner = frame.f_locals.get("self")
                 if isinstance(owner, torch.nn.Module):
@@ -125,6 +124,16 @@ class Frames:
         below = [Path(p) for p in sys.path if p and file.is_relative_to(p)]
         longest = max(below, key=lambda folder: len(folder.parts), default=file.parent)
         return file.relative_to(longest).as_posix()
+
+
+def function_of(frame: FrameType) -> str:
+    """Which function it executes, as in "Attention.attend"."""
+    code = frame.f_code
+    name: str = getattr(code, "co_qualname", "")
+    if not name:  # before Python 3.11
+        owner = frame.f_locals.get("self")
+        name = code.co_name if owner is None else f"{type(owner).__qualname__}.{code.co_name}"
+    return name.replace("<locals>.", "")
 
 
 class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]
