@@ -182,8 +182,6 @@ class CuptiCollector:
                 table = self._counted(work, metrics, traced)
             except (CountersUnavailable, MeasurementError) as error:
                 table = launch_ranges.uncounted(traced, str(error))
-            work.progress.begins("looking for call sites")
-            prepare(work, self._timer)
             return self._located(table, work)
 
     def timeline(self, work: Work) -> Timeline:
@@ -221,12 +219,22 @@ class CuptiCollector:
         return counted.window
 
     def _located(self, table: KernelTable, work: Work) -> KernelTable:
-        """The same with the lines of code; as it is where torch is not used."""
+        """The same with the lines of code; as it is where they cannot be had.
+
+        Under a dispatch mode torch runs compiled code operator by operator, which may take more
+        memory than there is, and a step may refuse the mode: neither is the fault of the step.
+        """
         if "torch" not in sys.modules:
             return table
         from pytest_gpuperf.measure.trace.call_sites import with_call_sites
 
-        return with_call_sites(table, self._root, work.step, self._timer.synchronize, self._traced)
+        work.progress.begins("looking for call sites")
+        prepare(work, self._timer)
+        synchronize = self._timer.synchronize
+        try:
+            return with_call_sites(table, self._root, work.step, synchronize, self._traced)
+        except Exception:
+            return table
 
     def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         arch = self.device().arch

@@ -3,7 +3,8 @@
 Where a step is slower and the canary is not, the code is slower. The kernels are machine code per
 architecture (`canary.cu`, compiled by `script/canary`), so that no update of torch, NVRTC or the
 driver's compiler changes them; they run in the primary context, which torch uses too, and their
-memory is neither torch's nor left behind. A pass takes about 90 ms on an H200.
+memory is neither torch's nor left behind. On an H200 a pass takes about 70 ms, and
+its queue 17 kernels of 1.09 ms.
 
 It also reads the map of SMs: which of them share clusters of blocks, and so are in one GPC.
 """

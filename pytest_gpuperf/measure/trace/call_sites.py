@@ -2,8 +2,8 @@
 
 A dispatch mode sees every ATen operator, in forward and backward, and asks for the innermost frame
 whose code is neither torch's nor installed. On a GPU it opens a range in the trace around each:
-what is launched in it comes from there. Code that torch.compile made launches most of its kernels
-by itself, and a CUDA graph all of them: those have no call site.
+what is launched in it comes from there. Under the mode torch runs compiled code operator by
+operator: only what compiled code launches too has a call site, and what a CUDA graph runs has none.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from statistics import correlation
 
 import pytest
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
@@ -352,3 +353,20 @@ def test_the_trace_and_every_pass_are_announced(fake: Fake, tracing: Callable[[s
             "counting kernels, pass 2 of 2 (1)",
             "looking for call sites",
         ]
+
+
+def test_a_step_that_fails_under_a_dispatch_mode_has_its_table_without_call_sites(
+    fake: Fake, tracing: Callable[[str], None]
+) -> None:
+    """Compiled code runs operator by operator there, which may take more memory than there is."""
+    tracing("kk")
+    launching = fake.launching(3, 4)
+
+    def step() -> None:
+        if _get_current_dispatch_mode() is not None:
+            raise torch.OutOfMemoryError
+        launching()
+
+    table = kernels(fake, step)
+    assert column(table) == [3, 4]
+    assert (table.mismatch, table.sites, table.site_of) == ("", (), ())
