@@ -33,7 +33,8 @@ class Trait:
 
     noise: float
     """How far it moves by itself, as a logarithm: more than any of 220 readings beside 110
-    measurements on two H200s of one host (tests/data/h200-canary) was from their median; of the
+    measurements on two H200s of one host (tests/data/h200-canary) was from their median, of
+    `time_share` than any of 30 alone (tests/data/h200-shared: 0.995 to 1.0003); of the
     host's readings, which were up to 0.56 apart there, twice the standard deviation."""
     says: str
     slower: int
