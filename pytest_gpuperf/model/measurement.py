@@ -80,6 +80,31 @@ class CallSite:
 
 
 @dataclass(frozen=True, slots=True)
+class HostCall:
+    """What the host did in a step beside launching: it waited, or asked the driver for memory."""
+
+    __pydantic_config__ = CHECKED
+
+    name: str
+    """The call as CUDA names it, "cudaStreamSynchronize"."""
+    site: int
+    """The position of where it comes from in the table's `sites`."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Time in which nothing ran on the GPU while the host was at one line of code."""
+
+    __pydantic_config__ = CHECKED
+
+    site: int
+    """The position of that line in the table's `sites`."""
+    idle: float
+    """Nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTable:
     """What one execution of a step launched, in its order."""
 
@@ -97,6 +122,15 @@ class KernelTable:
     sites: tuple[CallSite, ...] = ()
     site_of: tuple[int, ...] = ()
     """Per launch, the position of where it comes from in `sites`; empty where nobody looked."""
+    calls: tuple[HostCall, ...] = ()
+    """What the host did beside launching, where somebody looked for `sites`."""
+    idle_at: tuple[IdleTime, ...] = ()
+    """Where the host was while nothing ran: parts of `idle`, as far as that is known."""
+    busy: tuple[float, ...] = ()
+    """Nanoseconds of all launches in each trace, where there were several: `duration` and `idle`
+    are their medians."""
+    idles: tuple[float, ...] = ()
+    """Nanoseconds in which nothing ran, in each of those traces."""
 
     @property
     def of_operators(self) -> bool:

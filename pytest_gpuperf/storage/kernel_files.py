@@ -144,7 +144,7 @@ def digest(table: KernelTable) -> str:
     What has its default is left out, so that a field that a later version adds changes no digest.
     So are lines of code: an edit elsewhere in a file moves them.
     """
-    what = replace(table, sites=(), site_of=())
+    what = replace(table, sites=(), site_of=(), calls=(), idle_at=())
     plain = files.adapter(KernelTable).dump_python(what, mode="json", exclude_defaults=True)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
@@ -175,5 +175,24 @@ def problems(table: KernelTable) -> Iterator[Problem]:
     for number, site in enumerate(table.site_of):
         if not 0 <= site < len(table.sites):
             yield f"site_of/{number}", f"{site}, and there are {len(table.sites)} sites"
+    sites = {
+        "calls": [call.site for call in table.calls],
+        "idle_at": [entry.site for entry in table.idle_at],
+    }
+    for what, places in sites.items():
+        for number, site in enumerate(places):
+            if not 0 <= site < len(table.sites):
+                yield f"{what}/{number}", f"site {site}, and there are {len(table.sites)}"
+    for number, call in enumerate(table.calls):
+        if call.count < 1:
+            yield f"calls/{number}/count", f"{call.count}, and it was seen"
+    if len(table.busy) != len(table.idles):
+        yield "idles", f"{len(table.idles)} traces, and `busy` has {len(table.busy)}"
+    times = {"busy": table.busy, "idles": table.idles}
+    times["idle_at"] = tuple(entry.idle for entry in table.idle_at)
+    for what, series in times.items():
+        for number, time in enumerate(series):
+            if time < 0:
+                yield f"{what}/{number}", f"{time:g} ns, which is no time"
     if table.idle < 0:
         yield "idle", f"{table.idle:g} ns, which is no time"

@@ -192,6 +192,14 @@ WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     ((*HERE, "idle"), -5, f"{STEP}/idle: -5 ns"),
     ((*HERE, "site_of"), [0, 0], "site_of: 2, and there are 3 launches"),
     ((*HERE, "site_of"), [0, 0, 0], "site_of/0: 0, and there are 0 sites"),
+    (
+        (*HERE, "calls"),
+        [{"name": "cudaMalloc", "site": 0, "count": 1}],
+        "calls/0: site 0, and there",
+    ),
+    ((*HERE, "idle_at"), [{"site": 0, "idle": -1}], "idle_at/0: site 0, and there are 0"),
+    ((*HERE, "busy"), [5.0], "idles: 0 traces, and `busy` has 1"),
+    ((*HERE, "busy"), [-5.0], "idles: 0 traces, and `busy` has 1"),
     ((*HERE, "idle"), 5, "not the table that was ac"),
 ]
 
