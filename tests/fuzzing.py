@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.measure.ncu import profiled_rows
+from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
 from suites.meddpm import data
 from tests import ROOT
@@ -94,7 +94,7 @@ def _cache(content: bytes, folder: Path) -> object:
 
 
 def _ncu(content: bytes, folder: Path) -> object:
-    return profiled_rows.read(_written(folder / "raw.csv", content))
+    return profiled_step.read(_written(folder / "raw.csv", content))
 
 
 LOADERS: dict[str, Load] = {

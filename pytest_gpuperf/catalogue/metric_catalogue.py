@@ -151,6 +151,7 @@ def _metric(name: str, entry: dict[str, Any]) -> Metric:
         practical_floor=entry.get("practical_floor"),
         positive=entry.get("positive", ""),
         traced=entry.get("traced", False),
+        portable=entry.get("portable", False),
     )
 
 

@@ -16,9 +16,8 @@ from pathlib import Path, PurePosixPath
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.commands import say
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.ncu import profiled_rows, profiled_step
-from pytest_gpuperf.measure.ncu.profiled_rows import Report
-from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep
+from pytest_gpuperf.measure.ncu import profiled_step
+from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.progress import counted
@@ -154,7 +153,7 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
 
 
 def _measurement(file: Path, request: ImportRequest) -> Measurement:
-    report = profiled_rows.read(file, request.ncu)
+    report = profiled_step.read(file, request.ncu)
     step = profiled_step.step_of(report, request.executions)
     test = request.test or f"imported/{file.stem}::{STEP}"
     return Measurement(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU, validate
@@ -215,9 +214,14 @@ def _known_passes(names: Sequence[str], sets: Sequence[str], library: Path | Non
 def _groups() -> list[str]:
     """Titles in the order of the sets: one of counters has all of the one before it."""
     counted = catalogue().counter_sets
-    larger = [f"{name}, besides {before}" for before, name in pairwise(counted)]
-    traced = [f"{name}, from a trace" for name in catalogue().sets if name not in counted]
-    return [counted[0], *larger, *traced, _NONE]
+    besides = dict(zip(counted[1:], counted, strict=False))
+    titles = [
+        f"{name}, from a trace"
+        if name not in counted
+        else ", besides ".join(filter(None, (name, besides.get(name))))
+        for name in catalogue().sets
+    ]
+    return [*titles, _NONE]
 
 
 def _group(metric: Metric) -> str:

@@ -27,6 +27,8 @@ ALARM_RATE = 1e-3
 """False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
 MISS_RATE = 0.01
 """A slowdown of the size that is called detectable is missed this often."""
+EXACT_SHARE = 2
+"""The most shares of the error that exact counts have together."""
 ALL_AGREE = 4
 """Up to so many processes, each of them has to be beyond the floor: a median of three is no
 protection against two slow ones."""
@@ -93,7 +95,7 @@ def judge(
     first = measurements[0]
     processes = len({measurement.process for measurement in measurements})
     measured = samples_by_phase(measurements)
-    family = sum(metrics[name].gated for name in measured.get(STEP, {}))
+    family = _family([metrics[name] for name in measured.get(STEP, {}) if metrics[name].gated])
     known = reference.samples or {}
     comparable = any(
         metrics[name].gated for name in known.get(STEP, {}) if name in measured.get(STEP, {})
@@ -145,6 +147,16 @@ def judge(
     told = machine.told_apart(_of_a_step(verdicts), measurements, metrics, canary, unmet=unmet)
     weighed = tuple(_weighed(list(told), metrics))
     return (*weighed, *_unsupported(first, measured, known, metrics))
+
+
+def _family(gated: Sequence[Metric]) -> int:
+    """Among how many the error is shared: exact counts are one, however many of them there are.
+
+    Chance does not move a count that is the same in every execution, and a dozen of them must not
+    blunt the judgement of times.
+    """
+    exact = [metric.metric_class is MetricClass.DETERMINISTIC for metric in gated]
+    return exact.count(False) + min(exact.count(True), EXACT_SHARE)
 
 
 def _of_a_step(verdicts: Sequence[Verdict]) -> list[Verdict]:

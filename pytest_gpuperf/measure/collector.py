@@ -218,7 +218,9 @@ class Plan:
     warmup: int = 1
     """First executions, discarded: lazy loading, allocation, algorithm choice."""
     activity: tuple[Metric, ...] = ()
-    """Metrics from traces that were asked for. With any of them, components are measured."""
+    """Metrics from traces that were asked for."""
+    components: bool = False
+    """Components are measured as well, which takes executions of its own."""
     extremes: bool = False
     """Best, worst and mean of the wall times are reported by themselves."""
 

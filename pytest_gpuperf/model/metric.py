@@ -51,6 +51,9 @@ class Metric:
     traced: bool = False
     """Read from a trace of what the GPU did, not counted; chosen as counters are."""
 
+    portable: bool = False
+    """Of what is traced: it exists on a CPU too."""
+
     @property
     def chosen(self) -> bool:
         """Whether it is measured only where asked for; others always are, where they exist."""
@@ -70,5 +73,5 @@ class Metric:
     def exists_on(self, arch: str) -> bool:
         """Whether it can be measured on `arch` at all; true of what nobody has to choose."""
         if self.traced:
-            return arch != "cpu"
+            return self.portable or arch != "cpu"
         return not self.hardware or self.hardware_name(arch) is not None

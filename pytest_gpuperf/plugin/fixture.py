@@ -23,7 +23,7 @@ from pytest_gpuperf.baselines.judgement import (
     not_collected,
 )
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
+from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue, no_metric
 from pytest_gpuperf.errors import (
     CountersUnavailable,
     MeasurementError,
@@ -207,6 +207,7 @@ class GpuPerf:
             if self._session.decides
             else never,
             activity=tuple(metric for metric in selected if metric.traced),
+            components=any(m.traced and m.name not in catalogue().sets[ALWAYS] for m in selected),
         )
         asked = repetitions or self._traits.repetitions
         return replace(plan, repetitions=asked, extremes=True) if asked else plan

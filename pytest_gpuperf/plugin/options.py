@@ -18,7 +18,7 @@ from pytest_gpuperf.model.settings import Settings
 COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
 PROTOCOLS = ("whole-step", "paper-window")
 NCU_REPLAYS = ("kernel", "range", "app-range")  # measure/ncu/ncu_command.py, imported where it runs
-METRIC_SETS = ("core", "reference", "paper", "full", "activity")
+METRIC_SETS = ("host", "core", "reference", "paper", "full", "activity")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")

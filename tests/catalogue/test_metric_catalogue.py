@@ -26,7 +26,8 @@ def test_it_is_read_once_and_has_the_sets_that_can_be_asked_for() -> None:
     assert not set(SETS) & set(METRICS)
     members = [set(SETS[name]) for name in catalogue().counter_sets]
     assert all(small < large for small, large in pairwise(members))
-    assert members[-1] == {metric.name for metric in METRICS.values() if metric.hardware}
+    counted = {metric.name for metric in METRICS.values() if metric.hardware}
+    assert members[-1] == counted | {*SETS["core"]}
     with pytest.raises(KeyError, match="fastest"):
         catalogue().hardware_set("fastest")
 
@@ -35,23 +36,26 @@ def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue() -
     for name in SETS:
         members = [METRICS[metric] for metric in SETS[name]]
         assert len(members) == len(set(SETS[name])), name
-        assert {(bool(m.hardware), m.traced) for m in members} == {
-            (False, True) if name == "activity" else (True, False)
-        }
+        assert all(bool(metric.hardware) is not metric.traced for metric in members), name
+        counted = any(metric.hardware for metric in members)
+        assert counted == (name not in ("host", "activity"))
         orders = [[*METRICS].index(metric.name) for metric in members]
         assert orders == sorted(orders), name
 
 
 def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> None:
     assert set(SETS["activity"]) == {metric.name for metric in METRICS.values() if metric.traced}
-    assert catalogue().hardware_set("activity") == ()
+    assert catalogue().hardware_set("activity") == catalogue().hardware_set("host") == ()
     assert catalogue().counter_sets == ("core", "reference", "paper", "full")
+
+
+PORTABLE = {"copies", "compiled_graphs", "graph_breaks", "recompilations"}
 
 
 def test_what_comes_from_a_trace_exists_on_every_gpu_and_not_on_a_cpu() -> None:
     for metric in map(METRICS.__getitem__, SETS["activity"]):
         assert all(metric.exists_on(gpu) for gpu in GPUS), metric.name
-        assert not metric.exists_on(architectures.CPU), metric.name
+        assert metric.exists_on(architectures.CPU) == (metric.name in PORTABLE), metric.name
         assert all(metric.hardware_name(gpu) is None for gpu in GPUS), metric.name
 
 
@@ -59,20 +63,24 @@ def test_of_a_trace_counts_and_the_kernels_time_are_gated() -> None:
     """What else it has depends on how fast the host is."""
     gated = {name: METRICS[name].metric_class for name in SETS["activity"] if METRICS[name].gated}
     assert gated.pop("kernel_time") is MetricClass.CYCLE
-    assert {*gated} == {"launches", "copies", *(n for n in SETS["activity"] if "_bytes_" in n)}
+    assert {*gated} == {*SETS["host"]} - {"graph_launches"}
     assert {*gated.values()} == {MetricClass.DETERMINISTIC}
+
+
+COUNTED = tuple(name for name in SETS["core"] if METRICS[name].hardware)
+TRACED = tuple(name for name in SETS["core"] if METRICS[name].traced)
 
 
 def test_sets_and_metrics_are_selected_by_name() -> None:
     for wanted, members in (
         ("core", SETS["core"]),
-        ("l2_hit_rate", (*SETS["core"], "l2_hit_rate")),
-        ("pipe_lsu,l2_hit_rate,cycles", (*SETS["core"], "l2_hit_rate", "pipe_lsu")),
-        ("l2_hit_rate , core", (*SETS["core"], "l2_hit_rate")),
+        ("l2_hit_rate", (*COUNTED, "l2_hit_rate", *TRACED)),
+        ("pipe_lsu,l2_hit_rate,cycles", (*COUNTED, "l2_hit_rate", "pipe_lsu", *TRACED)),
+        ("l2_hit_rate , core", (*COUNTED, "l2_hit_rate", *TRACED)),
         ("core,cycles,core", SETS["core"]),
         ("core,paper", SETS["paper"]),
-        ("activity", (*SETS["core"], *SETS["activity"])),
-        ("copy_overlap,launches", (*SETS["core"], "launches", "copy_overlap")),
+        ("activity", (*COUNTED, *SETS["activity"])),
+        ("copy_overlap,launches", (*SETS["core"], "copy_overlap")),
     ):
         assert tuple(metric.name for metric in catalogue().selected(wanted)) == members, wanted
 
@@ -83,7 +91,7 @@ def test_what_cannot_be_selected_is_named() -> None:
         ("core,l2_hitrate", 'named "l2_hitrate". Did you mean "l2_hit_rate"?'),
         ("core,", 'named "".'),
         ("", 'named "".'),
-        ("fastest", "Sets are core, reference, paper, full"),
+        ("fastest", "Sets are host, core, reference, paper, full"),
         ("core,step_time", '"step_time" is no hardware counter'),
     ):
         with pytest.raises(UsageFailure) as caught:
@@ -95,7 +103,7 @@ def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measu
     run = run_files.load(Path("docs/runs/collectors/ncu-range.json.xz"))
     (measurement,) = run.measurements
     counted = {sample.metric for sample in measurement.samples} & set(SETS["full"])
-    assert set(SETS["reference"]) == counted
+    assert {m.name for m in catalogue().hardware_set("reference")} == counted
 
 
 # What each figure of the paper shows, and here what it is drawn from.

@@ -97,7 +97,13 @@ def test_every_metric_is_listed_once_with_the_smallest_set_that_has_it() -> None
     text = shown(EVERYTHING)
     starts = [line.split()[0] for line in text[1:] if line.startswith("    ") and line[4] != " "]
     assert sorted(starts) == sorted(METRICS)
-    titles = ["core", "reference, besides core", "paper, besides reference", "full, besides paper"]
+    titles = [
+        "host, from a trace",
+        "core",
+        "reference, besides core",
+        "paper, besides reference",
+        "full, besides paper",
+    ]
     listed = [line.strip() for line in text if line[:2] == "  " and line[2:3].strip()]
     assert [line for line in listed if line in titles] == titles
 
@@ -190,7 +196,7 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--gpu-arch", "sm91"], 'unknown architecture "sm91". Did you mean "sm90"?'),
         (["--gpu-arch", "sm90", "SM80"], 'unknown architecture "SM80". Did you mean "sm80"?'),
         (["--gpu-arch"], "expected at least one argument"),
-        (["--set", "papers"], 'named "papers". Did you mean "paper"? Sets are core, reference'),
+        (["--set", "papers"], 'named "papers". Did you mean "paper"? Sets are host, core'),
         (["--set", "core,step_time"], '"step_time" is no hardware counter'),
         (["--library", "nowhere/libcupti.so.13"], "nowhere/libcupti.so.13: no such file"),
         (["--library", str(file)], "gpuperf: --library: CUPTI cannot be loaded"),

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
+    COMPONENT,
     Activity,
-    Annotations,
     activities,
     common,
     graphs,
@@ -23,7 +24,8 @@ from pytest_gpuperf.measure.trace.activity import (
     values_of_part,
     values_of_step,
 )
-from pytest_gpuperf.measure.trace.profile import Event, events
+from pytest_gpuperf.measure.trace.host_calls import Compilations
+from pytest_gpuperf.measure.trace.profile import Event, Spans, events
 from tests import ROOT
 from tests.measure.traces import call, component, copy, fill, kernel, launched
 
@@ -144,7 +146,7 @@ def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called(
     import torch
 
     outer, inner = "outer", 'a "name"\n of \\ µ'
-    listener = Annotations()
+    listener = Spans(COMPONENT)
 
     def step() -> None:
         listener.enter(outer)
@@ -154,7 +156,7 @@ def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called(
         listener.leave(inner)
         listener.leave(outer)
 
-    traced = events(step, lambda: None, host=True)
+    traced = events(step, lambda: None, host=True, spans=listener)
     # What a GPU would add: a call inside each operator, and its kernel.
     beginnings = {e["name"]: float(e["ts"]) for e in traced if e.get("cat") == "cpu_op"}
     after = max(beginnings.values()) + 1e4
@@ -183,7 +185,8 @@ def shows(traced: Sequence[Event], **expected: float) -> None:
 
 def test_the_metrics_are_those_of_the_set_and_a_part_has_some_of_them() -> None:
     values = of(kernel(0, 1), kernel(2, 1), copy(4, 1, "DtoD", 8))
-    assert set(values) == set(catalogue().sets["activity"])
+    of_calls = {*host_calls.counted(())} | {*Compilations().counted(())}
+    assert {*values, *of_calls} == set(catalogue().sets["activity"])
     assert set(values_of_part(())) < set(values)
 
 

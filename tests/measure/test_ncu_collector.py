@@ -27,10 +27,13 @@ from pytest_gpuperf.measure.ncu import ncu_command, raw_page, report_reader
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import FIRST, PROFILED, Replicas, Task
+from pytest_gpuperf.measure.trace.activity import Tracing
+from pytest_gpuperf.measure.trace.profile import Event, events
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
 from tests.measure.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page
+from tests.measure.traces import launched
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
@@ -89,9 +92,10 @@ def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     return Ncu()
 
 
-def collector(ncu: Ncu, **control: str) -> NcuCollector:
+def collector(ncu: Ncu, traced: Tracing = events, **control: str) -> NcuCollector:
     """A collector that runs the stand-in."""
-    return NcuCollector(H200, Control(Path("/opt/ncu"), **control), ncu, timer=Timer())
+    chosen = Control(Path("/opt/ncu"), **control)
+    return NcuCollector(H200, chosen, ncu, timer=Timer(), traced=traced)
 
 
 def work(step: Callable[[], object] = lambda: None) -> Work:
@@ -104,7 +108,7 @@ def values(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
 
 
 def collected(ncu: Ncu, **control: str) -> Collected:
-    return collector(ncu, **control).collect(work(), Plan(CORE))
+    return collector(ncu, events, **control).collect(work(), Plan(CORE))
 
 
 # What it brings back
@@ -253,16 +257,16 @@ def test_without_permission_or_ncu_times_are_left(
         ncu_command.program(Control())
 
 
-def test_what_comes_from_traces_is_unsupported_and_the_collector_that_has_it_is_named(
-    ncu: Ncu,
-) -> None:
+def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
+    def traced(step: Callable[[], object], *_: object, **__: object) -> list[Event]:
+        step()
+        return [*launched(10, 4, 1), *launched(20, 6, 2)]
+
     ncu.page = RANGES[0].read_text()
     launches = catalogue().metrics["launches"]
-    brought = collector(ncu).collect(work(), Plan(CORE, activity=(launches,)))
-    (missing,) = (entry for entry in brought.unsupported if entry.metric == "launches")
-    assert missing.reason.endswith(
-        "which the collector ncu does not take: the collector cupti does"
-    )
+    brought = collector(ncu, traced=traced).collect(work(), Plan(CORE, activity=(launches,)))
+    (sample,) = (sample for sample in brought.samples if sample.metric == "launches")
+    assert (sample.phase, sample.values) == (STEP, (2.0,))
 
 
 def test_a_test_that_fails_before_its_measurement_is_quoted(ncu: Ncu) -> None:

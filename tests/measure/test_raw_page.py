@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.measure.ncu import profiled_rows, raw_page
+from pytest_gpuperf.measure.ncu import profiled_step, raw_page
 from tests.corruption import refusal, unreadable
 from tests.measure.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, page, written
 
@@ -23,7 +23,7 @@ def refused(content: str | bytes) -> str:
     """Why this page is refused."""
     encoded = content.encode() if isinstance(content, str) else content
     with pytest.raises(BadFile) as caught:
-        profiled_rows.report_of(raw_page.parse(encoded, STEP))
+        profiled_step.report_of(raw_page.parse(encoded, STEP))
     assert str(caught.value).startswith(str(STEP))
     return str(caught.value)
 
@@ -33,8 +33,8 @@ def test_what_was_printed_around_the_page_is_skipped(tmp_path: Path) -> None:
     lines = KERNELS.read_text(encoding="utf-8").splitlines(keepends=True)
     between = [*lines[:3], "==WARNING== one, two\n", "\n", *lines[3:]]
     text = "\ufeff" + 'epoch "1\n' + notices + "".join(between) + "\n==PROF== Disconnected\n"
-    read = profiled_rows.read(written(tmp_path, text.replace("\n", "\r\n")))
-    expected = profiled_rows.read(KERNELS)
+    read = profiled_step.read(written(tmp_path, text.replace("\n", "\r\n")))
+    expected = profiled_step.read(KERNELS)
     assert [row.values for row in read.rows] == [row.values for row in expected.rows]
 
 
@@ -141,21 +141,21 @@ def test_what_is_no_page_is_refused_with_the_place() -> None:
 
 
 def test_a_refused_file_is_left_as_it_is(tmp_path: Path) -> None:
-    assert "has no kernel" in refusal(profiled_rows.read, written(tmp_path, page()), BadFile)
+    assert "has no kernel" in refusal(profiled_step.read, written(tmp_path, page()), BadFile)
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     for name in ("step.csv", "step.ncu-rep"):
         with pytest.raises(UsageFailure, match="no such file"):
-            profiled_rows.read(tmp_path / name)
+            profiled_step.read(tmp_path / name)
     with pytest.raises(UsageFailure, match="cannot be read"):
-        profiled_rows.read(tmp_path)
+        profiled_step.read(tmp_path)
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     file = written(tmp_path, page(KERNEL))
     with unreadable(file), pytest.raises(UsageFailure, match="cannot be read"):
-        profiled_rows.read(file)
+        profiled_step.read(file)
 
 
 @settings(max_examples=40)
@@ -167,4 +167,4 @@ def test_a_damaged_page_is_read_or_refused(data: st.DataObject) -> None:
         content[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=3))
     # Nothing but BadFile is raised.
     with suppress(BadFile):
-        assert profiled_rows.report_of(raw_page.parse(bytes(content), STEP)).rows
+        assert profiled_step.report_of(raw_page.parse(bytes(content), STEP)).rows

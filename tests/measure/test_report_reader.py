@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.measure.ncu import profiled_rows, report_reader
+from pytest_gpuperf.measure.ncu import profiled_step, report_reader
 from tests.corruption import refusal
 from tests.measure import stand_in_ncu_report
 from tests.measure.ncu_pages import KERNEL, KERNELS, LONGER, RANGE, page, written
@@ -99,7 +99,7 @@ def result(cells: dict[str, str], workload: str = "kernel") -> dict[str, Any]:
 
 
 def test_without_either_it_says_how_to_make_a_csv(rep: Path) -> None:
-    said = refusal(profiled_rows.read, rep, UsageFailure)
+    said = refusal(profiled_step.read, rep, UsageFailure)
     assert "--import step.ncu-rep --csv --page raw --print-units base > step.csv" in said
     assert "pip install ncu-report" in said
 
@@ -108,24 +108,24 @@ def test_an_executable_on_the_path_or_that_is_named(
     rep: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = program(KERNELS.read_text(encoding="utf-8"))
-    report = profiled_rows.read(rep)
+    report = profiled_step.read(rep)
     assert report.file == rep
-    assert report.rows == profiled_rows.read(KERNELS).rows
+    assert report.rows == profiled_step.read(KERNELS).rows
     words = (script.parent / "words").read_text(encoding="utf-8").strip()
     assert words == f"--import {rep} --csv --page raw --print-units base"
     monkeypatch.setenv("PATH", "")
-    assert profiled_rows.read(rep, script).rows == report.rows
+    assert profiled_step.read(rep, script).rows == report.rows
 
 
 def test_executables_that_fail(rep: Path, program: Program) -> None:
     program("==ERROR== Failed to load report file\n", code=1)
-    said = refusal(profiled_rows.read, rep, BadFile)
+    said = refusal(profiled_step.read, rep, BadFile)
     assert "did not open it: ncu failed with exit code 1: ==ERROR== Failed to load" in said
     program("Hello\n")
-    assert "no raw page of ncu" in refusal(profiled_rows.read, rep, BadFile)
+    assert "no raw page of ncu" in refusal(profiled_step.read, rep, BadFile)
     for name in ("missing", "step.ncu-rep"):
         with pytest.raises(UsageFailure, match="cannot be run"):
-            profiled_rows.read(rep, rep.with_name(name))
+            profiled_step.read(rep, rep.with_name(name))
 
 
 # By NVIDIA's package
@@ -135,8 +135,8 @@ def test_the_package_gives_what_the_csv_has(rep: Path, package: Package) -> None
     # An average without a value is not a number.
     odd = {**LONGER, "l1tex__t_sector_hit_rate.pct": "nan"}
     package(result(KERNEL), result(odd), result(RANGE, "range"))
-    read = profiled_rows.read(rep)
-    csv = profiled_rows.read(written(rep.parent, page(KERNEL, odd, RANGE)))
+    read = profiled_step.read(rep)
+    csv = profiled_step.read(written(rep.parent, page(KERNEL, odd, RANGE)))
     assert (read.arch, read.device, read.metrics) == (csv.arch, csv.device, csv.metrics)
     for row, same in zip(read.rows, csv.rows, strict=True):
         assert (row.name, row.kind, row.block) == (same.name, same.kind, same.block)
@@ -150,21 +150,21 @@ def test_what_the_package_cannot_read_the_executable_does(
 ) -> None:
     script = program(page(KERNEL))
     package(fails="crash")
-    assert profiled_rows.read(rep).rows[0].values["cycles"] == 5_000
+    assert profiled_step.read(rep).rows[0].values["cycles"] == 5_000
     script.unlink()
-    said = refusal(profiled_rows.read, rep, BadFile)
+    said = refusal(profiled_step.read, rep, BadFile)
     assert "ncu_report ended the process that read this (signal 9)" in said
     package(fails="bad magic")
-    said = refusal(profiled_rows.read, rep, BadFile)
+    said = refusal(profiled_step.read, rep, BadFile)
     assert "(exit code 1: RuntimeError: bad magic: step.ncu-rep)" in said
     package()
-    assert "has no kernel" in refusal(profiled_rows.read, rep, BadFile)
+    assert "has no kernel" in refusal(profiled_step.read, rep, BadFile)
     monkeypatch.setattr(report_reader, "_TIME_LIMIT_SECONDS", 0)
-    assert "did not read this within 0 s" in refusal(profiled_rows.read, rep, BadFile)
+    assert "did not read this within 0 s" in refusal(profiled_step.read, rep, BadFile)
     stopped = written(rep.parent, "#!/bin/sh\nkill -STOP $$\n", "ncu")
     stopped.chmod(0o755)
     with pytest.raises(BadFile, match="did not open it within 0 s"):
-        profiled_rows.read(rep, stopped)
+        profiled_step.read(rep, stopped)
 
 
 # The package's own process

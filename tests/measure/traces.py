@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_gpuperf.measure.trace.activity import COMPONENT
-from pytest_gpuperf.measure.trace.profile import Event
+from pytest_gpuperf.measure.trace.profile import ANNOTATION, Event
 from pytest_gpuperf.model.measurement import Timeline
 
 
@@ -29,8 +29,13 @@ def call(begin: float, number: int, name: str = "cudaLaunchKernel", thread: int 
 
 
 def component(begin: float, end: float, name: str) -> Event:
-    """What `gpuperf.component(name)` leaves in a trace that knows the host."""
-    return _event("user_annotation", COMPONENT + name, begin, end - begin, 1)
+    """What `gpuperf.component(name)` leaves in a trace."""
+    return annotated(begin, end, COMPONENT + name)
+
+
+def annotated(begin: float, end: float, name: str) -> Event:
+    """A range of this name."""
+    return _event(ANNOTATION, name, begin, end - begin, 1)
 
 
 def launched(begin: float, duration: float, number: int, at: float | None = None) -> list[Event]:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import collectors
 from benchmarks.collectors import AGAIN, KERNEL, OURS, RANGE
-from pytest_gpuperf.measure.ncu import profiled_rows, profiled_step
+from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.model.measurement import KernelTable, Measurement, Scalar
 from pytest_gpuperf.storage import files, run_files
 from tests import ROOT
@@ -28,7 +28,7 @@ def report(name: str, folder: Path) -> profiled_step.ProfiledStep:
     """What ncu said of the step."""
     file = folder / f"{name}.csv"
     file.write_bytes(lzma.decompress((DATA / f"{name}.csv.xz").read_bytes()))
-    return profiled_step.step_of(profiled_rows.read(file))
+    return profiled_step.step_of(profiled_step.read(file))
 
 
 def table(launches: int) -> KernelTable:

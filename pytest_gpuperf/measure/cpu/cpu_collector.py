@@ -19,7 +19,9 @@ from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, sample
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, garbage_kept
+from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import checked
+from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
@@ -42,8 +44,9 @@ class CpuCollector:
 
     Files of code are named relative to `root`, by default the current folder.
 
-    Hardware metrics in the plan are a GPU's and are passed over. Metrics from traces are
-    unsupported; where they are asked for, components have their wall time.
+    Hardware metrics in the plan are a GPU's and are passed over. Of the metrics from traces there
+    are those that exist on a CPU; where others than the set core has are asked for, they are
+    unsupported, and components have their wall time.
     """
 
     name = "cpu"
@@ -81,9 +84,17 @@ class CpuCollector:
         _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         series[STEP, "wall_time"] = [_wall_time(work) for _ in timed]
-        unsupported = tuple(Unsupported(metric.name, _NO_TRACE) for metric in plan.activity)
+        unsupported: tuple[Unsupported, ...] = ()
         components: tuple[str, ...] = ()
         if plan.activity:
+            for metric, value in _compiled(work).items():
+                series[STEP, metric] = [value]
+        if plan.components:
+            unsupported = tuple(
+                Unsupported(metric.name, _NO_TRACE)
+                for metric in plan.activity
+                if not metric.portable
+            )
             phases = {phase for phase, _ in series}
             times = _component_times(work, repetitions)
             components = checked([list(once) for once in times], phases)
@@ -135,6 +146,15 @@ class HostTimes:
         if self._open:
             self.times[self._open[-1]] += now - self._since
         self._since = now
+
+
+def _compiled(work: Work) -> dict[str, float]:
+    """What torch.compile does in the step; it is executed for that where anything was compiled."""
+    compilations = Compilations()
+    if not compilations.any:
+        return compilations.counted(())
+    work.reset()
+    return compilations.counted(profile.events(work.step, lambda: None, host=True))
 
 
 def _wall_time(work: Work) -> float:

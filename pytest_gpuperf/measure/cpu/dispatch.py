@@ -20,7 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from pytest_gpuperf.measure.trace.call_sites import CallSites
+from pytest_gpuperf.measure.trace.call_sites import CallSites, uncompiled
 from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch
 
 aten = torch.ops.aten
@@ -43,6 +43,7 @@ class Counts:
 
     flops: int = 0
     operators: int = 0
+    copies: int = 0
     layout_copies: int = 0
     layout_copy_bytes: int = 0
     saved_bytes: int = 0
@@ -78,7 +79,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def watching(self) -> Iterator[None]:
         """Counts what is executed in the block by this thread; memory until `Memory.end`."""
         hooks = torch.autograd.graph.saved_tensors_hooks(self._saved, lambda tensor: tensor)
-        with self, hooks:
+        with uncompiled(), self, hooks:
             yield
 
     def enter(self, phase: str) -> None:
@@ -111,14 +112,16 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._operators.note(str(operator))
         result = func(*args, **kwargs)
         self.memory.note(result, (args, kwargs))
+        copied = list(_copied(operator, args, result))
         copies = [
             target.numel() * target.element_size()
-            for source, target in _copied(operator, args, result)
+            for source, target in copied
             if changes_stride_order(source, target)
         ]
         for counts in self._counted_now:
             counts.operators += operator not in _NOT_COUNTED
             counts.flops += formula(*args, **kwargs, out_val=result) if formula else 0
+            counts.copies += len(copied)
             counts.layout_copies += len(copies)
             counts.layout_copy_bytes += sum(copies)
         return result

@@ -144,7 +144,14 @@ class CuptiCollector:
             if not executions.series:
                 executions.repeat(plan.repetitions)
                 times_s += watch.lap()
-            active = activity.measured(work, plan, executions.phases, self._timer, self._traced)
+            active = activity.measured(
+                work,
+                plan,
+                executions.phases,
+                self._timer,
+                self._traced,
+                alone=not counted.series,
+            )
             activity_s = watch.lap()
         traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
         passes = int(counted.settings.get("passes", 0))

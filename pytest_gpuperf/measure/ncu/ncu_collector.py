@@ -1,8 +1,8 @@
 """The ncu collector: counters from a fresh process of the test under Nsight Compute.
 
-The times are taken here, from unprofiled repetitions. For the counters the test runs again in a
-child of ncu, which profiles what lies between cudaProfilerStart and cudaProfilerStop there: one
-execution of the step.
+The times are taken here, from unprofiled repetitions, and so are traces. For the counters the test
+runs again in a child of ncu, which profiles what lies between cudaProfilerStart and
+cudaProfilerStop there: one execution of the step.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ from pytest_gpuperf.measure.execution import (
     Stopwatch,
     garbage_kept,
 )
-from pytest_gpuperf.measure.ncu import ncu_command, profiled_rows, profiled_step
+from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.ncu.profiled_rows import Report
+from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE
 from pytest_gpuperf.measure.replica import Replicas, Task
+from pytest_gpuperf.measure.trace import activity
+from pytest_gpuperf.measure.trace.profile import events
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
@@ -38,8 +40,6 @@ from pytest_gpuperf.model.measurement import (
     Window,
 )
 from pytest_gpuperf.model.metric import Metric
-
-_UNTRACED = "read from a trace, which the collector ncu does not take: the collector cupti does"
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,14 @@ class NcuCollector:
         *,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
+        traced: activity.Tracing = events,
     ) -> None:
         self._device = device
         self._control = control
         self._replicas = replicas
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
+        self._traced = traced
         self._kernels: dict[tuple[str, str], KernelTable] = {}
 
     def device(self) -> Device:
@@ -100,16 +102,18 @@ class NcuCollector:
         warmup_s = watch.lap()
         with garbage_kept():
             executions.repeat(plan.repetitions)
-        times_s = watch.lap()
+            times_s = watch.lap()
+            active = activity.measured(work, plan, executions.phases, self._timer, self._traced)
+            activity_s = watch.lap()
         try:
             profiled = self._profile(work, plan.metrics)
         except CountersUnavailable as error:
             reason = str(error)
             unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
             profiled = _Profiled((), unsupported)
-        untraced = tuple(Unsupported(metric.name, _UNTRACED) for metric in plan.activity)
         settings: dict[str, Scalar] = {
             **executions.settings(),
+            **({**active.settings, "activity_s": activity_s} if active.settings else {}),
             "replay": self._control.replay,
             "clock_control": self._control.clocks,
             "cache_control": self._control.caches,
@@ -123,9 +127,10 @@ class NcuCollector:
             **profiled.settings,
         }
         return Collected(
-            (*samples_of(executions.series), *profiled.samples),
-            (*profiled.unsupported, *untraced),
+            (*samples_of({**executions.series, **active.series}), *profiled.samples),
+            (*profiled.unsupported, *active.unsupported),
             settings,
+            components=active.components,
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
@@ -216,7 +221,7 @@ class NcuCollector:
             )
         try:
             settings = measured.fingerprint.settings if measured else {}
-            return profiled_rows.read(file, Path(command[0])), settings
+            return profiled_step.read(file, Path(command[0])), settings
         except UsageFailure as error:
             known = ncu_command.recognized(finished.output)
             raise (known.error() if known else MeasurementError(str(error))) from error

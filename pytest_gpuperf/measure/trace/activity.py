@@ -15,26 +15,28 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
-from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each
 from pytest_gpuperf.measure.execution import CudaTimer, Series, prepare
-from pytest_gpuperf.measure.trace import profile
+from pytest_gpuperf.measure.trace import host_calls, profile
+from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.measure.trace.profile import (
+    ANNOTATION,
     COPY,
     KERNEL,
     KINDS,
     MICROSECOND,
     Event,
+    Spans,
     graph_launches,
     launch_calls,
     on_device,
 )
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 
-COMPONENT = "gpuperf component: "
-"""What the names of a component's ranges in the trace begin with."""
+COMPONENT, PHASE = "gpuperf component: ", "gpuperf phase: "
+"""What the names of their ranges in the trace begin with."""
 H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
 TRACES = 3
@@ -44,8 +46,6 @@ NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
 )
-_ANNOTATION = "user_annotation"
-"""The category of ranges that a program opened by itself."""
 _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<target>.*)\))?")
 """Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
 Interval = tuple[float, float]
@@ -73,6 +73,8 @@ class Activity:
     """Of a copy from or to the host: pinned, or pageable for all that is not pinned."""
     size: float = 0.0
     """Of a copy, in bytes."""
+    collective: bool = False
+    """A kernel of NCCL."""
 
 
 @dataclass(frozen=True)
@@ -85,68 +87,81 @@ class Active:
     settings: dict[str, Scalar] = field(default_factory=dict)
 
 
-class Annotations(PhaseNames):
-    """Opens a range in torch's trace around each component, and notes the names.
-
-    The range has a number in place of the name: a trace does not keep every character.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: dict[str, str] = {}
-        """What stands in the trace for each component."""
-        self._open: list[Any] = []
-
-    def enter(self, phase: str) -> None:
-        """Opens the range."""
-        from torch.profiler import record_function
-
-        super().enter(phase)
-        number = self.numbers.setdefault(phase, str(len(self.numbers)))
-        opened: Any = record_function(COMPONENT + number)  # untyped in some releases
-        opened.__enter__()
-        self._open.append(opened)
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """Closes it."""
-        self._open.pop().__exit__(None, None, None)
-
-
 def measured(
     work: Work,
     plan: Plan,
     phases: Sequence[str],
     timer: CudaTimer,
     traced: Tracing = profile.events,
+    *,
+    alone: bool = False,
 ) -> Active:
     """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
 
-    Components take executions of their own, since a trace that knows them slows the host down.
-    Before them all is one that tells whether there are components, and takes along what a profiler
-    does once. Raises MeasurementError for components that cannot be told apart, and what the step
-    raises.
+    One execution is traced. Several are where components are measured too, and where the traces are
+    `alone` with the verdict, since no counters can be read; before them then comes one more, which
+    takes along what a profiler does once. Components take executions of their own. Raises
+    MeasurementError for components that cannot be told apart, and what the step raises.
     """
     if not plan.activity:
         return Active()
-    traces = min(TRACES, plan.rounds)
-    names, parts = _in_components(work, phases, timer, traced, traces)
+    traces = min(TRACES, plan.rounds) if plan.components else TRACES if alone else 1
+    first = 0 if plan.components or traces == 1 else 1
+    names: tuple[str, ...] = ()
+    parts: list[dict[str, list[Activity]]] = []
     wholes = []
-    for _ in each(work.progress, "tracing", traces, after=None):
-        prepare(work, timer)
-        wholes.append(activities(traced(work.step, timer.synchronize)))
+    try:
+        if plan.components:
+            names, parts = _in_components(work, phases, timer, traced, traces)
+        for number in each(work.progress, "tracing", first + traces, after=None):
+            prepare(work, timer)
+            whole = _whole(work, timer, traced)
+            if number > first:
+                wholes.append(whole)
+    except CountersUnavailable as error:
+        return _untraced(plan, str(error))
     if not all(wholes):
-        missing = tuple(Unsupported(metric.name, NOTHING) for metric in plan.activity)
-        return Active(unsupported=missing, settings={"traces": 0})
+        return _untraced(plan, NOTHING)
     wanted = {metric.name for metric in plan.activity}
     series: Series = {}
-    for ran in wholes:
-        _append(series, STEP, values_of_step(ran), wanted)
+    for whole in wholes:
+        for part, values in whole.items():
+            _append(series, part, values, wanted)
     for name in names:
         for launched in parts:
             _append(series, name, values_of_part(launched[name]), wanted)
     # A share of nothing is no number: some of the traces may have had nothing to copy.
     series = {key: values for key, values in series.items() if len(values) == traces}
     return Active(series, components=names, settings={"traces": traces})
+
+
+def _untraced(plan: Plan, reason: str) -> Active:
+    missing = tuple(Unsupported(metric.name, reason) for metric in plan.activity)
+    return Active(unsupported=missing, settings={"traces": 0})
+
+
+def _whole(work: Work, timer: CudaTimer, traced: Tracing) -> dict[str, dict[str, float]]:
+    """The metrics of the step and of its phases in one execution; none where a trace saw nothing.
+
+    torch's own ranges, which take the host time, are in the trace where something was compiled.
+    """
+    spans, compilations = Spans(PHASE), Compilations()
+    with work.phases.heard_by(spans):
+        events = traced(work.step, timer.synchronize, host=compilations.any, spans=spans)
+    ran, calls = activities(events), host_calls.calls(events)
+    if not ran and not launch_calls(events):
+        return {}
+    ranges = Ranges(events, PHASE)
+    values = {STEP: {**values_of_step(ran), **host_calls.counted(name for _, name in calls)}}
+    values[STEP] |= compilations.counted(events)
+    in_phases = activities(events, PHASE)
+    for phase, number in spans.numbers.items():
+        if ranges.has(number):
+            values[phase] = {
+                **values_of_part([entry for entry in in_phases if entry.component == number]),
+                **host_calls.counted(name for at, name in calls if ranges.at(at) == number),
+            }
+    return values
 
 
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
@@ -205,6 +220,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
     return {
         "kernel_time": length(union(entry for entry in ran if entry.kind == KERNEL)),
         "launches": float(launches(ran)),
+        "collectives": float(sum(entry.collective for entry in ran)),
         "graph_launches": float(graphs(ran)),
         "copies": float(len(copies)),
         **sizes,
@@ -213,9 +229,12 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
     }
 
 
-def activities(traced: Sequence[Event]) -> tuple[Activity, ...]:
-    """What a trace has of the device, in the order of the beginnings."""
-    events, calls, components = on_device(traced), launch_calls(traced), Ranges(traced)
+def activities(traced: Sequence[Event], prefix: str = COMPONENT) -> tuple[Activity, ...]:
+    """What a trace has of the device, in the order of the beginnings.
+
+    Each with its innermost component, or its phase where the ranges have that `prefix`.
+    """
+    events, calls, components = on_device(traced), launch_calls(traced), Ranges(traced, prefix)
     graphs = graph_launches(traced) | _shared(events)
     return tuple(_activity(event, graphs, calls, components) for event in events)
 
@@ -276,9 +295,9 @@ def _in_components(
     parts: list[dict[str, list[Activity]]] = []
     for _ in each(work.progress, "tracing components", traces if first.names else 0, after=None):
         prepare(work, timer)
-        listener = Annotations()
+        listener = Spans(COMPONENT)
         with work.components.heard_by(listener):
-            events = traced(work.step, timer.synchronize, host=True)
+            events = traced(work.step, timer.synchronize, spans=listener)
         heard.append(listener.names)
         ran = activities(events)
         parts.append(
@@ -336,6 +355,7 @@ def _activity(
         direction,
         memory,
         float(arguments.get("bytes", 0.0)) if kind == COPY else 0.0,
+        kind == KERNEL and host_calls.is_collective(str(event["name"])),
     )
 
 
@@ -356,13 +376,13 @@ def _memory(said: str | None) -> str:
 
 
 class Ranges:
-    """When which component was the innermost one that was open."""
+    """When which component, or phase, was the innermost one that was open."""
 
-    def __init__(self, traced: Sequence[Event]) -> None:
+    def __init__(self, traced: Sequence[Event], prefix: str = COMPONENT) -> None:
         ranges = sorted(
-            (float(e["ts"]), -float(e["dur"]), str(e["name"]).removeprefix(COMPONENT))
+            (float(e["ts"]), -float(e["dur"]), str(e["name"]).removeprefix(prefix))
             for e in traced
-            if e.get("cat") == _ANNOTATION and str(e.get("name", "")).startswith(COMPONENT)
+            if e.get("cat") == ANNOTATION and str(e.get("name", "")).startswith(prefix)
         )
         self._moments: list[float] = []
         self._names: list[str] = []
@@ -377,6 +397,10 @@ class Ranges:
         """The innermost component at `moment`, in the trace's time; "" for none."""
         position = bisect_right(self._moments, moment) - 1
         return self._names[position] if position >= 0 else ""
+
+    def has(self, name: str) -> bool:
+        """Whether the trace has a range of this name."""
+        return name in self._names
 
     def _close(self, open_ranges: list[tuple[float, str]], moment: float) -> None:
         while open_ranges and open_ranges[-1][0] <= moment:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FrameType
@@ -136,6 +137,17 @@ def function_of(frame: FrameType) -> str:
     return name.replace("<locals>.", "")
 
 
+def uncompiled() -> AbstractContextManager[None]:
+    """Compiled code runs operator by operator in this block, and compiled again after it.
+
+    Under a dispatch mode it does so anyway; but then dynamo (torch 2.13) takes what it met there
+    for something that it cannot compile, and never executes the compiled code any more.
+    """
+    compiler: Any = sys.modules.get("torch.compiler")
+    loaded = "torch._dynamo" in sys.modules and hasattr(compiler, "set_stance")
+    return compiler.set_stance("force_eager") if loaded else nullcontext()
+
+
 class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Opens a range in torch's trace around each operator, named after its call site's position."""
 
@@ -170,7 +182,7 @@ def with_call_sites(
     call_sites = CallSites(root)
 
     def annotated() -> None:
-        with Annotating(call_sites):
+        with uncompiled(), Annotating(call_sites):
             step()
 
     events = traced(annotated, synchronize, host=True)

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.measure.collector import PhaseNames
 
 KERNEL, COPY, FILL, GRAPH = "kernel", "copy", "fill", "graph"
 COUNTED = (KERNEL, GRAPH)
@@ -20,9 +25,16 @@ KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL}
 """The trace's categories (Kineto's names of activity types) and ours."""
 MICROSECOND = 1000.0
 """The trace's unit of time, in nanoseconds."""
-_LAUNCHING = ("cuda_runtime", "cuda_driver")
+LAUNCHING = ("cuda_runtime", "cuda_driver")
 """The categories of the host's calls; a call and what it launches share a correlation id."""
 _GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
+
+ANNOTATION = "user_annotation"
+"""The category of ranges that a program opened by itself."""
+STEP_RANGE = "gpuperf step"
+"""The name of the range that is the step, without the wait at its end."""
+_BORDER_NS = 20_000
+"""What the host waits at each border of a range: its clock and the trace's agree to some 3 us."""
 
 Event = Mapping[str, Any]
 """One event of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
@@ -82,17 +94,90 @@ def trace(step: Callable[[], object], synchronize: Callable[[], None]) -> Trace:
 
 
 def events(
-    step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    *,
+    host: bool = False,
+    spans: Spans | None = None,
 ) -> list[Event]:
-    """The events of one execution of `step` on the current CUDA device; see `Profile`."""
+    """The events of one execution of `step` on the current CUDA device; see `Profile`.
+
+    The step is a range among them, and so is each of the `spans` that were noted meanwhile. Raises
+    CountersUnavailable where torch.profiler cannot record, and what the step raises.
+    """
+    spans = spans or Spans("")
     profile = Profile(host=host)
     profile.start()
     try:
-        step()
+        with spans.named(STEP_RANGE):
+            step()
         synchronize()
     finally:
         read = profile.stop()
-    return read()
+    return spans.among(read())
+
+
+class Spans(PhaseNames):
+    """Notes when phases or components were open, for the trace of the same execution.
+
+    The host's own clock tells, which costs less than ranges that torch.profiler records: those
+    come with all of torch's operators. A range has a number in place of the name, after `prefix`:
+    a trace does not keep every character.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self.numbers: dict[str, str] = {}
+        """What stands in the trace for each name."""
+        self._prefix = prefix
+        self._open: list[tuple[str, int]] = []
+        self._closed: list[tuple[str, int, int]] = []
+
+    def enter(self, phase: str) -> None:
+        """It is open from now on."""
+        super().enter(phase)
+        number = self.numbers.setdefault(phase, str(len(self.numbers)))
+        self._open.append((self._prefix + number, _border()))
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
+        """It was open up to now."""
+        self._closed.append((*self._open.pop(), _border()))
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        """The block is a range of this name."""
+        begin = _border()
+        yield
+        self._closed.append((name, begin, _border()))
+
+    def among(self, traced: list[Event]) -> list[Event]:
+        """The events of the trace, with these ranges."""
+        origin = next((e["ts"] for e in traced if e.get("name") == _ORIGIN), None)
+        if origin is None:
+            return traced
+        ranges: list[Event] = [
+            {
+                "ph": "X",
+                "cat": ANNOTATION,
+                "name": name,
+                "ts": (begin - origin) / MICROSECOND,
+                "dur": (end - begin) / MICROSECOND,
+            }
+            for name, begin, end in self._closed
+        ]
+        return [*traced, *ranges]
+
+
+def _border() -> int:
+    """Now, in nanoseconds since 1970, with some time on either side."""
+    until = time.perf_counter_ns() + _BORDER_NS
+    while time.perf_counter_ns() < until:
+        pass
+    now = time.time_ns()
+    until = time.perf_counter_ns() + _BORDER_NS
+    while time.perf_counter_ns() < until:
+        pass
+    return now
 
 
 class Profile:
@@ -114,8 +199,13 @@ class Profile:
         device, host = profiler.ProfilerActivity.CUDA, profiler.ProfilerActivity.CPU
         wanted = [host, device] if self._host else [device]
         activities = [activity for activity in wanted if activity in supported()]
-        self._profile = profiler.profile(activities=activities, acc_events=True)
-        self._profile.start()
+        try:
+            self._profile = profiler.profile(activities=activities, acc_events=True)
+            self._profile.start()
+        except (RuntimeError, AssertionError) as error:
+            raise CountersUnavailable(
+                f"torch.profiler cannot record: {error}", "End what else profiles this process"
+            ) from error
 
     def stop(self) -> Callable[[], list[Event]]:
         """Up to here, where the device has done its work. The result reads what was traced."""
@@ -145,10 +235,13 @@ def _exported(made: Any) -> list[Event]:
         # The exported form is the only one that has grids and blocks.
         file = Path(folder) / "trace.json"
         made.export_chrome_trace(str(file))
-        exported: list[Event] = json.loads(file.read_text(encoding="utf-8", errors="replace"))[
-            "traceEvents"
-        ]
-    return exported
+        exported = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+    origin: Event = {"ph": "M", "name": _ORIGIN, "ts": exported.get("baseTimeNanoseconds", 0)}
+    return [*exported["traceEvents"], origin]
+
+
+_ORIGIN = "gpuperf origin"
+"""An event that says when the trace's time begins, in nanoseconds since 1970."""
 
 
 def graph_launches(traced: Iterable[Event]) -> set[int]:
@@ -165,7 +258,7 @@ def launch_calls(traced: Iterable[Event]) -> dict[int, float]:
     """When the host began each call, in the trace's time, by correlation id."""
     calls: dict[int, float] = {}
     for event in traced:
-        if event.get("cat") in _LAUNCHING and "correlation" in event.get("args", {}):
+        if event.get("cat") in LAUNCHING and "correlation" in event.get("args", {}):
             calls.setdefault(event["args"]["correlation"], float(event["ts"]))
     return calls
 

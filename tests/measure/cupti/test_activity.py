@@ -7,17 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
-from pytest_gpuperf.measure.trace.activity import NOTHING
-from pytest_gpuperf.measure.trace.profile import Event
+from pytest_gpuperf.measure.trace.activity import NOTHING, PHASE
+from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Event, Spans
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake
-from tests.measure.traces import call, component, copy, kernel, launched
+from tests.measure.traces import annotated, call, component, copy, kernel, launched
 
 METRICS = catalogue().metrics
+HOST = catalogue().sets["core"]
 ACTIVITY = tuple(METRICS[name] for name in catalogue().sets["activity"])
 STEP_EVENTS = (
     *launched(10, 4, 1),
@@ -41,7 +42,8 @@ class Step:
         self.names = list(names)
         self.events = events
         self.executions = 0
-        self.with_host: list[bool] = []
+        self.of_parts: list[bool] = []
+        """Per trace, whether components were noted in it."""
         self.heard = Heard()
 
     def __call__(self) -> None:
@@ -52,19 +54,32 @@ class Step:
                     pass
 
     def traced(
-        self, step: Callable[[], object], synchronize: Callable[[], None], *, host: bool = False
+        self,
+        step: Callable[[], object],
+        synchronize: Callable[[], None],
+        *,
+        host: bool = False,
+        spans: Spans | None = None,
     ) -> list[Event]:
         """In place of torch.profiler."""
-        self.with_host.append(host)
+        assert not host
         step()
         synchronize()
-        return [*self.events, *MARKS] if host else [*self.events]
+        self.of_parts.append(bool(spans and self.names and {*self.names} == {*spans.numbers}))
+        return [*self.events, *MARKS] if self.of_parts[-1] else [*self.events]
 
     def collected(
         self, fake: Fake, asked: tuple[Metric, ...] = ACTIVITY, rounds: int = 5
     ) -> Collected:
         work = Work(self, self.phases, progress=self.heard, components=self.components)
-        plan = Plan((METRICS["cycles"],), rounds=rounds, repetitions=1, warmup=1, activity=asked)
+        plan = Plan(
+            (METRICS["cycles"],),
+            rounds=rounds,
+            repetitions=1,
+            warmup=1,
+            activity=asked,
+            components=any(metric.name not in HOST for metric in asked),
+        )
         return fake.collector(traced=self.traced).collect(work, plan)
 
 
@@ -92,17 +107,17 @@ def test_the_step_and_each_component_have_a_value_per_trace(fake: Fake) -> None:
     assert not {("conv2d", "gpu_idle"), ("conv2d", "launch_gaps")} & set(of)
 
 
-def test_components_are_traced_apart_since_a_trace_of_the_host_slows_it(fake: Fake) -> None:
+def test_components_are_traced_apart_since_their_borders_take_time(fake: Fake) -> None:
     plain = Step("conv2d")
     nothing = plain.collected(fake, asked=())
-    assert (plain.with_host, nothing.components) == ([], ())
+    assert (plain.of_parts, nothing.components) == ([], ())
     assert "activity_s" not in (nothing.settings or {})
     for step, traces in (
         (Step(), [False] * 4),
         (Step("conv2d", "gelu"), [False] + [True] * 3 + [False] * 3),
     ):
         settings = step.collected(fake).settings or {}
-        assert step.with_host == traces
+        assert step.of_parts == traces
         assert step.executions == plain.executions + len(traces)
         assert step.heard.said[-3:] == ["tracing 1 of 3", "tracing 2 of 3", "tracing 3 of 3"]
         assert settings["traces"] == 3
@@ -115,7 +130,7 @@ def test_a_step_is_not_traced_more_often_than_it_is_counted(
 ) -> None:
     step = Step("conv2d")
     collected = step.collected(fake, rounds=rounds)
-    assert step.with_host == [False] + [True] * traces + [False] * traces
+    assert step.of_parts == [False] + [True] * traces + [False] * traces
     assert values(collected)["conv2d", "kernel_time"] == (4000.0,) * traces
     assert values(collected)[STEP, "launches"] == (2.0,) * traces
 
@@ -133,11 +148,77 @@ def test_a_share_that_a_trace_lacks_is_left_out(fake: Fake) -> None:
     assert (STEP, "copy_overlap") not in of
 
 
-def test_an_empty_trace_is_no_zero(fake: Fake) -> None:
-    collected = Step(events=(call(1, 1),)).collected(fake)
+def test_a_trace_that_saw_nothing_is_no_zero_and_one_without_a_launch_is(fake: Fake) -> None:
+    collected = Step(events=()).collected(fake)
     assert {s.metric for s in collected.samples} == {"step_time", "wall_time", "cycles"}
     assert {(u.metric, u.reason) for u in collected.unsupported} == {
         (metric.name, NOTHING) for metric in ACTIVITY
+    }
+    of = values(Step(events=(call(1, 1, "cudaDeviceSynchronize"),)).collected(fake))
+    assert of[STEP, "launches"] == (0.0,) * 3
+
+
+HOST_ONLY = tuple(METRICS[name] for name in HOST if METRICS[name].traced)
+
+
+def test_what_is_always_measured_takes_one_execution_more(fake: Fake) -> None:
+    plain, step = Step("conv2d"), Step("conv2d")
+    plain.collected(fake, asked=())
+    collected = step.collected(fake, asked=HOST_ONLY)
+    assert step.executions == plain.executions + 1
+    assert (step.of_parts, collected.components) == ([False], ())
+    assert values(collected)[STEP, "launches"] == (2.0,)
+
+
+def test_where_counters_cannot_be_read_three_traces_are_left_with_the_verdict(fake: Fake) -> None:
+    fake.fail("cuptiProfilerInitialize", 35)
+    step = Step()
+    of = values(step.collected(fake, asked=HOST_ONLY))
+    assert step.heard.said[-4:] == [f"tracing {number} of 4" for number in (1, 2, 3, 4)]
+    assert of[STEP, "kernel_time"] == (10_000.0,) * 3
+
+
+def test_what_the_host_does_is_counted_by_call_and_by_phase(fake: Fake) -> None:
+    """As `Spans` leaves them: the step from 0 to 100, its only phase from 10 to 60."""
+    waits = [
+        call(at, 20 + at, name)
+        for at, name in (
+            (5, "cudaStreamSynchronize"),
+            (15, "cudaStreamSynchronize"),
+            (16, "cudaEventSynchronize"),
+            (59, "cudaDeviceSynchronize"),
+            (61, "cudaMalloc"),
+            (99, "cudaHostAlloc"),
+            (99, "cudaStreamIsCapturing"),
+            # After the step: ours.
+            (101, "cudaDeviceSynchronize"),
+        )
+    ]
+    ranges = [annotated(0, 100, STEP_RANGE), annotated(10, 60, f"{PHASE}0")]
+    nccl = [call(20, 9), kernel(70, 5, 9, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")]
+    events = (*waits, *ranges, *nccl, *launched(80, 2, 10, at=70))
+    of = values(Step(events=events).collected(fake, asked=HOST_ONLY))
+    counts = {
+        "stream_synchronizations": (2.0, 1.0),
+        "event_synchronizations": (1.0, 1.0),
+        "device_synchronizations": (1.0, 1.0),
+        "driver_allocations": (2.0, 0.0),
+        "launches": (2.0, 1.0),
+        "collectives": (1.0, 1.0),
+    }
+    assert {n: (of[STEP, n][0], of["forward", n][0]) for n in counts} == counts
+    assert of[STEP, "recompilations"] == of[STEP, "compiled_graphs"] == (0.0,)
+
+
+def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
+    class Refused(Step):
+        def traced(self, *_: object, **__: object) -> list[Event]:
+            raise CountersUnavailable("torch.profiler cannot record: busy", "End it")
+
+    collected = Refused().collected(fake, asked=HOST_ONLY)
+    assert {s.metric for s in collected.samples} == {"step_time", "wall_time", "cycles"}
+    assert {u.reason for u in collected.unsupported} == {
+        "torch.profiler cannot record: busy. End it"
     }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import BadFile
-from pytest_gpuperf.measure.ncu import profiled_rows, raw_page
-from pytest_gpuperf.measure.ncu.profiled_rows import Report
+from pytest_gpuperf.measure.ncu import profiled_step, raw_page
+from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.storage import files
 from tests.measure.ncu_pages import (
@@ -31,14 +31,14 @@ TF32_STEP = DATA / "tf32-step"
 
 def of(text: str) -> Report:
     """The report that a page is."""
-    return profiled_rows.report_of(raw_page.parse(text.encode(), Path("step.csv")))
+    return profiled_step.report_of(raw_page.parse(text.encode(), Path("step.csv")))
 
 
 # The real pages
 
 
 def test_kernels_of_an_h200() -> None:
-    report = profiled_rows.read(KERNELS)
+    report = profiled_step.read(KERNELS)
     assert (report.arch, report.device) == ("sm90", "NVIDIA H200")
     assert report.metrics == (
         *("cycles", "instructions", "duration"),
@@ -63,7 +63,7 @@ def test_kernels_of_an_h200() -> None:
 
 def test_a_range_is_not_taken_for_a_kernel() -> None:
     for file in RANGES:
-        report = profiled_rows.read(file)
+        report = profiled_step.read(file)
         (row,) = report.rows
         assert (row.name, row.kind) == ("range", "range")
         # ncu gives it the largest grid and block of its kernels.
@@ -73,7 +73,7 @@ def test_a_range_is_not_taken_for_a_kernel() -> None:
 
 
 def test_nvtx_ranges_may_have_colons_in_their_names() -> None:
-    report = profiled_rows.read(NVTX)
+    report = profiled_step.read(NVTX)
     assert len(report.rows) == 16
     assert {row.nvtx for row in report.rows} == {("gpuperf:step",)}
 
@@ -88,7 +88,7 @@ def test_nvtx_ranges_may_have_colons_in_their_names() -> None:
 def recorded(name: str) -> Report:
     """What ncu said of that step."""
     content = lzma.decompress((TF32_STEP / f"{name}.csv.xz").read_bytes())
-    return profiled_rows.report_of(raw_page.parse(content, TF32_STEP / name))
+    return profiled_step.report_of(raw_page.parse(content, TF32_STEP / name))
 
 
 def test_kernels_and_their_instructions_are_those_that_we_count() -> None:
