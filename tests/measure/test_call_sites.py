@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.call_sites import function_of, with_call_sites
-from pytest_gpuperf.measure.trace.profile import Event
+from pytest_gpuperf.measure.trace.call_sites import function_of, with_call_sites, with_idle_sites
+from pytest_gpuperf.measure.trace.profile import Event, Spans
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
 
@@ -98,6 +99,49 @@ def test_what_the_other_execution_did_not_launch_comes_from_nowhere_known() -> N
     nowhere = CallSite("", "")
     assert located(step, "gemm", "of a graph", "relu") == [GEMM, nowhere, RELU]
     assert located(lambda: None, "gemm") == [nowhere]
+
+
+def waiting() -> None:
+    NET(FACTOR).sum().item()
+
+
+def test_a_wait_has_the_line_of_the_operator_that_waits() -> None:
+    def waits(
+        run: Callable[[], object], synchronize: Callable[[], None], **_: object
+    ) -> list[Event]:
+        events: list[Event] = [*profile.events(run, synchronize, host=True)]
+        item = [e for e in events if e.get("name") == "aten::_local_scalar_dense"][-1]
+        made = {"ts": item["ts"], "dur": 0.1, "cat": "cuda_runtime"}
+        late = {**made, "ts": max(float(e["ts"]) for e in events if "dur" in e) + 1e6}
+        events.append({**made, "name": "cudaStreamSynchronize"})
+        # The profiler's own, after the step.
+        return [*events, {**late, "name": "cudaDeviceSynchronize"}]
+
+    made = with_call_sites(KernelTable((), (), (), 0.0), ROOT, waiting, lambda: None, waits)
+    (call,) = made.calls
+    assert (call.name, call.count) == ("cudaStreamSynchronize", 1)
+    assert made.sites[call.site].function == "waiting"
+
+
+def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen() -> None:
+    def busy() -> None:
+        until = time.perf_counter() + 0.1
+        while time.perf_counter() < until:
+            sum(range(100))
+
+    def idle(
+        run: Callable[[], object], synchronize: Callable[[], None], spans: Spans
+    ) -> list[Event]:
+        """The GPU works at the beginning of the step and at its end."""
+        events: list[Event] = [*profile.events(run, synchronize, host=True, spans=spans)]
+        (step,) = (e for e in events if e.get("name") == profile.STEP_RANGE)
+        ends = (float(step["ts"]), float(step["ts"]) + float(step["dur"]))
+        return [*events, *({"ts": at, "dur": 1.0, "cat": "kernel", "name": "k"} for at in ends)]
+
+    made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, busy, lambda: None, idle)
+    functions = [made.sites[part.site].function for part in made.idle_at]
+    assert any(function.endswith("busy") for function in functions)
+    assert sum(part.idle for part in made.idle_at) >= 0.1e9
 
 
 def test_before_python_3_11_a_method_has_the_class_of_its_object() -> None:

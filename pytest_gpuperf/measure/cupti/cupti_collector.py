@@ -178,18 +178,20 @@ class CuptiCollector:
         """What the step launches, with the counters of every launch.
 
         Of a step that launches CUDA graphs, with those of every graph (`launch_ranges.py`). Runs
-        the step once in a trace and once per pass. Where counters cannot be read, the table has
-        names and times, and `mismatch` the reason. Raises what the step raises.
+        the step in TRACES traces, once per pass, and twice to find the lines of code. Where
+        counters cannot be read, the table has names and times, and `mismatch` the reason. Raises
+        what the step raises.
         """
-        work.progress.begins("tracing kernels")
-        prepare(work, self._timer)
         with garbage_kept():
-            traced = trace(work.step, self._timer.synchronize)
+            traces = []
+            for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
+                prepare(work, self._timer)
+                traces.append(trace(work.step, self._timer.synchronize))
             try:
-                table = self._counted(work, metrics, traced)
+                table = self._counted(work, metrics, traces[0])
             except (CountersUnavailable, MeasurementError) as error:
-                table = launch_ranges.uncounted(traced, str(error))
-            return self._located(table, work)
+                table = launch_ranges.uncounted(traces[0], str(error))
+            return self._located(launch_ranges.with_times(table, traces), work)
 
     def timeline(self, work: Work) -> Timeline:
         """What the device did over one execution of the step, and why not if that is unknown.
@@ -233,15 +235,17 @@ class CuptiCollector:
         """
         if "torch" not in sys.modules:
             return table
-        from pytest_gpuperf.measure.trace.call_sites import with_call_sites
+        from pytest_gpuperf.measure.trace.call_sites import with_call_sites, with_idle_sites
 
-        work.progress.begins("looking for call sites")
-        prepare(work, self._timer)
-        synchronize = self._timer.synchronize
         try:
-            return with_call_sites(table, self._root, work.step, synchronize, self._traced)
+            for add in (with_call_sites, with_idle_sites):
+                work.progress.begins("looking for call sites")
+                prepare(work, self._timer)
+                synchronize = self._timer.synchronize
+                table = add(table, self._root, work.step, synchronize, self._traced)
         except Exception:
             return table
+        return table
 
     def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         arch = self.device().arch

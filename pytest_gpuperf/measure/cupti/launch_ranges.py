@@ -59,6 +59,27 @@ def uncounted(trace: Trace, mismatch: str) -> KernelTable:
     return replace(_assembled(trace, (), "", {}), mismatch=mismatch)
 
 
+def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
+    """The table of the first of these traces, with the medians of the times in all of them.
+
+    Of those, that is, that launch the same as the first: one execution by itself says little of
+    the time between kernels, which the host decides.
+    """
+    first, *others = ([entry.name for entry in trace.entries] for trace in traces)
+    alike = [traces[0], *(t for t, names in zip(traces[1:], others, strict=True) if names == first)]
+    every = zip(*([entry.duration for entry in trace.entries] for trace in alike), strict=True)
+    return replace(
+        table,
+        launches=tuple(
+            replace(launch, duration=statistics.median(durations))
+            for launch, durations in zip(table.launches, every, strict=True)
+        ),
+        idle=statistics.median(trace.idle for trace in alike),
+        busy=tuple(math.fsum(entry.duration for entry in trace.entries) for trace in alike),
+        idles=tuple(trace.idle for trace in alike),
+    )
+
+
 def counted_in_graphs(
     session: RangeSession,
     step: Callable[[], object],

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -21,8 +25,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_gpuperf.judge.alignment import common
-from pytest_gpuperf.measure.trace import activity, profile
-from pytest_gpuperf.model.measurement import CallSite, KernelTable
+from pytest_gpuperf.measure.trace import activity, host_calls, profile
+from pytest_gpuperf.measure.trace.profile import Spans
+from pytest_gpuperf.model.measurement import CallSite, HostCall, IdleTime, KernelTable
 
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
 """Where autograd's engine is called."""
@@ -76,12 +81,13 @@ class Frames:
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
 
-    def innermost(self, *, up_to_engine: bool = False) -> CallSite:
+    def innermost(self, frame: FrameType | None = None, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
 
-        No further out than autograd's engine with `up_to_engine`.
+        From `frame` on, by default from that of who asks. No further out than autograd's engine
+        with `up_to_engine`.
         """
-        frame: FrameType | None = sys._getframe(1)
+        frame = frame or sys._getframe(1)
         place: tuple[str, str] | None = None
         modules: list[torch.nn.Module] = []
         while frame is not None:
@@ -176,13 +182,13 @@ def with_call_sites(
 ) -> KernelTable:
     """The same table with the call site of each launch, from one more execution of the step.
 
-    What that one has launched otherwise, and what no operator has, comes from nowhere known. Raises
-    what the step raises.
+    Those of the host's waits and allocations come along. What that execution has launched
+    otherwise, and what no operator has, comes from nowhere known. Raises what the step raises.
     """
     call_sites = CallSites(root)
 
     def annotated() -> None:
-        with uncompiled(), Annotating(call_sites):
+        with uncompiled(), _waits_annotated(call_sites), Annotating(call_sites):
             step()
 
     events = traced(annotated, synchronize, host=True)
@@ -200,7 +206,111 @@ def with_call_sites(
         number = ranges.at(beginning + launched / profile.MICROSECOND)
         if number:
             site_of[place] = int(number)
-    return replace(table, sites=sites, site_of=tuple(site_of))
+    called = Counter(
+        (name, int(ranges.at(at) or len(sites) - 1)) for at, name in host_calls.calls(events)
+    )
+    return replace(
+        table,
+        sites=sites,
+        site_of=tuple(site_of),
+        calls=tuple(HostCall(name, site, count) for (name, site), count in called.items()),
+    )
+
+
+def with_idle_sites(
+    table: KernelTable,
+    root: Path,
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    traced: activity.Tracing = profile.events,
+) -> KernelTable:
+    """The same table with where the host was while nothing ran, from one more execution.
+
+    A gap is that of the lines at which the host was seen in it; nobody knows of one that is shorter
+    than the time between two looks. Raises what the step raises.
+    """
+    spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
+    seen = _Watch(Frames(root), known, spans)
+
+    def watched() -> None:
+        with seen:
+            step()
+
+    events = traced(watched, synchronize, spans=spans)
+    gaps = profile.parse(events).gaps
+    looks = sorted(
+        ((float(event["ts"]) - profile.beginning(events)) * profile.MICROSECOND, event["name"])
+        for event in events
+        if str(event.get("name", "")).startswith(_SEEN)
+    )
+    idle: defaultdict[int, float] = defaultdict(float)
+    for begin, end in gaps:
+        inside = looks[bisect_left(looks, (begin, "")) : bisect_left(looks, (end, ""))]
+        for _, name in inside:
+            idle[int(name.removeprefix(_SEEN))] += (end - begin) / len(inside)
+    return replace(
+        table,
+        sites=tuple(known),
+        idle_at=tuple(IdleTime(site, time) for site, time in idle.items()),
+    )
+
+
+class _Watch:
+    """Looks where the thread that made it is, again and again, from another thread."""
+
+    def __init__(self, frames: Frames, known: dict[CallSite, int], spans: Spans) -> None:
+        self._frames, self._known, self._spans = frames, known, spans
+        self._watched = threading.get_ident()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> None:
+        self._switches = sys.getswitchinterval()
+        sys.setswitchinterval(_LOOK_SECONDS)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        sys.setswitchinterval(self._switches)
+
+    def _look(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            frame = sys._current_frames().get(self._watched)
+            if frame is not None:
+                site = self._frames.innermost(frame)
+                number = self._known.setdefault(site, len(self._known))
+                self._spans.moment(f"{_SEEN}{number}")
+            del frame
+
+
+_SEEN = "gpuperf seen: "
+"""What the names of moments begin with at which somebody looked."""
+_LOOK_SECONDS = 2e-4
+
+
+@contextmanager
+def _waits_annotated(call_sites: CallSites) -> Iterator[None]:
+    """Opens a range around each wait that is no operator, as `Annotating` does around those."""
+    places: list[tuple[Any, str]] = [(torch.cuda, "synchronize")]
+    places += [(torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize")]
+    originals = [(place, name, getattr(place, name)) for place, name in places]
+
+    def annotated(original: Callable[..., object]) -> Callable[..., object]:
+        @wraps(original)
+        def wait(*arguments: object, **named: object) -> object:
+            with torch.profiler.record_function(f"{activity.COMPONENT}{call_sites.here()}"):
+                return original(*arguments, **named)
+
+        return wait
+
+    for place, name, original in originals:
+        setattr(place, name, annotated(original))
+    try:
+        yield
+    finally:
+        for place, name, original in originals:
+            setattr(place, name, original)
 
 
 _NOWHERE = CallSite("", "")

@@ -79,13 +79,19 @@ class Trace:
         return tuple(position for _, position in sorted(launched))
 
     @property
+    def gaps(self) -> list[tuple[float, float]]:
+        """When nothing ran between the first start and the last end: begin and end."""
+        gaps, reached = [], 0.0
+        for entry in sorted(self.entries, key=lambda e: e.start):
+            if entry.start > reached:
+                gaps.append((reached, entry.start))
+            reached = max(reached, entry.start + entry.duration)
+        return gaps
+
+    @property
     def idle(self) -> float:
         """Nanoseconds between the first start and the last end in which nothing ran."""
-        idle, reached = 0.0, 0.0
-        for entry in sorted(self.entries, key=lambda e: e.start):
-            idle += max(entry.start - reached, 0.0)
-            reached = max(reached, entry.start + entry.duration)
-        return idle
+        return sum(end - begin for begin, end in self.gaps)
 
 
 def trace(step: Callable[[], object], synchronize: Callable[[], None]) -> Trace:
@@ -149,6 +155,11 @@ class Spans(PhaseNames):
         begin = _border()
         yield
         self._closed.append((name, begin, _border()))
+
+    def moment(self, name: str) -> None:
+        """A range of this name, right now and of no length."""
+        now = time.time_ns()
+        self._closed.append((name, now, now))
 
     def among(self, traced: list[Event]) -> list[Event]:
         """The events of the trace, with these ranges."""

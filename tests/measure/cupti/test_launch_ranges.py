@@ -15,7 +15,11 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import SILENT, Phases, Progress, Work
 from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
-from pytest_gpuperf.measure.cupti.launch_ranges import LEAST_CORRELATION, kernel_table
+from pytest_gpuperf.measure.cupti.launch_ranges import (
+    LEAST_CORRELATION,
+    kernel_table,
+    with_times,
+)
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from pytest_gpuperf.model.measurement import KernelTable
@@ -283,6 +287,23 @@ def test_launching_decides_what_is_between_what() -> None:
     assert cycles(Trace((*others, replace(kernel, launched=None)))) == [None, 100, None]
 
 
+def test_times_are_medians_over_traces_that_launch_the_same() -> None:
+    once = traced("kGk")
+    table = launch_ranges.uncounted(once, "")
+
+    def slower(factor: float) -> Trace:
+        entries = (
+            replace(e, start=factor * e.start, duration=factor * e.duration) for e in once.entries
+        )
+        return Trace(tuple(entries))
+
+    made = with_times(table, [once, slower(2), slower(10), traced("kk")])
+    assert [one.duration for one in made.launches] == [2 * e.duration for e in once.entries]
+    busy = sum(entry.duration for entry in once.entries)
+    assert made.busy == (busy, 2 * busy, 10 * busy)
+    assert (made.idle, made.idles) == (2 * once.idle, (once.idle, 2 * once.idle, 10 * once.idle))
+
+
 # The collector
 
 
@@ -348,10 +369,10 @@ def test_the_trace_and_every_pass_are_announced(fake: Fake, tracing: Callable[[s
         heard = Heard()
         kernels(fake, between_kernels(fake), heard)
         assert heard.said == [
-            "tracing kernels",
+            *(f"tracing kernels {number} of 3" for number in (1, 2, 3)),
             "counting kernels, pass 1 of 2 (2)",
             "counting kernels, pass 2 of 2 (1)",
-            "looking for call sites",
+            *["looking for call sites"] * 2,
         ]
 
 
