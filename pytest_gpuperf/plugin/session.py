@@ -5,12 +5,13 @@ Made when pytest starts, also where nobody uses us. So it imports nothing until 
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -98,7 +99,8 @@ class Session:
         Each collection takes 0.1 to 0.3 s else, and a measurement begins with one. What later tests
         leave in reports and results follows, after each hundredth. Cyclic garbage of what is
         frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out or a
-        measurement finds the pool of a graph.
+        measurement finds the pool of a graph. What the libraries have freed goes back to the
+        system then.
         """
         if "torch" not in sys.modules:
             return
@@ -108,6 +110,8 @@ class Session:
         if self._has_frozen and self._measured % _FREEZES_EACH == 0:
             gc.collect()
             gc.freeze()
+            with suppress(AttributeError):  # no glibc
+                ctypes.CDLL(None).malloc_trim(0)
         self._measured += 1
 
     def thaw(self) -> None:
