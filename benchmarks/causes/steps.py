@@ -41,13 +41,17 @@ def workload(name: str, device: str) -> dict[str, Scalar]:
 
 def _meddpm(phase: Phase, device: str) -> ModelTraining:
     from suites.meddpm.data import Volumes
-    from suites.meddpm.model import med_ddpm
+    from suites.meddpm.model import GaussianDiffusion3D, UNet3D, med_ddpm
     from suites.meddpm.optimizations import composed
     from suites.meddpm.step import TrainingStep
 
-    size, channels = (16, 32) if device == "cpu" else (80, 64)
+    size = 8 if device == "cpu" else 80
     with torch.device(device):
-        diffusion = med_ddpm(128, model_channels=channels)
+        if device == "cpu":
+            small = {"channel_multipliers": (1, 2, 3), "attention_factors": (4,)}
+            diffusion = GaussianDiffusion3D(UNet3D(3, 1, model_channels=32, **small))
+        else:
+            diffusion = med_ddpm(128)
         image = torch.rand(1, 1, size, size, size) * 2 - 1
         mask = torch.where(torch.rand(1, 2, size, size, size) > 0.5, 1.0, -1.0)
     volumes = Volumes(image, mask, "synthetic")
