@@ -149,7 +149,7 @@ def _source(file: str) -> str:
 
 def _path(file: str) -> Path:
     """Where it is. Raises BadPatch where no import would find it."""
-    folders = (Path(folder) / file for folder in (_ROOT, *sys.path))
+    folders = (Path(folder) / file for folder in (str(_ROOT), *sys.path))
     path = next((path for path in folders if path.is_file()), None)
     if path is None:
         raise BadPatch(f"{file} is in no folder of sys.path: is its package installed?")

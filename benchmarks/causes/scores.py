@@ -119,7 +119,7 @@ def _score(report: Report, expected: Expected) -> Score:
     headline = said(blames[0]) if blames else None
     return replace(
         blank,
-        cost=time and time["change"],
+        cost=time["change"] if time else None,
         counts=tuple(metric for metric, verdict in step.items() if _other_count(metric, verdict)),
         regressed=any(v["outcome"] == Outcome.REGRESSED.value for v in step.values()),
         said=_text(headline),

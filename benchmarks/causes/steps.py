@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -48,8 +49,8 @@ def _meddpm(phase: Phase, device: str) -> ModelTraining:
     size = 8 if device == "cpu" else 80
     with torch.device(device):
         if device == "cpu":
-            small = {"channel_multipliers": (1, 2, 3), "attention_factors": (4,)}
-            diffusion = GaussianDiffusion3D(UNet3D(3, 1, model_channels=32, **small))
+            levels = partial(UNet3D, channel_multipliers=(1, 2, 3), attention_factors=(4,))
+            diffusion = GaussianDiffusion3D(levels(3, 1, model_channels=32))
         else:
             diffusion = med_ddpm(128)
         image = torch.rand(1, 1, size, size, size) * 2 - 1
