@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from typing import Any
 from benchmarks.causes import patches, scores
 from benchmarks.causes.patches import Expected
 from benchmarks.causes.scores import RESULTS, Score
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.storage import files, run_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +97,7 @@ def _record(file: Path, side: str, number: int, names: Sequence[str]) -> None:
 def judged(folder: Path, side: str, *, counters: bool) -> scores.Report:
     """The report of one side, judged by the clean one; without its counters if they are not wanted.
 
-    Raises FileNotFoundError where there are no runs.
+    Raises UsageFailure where they cannot be judged.
     """
     stem = "" if counters else "-uncounted"
     runs = {name: folder / f"{name}.json.xz" for name in (CLEAN, side)}
@@ -103,18 +105,21 @@ def judged(folder: Path, side: str, *, counters: bool) -> scores.Report:
         for name, file in runs.items():
             runs[name] = folder / f"{name}{stem}.json.xz"
             run_files.save(scores.without_counters(run_files.load(file)), runs[name])
-    baselines = folder / f"baselines{stem}"
-    if not baselines.exists():
-        reason = ["--reason", "as it is", "--yes", "--force"]
-        place = ["--baselines", str(baselines)]
-        _run("pytest_gpuperf", "update-baseline", str(runs[CLEAN]), *reason, *place)
-    report = folder / f"judged-{side}{stem}.json"
-    tests = {m.test for m in run_files.load(runs[side]).measurements}
-    _run(
-        "pytest",
-        *("-q", "--tb=no", "-p", "no:cacheprovider", *sorted(tests)),
+    baselines, report = folder / f"baselines{stem}", folder / f"judged-{side}{stem}.json"
+    shutil.rmtree(baselines, ignore_errors=True)  # there may be more processes now
+    reason = ["--reason", "as it is", "--yes", "--force"]
+    _quietly(
+        *("pytest_gpuperf", "update-baseline", str(runs[CLEAN]), *reason),
+        *("--baselines", str(baselines)),
+        writes=baselines,
+    )
+    report.unlink(missing_ok=True)
+    _quietly(
+        *("pytest", "-p", "no:cacheprovider"),
+        *sorted({m.test for m in run_files.load(runs[side]).measurements}),
         *("--gpuperf-replay", str(runs[side]), "--gpuperf-baselines", str(baselines)),
         *("--gpuperf-kernels", "always", "--gpuperf-report", str(report)),
+        writes=report,
     )
     read: scores.Report = json.loads(report.read_text(encoding="utf-8"))
     return read
@@ -172,13 +177,20 @@ def main(arguments: list[str] | None = None) -> int:
         for name in options.only:
             _show(patches.causes()[name])
         return 0
+    # Commands run in another folder.
+    folder = (options.scored or options.out).resolve()
     if options.record:
-        record(options.out, options.only, options.processes, options.limit)
-        return 0 if (options.out / f"{PATCHED}.json.xz").exists() else _NOTHING
-    if not (options.scored / f"{PATCHED}.json.xz").exists():
-        _say(f"{options.scored} has no {PATCHED}.json.xz: record it with --record --out DIR")
+        record(folder, options.only, options.processes, options.limit)
+    if not (folder / f"{PATCHED}.json.xz").exists():
+        _say(f"{folder} has no {PATCHED}.json.xz: record it with --record --out DIR")
         return _NOTHING
-    return int(not enough(score(options.scored, options.only)))
+    if options.record:
+        return 0
+    try:
+        return int(not enough(score(folder, options.only)))
+    except GpuperfError as error:
+        _say(str(error))
+        return _NOTHING
 
 
 def _show(cause: patches.Cause) -> None:
@@ -193,6 +205,19 @@ def _show(cause: patches.Cause) -> None:
 def _run(module: str, *arguments: str) -> None:
     """A command whose exit code says no more than that a test failed; its output is shown."""
     subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=False)
+
+
+def _quietly(module: str, *arguments: str, writes: Path) -> None:
+    """A command whose output is shown only where it did not write what it should: tests fail here.
+
+    Raises UsageFailure then.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    finished = subprocess.run(
+        command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if not writes.exists():
+        raise UsageFailure(f"{finished.stdout}\n{writes} was not written: see above")
 
 
 def _write(file: Path, content: object) -> None:

@@ -107,7 +107,8 @@ def scores(report: Report, expected: Iterable[Expected]) -> list[Score]:
 
 
 def _score(report: Report, expected: Expected) -> Score:
-    place = f"{expected.file}:{expected.first}"
+    lines = {expected.first: None, expected.last: None}
+    place = f"{expected.file}:{'-'.join(map(str, lines))}"
     modules = f", {expected.modules}" if expected.modules else ""
     blank = Score(expected.name, f"{' or '.join(expected.kinds)}: {place}{modules}")
     verdicts = _of(report, "verdicts", expected.name)

@@ -72,7 +72,7 @@ def step(request: pytest.FixtureRequest, gpuperf: GpuPerf, name: str) -> Iterato
     cause, option = CAUSES[name], request.config.getoption
     if not (option("--gpuperf-replay") or patches.present(cause)):
         pytest.skip(f"{cause.file} is in no folder of sys.path")
-    prepared = Prepared(cause, gpuperf, patched=option("--patched"))
+    prepared = Prepared(cause, gpuperf, patched=option("--patched", False))
     yield prepared
     prepared.close()
 
