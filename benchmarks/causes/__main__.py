@@ -8,8 +8,9 @@ they are once more, in turns: what was measured is kept after each of them, and 
 goes on with it. Packages of others have to be on PYTHONPATH, in a folder that is not called
 site-packages: their lines are to count as code that somebody could change.
 
-In DIR are then expected.json, written before anything is run; clean.json.xz, patched.json.xz and
-again.json.xz, the runs; and, once they are scored, the reports of the judged ones and results.json.
+In DIR are then expected.json, written before anything is run; clean-1.json.xz, patched-1.json.xz,
+again-1.json.xz and so on, a run of each process; and, once they are scored, results.json, and in
+the folder judged what it was made of.
 Exits with 1 where less is found than has to be, and with 4 where nothing was measured.
 """
 
@@ -36,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = "benchmarks/causes/test_causes.py"
 CLEAN, PATCHED, AGAIN = "clean", "patched", "again"
 PROCESSES = 3
-EXPECTED = "expected.json"
+EXPECTED, JUDGED = "expected.json", "judged"
 
 PLACES, KINDS, UNCOUNTED = 28, 27, 24
 """Of thirty, how many have to have the right place and kind; and be found without counters."""
@@ -46,9 +47,9 @@ _NOTHING = 4
 
 
 def turns(processes: int) -> list[tuple[str, int]]:
-    """Which side is recorded when, and how many processes it has then.
+    """Which side is recorded when, and which of its processes that is.
 
-    The identical code comes early: where time runs out it is there, with one process.
+    The identical code comes early: where time runs out it is there, once.
     """
     each = [[(CLEAN, number), (PATCHED, number)] for number in range(1, processes + 1)]
     return [*each[0], (AGAIN, 1), *(turn for later in each[1:] for turn in later)]
@@ -60,38 +61,43 @@ def record(folder: Path, names: Sequence[str], processes: int, limit: float) -> 
     present = [patches.causes()[name] for name in names if patches.present(patches.causes()[name])]
     if absent := [name for name in names if name not in {cause.name for cause in present}]:
         _say(f"without {', '.join(absent)}: the code that they patch is not on PYTHONPATH")
-    expected = [asdict(patches.expected(cause)) for cause in present]
-    _write(folder / EXPECTED, expected)
+    _write(folder / EXPECTED, [asdict(patches.expected(cause)) for cause in present])
     begun = time.monotonic()
     longest = 0.0
     for side, number in turns(processes):
-        if _recorded(folder / f"{side}.json.xz") >= number:
+        file = folder / f"{side}-{number}.json.xz"
+        if file.exists():
             continue
         before = time.monotonic()
         if before + longest - begun > limit:
             _say(f"{side} {number} is left out: {limit:g} s would not be enough")
             return
-        _record(folder / f"{side}.json.xz", side, number, names)
+        _record(file, side, names)
         longest = max(longest, time.monotonic() - before)
         _say(f"{side} {number} of {processes}: {time.monotonic() - before:.0f} s")
 
 
-def _recorded(file: Path) -> int:
-    """How many processes are in a run; 0 where there is none."""
-    if not file.exists():
-        return 0
-    return len({measurement.process for measurement in run_files.load(file).measurements})
-
-
-def _record(file: Path, side: str, number: int, names: Sequence[str]) -> None:
-    """Adds one process to a recording. A test that fails is one less in it."""
+def _record(file: Path, side: str, names: Sequence[str]) -> None:
+    """One process, into a run of its own: a test that fails in one of them is there in others."""
     every = len(names) == len(patches.causes())
     tests = [TESTS] if every else [f"{TESTS}::test_cause[{name}]" for name in names]
     patched = ["--patched"] if side == PATCHED else []
-    place = ["--continue" if file.exists() else "--run", str(file)]
-    flags = [*patched, "--gpuperf-kernels", "always"]
-    command = ["record", "--processes", str(number), *place, "--", *tests, *flags]
-    _run("pytest_gpuperf", *command)
+    flags = [*tests, *patched, "--gpuperf-kernels", "always"]
+    command = ["record", "--processes", "1", "--run", str(file), "--", *flags]
+    subprocess.run([sys.executable, "-m", "pytest_gpuperf", *command], cwd=ROOT, check=False)
+
+
+def recorded(folder: Path, side: str) -> list[Path]:
+    """The runs of one side."""
+    return sorted(folder.glob(f"{side}-*.json.xz"))
+
+
+def _merged(folder: Path, side: str, *, counters: bool) -> Path:
+    """All processes of a side in one run, without their counters if those are not wanted."""
+    run = run_files.merged([run_files.load(file) for file in recorded(folder, side)], side)
+    file = folder / JUDGED / f"{side}{'' if counters else '-uncounted'}.json.xz"
+    run_files.save(run if counters else scores.without_counters(run), file)
+    return file
 
 
 def judged(folder: Path, side: str, *, counters: bool) -> scores.Report:
@@ -99,25 +105,21 @@ def judged(folder: Path, side: str, *, counters: bool) -> scores.Report:
 
     Raises UsageFailure where they cannot be judged.
     """
-    stem = "" if counters else "-uncounted"
-    runs = {name: folder / f"{name}.json.xz" for name in (CLEAN, side)}
-    if not counters:
-        for name, file in runs.items():
-            runs[name] = folder / f"{name}{stem}.json.xz"
-            run_files.save(scores.without_counters(run_files.load(file)), runs[name])
-    baselines, report = folder / f"baselines{stem}", folder / f"judged-{side}{stem}.json"
+    clean, run = (_merged(folder, name, counters=counters) for name in (CLEAN, side))
+    stem = run.name.removesuffix(".json.xz")
+    baselines, report = run.with_name(f"{stem}-baselines"), run.with_name(f"{stem}.json")
     shutil.rmtree(baselines, ignore_errors=True)  # there may be more processes now
     reason = ["--reason", "as it is", "--yes", "--force"]
     _quietly(
-        *("pytest_gpuperf", "update-baseline", str(runs[CLEAN]), *reason),
+        *("pytest_gpuperf", "update-baseline", str(clean), *reason),
         *("--baselines", str(baselines)),
         writes=baselines,
     )
     report.unlink(missing_ok=True)
     _quietly(
         *("pytest", "-p", "no:cacheprovider"),
-        *sorted({m.test for m in run_files.load(runs[side]).measurements}),
-        *("--gpuperf-replay", str(runs[side]), "--gpuperf-baselines", str(baselines)),
+        *sorted({m.test for m in run_files.load(run).measurements}),
+        *("--gpuperf-replay", str(run), "--gpuperf-baselines", str(baselines)),
         *("--gpuperf-kernels", "always", "--gpuperf-report", str(report)),
         writes=report,
     )
@@ -134,7 +136,7 @@ def score(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         scored = scores.scores(judged(folder, PATCHED, counters=counters), expected)
         results[title] = [asdict(one) for one in scored]
         print(f"\n{title}:", *scores.lines(scored), scores.summary(scored), sep="\n")
-        if (folder / f"{AGAIN}.json.xz").exists():
+        if recorded(folder, AGAIN):
             blamed, among = scores.blamed(judged(folder, AGAIN, counters=counters), expected)
             results[f"{title}, identical code"] = {"blamed": blamed, "of": among}
             print(f"identical code: nothing said of {among - len(blamed)} of {among}", *blamed)
@@ -181,8 +183,8 @@ def main(arguments: list[str] | None = None) -> int:
     folder = (options.scored or options.out).resolve()
     if options.record:
         record(folder, options.only, options.processes, options.limit)
-    if not (folder / f"{PATCHED}.json.xz").exists():
-        _say(f"{folder} has no {PATCHED}.json.xz: record it with --record --out DIR")
+    if not (recorded(folder, CLEAN) and recorded(folder, PATCHED)):
+        _say(f"{folder} has no runs of both sides: record it with --record --out DIR")
         return _NOTHING
     if options.record:
         return 0
@@ -200,11 +202,6 @@ def _show(cause: patches.Cause) -> None:
     except patches.BadPatch as error:
         place = str(error)
     print(f"{cause.name} ({cause.step}), {' or '.join(cause.kinds)}: {place} {cause.modules}")
-
-
-def _run(module: str, *arguments: str) -> None:
-    """A command whose exit code says no more than that a test failed; its output is shown."""
-    subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=False)
 
 
 def _quietly(module: str, *arguments: str, writes: Path) -> None:
