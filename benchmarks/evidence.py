@@ -12,8 +12,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks import recorded, suspects
-from benchmarks.suspects import NONE
+from benchmarks import recorded
+from benchmarks.causes import patches, scores
+from benchmarks.causes.scores import RESULTS, Score
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -162,15 +163,29 @@ def kernel_spreads() -> str:
 
 
 def causes(folder: Path) -> str:
-    """How many of the ten losses are named by the kernel tables in `folder`."""
-    tables = suspects.load(folder)
-    ten = [result for result in suspects.results(tables) if result.name != NONE]
-    named = len(ten) - len(suspects.missed(ten))
-    first = sum(result.rank == 1 for result in ten)
-    where = [str(tables.about[name]) for name in ("device", "measured") if name in tables.about]
-    software = [f"{n} {tables.about[n]}" for n in ("torch", "cudnn") if n in tables.about]
-    counted = f"{named} of {len(ten)} found, {first} of them as the largest entry"
-    return f"{'; '.join([counted, ', '.join([*where, *software])])}.\n"
+    """The thirty causes, and what was said of each where that was measured and scored."""
+    results = folder / RESULTS
+    if not results.exists():
+        rows = ["| cause | kind | what somebody did |", "| --- | --- | --- |"]
+        rows += [
+            f"| {cause.name} | {' or '.join(cause.kinds)} | {cause.summary} |"
+            for cause in patches.causes().values()
+        ]
+        return "\n".join([*rows, "", "No run of them is recorded yet."]) + "\n"
+    content = json.loads(results.read_text(encoding="utf-8"))
+    scored = [Score(**entry) for entry in content["counted"]]
+    rows = ["| cause | step | what is said | right |", "| --- | ---: | --- | --- |"]
+    for score in scored:
+        cost = "" if score.cost is None else units.moved(score.cost)
+        right = ", ".join(
+            what
+            for what, is_right in (("place", score.right_place), ("kind", score.right_kind))
+            if is_right
+        )
+        rows.append(f"| {score.name} | {cost} | {score.error or score.said} | {right} |")
+    uncounted = scores.summary([Score(**entry) for entry in content["uncounted"]])
+    said = f"With counters: {scores.summary(scored)}. Without: {uncounted}."
+    return "\n".join([*rows, "", said]) + "\n"
 
 
 def example(baseline: Run, measured: Run, metric: str) -> str:

@@ -126,20 +126,3 @@ def slowed(whole: KernelTable, positions: Sequence[int], factor: float) -> Kerne
             for index, launch in enumerate(whole.launches)
         ),
     )
-
-
-def spliced(
-    whole: KernelTable, at: int, other: KernelTable, launches: Sequence[Launch], removed: int = 0
-) -> KernelTable:
-    """The same table with launches of `other` put in before launch `at`, for `removed` of its own.
-
-    Their counters are kept where both tables have the same.
-    """
-    names = tuple(dict.fromkeys([*whole.names, *(other.names[x.name] for x in launches)]))
-    alike = whole.metrics == other.metrics
-    put = [
-        replace(x, name=names.index(other.names[x.name]), values=x.values if alike else ())
-        for x in launches
-    ]
-    every = whole.launches
-    return replace(whole, names=names, launches=(*every[:at], *put, *every[at + removed :]))

@@ -95,6 +95,17 @@ def test_each_launch_has_the_line_of_its_operator_or_of_the_one_whose_gradient_i
     ]
 
 
+def test_a_network_that_a_module_is_given_has_the_names_that_it_has_itself() -> None:
+    class Process(nn.Module):
+        def forward(self, network: nn.Module) -> Tensor:
+            y: Tensor = network(FACTOR)
+            return y
+
+    network, process = nn.Sequential(nn.Identity(), NET), Process()
+    (site,) = located(lambda: process(network), "gemm")
+    assert site == CallSite(GEMM.line, GEMM.function, "1")
+
+
 def test_what_the_other_execution_did_not_launch_comes_from_nowhere_known() -> None:
     nowhere = CallSite("", "")
     assert located(step, "gemm", "of a graph", "relu") == [GEMM, nowhere, RELU]

@@ -106,13 +106,16 @@ class Frames:
         return CallSite(line, function, self._module(modules))
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
-        """The name of the first, which is the innermost, in the last.
+        """The name of the first, which is the innermost, in the outermost that it is inside of.
 
-        What is computed again for the backward pass begins within: it keeps the name it had.
+        What is computed again for the backward pass begins within: it keeps the name it had. A
+        module that calls another which it does not hold, as a process does that is given a
+        network, has no name for it.
         """
         if modules and id(modules[0]) not in self._modules:
-            self._modules |= {id(m): name for name, m in modules[-1].named_modules()}
-        return self._modules.get(id(modules[0]), "") if modules else ""
+            trees = ({id(m): name for name, m in o.named_modules()} for o in reversed(modules))
+            self._modules |= next(tree for tree in trees if id(modules[0]) in tree)
+        return self._modules[id(modules[0])] if modules else ""
 
     def _file(self, code: CodeType) -> str:
         if code not in self._shown:
