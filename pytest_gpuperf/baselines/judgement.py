@@ -235,7 +235,7 @@ def attributed(result: Result, baseline: Baseline) -> Result:
         return result
     operators = measured[0].of_operators
     naming = Naming(kernel_families.family, kernel_families.short_name)
-    attribution = attribute(measured, before, naming)
+    attribution = attribute(measured, before, naming, result.verdicts)
     notes = result.notes
     if measured[0].mismatch and Outcome.REGRESSED in outcomes:
         notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")

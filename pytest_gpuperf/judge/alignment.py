@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import isqrt
+from math import fsum, isqrt
 from statistics import fmean
 
 from pytest_gpuperf.model.measurement import CallSite, KernelTable
@@ -227,8 +227,14 @@ class LaunchSequence:
     """Per table, the durations of the launches; the mean where a table lacks one."""
     idle: tuple[float, ...]
     """Per table, nanoseconds."""
+    idles: tuple[float, ...]
+    """Per trace, nanoseconds: a table may be of several."""
+    totals: tuple[float, ...]
+    """Per trace, launches and gaps."""
     sites: tuple[CallSite, ...]
     """Per launch; empty where no table says where its launches come from."""
+    host: KernelTable | None
+    """The table that the sites are of: what the host did beside launching is of the same."""
     odd: int
     """Tables with another sequence of launches than the one that most have."""
 
@@ -247,6 +253,8 @@ def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
         for table, own in zip(tables, places, strict=True)
     ]
     durations = [_mean(column) or 0.0 for column in zip(*rows, strict=True)]
+    traces = [trace for table in tables for trace in _traces(table)]
+    host, sites = _sites(tables, places)
     return LaunchSequence(
         keys=usual,
         durations=tuple(durations),
@@ -265,7 +273,10 @@ def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
             for row in rows
         ),
         idle=tuple(table.idle for table in tables),
-        sites=_sites(tables, places),
+        idles=tuple(idle for _, idle in traces),
+        totals=tuple(busy + idle for busy, idle in traces),
+        sites=sites,
+        host=host,
         odd=len(tables) - count,
     )
 
@@ -297,15 +308,22 @@ def _place(site: CallSite) -> str:
     return f"{way}{site.function} {site.module}".strip()
 
 
+def _traces(table: KernelTable) -> list[tuple[float, float]]:
+    """Launches and gaps of each trace that a table is of, nanoseconds."""
+    if table.busy and len(table.busy) == len(table.idles):
+        return list(zip(table.busy, table.idles, strict=True))
+    return [(fsum(launch.duration for launch in table.launches), table.idle)]
+
+
 def _sites(
     tables: Sequence[KernelTable], places: Sequence[Sequence[int | None]]
-) -> tuple[CallSite, ...]:
-    """Those of the first table that has them for every launch."""
+) -> tuple[KernelTable | None, tuple[CallSite, ...]]:
+    """Those of the first table that has them for every launch, and that table."""
     for table, own in zip(tables, places, strict=True):
         known = [place for place in own if place is not None]
         if table.site_of and len(known) == len(own):
-            return tuple(table.sites[table.site_of[place]] for place in known)
-    return ()
+            return table, tuple(table.sites[table.site_of[place]] for place in known)
+    return None, ()
 
 
 def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:

@@ -248,6 +248,145 @@ class LineChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleChange:
+    """All launches that work for one nn.Module itself, whatever became of them.
+
+    Those of the modules inside it are theirs: what a module takes in all is the sum over the paths
+    that begin with its own.
+    """
+
+    __pydantic_config__ = CHECKED
+
+    module: str
+    """As `CallSite` has it: "downs.2.attention", or "" for what works for none."""
+    launches_before: int
+    launches_after: int
+    before: float
+    """Nanoseconds, as `after` and `change`; 0 of operators."""
+    after: float
+    change: float
+
+
+@dataclass(frozen=True, slots=True)
+class IdleChange:
+    """Time in which nothing ran on the GPU while the host was at one line of code."""
+
+    __pydantic_config__ = CHECKED
+
+    line: str
+    """As `CallSite` has it: where it is now."""
+    function: str
+    before: float
+    """Nanoseconds, as `after` and `change`."""
+    after: float
+    change: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallChange:
+    """What the host called at one line of code, where it is called more or less often."""
+
+    __pydantic_config__ = CHECKED
+
+    name: str
+    """As CUDA names it, "cudaStreamSynchronize"."""
+    line: str
+    function: str
+    modules: tuple[str, ...]
+    """Those that it is called for now, or was, where it is not any more."""
+    before: int
+    """Calls in a step, as `after`."""
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """The time of a step that nobody traces or counts, as the verdict on it has it."""
+
+    __pydantic_config__ = CHECKED
+
+    metric: str
+    """step_time, or wall_time."""
+    before: float
+    """Nanoseconds, as `after`, `change`, and `low` and `high`, the interval of the change."""
+    after: float
+    change: float
+    relative: float | None
+    low: float
+    high: float
+
+    @property
+    def slower(self) -> bool:
+        """Whether it takes longer, beyond its noise."""
+        return self.low > 0
+
+
+class LossKind(str, Enum):
+    """What kind of thing makes a step worse."""
+
+    PRECISION = "precision"
+    """The same work in another data type."""
+    LAYOUT = "layout"
+    """Tensors are brought into another memory format."""
+    REPEATED = "repeated work"
+    """What was done once is done again."""
+    ALGORITHM = "algorithm"
+    """Other kernels do the same work."""
+    LAUNCHES = "more launches"
+    SYNCHRONISATION = "host synchronisation"
+    """The host waits for the GPU, which then waits for it."""
+    TRANSFER = "transfer"
+    """Copies between host and device, or within it."""
+    MEMORY = "memory"
+    """Memory is allocated or freed by the driver."""
+    RECOMPILATION = "recompilation"
+    """torch.compile compiles again, or breaks its graph."""
+    HOST = "host time"
+    """The GPU waits for Python, or for data."""
+    SLOWER = "slower kernels"
+    """The same kernels take longer."""
+    UNKNOWN = "unknown"
+    """Nothing stands out from the noise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What made a step worse, in as much as fits in a sentence."""
+
+    __pydantic_config__ = CHECKED
+
+    kind: LossKind
+    line: str
+    """The line of code where most of it is, "model/layers.py:118"; "" where nobody knows."""
+    function: str
+    """The one that this line is in: several of its lines are one change."""
+    modules: tuple[str, ...]
+    """The nn.Modules that it works for."""
+    what: str
+    """What there is now: a data type ("float64"), a kernel's short name, a call of CUDA, or a
+    metric."""
+    formerly: str
+    """What there was in its place: a data type or a kernel; "" for nothing."""
+    family: str
+    """The family of most of the kernels; "" where it is of none."""
+    times: int | None
+    """How often the work is done that was done once; None of another kind."""
+    before: int
+    """Launches of the function in these modules, calls, or a metric's value; as `after`."""
+    after: int
+    bytes: float | None
+    """Bytes that are copied more than before; None where nobody counted them."""
+    change: float | None
+    """Nanoseconds by which the step takes longer, without a trace; None where that is not known, or
+    within noise."""
+    relative: float | None
+    """The same as a share of the step."""
+    traced: float | None
+    """Nanoseconds of it that the trace sees at this function, or in these kernels; None of what it
+    has no times of."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchCounts:
     """How the launches differ from the baseline's: counts of launches."""
 
@@ -290,6 +429,19 @@ class Attribution:
     lines: tuple[LineChange, ...] = ()
     """Where in the code launches were added, removed or replaced, or take another time, the worst
     first. Empty where the tables have no call sites."""
+    modules: tuple[ModuleChange, ...] = ()
+    """All launches by the module that they work for, in the order of the step: their times add up
+    to those of all launches. Empty where the tables have no call sites."""
+    calls: tuple[CallChange, ...] = ()
+    """What the host calls more or less often than before, beside launching: the most first."""
+    idle: tuple[IdleChange, ...] = ()
+    """Where the host was while nothing ran, the largest change first: parts of the gap."""
+    step: StepChange | None = None
+    """The change of the step's time that was judged; None where it was not."""
+    reliable: bool = True
+    """Whether the trace agrees with `step`, within the spreads of both."""
+    headline: Headline | None = None
+    """What made it worse; None where nothing did."""
 
     @property
     def of_operators(self) -> bool:
