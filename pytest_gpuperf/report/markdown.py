@@ -24,7 +24,6 @@ from pytest_gpuperf.report.text import (
     expectation_lines,
     failure,
     kernel_lines,
-    protocol_lines,
     step_tables,
     table,
 )
@@ -111,9 +110,9 @@ def _section(result: Result) -> Iterator[str]:
     yield ""
     yield from _components(result)
     if first.window:
-        yield from (cell(protocol_lines.window_line(first)), "")
+        yield from (cell(step_tables.window_line(first)), "")
     if first.timeline:
-        yield from (cell(protocol_lines.timeline_line(first)), "")
+        yield from (cell(step_tables.timeline_line(first)), "")
     for verdict in step:
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield from (f"Kernels: {cell(verdict.detail)}", "")

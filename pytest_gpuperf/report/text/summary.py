@@ -17,7 +17,6 @@ from pytest_gpuperf.report.text import (
     expectation_lines,
     failure,
     next_command,
-    protocol_lines,
     step_tables,
     table,
 )
@@ -115,9 +114,9 @@ def _section(result: Result, title: str, width: int, *, verbose: bool) -> Iterat
     yield from wrapped_lines(step_tables.other_metrics(len(rows) - len(shown)), width, indent="  ")
     yield from step_tables.component_lines(result.measurements, result.verdicts, width)
     if first.window:
-        yield from wrapped_lines(protocol_lines.window_line(first), width, indent="  ")
+        yield from wrapped_lines(step_tables.window_line(first), width, indent="  ")
     if first.timeline and not first.timeline.obstacle:
-        yield from wrapped_lines(protocol_lines.timeline_line(first), width, indent="  ")
+        yield from wrapped_lines(step_tables.timeline_line(first), width, indent="  ")
 
 
 def _rows(result: Result) -> Iterator[tuple[tuple[str, ...], Outcome]]:
@@ -204,7 +203,7 @@ def _notes(
                 yield f"note: kernels of {_named(result.first, names)}: {verdict.detail}"
     for measurement in measurements:
         if measurement.timeline and measurement.timeline.obstacle:
-            yield protocol_lines.timeline_line(measurement)
+            yield step_tables.timeline_line(measurement)
     for reason in (OTHER_GPU, KNOWN_KIND):
         wider = dict.fromkeys(
             verdict.metric

@@ -29,7 +29,7 @@ from pytest_gpuperf.report.html.subject import (
     missing_timelines,
     portable,
 )
-from pytest_gpuperf.report.text import protocol_lines
+from pytest_gpuperf.report.text import step_tables
 from pytest_gpuperf.report.text.step_tables import (
     OUTSIDE,
     Component,
@@ -109,7 +109,7 @@ def over_the_step(subjects: Sequence[FigureSubject]) -> Figure:
     drawn = every[:_MOST]
     metrics = {
         metric: name
-        for metric, name in protocol_lines.NAMES.items()
+        for metric, name in step_tables.NAMES.items()
         if any(timelines.mean(one.timeline, metric) is not None for one in drawn)
     }
     return described(
@@ -136,7 +136,7 @@ def _sampled(subjects: Sequence[FigureSubject]) -> Iterator[_Sampled]:
         if (
             measurement
             and timeline
-            and any(timelines.mean(timeline, m) is not None for m in protocol_lines.NAMES)
+            and any(timelines.mean(timeline, m) is not None for m in step_tables.NAMES)
         ):
             label = _short(subject.label)
             unique = label if label == subject.label else f"{label} ({number})"
@@ -186,8 +186,8 @@ def _notes(drawn: Sequence[_Sampled], others: int) -> Iterator[str]:
         together = chart.drawn_together(len(one.points), len(drawn))
         point = together * one.timeline.interval if together > 1 else 0.0
         parts = [
-            protocol_lines.sampling(one.timeline, point),
-            *protocol_lines.slower(one.timeline, one.measurement),
+            step_tables.sampling(one.timeline, point),
+            *step_tables.slower(one.timeline, one.measurement),
         ]
         if len(one.phases) > _MOST_BANDS:
             parts.append(f"the {_MOST_BANDS} longest of {len(one.phases):,} phases are marked")

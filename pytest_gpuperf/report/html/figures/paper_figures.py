@@ -25,7 +25,7 @@ from pytest_gpuperf.report.html.figure import (
     share,
 )
 from pytest_gpuperf.report.html.subject import NO_GPU, WINDOW, FigureSubject, portable
-from pytest_gpuperf.report.text import protocol_lines
+from pytest_gpuperf.report.text import step_tables
 
 _METRICS = ("cycles", "instructions", "ipc")
 
@@ -43,7 +43,7 @@ _VALUES = Path(__file__).with_name("paper_values.yaml")
 def window(subjects: Sequence[FigureSubject]) -> Figure:
     """A chart per metric: what the step and what the window say of each configuration."""
     counted = _counted(subjects)
-    values = [protocol_lines.window_values(measurement) for _, measurement in counted]
+    values = [step_tables.window_values(measurement) for _, measurement in counted]
     known = catalogue().metrics
     gpu = next((GPUS.get(subject.device.arch) for subject, _ in counted), None)
     published = column(gpu or "")
@@ -73,7 +73,7 @@ def window(subjects: Sequence[FigureSubject]) -> Figure:
         columns=[published if gpu else "paper"],
         values=[published] if gpu else [],
         published=(published,) if gpu else (),
-        notes=(f"{s.label}: {protocol_lines.window_line(m)}" for s, m in counted),
+        notes=(f"{s.label}: {step_tables.window_line(m)}" for s, m in counted),
         missing=_without_window(subjects) if not counted else "",
     )
 
