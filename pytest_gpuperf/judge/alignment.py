@@ -28,6 +28,9 @@ NEAR = 1
 they launch before and after, and one of these may match. Without it, a quarter of what replaces
 convolutions between two recorded steps of an H200 would stand as removed here and added there."""
 
+Place = tuple[str, str]
+"""A line of code, and the function that it is in."""
+
 _PLACE = " in "
 
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
@@ -301,6 +304,12 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
 def operator_of(name: str) -> str:
     """The operator that a key names."""
     return name.partition(_PLACE)[0]
+
+
+def numbered(line: str) -> tuple[str, int]:
+    """File and number of a line; 0 where it has none."""
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdecimal() else 0
 
 
 def _place(site: CallSite) -> str:

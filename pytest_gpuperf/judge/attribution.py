@@ -13,25 +13,27 @@ more, and several per cent for one of microseconds, whose start-up and place in 
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import accumulate
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_gpuperf.judge.alignment import (
     CYCLES,
     INSTRUCTIONS,
     Key,
     LaunchSequence,
+    Place,
+    numbered,
     operator_of,
     pair,
     sequence_of,
 )
+from pytest_gpuperf.judge.headline import Evidence, headline
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, WEAK_PRIOR_WEIGHT
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from pytest_gpuperf.model.result import (
@@ -41,14 +43,11 @@ from pytest_gpuperf.model.result import (
     ChangeKind,
     CountChange,
     FamilyChange,
-    Headline,
     IdleChange,
     KernelChange,
     LaunchCounts,
     LineChange,
-    LossKind,
     ModuleChange,
-    Outcome,
     StepChange,
     Verdict,
 )
@@ -81,17 +80,9 @@ _LEAST = 1.0
 """Nanoseconds below which a time has no logarithm worth taking."""
 DISAGREEMENT = 5e-3
 """The trace's interval misses the true change of the step this often, as a verdict's does."""
-_CONFIRMED = 0.5
-"""The part of a gap's change that the step has to have gained, at its best, to confirm it."""
-_TOLD = 0.25
-"""What explains less of the step's change than that is not its cause, where a call of the host may
-be it."""
 _TIMES = ("step_time", "wall_time")
 """Metrics of a step's time without a trace, in milliseconds, the best first."""
 _MILLISECOND = 1e6
-
-Place = tuple[str, str]
-"""A line of code, and the function that it is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +202,20 @@ class _Comparison:
             idle=idle,
             step=self.step,
             reliable=self.reliable,
-            headline=_Suspicion(self, entries, lines, calls, idle).headline(),
+            headline=headline(self._evidence(), entries, lines, calls, idle),
+        )
+
+    def _evidence(self) -> Evidence:
+        return Evidence(
+            new=self.new,
+            old=self.old,
+            pairing=self.pairing,
+            places=self.places if self.located else None,
+            family=self.family,
+            short=self.short,
+            timed=bool(self.before or self.after),
+            step=self.step,
+            verdicts=tuple(self.verdicts),
         )
 
     def _lines(self, entries: Sequence[KernelChange]) -> tuple[LineChange, ...]:
@@ -264,17 +268,17 @@ class _Comparison:
         where = _place(site)
         if where in self._now:
             return self._now[where]
-        file, number = _numbered(site.line)
+        file, number = numbered(site.line)
         near = [
-            (abs(number - _numbered(line)[1]), line, now)
+            (abs(number - numbered(line)[1]), line, now)
             for (line, _), (now, _) in self._now.items()
-            if number and _numbered(line)[0] == file
+            if number and numbered(line)[0] == file
         ]
         if not near:
             return where
         _, line, now = min(near)
-        other, there = _numbered(now)
-        return f"{other}:{number + there - _numbered(line)[1]}", site.function
+        other, there = numbered(now)
+        return f"{other}:{number + there - numbered(line)[1]}", site.function
 
     def _modules(self) -> tuple[ModuleChange, ...]:
         """All launches by module, in the order of the step, what is gone last."""
@@ -495,12 +499,6 @@ def _place(site: CallSite) -> Place:
     return site.line, site.function
 
 
-def _numbered(line: str) -> tuple[str, int]:
-    """File and number of a line; 0 where it has none."""
-    file, _, number = line.rpartition(":")
-    return file, int(number) if number.isdecimal() else 0
-
-
 def _gap_spread(idle: float) -> float:
     """The spread that is assumed of so much time between kernels."""
     return math.hypot(GAP_SPREAD, assumed(idle))
@@ -638,550 +636,3 @@ def discoveries(p_values: Sequence[float]) -> list[bool]:
     from scipy.stats import false_discovery_control
 
     return [bool(p <= FALSE_DISCOVERIES) for p in false_discovery_control(p_values)]
-
-
-# The headline
-
-LAYOUT, COPY = "layout", "copy"
-"""Families of kernels that compute nothing."""
-_AGAIN = 0.9
-"""The part of a function's launches that are as many times as many, where it is called again."""
-_DISTINCT = 3
-"""So many kernels at least are told to be work that is done again; one is just one more."""
-_PRECISE = 0.2
-"""The part of what changed that has another data type, where that is why: casts come with it."""
-_SCALAR = 1e4
-"""Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
-_NAMED = 3
-"""Kernels that are named."""
-_WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
-_ALLOCATES = re.compile(r"Malloc|Free|MemCreate|MemMap|MemAlloc|HostAlloc|HostRegister")
-_COUNTED = (
-    (re.compile(r"synchronizations$"), LossKind.SYNCHRONISATION),
-    (re.compile(r"^(copies$|copy_bytes_)"), LossKind.TRANSFER),
-    (re.compile(r"allocations$"), LossKind.MEMORY),
-    (re.compile(r"^(recompilations|graph_breaks)$"), LossKind.RECOMPILATION),
-)
-"""Metrics of what the host does, the ones that say most first."""
-_PRECISIONS = (
-    ("float64", r"\bdouble\b|f64|[a-z]*dgemm|dgmma|dmma|d884|d16816|nvjet_\w+?_d[a-z]{2}_"),
-    ("float8", r"e4m3|e5m2|fp8|Float8"),
-    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_\w+?_t[a-z]{2}_"),
-    ("float16", r"\bHalf\b|\bhalf\b|__half|_?f16|fp16|[hH]gemm|[hs]884|h1688|h16816|nvjet_\w+?_h"),
-    ("tf32", r"tf32|tensorop_s1688gemm"),
-    ("float32", r"\bfloat\b|f32|sgemm|scudnn|simt"),
-)
-"""What a kernel's name says of its data type; of several the first: a float32 is everywhere."""
-_COPIED = (
-    (r"HtoD|HtoA", "copy_bytes_h2d"),
-    (r"DtoH|AtoH", "copy_bytes_d2h"),
-    (r"DtoD", "copy_bytes_d2d"),
-)
-"""Directions of copies, and the metrics of their bytes."""
-
-
-@lru_cache(maxsize=1 << 14)
-def precision(name: str) -> str:
-    """The data type that a kernel of that name computes in; "" where the name does not say."""
-    return next((known for known, says in _PRECISIONS if re.search(says, name[:2000])), "")
-
-
-@dataclass
-class _Suspect:
-    """What changed at one function, or in one family where nobody knows the lines."""
-
-    line: str = ""
-    function: str = ""
-    family: str = ""
-    modules: tuple[str, ...] = ()
-    change: float = 0.0
-    """Nanoseconds of its launches."""
-    idle: float = 0.0
-    """Nanoseconds in which nothing ran while the host was there."""
-    added: list[int] = field(default_factory=list)
-    removed: list[int] = field(default_factory=list)
-    replaced: list[tuple[int, int]] = field(default_factory=list)
-    same: list[tuple[int, int]] = field(default_factory=list)
-    calls: list[CallChange] = field(default_factory=list)
-
-    @property
-    def score(self) -> tuple[float, int, int]:
-        """The time that it costs; of what takes none its calls and launches."""
-        more = sum(call.after - call.before for call in self.calls)
-        return self.change + self.idle, more, len(self.added) - len(self.removed)
-
-
-class _Suspicion:
-    """Who is the cause, and of what kind it is."""
-
-    def __init__(
-        self,
-        compared: _Comparison,
-        entries: Sequence[KernelChange],
-        lines: Sequence[LineChange],
-        calls: Sequence[CallChange],
-        idle: Sequence[IdleChange],
-    ) -> None:
-        self._of, self._entries = compared, entries
-        self._calls = calls
-        self._timed = bool(compared.before or compared.after)
-        self._moved = {
-            (compared.names[entry.name], entry.grid, entry.block)
-            for entry in entries
-            if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER) and entry.name is not None
-        }
-        """Kernels that are launched as before and take another time."""
-        suspects = self._by_function(lines) if compared.located else self._by_family()
-        for call in calls:
-            self._at(suspects, call.line, call.function, call.modules).calls.append(call)
-        self._blame_gap(suspects, idle)
-        self._suspects = list(suspects.values())
-
-    def headline(self) -> Headline | None:
-        """What made the step worse; None where nothing did, by the verdicts that there are."""
-        step, verdicts = self._of.step, self._of.verdicts
-        regressed = [v for v in verdicts if v.outcome is Outcome.REGRESSED]
-        if verdicts and not regressed:
-            return None
-        slower = bool(step and step.slower)
-        counted = [(v, kind) for v in regressed if (kind := _kind_of_metric(v.metric))]
-        if counted and not slower and (step or len(counted) == len(regressed)):
-            return self._of_metric(*min(counted, key=lambda one: [*LossKind].index(one[1])))
-        worst = max(self._suspects, key=lambda one: one.score, default=None)
-        if worst is None or worst.score <= (0.0, 0, 0):
-            if counted:
-                return self._of_metric(*counted[0])
-            return self._made(LossKind.UNKNOWN, _Suspect()) if slower else None
-        if step and slower and worst.score[0] < _TOLD * step.change:
-            # The trace does not see the loss; a call that is new may be it.
-            calling = max(self._suspects, key=lambda one: (one.score[1], one.score[0]))
-            if calling.score[1] > 0:
-                return self._of_calls(calling)
-            if counted:
-                return self._of_metric(*counted[0])
-        return self._judged(worst, {kind: verdict for verdict, kind in counted})
-
-    # Who may be it
-
-    def _by_function(self, lines: Sequence[LineChange]) -> dict[Place, _Suspect]:
-        """What changed by function: several lines of one are one change."""
-        suspects: dict[Place, _Suspect] = {}
-        changed: dict[Place, Place] = {}
-        for line in sorted(lines, key=lambda one: -one.change):
-            key = _numbered(line.line)[0], line.function
-            one = self._at(suspects, line.line, line.function, line.modules)
-            one.change += line.change
-            changed[line.line, line.function] = key
-        of, pairing = self._of, self._of.pairing
-        new, old = of.places
-        for i in pairing.added:
-            if new[i] in changed:
-                suspects[changed[new[i]]].added.append(i)
-        for j in pairing.removed:
-            if old[j] in changed:
-                suspects[changed[old[j]]].removed.append(j)
-        for pairs, name in (
-            (pairing.replaced, "replaced"),
-            ((*pairing.matched, *pairing.moved), "same"),
-        ):
-            for i, j in pairs:
-                if new[i] in changed:
-                    getattr(suspects[changed[new[i]]], name).append((i, j))
-        return suspects
-
-    def _by_family(self) -> dict[Place, _Suspect]:
-        """What changed by family, where tables do not say where launches come from."""
-        of, pairing = self._of, self._of.pairing
-        suspects: dict[Place, _Suspect] = {}
-
-        def by(name: str) -> _Suspect:
-            family = of.family(name)
-            return suspects.setdefault(("", family), _Suspect(family=family))
-
-        for entry in self._entries:
-            if entry.significant and entry.name is not None:
-                by(of.names[entry.name]).change += entry.change
-        for i in pairing.added:
-            by(of.new.keys[i][0]).added.append(i)
-        for j in pairing.removed:
-            by(of.old.keys[j][0]).removed.append(j)
-        for i, j in pairing.replaced:
-            by(of.new.keys[i][0]).replaced.append((i, j))
-        for i, j in (*pairing.matched, *pairing.moved):
-            if of.new.keys[i] in self._moved:
-                by(of.new.keys[i][0]).same.append((i, j))
-        return suspects
-
-    @staticmethod
-    def _at(
-        suspects: dict[Place, _Suspect], line: str, function: str, modules: Iterable[str] = ()
-    ) -> _Suspect:
-        """The suspect of the function that this line is in."""
-        key = _numbered(line)[0], function
-        one = suspects.setdefault(key, _Suspect(line, function))
-        one.modules = tuple(dict.fromkeys((*one.modules, *modules)))
-        return one
-
-    def _blame_gap(self, suspects: dict[Place, _Suspect], idle: Sequence[IdleChange]) -> None:
-        """Lays the gap's change, where the step confirms it, at the lines that it was at."""
-        of = self._of
-        (gap,) = (entry for entry in self._entries if entry.kind is ChangeKind.GAP)
-        confirmed = of.step is None or of.step.high >= _CONFIRMED * gap.change
-        if not (gap.significant and confirmed and gap.change > 0):
-            return
-        for part in idle:
-            self._at(suspects, part.line, part.function).idle += part.change
-        rest = gap.change - math.fsum(part.change for part in idle)
-        if rest > 0:
-            calling = [one for one in suspects.values() if one.score[1] > 0]
-            one = max(calling, key=lambda one: one.score[1], default=None)
-            one = one or suspects.setdefault(("", ""), _Suspect())
-            one.idle += rest
-
-    # Of what kind it is
-
-    def _judged(self, suspect: _Suspect, counted: dict[LossKind, Verdict]) -> Headline:
-        copies = [i for i in suspect.added if self._of.family(self._of.new.keys[i][0]) == COPY]
-        only_copies = bool(copies) and len(copies) == len(suspect.added) and not suspect.replaced
-        if suspect.score[1] > 0 and (suspect.idle >= suspect.change or only_copies):
-            return self._of_calls(suspect)
-        if suspect.idle > suspect.change:
-            for kind in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.RECOMPILATION):
-                if kind in counted:
-                    return self._of_metric(counted[kind], kind, suspect)
-            return self._made(LossKind.HOST, suspect)
-        return self._of_kernels(suspect)
-
-    def _of_calls(self, suspect: _Suspect) -> Headline:
-        """Of what the host does more often: it waits, or asks for memory."""
-        more = [call for call in suspect.calls if call.after > call.before]
-        kinds = {_kind_of_call(call.name) for call in more}
-        kind = next(
-            one
-            for one in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.HOST)
-            if one in kinds
-        )
-        those = [call for call in more if _kind_of_call(call.name) is kind]
-        most = max(those, key=lambda call: call.after - call.before)
-        return self._made(
-            kind,
-            suspect,
-            line=most.line,
-            modules=tuple(dict.fromkeys(m for call in those for m in call.modules)),
-            what=most.name,
-            before=sum(call.before for call in those),
-            after=sum(call.after for call in those),
-        )
-
-    def _of_metric(
-        self, verdict: Verdict, kind: LossKind, suspect: _Suspect | None = None
-    ) -> Headline:
-        """Of what a metric counts more of, at the line that does it, where one is known."""
-        calling = [
-            one
-            for one in self._suspects
-            if any(_kind_of_call(c.name) is kind and c.after > c.before for c in one.calls)
-        ]
-        if calling:
-            return self._of_calls(max(calling, key=lambda one: one.score[1]))
-        if kind is LossKind.TRANSFER:
-            copying = [one for one in self._suspects if self._copied(one)]
-            if copying:
-                return self._transfer(max(copying, key=lambda one: len(self._copied(one))))
-        before, after = (round(value or 0.0) for value in (verdict.baseline, verdict.measured))
-        suspect = suspect or _Suspect()
-        return self._made(kind, suspect, what=verdict.metric, before=before, after=after)
-
-    def _of_kernels(self, suspect: _Suspect) -> Headline:
-        """Of what it launches: the reason that most of its change has."""
-        told = self._precision(suspect)
-        if told:
-            now, formerly, family = told
-            return self._made(
-                LossKind.PRECISION, suspect, what=now, formerly=formerly, family=family
-            )
-        times = self._times(suspect)
-        if times:
-            return self._made(
-                LossKind.REPEATED, suspect, what=self._most(suspect.added), times=times
-            )
-        parts = self._parts(suspect)
-        kind = max(parts, key=lambda one: parts[one])
-        if kind is LossKind.LAYOUT:
-            return self._layout(suspect)
-        if kind is LossKind.TRANSFER:
-            return self._transfer(suspect)
-        if kind is LossKind.ALGORITHM:
-            names = [
-                (self._of.new.keys[i][0], self._of.old.keys[j][0]) for i, j in suspect.replaced
-            ]
-            weights = [self._weight(i, j) for i, j in suspect.replaced]
-            others = [(pair, w) for pair, w in zip(names, weights, strict=True) if len({*pair}) > 1]
-            now, formerly = map(self._of.short, _largest(others))
-            return self._made(kind, suspect, what=now, formerly=formerly)
-        if kind is LossKind.LAUNCHES:
-            again = self._again(suspect)
-            kind = LossKind.REPEATED if again else kind
-            return self._made(kind, suspect, what=self._most(suspect.added))
-        return self._made(kind, suspect, what=self._slowest(suspect))
-
-    def _parts(self, suspect: _Suspect) -> dict[LossKind, float]:
-        """How much of its change has which reason: nanoseconds, of operators launches."""
-        parts = dict.fromkeys(
-            (
-                *(LossKind.LAYOUT, LossKind.TRANSFER, LossKind.ALGORITHM),
-                *(LossKind.LAUNCHES, LossKind.SLOWER),
-            ),
-            0.0,
-        )
-        for i in suspect.added:
-            parts[self._reason(self._of.new.keys[i][0])] += self._weight(i, None)
-        for j in suspect.removed:
-            parts[self._reason(self._of.old.keys[j][0])] += self._weight(None, j)
-        for i, j in suspect.replaced:
-            names = self._of.new.keys[i][0], self._of.old.keys[j][0]
-            kind = self._reason(names[0])
-            if kind is LossKind.LAUNCHES:
-                kind = LossKind.SLOWER if names[0] == names[1] else LossKind.ALGORITHM
-            parts[kind] += self._weight(i, j)
-        for i, j in suspect.same:
-            if self._of.new.keys[i] in self._moved:
-                parts[LossKind.SLOWER] += self._weight(i, j)
-        return parts
-
-    def _reason(self, name: str) -> LossKind:
-        """Why there is another number of launches of this kernel."""
-        family = self._of.family(name)
-        if family == COPY and "memset" not in name.lower():
-            return LossKind.TRANSFER
-        return LossKind.LAYOUT if family == LAYOUT else LossKind.LAUNCHES
-
-    def _weight(self, i: int | None, j: int | None) -> float:
-        """What a launch takes longer than the one that it stands for, or than none."""
-        if not self._timed:
-            return float(i is not None) - float(j is not None)
-        after = 0.0 if i is None else self._of.new.durations[i]
-        return after - (0.0 if j is None else self._of.old.durations[j])
-
-    def _precision(self, suspect: _Suspect) -> tuple[str, str, str] | None:
-        """Data type now and before, and the family of what has another one than before."""
-        of = self._of
-        new = [*suspect.added, *(i for i, _ in suspect.replaced)]
-        old = [*suspect.removed, *(j for _, j in suspect.replaced)]
-        now, then = self._types(of.new, new), self._types(of.old, old)
-        total = math.fsum(weight for types in now.values() for _, weight in types)
-        usual = {precision(of.old.keys[j][0]) for _, j in suspect.same} - {""}
-        best: tuple[float, str, str, str] | None = None
-        for family, types in now.items():
-            told = _largest(types)
-            before = _largest(then[family]) if family in then else ""
-            if not before and told == "float64" and told not in usual:
-                before = min(usual, default="")
-            weight = math.fsum(weight for one, weight in types if one == told)
-            if told and before and told != before and weight >= _PRECISE * total:
-                best = max(best or (0.0, "", "", ""), (weight, told, before, family))
-        return best[1:] if best else None
-
-    def _types(
-        self, sequence: LaunchSequence, places: Iterable[int]
-    ) -> dict[str, list[tuple[str, float]]]:
-        """The data types of these launches by family, each with its time; without mere copies."""
-        types: dict[str, list[tuple[str, float]]] = {}
-        for place in places:
-            name = sequence.keys[place][0]
-            family = self._of.family(name)
-            if family not in (LAYOUT, COPY):
-                weight = sequence.durations[place] if self._timed else 1.0
-                types.setdefault(family, []).append((precision(name), weight))
-        return types
-
-    def _within(self, suspect: _Suspect) -> tuple[list[int], list[int]]:
-        """All launches of the function in the modules where it changed, now and before."""
-        of = self._of
-        if not suspect.function:
-            family = [
-                [place for place, key in enumerate(s.keys) if of.family(key[0]) == suspect.family]
-                for s in (of.new, of.old)
-            ]
-            return family[0], family[1]
-        key = _numbered(suspect.line)[0], suspect.function
-        modules = set(suspect.modules) or {""}
-        sides = (
-            [
-                place
-                for place, (line, function) in enumerate(places)
-                if (_numbered(line)[0], function) == key and sequence.sites[place].module in modules
-            ]
-            for places, sequence in zip(of.places, (of.new, of.old), strict=True)
-        )
-        new, old = sides
-        return new, old
-
-    def _times(self, suspect: _Suspect) -> int | None:
-        """How many times it does what it did once; None where it does something else."""
-        if not suspect.function or suspect.replaced:
-            return None
-        of = self._of
-        sides = self._within(suspect)
-        # What is computed twice need not be differentiated twice.
-        forward = [
-            [place for place in places if not sequence.sites[place].backward]
-            for places, sequence in zip(sides, (of.new, of.old), strict=True)
-        ]
-        new, old = forward if all(forward) else sides
-        after = Counter(of.new.keys[i] for i in new)
-        before = Counter(of.old.keys[j] for j in old)
-        times = round(len(new) / len(old)) if old else 0
-        if times < 2:
-            return None
-        alike = sum(min(after[key], times * count) for key, count in before.items())
-        return times if alike >= _AGAIN * max(len(new), times * len(old)) else None
-
-    def _again(self, suspect: _Suspect) -> bool:
-        """Whether most of what it launches more is what its modules launch already."""
-        of = self._of
-        if not suspect.function or len(suspect.replaced) > len(suspect.added) / 10:
-            return False
-        modules = set(suspect.modules) or {""}
-        known = {
-            of.new.keys[i]
-            for i, _ in (*of.pairing.matched, *of.pairing.moved)
-            if of.new.sites[i].module in modules
-        }
-        those = [of.new.keys[i] for i in suspect.added]
-        again = [key for key in those if key in known]
-        return len({*again}) >= _DISTINCT and len(again) >= _AGAIN * len(those)
-
-    def _layout(self, suspect: _Suspect) -> Headline:
-        of = self._of
-        new, old = (
-            [place for place in places if of.family(sequence.keys[place][0]) == LAYOUT]
-            for places, sequence in zip(self._within(suspect), (of.new, of.old), strict=True)
-        )
-        added = [*suspect.added, *(i for i, _ in suspect.replaced)]
-        those = [i for i in added if of.family(of.new.keys[i][0]) == LAYOUT]
-        what = self._most(those or new, most=1)
-        return self._made(
-            LossKind.LAYOUT, suspect, what=what, before=len(old), after=len(new), family=LAYOUT
-        )
-
-    def _copied(self, suspect: _Suspect) -> list[int]:
-        """The copies that were added, of the direction that most of them have."""
-        of = self._of
-        names = {i: of.new.keys[i][0] for i in suspect.added}
-        copies = [i for i in names if self._reason(names[i]) is LossKind.TRANSFER]
-        most = _largest([(names[i], 1 + of.new.durations[i]) for i in copies]) if copies else ""
-        return [i for i in copies if names[i] == most]
-
-    def _transfer(self, suspect: _Suspect) -> Headline:
-        """Of copies; that of a number to the host is a synchronisation."""
-        of = self._of
-        copies = self._copied(suspect)
-        new, old = self._within(suspect)
-        if not copies:
-            copies = [i for i in new if self._reason(of.new.keys[i][0]) is LossKind.TRANSFER]
-        name = of.new.keys[copies[0]][0] if copies else ""
-        mean = fmean(of.new.durations[i] for i in copies) if copies else 0.0
-        waits = "DtoH" in name and "Pinned" not in name and 0 < mean <= _SCALAR
-        return self._made(
-            LossKind.SYNCHRONISATION if waits else LossKind.TRANSFER,
-            suspect,
-            what=name,
-            family=COPY,
-            before=sum(of.old.keys[j][0] == name for j in old),
-            after=sum(of.new.keys[i][0] == name for i in new),
-            copied=self._bytes(name),
-        )
-
-    def _bytes(self, name: str) -> float | None:
-        """How many more bytes are copied this way, where a verdict says so."""
-        metric = next((metric for says, metric in _COPIED if re.search(says, name)), "-")
-        known = [
-            verdict.measured - verdict.baseline
-            for verdict in self._of.verdicts
-            if verdict.metric.startswith(metric)
-            and verdict.measured is not None
-            and verdict.baseline is not None
-        ]
-        more = math.fsum(known)
-        return more if more > 0 else None
-
-    def _most(self, places: Iterable[int], most: int = _NAMED) -> str:
-        """The short names of these launches, those that take most first."""
-        of = self._of
-        totals = _sums(
-            (of.short(of.new.keys[i][0]), of.new.durations[i] if self._timed else 1.0)
-            for i in places
-        )
-        names = sorted(totals, key=lambda name: (-totals[name], name))
-        more = len(names) - most
-        return ", ".join(names[:most]) + (f" and {more} more" if more > 0 and most > 1 else "")
-
-    def _slowest(self, suspect: _Suspect) -> str:
-        """The kernel that takes most longer."""
-        of, pairs = self._of, (*suspect.same, *suspect.replaced)
-        longer = [(of.short(of.new.keys[i][0]), self._weight(i, j)) for i, j in pairs]
-        return _largest(longer) if longer else ""
-
-    def _made(
-        self,
-        kind: LossKind,
-        suspect: _Suspect,
-        *,
-        what: str = "",
-        formerly: str = "",
-        times: int | None = None,
-        before: int | None = None,
-        after: int | None = None,
-        line: str = "",
-        modules: tuple[str, ...] = (),
-        family: str = "",
-        copied: float | None = None,
-    ) -> Headline:
-        if before is None or after is None:
-            counted = () if kind in (LossKind.HOST, LossKind.UNKNOWN) else self._within(suspect)
-            after, before = map(len, counted) if counted else (0, 0)
-        step = self._of.step
-        told = step is not None and step.slower
-        return Headline(
-            kind=kind,
-            line=line or suspect.line,
-            function=suspect.function,
-            modules=modules or suspect.modules,
-            what=what,
-            formerly=formerly,
-            family=family or suspect.family,
-            times=times,
-            before=before,
-            after=after,
-            bytes=copied,
-            change=step.change if step and told else None,
-            relative=step.relative if step and told else None,
-            traced=suspect.change + suspect.idle if self._timed else None,
-        )
-
-
-_N = TypeVar("_N", bound="str | tuple[str, str]")
-
-
-def _sums(weighted: Iterable[tuple[_N, float]]) -> dict[_N, float]:
-    totals: dict[_N, float] = {}
-    for name, weight in weighted:
-        totals[name] = totals.get(name, 0.0) + weight
-    return totals
-
-
-def _largest(weighted: Iterable[tuple[_N, float]]) -> _N:
-    """The name with most weight in all."""
-    totals = _sums(weighted)
-    return max(totals, key=lambda name: (totals[name], name))
-
-
-def _kind_of_call(name: str) -> LossKind:
-    if _WAITS.search(name):
-        return LossKind.SYNCHRONISATION
-    return LossKind.MEMORY if _ALLOCATES.search(name) else LossKind.HOST
-
-
-def _kind_of_metric(metric: str) -> LossKind | None:
-    return next((kind for says, kind in _COUNTED if says.search(metric)), None)

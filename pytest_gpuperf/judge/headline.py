@@ -1,0 +1,633 @@
+"""The headline: the one cause of a loss that fits in a sentence, and of what kind it is.
+
+Pure, as all of the judge. Suspects are the functions whose launches, idle times or calls of the
+host changed, or families of kernels where tables do not say where launches come from. The one that
+costs most time is the cause; of what kind it is, its kernels' names and their numbers say. How much
+the step lost is what was judged, never what the trace says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from statistics import fmean
+from typing import TypeVar
+
+from pytest_gpuperf.judge.alignment import LaunchSequence, Pair, Pairing, Place, numbered
+from pytest_gpuperf.model.result import (
+    CallChange,
+    ChangeKind,
+    Headline,
+    IdleChange,
+    KernelChange,
+    LineChange,
+    LossKind,
+    Outcome,
+    StepChange,
+    Verdict,
+)
+
+CONFIRMED = 0.5
+"""The part of a gap's change that the step has to have lost, at its worst, to confirm it."""
+TOLD = 0.25
+"""What explains less of the step's change than that is not its cause, where a call of the host may
+be it."""
+LAYOUT, COPY = "layout", "copy"
+"""Families of kernels that compute nothing."""
+_AGAIN = 0.9
+"""The part of a function's launches that are as many times as many, where it is called again."""
+_DISTINCT = 3
+"""So many kernels at least are told to be work that is done again; one is just one more."""
+_PRECISE = 0.2
+"""The part of what changed that has another data type, where that is why: casts come with it."""
+_SCALAR = 1e4
+"""Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
+_NAMED = 3
+"""Kernels that are named."""
+_WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
+_ALLOCATES = re.compile(r"Malloc|Free|MemCreate|MemMap|MemAlloc|HostAlloc|HostRegister")
+_COUNTED = (
+    (re.compile(r"synchronizations$"), LossKind.SYNCHRONISATION),
+    (re.compile(r"^(copies$|copy_bytes_)"), LossKind.TRANSFER),
+    (re.compile(r"allocations$"), LossKind.MEMORY),
+    (re.compile(r"^(recompilations|graph_breaks)$"), LossKind.RECOMPILATION),
+)
+"""Metrics of what the host does, the ones that say most first."""
+_ORDER = [kind for _, kind in _COUNTED]
+_PRECISIONS = (
+    ("float64", r"\bdouble\b|f64|[a-z]*dgemm|dgmma|dmma|d884|d16816|nvjet_\w+?_d[a-z]{2}_"),
+    ("float8", r"e4m3|e5m2|fp8|Float8"),
+    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_\w+?_t[a-z]{2}_"),
+    ("float16", r"\bHalf\b|\bhalf\b|__half|_?f16|fp16|[hH]gemm|[hs]884|h1688|h16816|nvjet_\w+?_h"),
+    ("tf32", r"tf32|tensorop_s1688gemm"),
+    ("float32", r"\bfloat\b|f32|sgemm|scudnn|simt"),
+)
+"""What a kernel's name says of its data type; of several the first: a float32 is everywhere."""
+_COPIED = (
+    (r"HtoD|HtoA", "copy_bytes_h2d"),
+    (r"DtoH|AtoH", "copy_bytes_d2h"),
+    (r"DtoD", "copy_bytes_d2d"),
+)
+"""Directions of copies, and the metrics of their bytes."""
+
+
+@lru_cache(maxsize=1 << 14)
+def precision(name: str) -> str:
+    """The data type that a kernel of that name computes in; "" where the name does not say."""
+    return next((known for known, says in _PRECISIONS if re.search(says, name[:2000])), "")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Two steps that were compared, launch by launch."""
+
+    new: LaunchSequence
+    old: LaunchSequence
+    pairing: Pairing
+    places: tuple[Sequence[Place], Sequence[Place]] | None
+    """Where each launch comes from, now and before, by the lines that there are now; None where
+    nobody looked."""
+    family: Callable[[str], str]
+    short: Callable[[str], str]
+    timed: bool
+    """Whether launches have times: operators have none."""
+    step: StepChange | None
+    verdicts: Sequence[Verdict]
+    """On the step."""
+
+    def weight(self, i: int | None, j: int | None) -> float:
+        """What a launch takes longer than the one that it stands for, or than none."""
+        if not self.timed:
+            return float(i is not None) - float(j is not None)
+        after = 0.0 if i is None else self.new.durations[i]
+        return after - (0.0 if j is None else self.old.durations[j])
+
+
+def headline(
+    evidence: Evidence,
+    entries: Sequence[KernelChange],
+    lines: Sequence[LineChange],
+    calls: Sequence[CallChange],
+    idle: Sequence[IdleChange],
+) -> Headline | None:
+    """What made the step worse; None where nothing did, by the verdicts that there are.
+
+    `entries`, `lines`, `calls` and `idle` are what attribution has found. What the host is counted
+    to do more of comes first where the step's time has not changed beyond its noise.
+    """
+    regressed = [v for v in evidence.verdicts if v.outcome is Outcome.REGRESSED]
+    if evidence.verdicts and not regressed:
+        return None
+    step, slower = evidence.step, bool(evidence.step and evidence.step.slower)
+    suspects = _suspects(evidence, entries, lines, calls, idle)
+    trial = _Trial(evidence, entries, suspects)
+    counted = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
+    counted.sort(key=lambda one: _ORDER.index(one[0]))
+    if counted and not slower and (step or len(counted) == len(regressed)):
+        return trial.of_metric(*counted[0])
+    worst = max(suspects, key=lambda one: one.score, default=None)
+    if worst is None or worst.score <= (0.0, 0, 0):
+        if counted:
+            return trial.of_metric(*counted[0])
+        return trial.made(LossKind.UNKNOWN, _Suspect()) if slower else None
+    if step and slower and worst.score[0] < TOLD * step.change:
+        # The trace does not see the loss; a call that is new may be it.
+        calling = max(suspects, key=lambda one: (one.more, one.score))
+        if calling.more > 0:
+            return trial.of_calls(calling)
+        if counted:
+            return trial.of_metric(*counted[0])
+    return trial.judged(worst, dict(counted))
+
+
+@dataclass
+class _Suspect:
+    """What changed at one function, or in one family where nobody knows the lines."""
+
+    line: str = ""
+    function: str = ""
+    family: str = ""
+    modules: tuple[str, ...] = ()
+    change: float = 0.0
+    """Nanoseconds of its launches."""
+    idle: float = 0.0
+    """Nanoseconds in which nothing ran while the host was there."""
+    added: list[int] = field(default_factory=list)
+    removed: list[int] = field(default_factory=list)
+    replaced: list[Pair] = field(default_factory=list)
+    same: list[Pair] = field(default_factory=list)
+    calls: list[CallChange] = field(default_factory=list)
+
+    @property
+    def score(self) -> tuple[float, int, int]:
+        """The time that it costs; of what takes none its calls and launches."""
+        return self.change + self.idle, self.more, len(self.added) - len(self.removed)
+
+    @property
+    def more(self) -> int:
+        """How many more calls the host makes there."""
+        return sum(call.after - call.before for call in self.calls)
+
+
+def _suspects(
+    evidence: Evidence,
+    entries: Sequence[KernelChange],
+    lines: Sequence[LineChange],
+    calls: Sequence[CallChange],
+    idle: Sequence[IdleChange],
+) -> list[_Suspect]:
+    """Who may be it."""
+    located = evidence.places is not None
+    suspects = _by_function(evidence, lines) if located else _by_family(evidence, entries)
+    for call in calls:
+        _at(suspects, call.line, call.function, call.modules).calls.append(call)
+    _blame_gap(evidence, suspects, entries, idle)
+    return list(suspects.values())
+
+
+def _by_function(evidence: Evidence, lines: Sequence[LineChange]) -> dict[Place, _Suspect]:
+    """What changed by function: several lines of one are one change, at the worst of them."""
+    suspects: dict[Place, _Suspect] = {}
+    changed: dict[Place, _Suspect] = {}
+    for line in sorted(lines, key=lambda one: -one.change):
+        one = _at(suspects, line.line, line.function, line.modules)
+        one.change += line.change
+        changed[line.line, line.function] = one
+    _distribute(
+        evidence,
+        lambda i: changed.get(evidence.places[0][i]) if evidence.places else None,
+        lambda j: changed.get(evidence.places[1][j]) if evidence.places else None,
+    )
+    return suspects
+
+
+def _by_family(evidence: Evidence, entries: Sequence[KernelChange]) -> dict[Place, _Suspect]:
+    """What changed by family, where tables do not say where launches come from."""
+    suspects: dict[Place, _Suspect] = {}
+
+    def of(name: str) -> _Suspect:
+        family = evidence.family(name)
+        return suspects.setdefault(("", family), _Suspect(family=family))
+
+    _distribute(
+        evidence,
+        lambda i: of(evidence.new.keys[i][0]),
+        lambda j: of(evidence.old.keys[j][0]),
+    )
+    for entry in entries:
+        if entry.significant and entry.family in {family for _, family in suspects}:
+            suspects["", entry.family].change += entry.change
+    return suspects
+
+
+def _distribute(
+    evidence: Evidence,
+    now: Callable[[int], _Suspect | None],
+    then: Callable[[int], _Suspect | None],
+) -> None:
+    """Gives each launch to whom it belongs: `now` and `then` say so of both sides' positions."""
+    pairing = evidence.pairing
+    for i in pairing.added:
+        if one := now(i):
+            one.added.append(i)
+    for j in pairing.removed:
+        if one := then(j):
+            one.removed.append(j)
+    for i, j in pairing.replaced:
+        if one := now(i):
+            one.replaced.append((i, j))
+    for i, j in (*pairing.matched, *pairing.moved):
+        if one := now(i):
+            one.same.append((i, j))
+
+
+def _at(
+    suspects: dict[Place, _Suspect], line: str, function: str, modules: Iterable[str] = ()
+) -> _Suspect:
+    """The suspect of the function that this line is in."""
+    key = numbered(line)[0], function
+    one = suspects.setdefault(key, _Suspect(line, function))
+    one.modules = tuple(dict.fromkeys((*one.modules, *modules)))
+    return one
+
+
+def _blame_gap(
+    evidence: Evidence,
+    suspects: dict[Place, _Suspect],
+    entries: Sequence[KernelChange],
+    idle: Sequence[IdleChange],
+) -> None:
+    """Lays the gaps' change, where the step confirms it, at the lines that the host was at."""
+    (gap,) = (entry for entry in entries if entry.kind is ChangeKind.GAP)
+    confirmed = evidence.step is None or evidence.step.high >= CONFIRMED * gap.change
+    if not (gap.significant and confirmed and gap.change > 0):
+        return
+    for part in idle:
+        _at(suspects, part.line, part.function).idle += part.change
+    rest = gap.change - math.fsum(part.change for part in idle)
+    if rest > 0:
+        # Nobody knows where: at what calls more than before, or nowhere.
+        calling = max(suspects.values(), key=lambda one: one.more, default=None)
+        if calling is None or calling.more <= 0:
+            calling = suspects.setdefault(("", ""), _Suspect())
+        calling.idle += rest
+
+
+class _Trial:
+    """Of what kind it is."""
+
+    def __init__(
+        self, evidence: Evidence, entries: Sequence[KernelChange], suspects: Sequence[_Suspect]
+    ) -> None:
+        self._of, self._suspects = evidence, suspects
+        names = [key[0] for key in (*evidence.new.keys, *evidence.old.keys)]
+        known = tuple(dict.fromkeys(names))
+        self._moved = {
+            (known[entry.name], entry.grid, entry.block)
+            for entry in entries
+            if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER) and entry.name is not None
+        }
+        """Kernels that are launched as before and take another time."""
+
+    def judged(self, suspect: _Suspect, counted: dict[LossKind, Verdict]) -> Headline:
+        copies = [i for i in suspect.added if self._of.family(self._of.new.keys[i][0]) == COPY]
+        only_copies = bool(copies) and len(copies) == len(suspect.added) and not suspect.replaced
+        if suspect.more > 0 and (suspect.idle >= suspect.change or only_copies):
+            return self.of_calls(suspect)
+        if suspect.idle > suspect.change:
+            for kind in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.RECOMPILATION):
+                if kind in counted:
+                    return self.of_metric(kind, counted[kind], suspect)
+            return self.made(LossKind.HOST, suspect)
+        return self._of_kernels(suspect)
+
+    def of_calls(self, suspect: _Suspect) -> Headline:
+        """Of what the host does more often: it waits, or asks for memory."""
+        more = [call for call in suspect.calls if call.after > call.before]
+        kinds = {_kind_of_call(call.name) for call in more}
+        kind = next(
+            one
+            for one in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.HOST)
+            if one in kinds
+        )
+        those = [call for call in more if _kind_of_call(call.name) is kind]
+        most = max(those, key=lambda call: call.after - call.before)
+        return self.made(
+            kind,
+            suspect,
+            line=most.line,
+            modules=tuple(dict.fromkeys(m for call in those for m in call.modules)),
+            what=most.name,
+            before=sum(call.before for call in those),
+            after=sum(call.after for call in those),
+        )
+
+    def of_metric(
+        self, kind: LossKind, verdict: Verdict, suspect: _Suspect | None = None
+    ) -> Headline:
+        """Of what a metric counts more of, at the line that does it, where one is known."""
+        calling = [
+            one
+            for one in self._suspects
+            if any(_kind_of_call(c.name) is kind and c.after > c.before for c in one.calls)
+        ]
+        if calling:
+            return self.of_calls(max(calling, key=lambda one: one.more))
+        if kind is LossKind.TRANSFER:
+            copying = [one for one in self._suspects if self._copied(one)]
+            if copying:
+                return self._transfer(max(copying, key=lambda one: len(self._copied(one))))
+        before, after = (round(value or 0.0) for value in (verdict.baseline, verdict.measured))
+        suspect = suspect or _Suspect()
+        return self.made(kind, suspect, what=verdict.metric, before=before, after=after)
+
+    def _of_kernels(self, suspect: _Suspect) -> Headline:
+        """Of what it launches: the reason that most of its change has."""
+        told = self._precision(suspect)
+        if told:
+            now, formerly, family = told
+            return self.made(
+                LossKind.PRECISION, suspect, what=now, formerly=formerly, family=family
+            )
+        times = self._times(suspect)
+        if times:
+            return self.made(
+                LossKind.REPEATED, suspect, what=self._most(suspect.added), times=times
+            )
+        parts = self._parts(suspect)
+        kind = max(parts, key=lambda one: parts[one])
+        if kind is LossKind.LAYOUT:
+            return self._layout(suspect)
+        if kind is LossKind.TRANSFER:
+            return self._transfer(suspect)
+        if kind is LossKind.ALGORITHM:
+            names = [
+                (self._of.new.keys[i][0], self._of.old.keys[j][0]) for i, j in suspect.replaced
+            ]
+            weights = [self._of.weight(i, j) for i, j in suspect.replaced]
+            others = [(pair, w) for pair, w in zip(names, weights, strict=True) if len({*pair}) > 1]
+            now, formerly = map(self._of.short, _largest(others))
+            return self.made(kind, suspect, what=now, formerly=formerly)
+        if kind is LossKind.LAUNCHES:
+            again = self._again(suspect)
+            kind = LossKind.REPEATED if again else kind
+            return self.made(kind, suspect, what=self._most(suspect.added))
+        return self.made(kind, suspect, what=self._slowest(suspect))
+
+    def _parts(self, suspect: _Suspect) -> dict[LossKind, float]:
+        """How much of its change has which reason: nanoseconds, of operators launches."""
+        parts = dict.fromkeys(
+            (
+                *(LossKind.LAYOUT, LossKind.TRANSFER, LossKind.ALGORITHM),
+                *(LossKind.LAUNCHES, LossKind.SLOWER),
+            ),
+            0.0,
+        )
+        for i in suspect.added:
+            parts[self._reason(self._of.new.keys[i][0])] += self._of.weight(i, None)
+        for j in suspect.removed:
+            parts[self._reason(self._of.old.keys[j][0])] += self._of.weight(None, j)
+        for i, j in suspect.replaced:
+            names = self._of.new.keys[i][0], self._of.old.keys[j][0]
+            kind = self._reason(names[0])
+            if kind is LossKind.LAUNCHES:
+                kind = LossKind.SLOWER if names[0] == names[1] else LossKind.ALGORITHM
+            parts[kind] += self._of.weight(i, j)
+        for i, j in suspect.same:
+            if self._of.new.keys[i] in self._moved:
+                parts[LossKind.SLOWER] += self._of.weight(i, j)
+        return parts
+
+    def _reason(self, name: str) -> LossKind:
+        """Why there is another number of launches of this kernel."""
+        family = self._of.family(name)
+        if family == COPY and "memset" not in name.lower():
+            return LossKind.TRANSFER
+        return LossKind.LAYOUT if family == LAYOUT else LossKind.LAUNCHES
+
+    def _precision(self, suspect: _Suspect) -> tuple[str, str, str] | None:
+        """Data type now and before, and the family of what has another one than before."""
+        of = self._of
+        new = [*suspect.added, *(i for i, _ in suspect.replaced)]
+        old = [*suspect.removed, *(j for _, j in suspect.replaced)]
+        now, then = self._types(of.new, new), self._types(of.old, old)
+        total = math.fsum(weight for types in now.values() for _, weight in types)
+        usual = {precision(of.old.keys[j][0]) for _, j in suspect.same} - {""}
+        best: tuple[float, str, str, str] | None = None
+        for family, types in now.items():
+            told = _largest(types)
+            before = _largest(then[family]) if family in then else ""
+            if not before and told == "float64" and told not in usual:
+                before = min(usual, default="")
+            weight = math.fsum(weight for one, weight in types if one == told)
+            if told and before and told != before and weight >= _PRECISE * total:
+                best = max(best or (0.0, "", "", ""), (weight, told, before, family))
+        return best[1:] if best else None
+
+    def _types(
+        self, sequence: LaunchSequence, places: Iterable[int]
+    ) -> dict[str, list[tuple[str, float]]]:
+        """The data types of these launches by family, each with its time; without mere copies."""
+        types: dict[str, list[tuple[str, float]]] = {}
+        for place in places:
+            name = sequence.keys[place][0]
+            family = self._of.family(name)
+            if family not in (LAYOUT, COPY):
+                weight = sequence.durations[place] if self._of.timed else 1.0
+                types.setdefault(family, []).append((precision(name), weight))
+        return types
+
+    def _within(self, suspect: _Suspect) -> tuple[list[int], list[int]]:
+        """All launches of the function in the modules where it changed, now and before."""
+        of = self._of
+        if not suspect.function:
+            family = [
+                [place for place, key in enumerate(s.keys) if of.family(key[0]) == suspect.family]
+                for s in (of.new, of.old)
+            ]
+            return family[0], family[1]
+        key = numbered(suspect.line)[0], suspect.function
+        modules = set(suspect.modules) or {""}
+        sides = (
+            [
+                place
+                for place, (line, function) in enumerate(places)
+                if (numbered(line)[0], function) == key and sequence.sites[place].module in modules
+            ]
+            for places, sequence in zip(of.places or ((), ()), (of.new, of.old), strict=True)
+        )
+        new, old = sides
+        return new, old
+
+    def _times(self, suspect: _Suspect) -> int | None:
+        """How many times it does what it did once; None where it does something else."""
+        if not suspect.function or suspect.replaced:
+            return None
+        of = self._of
+        sides = self._within(suspect)
+        # What is computed twice need not be differentiated twice.
+        forward = [
+            [place for place in places if not sequence.sites[place].backward]
+            for places, sequence in zip(sides, (of.new, of.old), strict=True)
+        ]
+        new, old = forward if all(forward) else sides
+        after = Counter(of.new.keys[i] for i in new)
+        before = Counter(of.old.keys[j] for j in old)
+        times = round(len(new) / len(old)) if old else 0
+        if times < 2:
+            return None
+        alike = sum(min(after[key], times * count) for key, count in before.items())
+        return times if alike >= _AGAIN * max(len(new), times * len(old)) else None
+
+    def _again(self, suspect: _Suspect) -> bool:
+        """Whether most of what it launches more is what its modules launch already."""
+        of = self._of
+        if not suspect.function or len(suspect.replaced) > len(suspect.added) / 10:
+            return False
+        modules = set(suspect.modules) or {""}
+        known = {
+            of.new.keys[i]
+            for i, _ in (*of.pairing.matched, *of.pairing.moved)
+            if of.new.sites[i].module in modules
+        }
+        those = [of.new.keys[i] for i in suspect.added]
+        again = [key for key in those if key in known]
+        return len({*again}) >= _DISTINCT and len(again) >= _AGAIN * len(those)
+
+    def _layout(self, suspect: _Suspect) -> Headline:
+        of = self._of
+        new, old = (
+            [place for place in places if of.family(sequence.keys[place][0]) == LAYOUT]
+            for places, sequence in zip(self._within(suspect), (of.new, of.old), strict=True)
+        )
+        added = [*suspect.added, *(i for i, _ in suspect.replaced)]
+        those = [i for i in added if of.family(of.new.keys[i][0]) == LAYOUT]
+        what = self._most(those or new, most=1)
+        return self.made(
+            LossKind.LAYOUT, suspect, what=what, before=len(old), after=len(new), family=LAYOUT
+        )
+
+    def _copied(self, suspect: _Suspect) -> list[int]:
+        """The copies that were added, of the direction that most of them have."""
+        of = self._of
+        names = {i: of.new.keys[i][0] for i in suspect.added}
+        copies = [i for i in names if self._reason(names[i]) is LossKind.TRANSFER]
+        most = _largest([(names[i], 1 + of.new.durations[i]) for i in copies]) if copies else ""
+        return [i for i in copies if names[i] == most]
+
+    def _transfer(self, suspect: _Suspect) -> Headline:
+        """Of copies; that of a number to the host is a synchronisation."""
+        of = self._of
+        copies = self._copied(suspect)
+        new, old = self._within(suspect)
+        if not copies:
+            copies = [i for i in new if self._reason(of.new.keys[i][0]) is LossKind.TRANSFER]
+        name = of.new.keys[copies[0]][0] if copies else ""
+        mean = fmean(of.new.durations[i] for i in copies) if copies else 0.0
+        waits = "DtoH" in name and "Pinned" not in name and 0 < mean <= _SCALAR
+        return self.made(
+            LossKind.SYNCHRONISATION if waits else LossKind.TRANSFER,
+            suspect,
+            what=name,
+            family=COPY,
+            before=sum(of.old.keys[j][0] == name for j in old),
+            after=sum(of.new.keys[i][0] == name for i in new),
+            copied=self._bytes(name),
+        )
+
+    def _bytes(self, name: str) -> float | None:
+        """How many more bytes are copied this way, where a verdict says so."""
+        metric = next((metric for says, metric in _COPIED if re.search(says, name)), "-")
+        known = [
+            verdict.measured - verdict.baseline
+            for verdict in self._of.verdicts
+            if verdict.metric.startswith(metric)
+            and verdict.measured is not None
+            and verdict.baseline is not None
+        ]
+        more = math.fsum(known)
+        return more if more > 0 else None
+
+    def _most(self, places: Iterable[int], most: int = _NAMED) -> str:
+        """The short names of these launches, those that take most first."""
+        of = self._of
+        totals = _sums(
+            (of.short(of.new.keys[i][0]), of.new.durations[i] if self._of.timed else 1.0)
+            for i in places
+        )
+        names = sorted(totals, key=lambda name: (-totals[name], name))
+        more = len(names) - most
+        return ", ".join(names[:most]) + (f" and {more} more" if more > 0 and most > 1 else "")
+
+    def _slowest(self, suspect: _Suspect) -> str:
+        """The kernel that takes most longer."""
+        of, pairs = self._of, (*suspect.same, *suspect.replaced)
+        longer = [(of.short(of.new.keys[i][0]), self._of.weight(i, j)) for i, j in pairs]
+        return _largest(longer) if longer else ""
+
+    def made(
+        self,
+        kind: LossKind,
+        suspect: _Suspect,
+        *,
+        what: str = "",
+        formerly: str = "",
+        times: int | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        line: str = "",
+        modules: tuple[str, ...] = (),
+        family: str = "",
+        copied: float | None = None,
+    ) -> Headline:
+        if before is None or after is None:
+            counted = () if kind in (LossKind.HOST, LossKind.UNKNOWN) else self._within(suspect)
+            after, before = map(len, counted) if counted else (0, 0)
+        step = self._of.step
+        told = step is not None and step.slower
+        return Headline(
+            kind=kind,
+            line=line or suspect.line,
+            function=suspect.function,
+            modules=modules or suspect.modules,
+            what=what,
+            formerly=formerly,
+            family=family or suspect.family,
+            times=times,
+            before=before,
+            after=after,
+            bytes=copied,
+            change=step.change if step and told else None,
+            relative=step.relative if step and told else None,
+            traced=suspect.change + suspect.idle if self._of.timed else None,
+        )
+
+
+_N = TypeVar("_N", bound="str | tuple[str, str]")
+
+
+def _sums(weighted: Iterable[tuple[_N, float]]) -> dict[_N, float]:
+    totals: dict[_N, float] = {}
+    for name, weight in weighted:
+        totals[name] = totals.get(name, 0.0) + weight
+    return totals
+
+
+def _largest(weighted: Iterable[tuple[_N, float]]) -> _N:
+    """The name with most weight in all."""
+    totals = _sums(weighted)
+    return max(totals, key=lambda name: (totals[name], name))
+
+
+def _kind_of_call(name: str) -> LossKind:
+    if _WAITS.search(name):
+        return LossKind.SYNCHRONISATION
+    return LossKind.MEMORY if _ALLOCATES.search(name) else LossKind.HOST
+
+
+def _kind_of_metric(metric: str) -> LossKind | None:
+    return next((kind for says, kind in _COUNTED if says.search(metric)), None)
