@@ -336,9 +336,21 @@ def _changed_kernels(result: Result, attribution: Attribution) -> tuple[Verdict,
             reason="other-order" if only_moved else "other-kernels",
             baseline=float(sum(family.launches_before for family in attribution.families)),
             measured=float(sum(family.launches_after for family in attribution.families)),
-            detail=", ".join(f"{count} {what}" for what, count in counts.items() if count),
+            detail=", ".join(f"{count} {what}" for what, count in counts.items() if count)
+            + _at_lines(attribution),
         ),
     )
+
+
+def _at_lines(attribution: Attribution) -> str:
+    """Where in the code other kernels come from, as "; at a.py:3 f and 2 other lines"."""
+    places = [f"{one.line} {one.function}".strip() for one in attribution.lines if one.kernels]
+    places = [place for place in places if place]
+    if not places:
+        return ""
+    others = len(places) - 1
+    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
+    return f"; at {places[0]}{more}"
 
 
 def _place(measurements: Processes) -> tuple[str, str]:

@@ -59,14 +59,23 @@ _COUNTED = (
 """Metrics of what the host does, the ones that say most first."""
 _ORDER = [kind for _, kind in _COUNTED]
 _PRECISIONS = (
-    ("float64", r"\bdouble\b|f64|[a-z]*dgemm|dgmma|dmma|d884|d16816|nvjet_\w+?_d[a-z]{2}_"),
+    # The first type counts: an optimizer's kernel of floats takes its learning rate as a double.
+    (
+        "float64",
+        r"^(?!.*?\bfloat\b.*\bdouble\b).*\bdouble\b|f64|dgemm|[dD]884|nvjet_(sm\d+_)?d[a-z]+_",
+    ),
     ("float8", r"e4m3|e5m2|fp8|Float8"),
-    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_\w+?_t[a-z]{2}_"),
-    ("float16", r"\bHalf\b|\bhalf\b|__half|_?f16|fp16|[hH]gemm|[hs]884|h1688|h16816|nvjet_\w+?_h"),
+    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_(sm\d+_)?t[a-z]+_"),
+    (
+        "float16",
+        r"[hH]alf(_t)?\b|__half|f16|fp16|4HalfE|hgemm|[hs]884|h16816|nvjet_(sm\d+_)?h[a-z]+_",
+    ),
     ("tf32", r"tf32|tensorop_s1688gemm"),
     ("float32", r"\bfloat\b|f32|sgemm|scudnn|simt"),
 )
-"""What a kernel's name says of its data type; of several the first: a float32 is everywhere."""
+"""What a kernel's name says of its data type; of several the first: a float32 is everywhere. cuBLAS
+calls its newest kernels nvjet_sm90_tst_...: the first letter is of what is multiplied, t of
+bfloat16, h of float16, d of float64."""
 _COPIED = (
     (r"HtoD|HtoA", "copy_bytes_h2d"),
     (r"DtoH|AtoH", "copy_bytes_d2h"),

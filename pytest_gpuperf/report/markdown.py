@@ -12,6 +12,7 @@ from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
     WORST_FIRST,
+    Attribution,
     Expectation,
     Outcome,
     Result,
@@ -76,6 +77,8 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
     for result in told[:_LISTED]:
         said = "; ".join(map(cell, reasons(result)))
         yield f"- **{cell(failure.headline(result)).strip()}**: {said}"
+        if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
+            yield f"  {cell(cause)}"
     if len(told) > _LISTED:
         yield f"- and {len(told) - _LISTED} more"
     if told:
@@ -117,8 +120,32 @@ def _section(result: Result) -> Iterator[str]:
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield from (f"Kernels: {cell(verdict.detail)}", "")
     if result.attribution:
-        yield from ("```", *map(code, kernel_lines.lines(result.attribution, _WIDTH)), "```", "")
+        yield from _blamed(result.attribution)
     yield ""
+
+
+def _blamed(attribution: Attribution) -> Iterator[str]:
+    """What the change comes from: a sentence, lines and kernels, and the modules that changed."""
+    cause = kernel_lines.sentence(attribution)
+    if cause:
+        yield from (f"**{cell(cause).strip()}**", "")
+    said = kernel_lines.lines(attribution, _WIDTH, told=True)
+    if said:
+        yield from ("```", *map(code, said), "```", "")
+    modules = kernel_lines.changed_modules(attribution)
+    if modules:
+        timed = not attribution.of_operators
+        what = "launches" if timed else "operators"
+        yield row(["module", what, *(["before", "after", "change"] if timed else [])])
+        yield "| --- |" + " ---: |" * (4 if timed else 1)
+        for one in modules:
+            name = one.module or "(no module)"
+            times = (units.value(one.before, "ns"), units.value(one.after, "ns"))
+            counts = f"{one.launches_before:,} -> {one.launches_after:,}"
+            yield row(
+                [name, counts, *([*times, kernel_lines.duration(one.change)] if timed else [])]
+            )
+        yield ""
 
 
 def _components(result: Result) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The kernels that a change comes from, in a few lines under a failing test."""
+"""What a change comes from, in a few lines under a failing test: a sentence, lines, kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange, LineChange
+from pytest_gpuperf.model.result import (
+    Attribution,
+    Cause,
+    ChangeKind,
+    Headline,
+    KernelChange,
+    LineChange,
+    LossKind,
+    ModuleChange,
+)
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import GAP, INDENT
 
@@ -27,6 +36,12 @@ _NAMED = 4
 """Kernels or operators that are named of one line of code."""
 _LINES = 2
 """Of code, before the kernels."""
+_FAR = 2.0
+"""So many times more or less than the step lost, and what the trace has is said beside it."""
+_CHANGED = 5e-4
+"""A module whose time changed by less of the step has not changed, if it launches as much."""
+_BRANCHES = 12
+"""Modules of one module that are shown by themselves."""
 _T = TypeVar("_T")
 
 
@@ -45,8 +60,187 @@ class ChangeRow:
     """What happened to it, and why."""
 
 
-def lines(attribution: Attribution, width: int, most: int = MOST) -> list[str]:
-    """At most `most` lines of at most `width` characters, the worst first."""
+@dataclass(frozen=True)
+class ModuleBranch:
+    """A module with all that is inside it."""
+
+    name: str
+    """Its path from the branch on that it is shown in."""
+    launches_before: int
+    launches_after: int
+    before: float
+    """Nanoseconds, as `after` and `change`."""
+    after: float
+    change: float
+    branches: tuple[ModuleBranch, ...] = ()
+    """What it is made of, the worst first: their sums are its own."""
+
+
+def lines(
+    attribution: Attribution, width: int, most: int = MOST, *, told: bool = False
+) -> list[str]:
+    """At most `most` lines of at most `width` characters, the sentence first, then the worst.
+
+    Without the sentence where it is `told` elsewhere.
+    """
+    cause = "" if told else sentence(attribution)
+    first = table.wrapped([cause], width, "") if cause else []
+    return [*first, *_details(attribution, width, most - len(first))][:most]
+
+
+def sentence(attribution: Attribution) -> str:
+    """What made the step worse, in one sentence; "" where nobody can say more than the kernels do.
+
+    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend is called twice (6 modules);
+    was once". The time is the step's, as it was judged.
+    """
+    cause = attribution.headline
+    if cause is None:
+        return ""
+    if cause.change is None and not cause.line and (cause.family or not cause.what):
+        return ""
+    if cause.change is None:
+        return printable(_cause(cause))
+    relative = "" if cause.relative is None else f" ({units.moved(cause.relative)})"
+    said = f"{duration(cause.change)}{relative}: {_cause(cause)}"
+    if cause.kind is LossKind.UNKNOWN or cause.traced is None:
+        return printable(said)
+    if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
+        said += f" (in the trace {duration(cause.traced)})"
+    return printable(said)
+
+
+def _cause(cause: Headline) -> str:
+    """Who does what, and what it did before."""
+    where = f"{cause.line} {cause.function}".strip()
+    of_step, of_kernels = where or "the step", where or cause.family or "the step"
+    modules = _modules(cause.modules)
+    beside = ", ".join(filter(None, [cause.what, modules]))
+    aside = f" ({beside})" if beside else ""
+    of = f" ({modules})" if modules else ""
+    was = f"was {cause.before:,}" if cause.before else "never before"
+    more = cause.after - cause.before
+    if cause.kind is LossKind.PRECISION:
+        return f"{of_kernels} runs in {cause.what}{of}; was {cause.formerly}"
+    if cause.kind is LossKind.LAYOUT:
+        counted = _launched(cause.after)
+        return f"{of_step} converts the layout{of}: {cause.what} {counted}; were {cause.before:,}"
+    if cause.kind is LossKind.REPEATED and cause.times:
+        return f"{of_kernels} is called {_times(cause.times)}{of}; was once"
+    if cause.kind is LossKind.REPEATED:
+        return (
+            f"{of_kernels} does work again{aside}: {_launched(cause.after)}; were {cause.before:,}"
+        )
+    if cause.kind is LossKind.ALGORITHM:
+        return f"{of_kernels} uses {cause.what}{of}; was {cause.formerly}"
+    if cause.kind is LossKind.LAUNCHES and more > 0:
+        kernels = f"kernel{'s' if more != 1 else ''}"
+        return f"{of_kernels} launches {more:,} more {kernels}{aside}; were {cause.before:,}"
+    if cause.kind is LossKind.LAUNCHES:
+        return f"{of_kernels} launches other kernels{aside}"
+    if cause.kind is LossKind.SYNCHRONISATION:
+        who = where or "the host"
+        return f"{who} waits for the GPU {_times(cause.after)}{aside}; {was}"
+    if cause.kind is LossKind.TRANSFER:
+        size = "" if cause.bytes is None else f"{units.value(cause.bytes, 'bytes')} more "
+        return f"{of_step} copies {size}{_direction(cause.what)} {_times(cause.after)}{of}; {was}"
+    if cause.kind is LossKind.MEMORY:
+        return f"{of_step} asks the driver for memory {_times(cause.after)}{aside}; {was}"
+    if cause.kind is LossKind.RECOMPILATION:
+        return f"{of_step} is compiled again: {cause.what} {cause.after:,}; {was}"
+    if cause.kind is LossKind.HOST:
+        return f"the GPU waits for {where or 'the host'}{aside}"
+    if cause.kind is LossKind.SLOWER:
+        return f"{of_kernels} takes longer with the same kernels{aside}"
+    return "no kernel stands out from the noise"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _launched(count: int) -> str:
+    return f"{count:,} launch{'es' if count != 1 else ''}"
+
+
+def _modules(modules: Sequence[str]) -> str:
+    return modules[0] if len(modules) == 1 else f"{len(modules)} modules" if modules else ""
+
+
+def _direction(copy: str) -> str:
+    """Where a copy goes, by its name: "Memcpy HtoD (Pageable -> Device)"."""
+    ways = {"HtoD": "to the device", "DtoH": "to the host", "DtoD": "within the device"}
+    way = next((said for says, said in ways.items() if says in copy), copy)
+    return f"{way} (pageable)" if "Pageable" in copy else way
+
+
+def module_tree(attribution: Attribution) -> ModuleBranch | None:
+    """What changed by module, each with all that is inside it; None where nobody knows modules.
+
+    Modules that contain one other and launch nothing themselves are one with it.
+    """
+    if not attribution.modules:
+        return None
+    return _branch(
+        "step", [(m.module.split(".") if m.module else [], m) for m in attribution.modules]
+    )
+
+
+def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> ModuleBranch:
+    """The branch of these modules, whose paths are from here on."""
+    own = [module for path, module in inside if not path]
+    below = _grouped([entry for entry in inside if entry[0]], lambda entry: entry[0][0])
+    branches = []
+    for group in below:
+        step = group[0][0][0]
+        rest = [(path[1:], module) for path, module in group]
+        while (
+            rest and all(rest_path for rest_path, _ in rest) and len({p[0] for p, _ in rest}) == 1
+        ):
+            step = f"{step}.{rest[0][0][0]}"
+            rest = [(path[1:], module) for path, module in rest]
+        branches.append(_branch(step, rest))
+    if own and branches:
+        branches += [_summed("itself", own)]
+    branches.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
+    if len(branches) > _BRANCHES + 1:
+        branches.sort(key=lambda one: -abs(one.change))
+        kept, others = branches[:_BRANCHES], branches[_BRANCHES:]
+        kept.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
+        branches = [*kept, _summed(f"{len(others)} others", others)]
+    return _summed(name, [module for _, module in inside], tuple(branches))
+
+
+def _summed(
+    name: str,
+    parts: Sequence[ModuleChange | ModuleBranch],
+    branches: tuple[ModuleBranch, ...] = (),
+) -> ModuleBranch:
+    return ModuleBranch(
+        name,
+        sum(part.launches_before for part in parts),
+        sum(part.launches_after for part in parts),
+        fsum(part.before for part in parts),
+        fsum(part.after for part in parts),
+        fsum(part.change for part in parts),
+        branches,
+    )
+
+
+def changed_modules(attribution: Attribution, most: int = MOST) -> list[ModuleChange]:
+    """Those that launch more or less than before, or take another time: the worst first."""
+    least = _CHANGED * attribution.before
+    changed = [
+        module
+        for module in attribution.modules
+        if module.launches_before != module.launches_after or abs(module.change) > least
+    ]
+    changed.sort(key=lambda m: (-abs(m.change), -abs(m.launches_after - m.launches_before)))
+    return changed[:most]
+
+
+def _details(attribution: Attribution, width: int, most: int) -> list[str]:
+    """The lines of code and the kernels."""
     if attribution.of_operators:
         return _of_operators(attribution, width, most)
     changes = rows([entry for entry in attribution.entries if entry.significant])
@@ -54,6 +248,8 @@ def lines(attribution: Attribution, width: int, most: int = MOST) -> list[str]:
     for change in attribution.lines[:_LINES] if changes else ():
         said = f"{duration(change.change)} at {_place(change)}: {_what(change)}"
         head += table.wrapped([printable(said)], width, INDENT)
+    for where, said in waiting(attribution)[:_LINES]:
+        head += table.wrapped([printable(f"{said} while the host was at {where}")], width, INDENT)
     below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
     room = most - len(head) - len(below)
     blocks = laid_out(changes, width)
@@ -124,6 +320,13 @@ def share(value: float | None) -> str:
 def notes(attribution: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
     texts = []
+    if not attribution.reliable and attribution.step:
+        step, relative = attribution.step, attribution.step.relative
+        told = "" if relative is None else f" ({units.moved(relative)})"
+        texts.append(
+            f"the trace is not to be trusted: it has {duration(attribution.change)}"
+            f"{_relative(attribution)}, the step without it {duration(step.change)}{told}"
+        )
     if attribution.shift is not None and abs(attribution.shift) >= _SHIFT:
         moved = units.moved(attribution.shift)
         texts.append(f"most kernels moved by about {moved}: clocks, power or another GPU?")
@@ -152,10 +355,24 @@ def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
     return [(_place(change), _what(change)) for change in attribution.lines]
 
 
+def waiting(attribution: Attribution) -> list[tuple[str, str]]:
+    """Lines of code at which the host was while the GPU idles longer, and by how much, worst first.
+
+    Only where the gaps between kernels changed beyond their noise.
+    """
+    gaps = [e for e in attribution.entries if e.kind is ChangeKind.GAP and e.significant]
+    least = _SMALL * abs(fsum(entry.change for entry in gaps))
+    return [
+        (f"{one.line} {one.function}".strip() or "no line of yours", f"{duration(one.change)} idle")
+        for one in (attribution.idle if gaps else ())
+        if abs(one.change) > least
+    ]
+
+
 def _place(change: LineChange) -> str:
     where = f"{change.line} {change.function}".strip() or "no line outside of libraries"
-    modules = change.modules[0] if len(change.modules) == 1 else f"{len(change.modules)} modules"
-    return f"{where} ({modules})" if change.modules else where
+    modules = _modules(change.modules)
+    return f"{where} ({modules})" if modules else where
 
 
 def _what(change: LineChange) -> str:
@@ -180,9 +397,15 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
     return [line for block in said for line in block]
 
 
+def _relative(attribution: Attribution) -> str:
+    return "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
+
+
 def _heading(attribution: Attribution, anything: bool) -> str:
-    relative = "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
-    moved = f"kernels: {duration(attribution.change)}{relative} in a step"
+    if not attribution.reliable:
+        stands = "what moved:" if anything else "no kernel stands out from the noise"
+        return f"kernels, by a trace that the step's time contradicts: {stands}"
+    moved = f"kernels: {duration(attribution.change)}{_relative(attribution)} in a step"
     if not anything:
         return f"{moved}; no kernel stands out from the noise"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
