@@ -31,6 +31,8 @@ _RUNS = ("docs/runs", "docs/runs/collectors", "docs/runs/seeds", "tests/data/h20
 _DIGITS = 10
 """Significant digits that are compared: sums may be added up in another order."""
 _DIGEST = 16
+_SINCE = ("modules", "calls", "idle", "step", "reliable", "headline")
+"""Fields of an attribution that are younger than the file, and left out until it is made anew."""
 
 Said = dict[str, dict[str, Any]]
 """By test and name the verdicts, as lists, and a digest of the attribution, "" for none."""
@@ -55,7 +57,8 @@ def said_of(run: Run) -> Said:
     for entry in run.attributions:
         blame = files.to_plain(entry)["blame"]
         # A field that came later than a run, and is empty, says nothing new.
-        text = json.dumps({k: v for k, v in blame.items() if v or k != "lines"}, sort_keys=True)
+        known = {k: v for k, v in blame.items() if k not in _SINCE and (v or k != "lines")}
+        text = json.dumps(known, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
         said[f"{entry.test}, {entry.name}"]["attribution"] = digest
     return said

@@ -10,7 +10,14 @@ from dataclasses import replace
 from functools import cache
 
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.model.measurement import OPERATOR, CallSite, KernelTable, Launch
+from pytest_gpuperf.model.measurement import (
+    OPERATOR,
+    CallSite,
+    HostCall,
+    IdleTime,
+    KernelTable,
+    Launch,
+)
 from pytest_gpuperf.storage import files
 from tests import ROOT
 
@@ -64,6 +71,37 @@ def operators(*rows: tuple[str, str]) -> KernelTable:
 
 def _site(line: str, function: str, module: str = "") -> CallSite:
     return CallSite(line, function, module)
+
+
+Sited = tuple[str, float, str]
+"""A kernel's name, its microseconds, and its place: "model.py:3 Net.forward layers.0". "backward"
+stands behind that where it is of that pass."""
+
+
+def sited(
+    *rows: Sited,
+    calls: Sequence[tuple[str, str, int]] = (),
+    idle_at: Sequence[tuple[str, float]] = (),
+    idle: float = 0.0,
+) -> KernelTable:
+    """Launches with the lines that they come from, and what the host did at lines beside that.
+
+    `calls` are names, places and counts; `idle_at` places and microseconds.
+    """
+    places = (*(row[2] for row in rows), *(at for _, at, _ in calls), *(at for at, _ in idle_at))
+    known = tuple(dict.fromkeys(places))
+    sites = []
+    for place in known:
+        line, function, *rest = place.split()
+        module = " ".join(word for word in rest if word != "backward")
+        sites.append(CallSite(line, function, module, "backward" in rest))
+    return replace(
+        table(*((name, us) for name, us, _ in rows), idle=idle),
+        sites=tuple(sites),
+        site_of=tuple(known.index(place) for _, _, place in rows),
+        calls=tuple(HostCall(name, known.index(at), count) for name, at, count in calls),
+        idle_at=tuple(IdleTime(known.index(at), 1000 * us) for at, us in idle_at),
+    )
 
 
 def table(*rows: Row, idle: float = 0.0) -> KernelTable:

@@ -80,6 +80,10 @@ _LEAST = 1.0
 """Nanoseconds below which a time has no logarithm worth taking."""
 DISAGREEMENT = 5e-3
 """The trace's interval misses the true change of the step this often, as a verdict's does."""
+ALIKE = 0.25
+"""Changes are the same for the purpose of naming a cause that differ by less of the larger."""
+NO_MATTER = 5e-3
+"""A disagreement over less of the step matters to nobody: no test fails for so little (delta0)."""
 _TIMES = ("step_time", "wall_time")
 """Metrics of a step's time without a trace, in milliseconds, the best first."""
 _MILLISECOND = 1e6
@@ -507,15 +511,17 @@ def _gap_spread(idle: float) -> float:
 def _agree(new: LaunchSequence, old: LaunchSequence, step: StepChange) -> bool:
     """Whether the change of the traces' whole time may be that of the step's.
 
-    Both in logarithms: tracing makes both sides longer by about the same share. Of the launches and
-    the gaps of a trace the spreads are assumed that one kernel and the gaps have by themselves,
-    unless several traces are further apart.
+    In nanoseconds, or else in logarithms: tracing makes both sides longer by about the same share.
+    Of the launches and the gaps of a trace the spreads are assumed that one kernel and the gaps
+    have by themselves, unless several traces are further apart.
     """
-    idle = fmean((*new.idles, *old.idles))
-    total = max(fmean((*new.totals, *old.totals)), _LEAST)
-    spread = math.hypot(KERNEL_SPREAD * (total - idle), _gap_spread(idle) * idle) / total
-    if step.before <= 0:
+    before, after = fmean(old.totals), fmean(new.totals)
+    apart = abs(after - before - step.change)
+    larger = max(abs(after - before), abs(step.change))
+    if apart <= max(ALIKE * larger, NO_MATTER * step.before) or step.before <= 0:
         return True
+    idle, total = fmean((*new.idles, *old.idles)), max((before + after) / 2, _LEAST)
+    spread = math.hypot(KERNEL_SPREAD * (total - idle), _gap_spread(idle) * idle) / total
     low, high = distance_of(new.totals, old.totals, spread).interval(DISAGREEMENT)
     return low <= _log_ratio(step.high, step) and high >= _log_ratio(step.low, step)
 

@@ -46,6 +46,9 @@ _PRECISE = 0.2
 """The part of what changed that has another data type, where that is why: casts come with it."""
 _SCALAR = 1e4
 """Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
+_LAUNCHED = 2e4
+"""Nanoseconds that the host takes at most to launch a kernel. A GPU that waits no longer than that
+for each of the new ones waits for them."""
 _NAMED = 3
 """Kernels that are named."""
 _WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
@@ -174,7 +177,12 @@ class _Suspect:
     @property
     def score(self) -> tuple[float, int, int]:
         """The time that it costs; of what takes none its calls and launches."""
-        return self.change + self.idle, self.more, len(self.added) - len(self.removed)
+        return self.change + self.idle, self.more, self.launched
+
+    @property
+    def launched(self) -> int:
+        """How many more launches there are."""
+        return len(self.added) - len(self.removed)
 
     @property
     def more(self) -> int:
@@ -278,12 +286,18 @@ def _blame_gap(
     for part in idle:
         _at(suspects, part.line, part.function).idle += part.change
     rest = gap.change - math.fsum(part.change for part in idle)
-    if rest > 0:
-        # Nobody knows where: at what calls more than before, or nowhere.
-        calling = max(suspects.values(), key=lambda one: one.more, default=None)
-        if calling is None or calling.more <= 0:
-            calling = suspects.setdefault(("", ""), _Suspect())
+    if rest <= 0:
+        return
+    # Nobody knows where: at what calls more than before, or launches more, or nowhere.
+    known = list(suspects.values())
+    calling = max(known, key=lambda one: one.more, default=None)
+    launching = max(known, key=lambda one: one.launched, default=None)
+    if calling and calling.more > 0:
         calling.idle += rest
+    elif launching and rest <= _LAUNCHED * launching.launched:
+        launching.idle += rest
+    else:
+        suspects.setdefault(("", ""), _Suspect()).idle += rest
 
 
 class _Trial:
@@ -311,6 +325,8 @@ class _Trial:
             for kind in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.RECOMPILATION):
                 if kind in counted:
                     return self.of_metric(kind, counted[kind], suspect)
+            if suspect.idle <= _LAUNCHED * suspect.launched:
+                return self._of_kernels(suspect, LossKind.LAUNCHES)
             return self.made(LossKind.HOST, suspect)
         return self._of_kernels(suspect)
 
@@ -354,8 +370,8 @@ class _Trial:
         suspect = suspect or _Suspect()
         return self.made(kind, suspect, what=verdict.metric, before=before, after=after)
 
-    def _of_kernels(self, suspect: _Suspect) -> Headline:
-        """Of what it launches: the reason that most of its change has."""
+    def _of_kernels(self, suspect: _Suspect, kind: LossKind | None = None) -> Headline:
+        """Of what it launches: the reason that most of its change has, if `kind` does not say."""
         told = self._precision(suspect)
         if told:
             now, formerly, family = told
@@ -367,8 +383,10 @@ class _Trial:
             return self.made(
                 LossKind.REPEATED, suspect, what=self._most(suspect.added), times=times
             )
-        parts = self._parts(suspect)
-        kind = max(parts, key=lambda one: parts[one])
+        if kind is None:
+            parts = self._parts(suspect)
+            kind = max(parts, key=lambda one: parts[one])
+            kind = kind if parts[kind] > 0 else LossKind.SLOWER
         if kind is LossKind.LAYOUT:
             return self._layout(suspect)
         if kind is LossKind.TRANSFER:
@@ -508,16 +526,19 @@ class _Trial:
         return len({*again}) >= _DISTINCT and len(again) >= _AGAIN * len(those)
 
     def _layout(self, suspect: _Suspect) -> Headline:
+        """Of the kernel that brings most into another memory format."""
         of = self._of
-        new, old = (
-            [place for place in places if of.family(sequence.keys[place][0]) == LAYOUT]
+        changed: list[tuple[int, int | None]] = [(i, None) for i in suspect.added]
+        changed += suspect.replaced
+        changed += [pair for pair in suspect.same if of.new.keys[pair[0]] in self._moved]
+        layout = [(i, j) for i, j in changed if of.family(of.new.keys[i][0]) == LAYOUT]
+        what = _largest([(of.short(of.new.keys[i][0]), of.weight(i, j)) for i, j in layout])
+        after, before = (
+            sum(of.short(sequence.keys[place][0]) == what for place in places)
             for places, sequence in zip(self._within(suspect), (of.new, of.old), strict=True)
         )
-        added = [*suspect.added, *(i for i, _ in suspect.replaced)]
-        those = [i for i in added if of.family(of.new.keys[i][0]) == LAYOUT]
-        what = self._most(those or new, most=1)
         return self.made(
-            LossKind.LAYOUT, suspect, what=what, before=len(old), after=len(new), family=LAYOUT
+            LossKind.LAYOUT, suspect, what=what, before=before, after=after, family=LAYOUT
         )
 
     def _copied(self, suspect: _Suspect) -> list[int]:

@@ -100,9 +100,9 @@ def sentence(attribution: Attribution) -> str:
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
     if cause.change is None:
-        return printable(_cause(cause))
+        return printable(_cause(cause, attribution))
     relative = "" if cause.relative is None else f" ({units.moved(cause.relative)})"
-    said = f"{duration(cause.change)}{relative}: {_cause(cause)}"
+    said = f"{duration(cause.change)}{relative}: {_cause(cause, attribution)}"
     if cause.kind is LossKind.UNKNOWN or cause.traced is None:
         return printable(said)
     if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
@@ -110,7 +110,7 @@ def sentence(attribution: Attribution) -> str:
     return printable(said)
 
 
-def _cause(cause: Headline) -> str:
+def _cause(cause: Headline, attribution: Attribution) -> str:
     """Who does what, and what it did before."""
     where = f"{cause.line} {cause.function}".strip()
     of_step, of_kernels = where or "the step", where or cause.family or "the step"
@@ -119,25 +119,26 @@ def _cause(cause: Headline) -> str:
     aside = f" ({beside})" if beside else ""
     of = f" ({modules})" if modules else ""
     was = f"was {cause.before:,}" if cause.before else "never before"
+    were = f"were {cause.before:,}" if cause.before else "none before"
     more = cause.after - cause.before
     if cause.kind is LossKind.PRECISION:
         return f"{of_kernels} runs in {cause.what}{of}; was {cause.formerly}"
     if cause.kind is LossKind.LAYOUT:
         counted = _launched(cause.after)
-        return f"{of_step} converts the layout{of}: {cause.what} {counted}; were {cause.before:,}"
+        return f"{of_step} converts the layout{of}: {cause.what}, {counted}; {were}"
     if cause.kind is LossKind.REPEATED and cause.times:
         return f"{of_kernels} is called {_times(cause.times)}{of}; was once"
     if cause.kind is LossKind.REPEATED:
-        return (
-            f"{of_kernels} does work again{aside}: {_launched(cause.after)}; were {cause.before:,}"
-        )
+        return f"{of_kernels} does work again{aside}: {_launched(cause.after)}; {were}"
     if cause.kind is LossKind.ALGORITHM:
         return f"{of_kernels} uses {cause.what}{of}; was {cause.formerly}"
     if cause.kind is LossKind.LAUNCHES and more > 0:
-        kernels = f"kernel{'s' if more != 1 else ''}"
-        return f"{of_kernels} launches {more:,} more {kernels}{aside}; were {cause.before:,}"
+        does, kind = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
+        kinds = f"{kind}{'s' if more != 1 else ''}"
+        return f"{of_kernels} {does} {more:,} more {kinds}{aside}; {were}"
     if cause.kind is LossKind.LAUNCHES:
-        return f"{of_kernels} launches other kernels{aside}"
+        does = "calls other operators" if attribution.of_operators else "launches other kernels"
+        return f"{of_kernels} {does}{aside}"
     if cause.kind is LossKind.SYNCHRONISATION:
         who = where or "the host"
         return f"{who} waits for the GPU {_times(cause.after)}{aside}; {was}"
