@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.baselines.reference import baseline_of
@@ -15,7 +17,7 @@ from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from pytest_gpuperf.report.text.kernel_lines import MOST, lines
 from tests.examples import A100, TEST, measurement, verdict
-from tests.kernel_steps import counted, slowed, table
+from tests.kernel_steps import counted, sited, slowed, table
 
 NAMING = Naming(kernel_families.family, kernel_families.short_name)
 STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
@@ -62,6 +64,29 @@ def test_recorded_steps_are_blamed_as_if_no_file_were_between(tmp_path: Path) ->
         assert [(v.detail, v.baseline, v.measured) for v in other] == details
         assert {v.outcome for v in other} <= {Outcome.KERNELS_CHANGED}
         assert after.notes == ()
+
+
+def test_other_kernels_are_said_with_the_lines_that_they_come_from(tmp_path: Path) -> None:
+    rows = [("conv", 900.0, "net.py:3 Net.forward a"), ("add", 300.0, "net.py:4 Net.forward a")]
+    silu = [("silu", 90.0, "net.py:9 Net.act a"), ("silu", 90.0, "net.py:5 Net.forward a")]
+    accepted(tmp_path, sited(*rows))
+    for more, says in (
+        (silu[:1], "1 added; at net.py:9 Net.act"),
+        (silu, "2 added; at net.py:5 Net.forward and 1 other line"),
+    ):
+        first, *_ = attributed_of(tmp_path, judged(sited(*rows, *more))).verdicts
+        assert (first.outcome, first.detail) == (Outcome.KERNELS_CHANGED, says)
+
+
+def test_the_time_that_was_judged_is_that_of_the_headline(tmp_path: Path) -> None:
+    accepted(tmp_path, STEP)
+    time = verdict("step_time", unit="ms", baseline=2.0, measured=2.3, change=0.15)
+    said = attributed_of(tmp_path, judged(SLOWER, verdicts=[time])).attribution
+    assert said is not None
+    assert said.headline is not None
+    assert said.headline.change == pytest.approx(0.3e6)
+    assert said.step is not None
+    assert said.step.metric == "step_time"
 
 
 def test_all_processes_that_counted_kernels_are_compared_together(tmp_path: Path) -> None:

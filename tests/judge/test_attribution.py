@@ -18,7 +18,18 @@ from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
 from pytest_gpuperf.storage import files
-from tests.kernel_steps import NAMING, Row, counted, slowed, table, traced, with_launches
+from tests.examples import verdict
+from tests.kernel_steps import (
+    NAMING,
+    Row,
+    Sited,
+    counted,
+    sited,
+    slowed,
+    table,
+    traced,
+    with_launches,
+)
 from tests.strategies import few
 
 MATCHED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.SAME)
@@ -304,7 +315,68 @@ def test_the_numbering_of_names_is_of_no_matter(
     assert of(renumbered, baseline) == of(measured, baseline)
 
 
+places = st.sampled_from(
+    ["a.py:1 f", "a.py:2 f net", "a.py:9 g net.0", "b.py:3 h net.0 backward", "b.py:4 h net.1"]
+)
+sited_rows = st.lists(st.tuples(names, st.floats(1, 1e4), places), min_size=1, max_size=12)
+
+
+@few
+@given(sited_rows, sited_rows)
+def test_modules_add_up_to_all_launches_and_mirror_each_other(
+    measured: list[Sited], baseline: list[Sited]
+) -> None:
+    there = of(sited(*measured), sited(*baseline))
+    back = of(sited(*baseline), sited(*measured))
+    assert math.fsum(m.after for m in there.modules) == pytest.approx(there.after, rel=1e-12)
+    assert math.fsum(m.before for m in there.modules) == pytest.approx(there.before, rel=1e-12)
+    assert sum(m.launches_after for m in there.modules) == len(measured)
+    assert sum(m.launches_before for m in there.modules) == len(baseline)
+    mirrored = {m.module: (-m.change, m.launches_after, m.launches_before) for m in back.modules}
+    assert {
+        m.module: (m.change, m.launches_before, m.launches_after) for m in there.modules
+    } == mirrored
+
+
+@few
+@given(tables | sited_rows.map(lambda rows: sited(*rows)), tables, st.floats(-0.3, 0.3))
+def test_whatever_changed_a_headline_is_made_or_none(
+    measured: KernelTable, baseline: KernelTable, change: float
+) -> None:
+    """Of any tables: it raises nothing, and its time is the step's."""
+    regressed = verdict("step_time", unit="ms", baseline=1.0, measured=1 + change, change=change)
+    told = attribute(measured, baseline, NAMING, [regressed]).headline
+    assert attribute(measured, measured, NAMING).headline is None
+    if change > 0:
+        assert told is not None
+        assert told.change == pytest.approx(1e6 * change)
+
+
 # Steps of an H200
+
+
+def test_modules_of_a_recorded_step_add_up_to_its_kernel_time() -> None:
+    whole = counted("tf32-sites")
+    modules = of(whole, whole).modules
+    kernel_time = math.fsum(launch.duration for launch in whole.launches)
+    assert math.fsum(module.after for module in modules) == pytest.approx(kernel_time, rel=1e-12)
+    assert len(modules) == 71
+    assert all(module.change == 0 for module in modules)
+    assert of(counted("tf32-core"), whole).modules == ()
+
+
+def test_the_gaps_are_laid_at_the_lines_that_the_host_was_at() -> None:
+    rows: list[Sited] = [("fprop", 900.0, "a.py:3 f"), ("add", 300.0, "a.py:8 f")]
+    moved: list[Sited] = [("fprop", 900.0, "a.py:4 f"), ("add", 300.0, "a.py:9 f")]
+    attribution = of(
+        sited(*moved, idle=900, idle_at=[("a.py:9 f", 600.0), ("a.py:6 f", 250.0)]),
+        sited(*rows, idle=300, idle_at=[("a.py:8 f", 100.0), ("a.py:5 f", 150.0)]),
+    )
+    assert [(one.line, one.before, one.after) for one in attribution.idle] == [
+        ("a.py:9", 1e5, 6e5),
+        ("a.py:6", 1.5e5, 2.5e5),
+    ]
+    assert [one.change for one in attribution.idle] == [5e5, 1e5]
 
 
 def test_the_same_step_measured_again_blames_nothing() -> None:

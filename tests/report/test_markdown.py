@@ -18,7 +18,7 @@ from pytest_gpuperf.model.measurement import Device
 from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
 from pytest_gpuperf.report.markdown import markdown
 from tests.examples import TEST, kernels_changed, measurement, processes, run, verdict
-from tests.kernel_steps import NAMING, table
+from tests.kernel_steps import NAMING, Sited, sited, table
 
 SPECIAL = r"\`*_[]<>|#&~$"
 
@@ -225,6 +225,27 @@ def test_kernels_have_a_section_under_their_test() -> None:
         "",
     ]
     assert "```" not in second
+
+
+def test_the_cause_comes_first_and_the_modules_that_changed_last() -> None:
+    """The sentence beside the test's name, and above its kernels; escaped, as all that is said."""
+    rows: list[Sited] = [
+        ("conv", 900.0, "net.py:3 Net.forward a"),
+        ("add", 300.0, "net.py:4 Net.forward b_c"),
+    ]
+    more: Sited = ("silu", 600.0, "net.py:5 Net.act b_c")
+    time = verdict("step_time", unit="ms", baseline=2.0, measured=2.5, change=0.25)
+    made = attribute(sited(*rows, more), sited(*rows), NAMING, [time])
+    text = markdown(run([measurement()], [time], [Attributed(TEST, "step", made)]))
+    says = "+0.5 ms (+25.00 %): net.py:5 Net.act launches 1 more kernel (silu, b\\_c); none before"
+    head, section = text.split("### ")
+    assert f"\n  {says}\n" in head
+    assert f"\n**{says}**\n" in section
+    assert section.split("```\n")[-1].splitlines()[1:4] == [
+        "| module | launches | before | after | change |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| b\\_c | 1 -\\> 2 | 0.30000 ms | 0.90000 ms | +0.6 ms |",
+    ]
 
 
 @given(st.text(max_size=80) | st.sampled_from(["```", "~~~\n# x", "a\n```\n# heading"]))

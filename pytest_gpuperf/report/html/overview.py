@@ -21,7 +21,7 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
 from pytest_gpuperf.report.text import coverage_lines, expectation_lines, kernel_lines, table
-from pytest_gpuperf.report.text.kernel_lines import MOST
+from pytest_gpuperf.report.text.kernel_lines import MOST, ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, typed, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
@@ -42,6 +42,8 @@ _SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
 """What the first screen names of the software; all of it stands at the end of the page."""
 _NONE = 100.0
 """So many times as much, and no slowdown is found that anybody could have."""
+_STANDS_OUT = 5e-4
+"""A module whose time changed by less of the step is neither good nor bad."""
 _FEW = 3
 """So many values of a fact, and so many metrics of a sentence, are named."""
 
@@ -75,6 +77,22 @@ class VerdictRow:
     tone: str
     """bad, doubtful, good or ""."""
     strip: Strip | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """A module with all that is inside it, as a row of the tree."""
+
+    name: str
+    before: str
+    after: str
+    change: str
+    launches: str
+    """How many, and how many there were, where that is another number; else ""."""
+    tone: str
+    open: bool
+    """Whether one sees at once what is inside: the way to what changed most is."""
+    inside: tuple[TreeNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +130,10 @@ class TestRow:
     """Change, share, kernel, and what happened to it: the worst first."""
     moved: str
     kernel_notes: tuple[str, ...]
+    cause: str
+    """What made it worse, in a sentence; "" where nobody knows."""
+    tree: TreeNode | None
+    """What changed by module."""
     code: tuple[tuple[str, str], ...]
     """Lines of code that other launches come from than before, and which: the worst first."""
     calm: bool
@@ -138,6 +160,8 @@ class Overview:
     headline: str
     lead: str
     """The worst of it, where the headline has only counts."""
+    cause: str
+    """Why the worst of it is so bad, in a sentence; "" where nobody knows."""
     tone: str
     about: tuple[tuple[str, str], ...]
     """What the numbers are of: the run, its commit, the baseline, the device."""
@@ -183,6 +207,7 @@ def overview(
     return Overview(
         headline=headline,
         lead=lead,
+        cause=rows[0].cause if rows else "",
         tone=tone,
         about=tuple(_about(run, measured)),
         command=typed(run.command),
@@ -236,7 +261,9 @@ def _row(subject: FigureSubject, *, unique: bool) -> TestRow:
         kernels=_kernels(attribution) if attribution else (),
         moved=_moved(attribution) if attribution else "",
         kernel_notes=tuple(kernel_lines.notes(attribution)) if attribution else (),
-        code=tuple(kernel_lines.code_lines(attribution)[:MOST]) if attribution else (),
+        cause=kernel_lines.sentence(attribution) if attribution else "",
+        tree=_tree(attribution) if attribution else None,
+        code=_code(attribution) if attribution else (),
         calm=bool(told) and all(v.outcome in _CALM for v in told),
         says=_says(told),
     )
@@ -340,7 +367,8 @@ def _besides(told: Sequence[Verdict], decides: Verdict | None) -> str:
             parts.append(_few(list(map(_in_short, named))) + ending)
         if len(named) < len(some):
             parts.append(f"{len(some) - len(named)} {outcome.value}")
-    changed = [v.detail for v in told if v.outcome is Outcome.KERNELS_CHANGED]
+    # Where they come from stands below.
+    changed = [v.detail.partition(";")[0] for v in told if v.outcome is Outcome.KERNELS_CHANGED]
     return "; ".join([*parts, *(f"kernels: {detail}" for detail in changed)])
 
 
@@ -394,7 +422,55 @@ def _moved(attribution: Attribution) -> str:
     if attribution.of_operators:
         return f"Operators: {kernel_lines.operators(attribution)}"
     relative = "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
-    return f"Kernels and gaps: {kernel_lines.duration(attribution.change)}{relative} in a step"
+    where = "a step" if attribution.reliable else "a trace that the time of the step contradicts"
+    return f"Kernels and gaps: {kernel_lines.duration(attribution.change)}{relative} in {where}"
+
+
+def _code(attribution: Attribution) -> tuple[tuple[str, str], ...]:
+    """Lines of code that launch other kernels, or the same for longer, or that the GPU waits at."""
+    return (
+        *kernel_lines.code_lines(attribution)[:MOST],
+        *kernel_lines.waiting(attribution)[:MOST],
+    )
+
+
+def _tree(attribution: Attribution) -> TreeNode | None:
+    """The modules with what they contain; None where nobody knows them, or none changed."""
+    root = kernel_lines.module_tree(attribution)
+    if root is None or not kernel_lines.changed_modules(attribution):
+        return None
+    return _node(root, attribution, open_=True)
+
+
+def _node(branch: ModuleBranch, attribution: Attribution, *, open_: bool) -> TreeNode:
+    least = _STANDS_OUT * attribution.before
+    more = branch.launches_after - branch.launches_before
+    if attribution.of_operators:
+        cells = f"{branch.launches_before:,}", f"{branch.launches_after:,}", f"{more:+,}"
+        size, launches = float(more), ""
+    else:
+        before, after = (units.value(time, "ns") for time in (branch.before, branch.after))
+        cells = before, after, kernel_lines.duration(branch.change)
+        size, counts = branch.change, f"{branch.launches_before:,} -> {branch.launches_after:,}"
+        launches = f"{counts} launches" if more else ""
+    worst = max(branch.branches, key=lambda one: _size(one, attribution), default=None)
+    return TreeNode(
+        branch.name,
+        *cells,
+        launches,
+        tone="bad" if size > least else "good" if size < -least else "",
+        open=open_,
+        inside=tuple(
+            _node(one, attribution, open_=open_ and one is worst) for one in branch.branches
+        ),
+    )
+
+
+def _size(branch: ModuleBranch, attribution: Attribution) -> float:
+    """By how much a branch changed."""
+    if attribution.of_operators:
+        return float(abs(branch.launches_after - branch.launches_before))
+    return abs(branch.change)
 
 
 def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:

@@ -40,6 +40,8 @@ _FAR = 2.0
 """So many times more or less than the step lost, and what the trace has is said beside it."""
 _CHANGED = 5e-4
 """A module whose time changed by less of the step has not changed, if it launches as much."""
+_STEP = "step"
+"""What the tree of modules is of."""
 _BRANCHES = 12
 """Modules of one module that are shown by themselves."""
 _T = TypeVar("_T")
@@ -183,7 +185,7 @@ def module_tree(attribution: Attribution) -> ModuleBranch | None:
     if not attribution.modules:
         return None
     return _branch(
-        "step", [(m.module.split(".") if m.module else [], m) for m in attribution.modules]
+        _STEP, [(m.module.split(".") if m.module else [], m) for m in attribution.modules]
     )
 
 
@@ -202,7 +204,7 @@ def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> Modu
             rest = [(path[1:], module) for path, module in rest]
         branches.append(_branch(step, rest))
     if own and branches:
-        branches += [_summed("itself", own)]
+        branches += [_summed("itself" if name != _STEP else "no module", own)]
     branches.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
     if len(branches) > _BRANCHES + 1:
         branches.sort(key=lambda one: -abs(one.change))

@@ -19,9 +19,10 @@ from pytest_gpuperf.report.html.overview import (
 )
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.report.text.kernel_lines import module_tree
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
-from tests.kernel_steps import NAMING, operators
+from tests.kernel_steps import NAMING, Sited, operators, sited
 from tests.report.html.pages import committed
 
 
@@ -247,6 +248,50 @@ def test_a_regression_on_a_cpu_has_the_lines_of_code() -> None:
     assert row.kernels == ()
     shown = page(made, "run.json")
     assert "<code>model.py:3 Net.attend (layers.0)</code>: mm 1 -&gt; 2" in shown
+
+
+def test_a_regression_has_its_cause_and_a_tree_of_its_modules() -> None:
+    """Each with all that is inside it; one sees the way to what changed most."""
+    rows: list[Sited] = [
+        ("conv", 900.0, "net.py:3 Net.forward net.downs.0"),
+        ("conv", 900.0, "net.py:3 Net.forward net.ups.0.norm"),
+        ("add", 300.0, "net.py:4 Net.forward net"),
+        ("adam", 500.0, "train.py:7 step"),
+    ]
+    slower = [("conv", 1800.0, rows[0][2]), *rows[1:]]
+    one = measurement({"step_time": [3.5]})
+    time = verdict("step_time", unit="ms", baseline=2.6, measured=3.5, change=0.346)
+    attribution = attribute(sited(*slower), sited(*rows), NAMING, [time])
+    entries = (Attributed(one.test, one.name, attribution),)
+    made = replace(run([one], [time]), attributions=entries)
+    said = of(made)
+    (row,) = said.rows
+    assert row.cause == said.cause
+    assert row.cause.startswith("+0.9 ms (+34.60 %): net.py:3 Net.forward takes longer with the")
+    assert row.tree is not None
+    assert (row.tree.name, row.tree.before, row.tree.change) == ("step", "2.6000 ms", "+0.9 ms")
+    net, outside = row.tree.inside
+    assert (net.name, net.tone, net.open) == ("net", "bad", True)
+    assert [(node.name, node.change) for node in net.inside] == [
+        ("downs.0", "+0.9 ms"),
+        ("ups.0.norm", "0 us"),
+        ("itself", "0 us"),
+    ]
+    assert (outside.name, outside.tone, outside.inside) == ("no module", "", ())
+    shown = page(made, "run.json")
+    assert shown.count('<details open><summary class="node">') == 2
+    assert of(replace(made, attributions=())).rows[0].tree is None
+
+
+def test_of_many_modules_the_most_changed_are_in_the_tree() -> None:
+    rows: list[Sited] = [("add", 100.0, f"net.py:4 f net.{n}") for n in range(40)]
+    more = [(name, us + n, at) for n, (name, us, at) in enumerate(rows)]
+    tree = module_tree(attribute(sited(*more), sited(*rows), NAMING))
+    assert tree is not None
+    (net,) = tree.branches
+    assert [branch.name for branch in net.branches[:2]] == ["39", "38"]
+    assert net.branches[-1].name == "28 others"
+    assert sum(branch.change for branch in net.branches) == pytest.approx(tree.change)
 
 
 def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
