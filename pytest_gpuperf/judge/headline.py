@@ -38,6 +38,8 @@ TOLD = 0.25
 be it."""
 LAYOUT, COPY = "layout", "copy"
 """Families of kernels that compute nothing."""
+_COPYING = ("aten.copy_", "aten.clone", "aten.contiguous", "aten._to_copy")
+"""Operators that do so where `layout_copies` says that it is done."""
 _AGAIN = 0.9
 """The part of a function's launches that are as many times as many, where it is called again."""
 _DISTINCT = 3
@@ -315,6 +317,11 @@ class _Trial:
             if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER) and entry.name is not None
         }
         """Kernels that are launched as before and take another time."""
+        self._copying = not evidence.timed and any(
+            v.metric.startswith("layout_copies") and v.outcome is Outcome.REGRESSED
+            for v in evidence.verdicts
+        )
+        """Whether operators are counted to copy tensors into another layout."""
 
     def judged(self, suspect: _Suspect, counted: dict[LossKind, Verdict]) -> Headline:
         copies = [i for i in suspect.added if self._of.family(self._of.new.keys[i][0]) == COPY]
@@ -434,7 +441,8 @@ class _Trial:
         family = self._of.family(name)
         if family == COPY and "memset" not in name.lower():
             return LossKind.TRANSFER
-        return LossKind.LAYOUT if family == LAYOUT else LossKind.LAUNCHES
+        copying = self._copying and self._of.short(name) in _COPYING
+        return LossKind.LAYOUT if family == LAYOUT or copying else LossKind.LAUNCHES
 
     def _precision(self, suspect: _Suspect) -> tuple[str, str, str] | None:
         """Data type now and before, and the family of what has another one than before."""
@@ -531,7 +539,7 @@ class _Trial:
         changed: list[tuple[int, int | None]] = [(i, None) for i in suspect.added]
         changed += suspect.replaced
         changed += [pair for pair in suspect.same if of.new.keys[pair[0]] in self._moved]
-        layout = [(i, j) for i, j in changed if of.family(of.new.keys[i][0]) == LAYOUT]
+        layout = [(i, j) for i, j in changed if self._reason(of.new.keys[i][0]) is LossKind.LAYOUT]
         what = _largest([(of.short(of.new.keys[i][0]), of.weight(i, j)) for i, j in layout])
         after, before = (
             sum(of.short(sequence.keys[place][0]) == what for place in places)

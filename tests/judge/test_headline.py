@@ -16,7 +16,16 @@ from pytest_gpuperf.model.result import Attribution, Headline, LossKind, Outcome
 from pytest_gpuperf.report.text.kernel_lines import sentence
 from tests import ROOT
 from tests.examples import verdict
-from tests.kernel_steps import Sited, counted, sited, slowed, table, traced, with_launches
+from tests.kernel_steps import (
+    Sited,
+    counted,
+    operators,
+    sited,
+    slowed,
+    table,
+    traced,
+    with_launches,
+)
 
 NAMING = Naming(kernel_families.family, kernel_families.short_name)
 
@@ -268,6 +277,21 @@ def test_a_loss_is_told_by_its_kind_its_line_and_the_time_of_the_step(name: str)
 
 def test_every_kind_of_loss_is_told() -> None:
     assert {kind for _, kind, _ in KINDS.values()} == {*LossKind}
+
+
+def test_operators_that_copy_convert_the_layout_where_that_is_counted() -> None:
+    """Without a GPU: nothing has a time, and the numbers decide."""
+    before = operators(("aten.mm", "net.py:3 Net.forward a"))
+    clones = [("aten.clone", "net.py:4 Net.norm a")] * 3
+    after = operators(("aten.mm", "net.py:3 Net.forward a"), *clones)
+    copies = verdict("layout_copies", unit="copies", baseline=0.0, measured=3.0, change=None)
+    for verdicts, says in (
+        ([copies], "converts the layout (a): aten.clone, 3 calls; none before"),
+        ([verdict("operators")], "calls 3 more operators (aten.clone, a); none before"),
+    ):
+        said = attribute(after, before, NAMING, verdicts)
+        assert sentence(said) == f"net.py:4 Net.norm {says}"
+        assert cause(said).traced is None
 
 
 def test_several_lines_of_a_function_are_one_change_and_it_is_at_the_worst() -> None:

@@ -126,8 +126,8 @@ def _cause(cause: Headline, attribution: Attribution) -> str:
     if cause.kind is LossKind.PRECISION:
         return f"{of_kernels} runs in {cause.what}{of}; was {cause.formerly}"
     if cause.kind is LossKind.LAYOUT:
-        counted = _launched(cause.after)
-        return f"{of_step} converts the layout{of}: {cause.what}, {counted}; {were}"
+        calls = f"{cause.after:,} calls" if attribution.of_operators else _launched(cause.after)
+        return f"{of_step} converts the layout{of}: {cause.what}, {calls}; {were}"
     if cause.kind is LossKind.REPEATED and cause.times:
         return f"{of_kernels} is called {_times(cause.times)}{of}; was once"
     if cause.kind is LossKind.REPEATED:
