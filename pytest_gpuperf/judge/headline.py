@@ -59,7 +59,7 @@ _COUNTED = (
     (re.compile(r"synchronizations$"), LossKind.SYNCHRONISATION),
     (re.compile(r"^(copies$|copy_bytes_)"), LossKind.TRANSFER),
     (re.compile(r"allocations$"), LossKind.MEMORY),
-    (re.compile(r"^(recompilations|graph_breaks)$"), LossKind.RECOMPILATION),
+    (re.compile(r"^(recompilations|graph_breaks|compiled_graphs)$"), LossKind.RECOMPILATION),
 )
 """Metrics of what the host does, the ones that say most first."""
 _ORDER = [kind for _, kind in _COUNTED]
@@ -375,6 +375,9 @@ class _Trial:
                 return self._transfer(max(copying, key=lambda one: len(self._copied(one))))
         before, after = (round(value or 0.0) for value in (verdict.baseline, verdict.measured))
         suspect = suspect or _Suspect()
+        if verdict.unit == "bytes":
+            copied = float(after - before)
+            return self.made(kind, suspect, what=verdict.metric, before=0, after=0, copied=copied)
         return self.made(kind, suspect, what=verdict.metric, before=before, after=after)
 
     def _of_kernels(self, suspect: _Suspect, kind: LossKind | None = None) -> Headline:

@@ -242,7 +242,26 @@ KINDS = {
     "recompilation": (
         of(STEP_ROWS, step_time(0.0), more("recompilations", 0, 2)),
         LossKind.RECOMPILATION,
-        "the step is compiled again: recompilations 2; never before",
+        "the step is compiled again twice; never before",
+    ),
+    "graph breaks": (
+        of(STEP_ROWS, step_time(0.0), more("graph_breaks", 1, 3), more("compiled_graphs", 2, 4)),
+        LossKind.RECOMPILATION,
+        "the step breaks its graph 3 times; was 1",
+    ),
+    "copies, where nobody knows which": (
+        of(STEP_ROWS, step_time(0.0), more("copies", 2, 5)),
+        LossKind.TRANSFER,
+        "the step copies 5 times; was 2",
+    ),
+    "bytes": (
+        of(
+            STEP_ROWS,
+            step_time(0.0),
+            replace(more("copy_bytes_h2d_pageable", 0, 2**20), unit="bytes"),
+        ),
+        LossKind.TRANSFER,
+        "the step copies 1.0000 MiB more to the device (pageable)",
     ),
     "host time": (
         of(

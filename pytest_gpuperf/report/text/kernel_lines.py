@@ -145,12 +145,16 @@ def _cause(cause: Headline, attribution: Attribution) -> str:
         who = where or "the host"
         return f"{who} waits for the GPU {_times(cause.after)}{aside}; {was}"
     if cause.kind is LossKind.TRANSFER:
-        size = "" if cause.bytes is None else f"{units.value(cause.bytes, 'bytes')} more "
-        return f"{of_step} copies {size}{_direction(cause.what)} {_times(cause.after)}{of}; {was}"
+        size = "" if cause.bytes is None else f"{units.value(cause.bytes, 'bytes')} more"
+        often = _times(cause.after) if cause.after else ""
+        said = " ".join(filter(None, ["copies", size, _direction(cause.what), often]))
+        return f"{of_step} {said}{of}" + (f"; {was}" if often else "")
     if cause.kind is LossKind.MEMORY:
         return f"{of_step} asks the driver for memory {_times(cause.after)}{aside}; {was}"
     if cause.kind is LossKind.RECOMPILATION:
-        return f"{of_step} is compiled again: {cause.what} {cause.after:,}; {was}"
+        says = {"graph_breaks": "breaks its graph", "compiled_graphs": "has compiled graphs"}
+        said = says.get(cause.what, "is compiled again")
+        return f"{of_step} {said} {_times(cause.after)}; {was}"
     if cause.kind is LossKind.HOST:
         return f"the GPU waits for {where or 'the host'}{aside}"
     if cause.kind is LossKind.SLOWER:
@@ -171,10 +175,14 @@ def _modules(modules: Sequence[str]) -> str:
 
 
 def _direction(copy: str) -> str:
-    """Where a copy goes, by its name: "Memcpy HtoD (Pageable -> Device)"."""
-    ways = {"HtoD": "to the device", "DtoH": "to the host", "DtoD": "within the device"}
-    way = next((said for says, said in ways.items() if says in copy), copy)
-    return f"{way} (pageable)" if "Pageable" in copy else way
+    """Where a copy goes, by its name: "Memcpy HtoD (Pageable -> Device)", copy_bytes_h2d_pageable.
+
+    "" where it does not say.
+    """
+    name = copy.lower().replace("2", "to")
+    ways = {"htod": "to the device", "dtoh": "to the host", "dtod": "within the device"}
+    way = next((said for says, said in ways.items() if says in name), "")
+    return f"{way} (pageable)" if way and "pageable" in name else way
 
 
 def module_tree(attribution: Attribution) -> ModuleBranch | None:

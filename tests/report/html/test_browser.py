@@ -22,7 +22,7 @@ from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import measurement, run, verdict
-from tests.report.html.pages import full, rendered
+from tests.report.html.pages import full, rendered, with_modules
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile
 
@@ -34,9 +34,9 @@ PHONE, DESK = 390, 1440
 INKS = ("#16191d", "#545c66")
 """Of text in page.css, without the dark scheme."""
 BROKEN = "h200-tf32-broken.json.xz"
-REPORTS = ("full", "hostile", BROKEN, "many")
+REPORTS = ("full", "hostile", BROKEN, "many", "modules")
 """All that there is; the worst names and hardly any figure; a regression with its kernels; a table
-of many tests."""
+of many tests; a regression with its modules."""
 OUTCOMES = (*[Outcome.UNCHANGED] * 12, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.REGRESSED)
 
 
@@ -144,6 +144,7 @@ def reports(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
         "many": page(many(), "run.json"),
+        "modules": page(with_modules(), "run.json"),
     }
     opened = {}
     for number, name in enumerate(REPORTS):
@@ -191,6 +192,7 @@ SCREENS = {
     "full": ((PHONE, "dark", ()), (DESK, "light", ("color-contrast", "link-in-text-block"))),
     "hostile": (),
     "many": ((DESK, "dark", ()), (PHONE, "light", ())),
+    "modules": ((DESK, "dark", ()), (PHONE, "light", ())),
 }
 """Where faults are looked for, in every width and scheme, and which rules, if not all: in its other
 scheme only the colours of a report differ."""
@@ -260,6 +262,25 @@ def test_a_timeline_has_its_phases_named_and_its_gap_left_open(report: Opened) -
         ".map(path => path.getAttribute('d')).filter(shape => shape.length > 1000)"
     )
     assert {len(shape.split("M")) - 1 for shape in shapes} == {2}
+
+
+def test_the_tree_of_modules_opens_and_closes_by_keys_and_fits_a_phone(
+    reports: dict[str, Opened],
+) -> None:
+    opened = reports["modules"]
+    opened.page.reload()
+    opened.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+    for width in (PHONE, DESK):
+        opened.show(width)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == width
+    rows = opened.page.locator(".modules .node:visible")
+    before = rows.count()
+    folded = opened.page.locator(".modules details:not([open]) > summary:visible").first
+    folded.focus()
+    opened.page.keyboard.press("Enter")
+    assert rows.count() > before
+    opened.page.keyboard.press("Enter")
+    assert rows.count() == before
 
 
 def shown(opened: Opened) -> list[str]:

@@ -26,7 +26,14 @@ from pytest_gpuperf.model.measurement import (
     TimelinePhase,
     Unsupported,
 )
-from pytest_gpuperf.model.result import Attributed, Outcome
+from pytest_gpuperf.model.result import (
+    Attributed,
+    Headline,
+    LineChange,
+    LossKind,
+    ModuleChange,
+    Outcome,
+)
 from pytest_gpuperf.report.html.page import in_script, page
 from pytest_gpuperf.report.html.subject import MOST_LAUNCHES
 from pytest_gpuperf.storage.run_files import MOST_POINTS
@@ -128,6 +135,14 @@ def hostile(text: str) -> str:
     before = table(("conv", 900.0), ("silu", 600.0))
     said = attribute(before, table(("conv", 900.0)), NAMING)
     entries = tuple(replace(entry, short=text, formerly=text) for entry in said.entries)
+    places: dict[str, Any] = {
+        "headline": Headline(
+            *(LossKind.LAUNCHES, text, text, (text,), text, text, text),
+            *(None, 1, 2, None, 1e6, 0.1, 1e6),
+        ),
+        "lines": (LineChange(text, text, (text,), 1, 2, 1e6, 2e6, 1e6, ((text, 1, 2),)),),
+        "modules": (ModuleChange(f"{text}.{text}", 1, 2, 1e6, 2e6, 1e6),),
+    }
     kernels = KernelTable(
         (text,), (), (Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1000.0),), 0.0, text
     )
@@ -166,7 +181,7 @@ def hostile(text: str) -> str:
             verdict("dram_throughput", Outcome.UNSUPPORTED, test=text, name=text, detail=text),
             kernels_changed(text, test=text, name=text),
         ],
-        [Attributed(text, text, replace(said, entries=entries))],
+        [Attributed(text, text, replace(said, entries=entries, **places))],
     )
     return page(replace(made, command=text, created=text), text)
 
