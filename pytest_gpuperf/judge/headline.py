@@ -482,7 +482,7 @@ class _Trial:
     def _within(self, suspect: _Suspect) -> tuple[list[int], list[int]]:
         """All launches of the function in the modules where it changed, now and before."""
         of = self._of
-        if not suspect.function:
+        if of.places is None:
             family = [
                 [place for place, key in enumerate(s.keys) if of.family(key[0]) == suspect.family]
                 for s in (of.new, of.old)

@@ -11,7 +11,7 @@ import pytest
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.headline import precision
-from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from pytest_gpuperf.model.result import Attribution, Headline, LossKind, Outcome, Verdict
 from pytest_gpuperf.report.text.kernel_lines import sentence
 from tests import ROOT
@@ -320,6 +320,23 @@ def test_several_lines_of_a_function_are_one_change_and_it_is_at_the_worst() -> 
     assert (told.line, told.function) == ("layers.py:47", "GroupNorm32.forward")
     assert told.traced == pytest.approx(150e3)
     assert (told.before, told.after) == (0, 2)
+
+
+def test_kernels_that_no_line_is_known_of_are_told_all_the_same() -> None:
+    """As those of compiled code, in a table in which others have theirs."""
+    rows = [(CONV, 5_000.0, BLOCK), (GEMM, 900.0, ATTEND)]
+    before, after = (
+        replace(made, sites=(*made.sites[:2], CallSite("", "")))
+        for made in (
+            sited(*rows, (MUL, 500.0, "x x")),
+            sited(*rows, *[(MUL, 500.0, "x x")] * 3),
+        )
+    )
+    said = attribute(after, before, NAMING, [step_time(0.15, before=6.4)])
+    assert sentence(said) == (
+        "+0.96 ms (+15.00 %): the step launches 2 more kernels "
+        "(vectorized_elementwise Binary Mul f32); were 1"
+    )
 
 
 def test_what_did_not_regress_has_no_headline() -> None:
