@@ -108,7 +108,7 @@ def _section(result: Result) -> Iterator[str]:
     yield from (f"On {cell(device.name)} ({cell(device.arch)})", "")
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    step = [verdict for verdict in result.verdicts if verdict.phase == STEP]
+    step = [v for v in result.verdicts if v.phase == STEP and not table.is_zero(v)]
     yield from map(row, table.verdict_rows(step)) if step else ["| not judged | | | | | | |"]
     yield ""
     yield from _components(result)

@@ -252,14 +252,26 @@ def test_what_would_not_be_found_is_noted() -> None:
         measurement(), verdict(tolerance=1.0), verdict("step_time", tolerance=10.0), verdict("ipc")
     )
     other = result(measurement(name="b"), verdict(tolerance=3.0, name="b"))
-    new = verdict("instructions", Outcome.REPORTED, reason="new-metric", detail="accept a run")
-    just_below = result(measurement(name="c"), verdict(tolerance=0.99), new)
+    new = [verdict(name, Outcome.REPORTED, reason="new-metric") for name in ("copies", "launches")]
+    just_below = result(measurement(name="c"), verdict(tolerance=0.99), *new)
     reported = result(measurement(name="d"), verdict("ipc", Outcome.REPORTED, tolerance=5.0))
     lines = shown(wide, other, just_below, reported).splitlines()
     assert [line for line in lines if line.startswith("note: ")] == [
-        "note: nothing is said of instructions: accept a run",
+        "note: nothing is said of copies, launches: the baseline has no such samples yet. Accept a "
+        "run that",
         "note: cycles, step_time may double in 2 measurements: so wide is the tolerance",
     ]
+
+
+def test_what_was_zero_and_is_zero_takes_no_room_but_where_all_is_asked_for() -> None:
+    zero = verdict("copies", Outcome.UNCHANGED, baseline=0.0, measured=0.0, reason="both-zero")
+    more = verdict("launches", Outcome.REGRESSED, baseline=0.0, measured=3.0, reason="from-zero")
+    judged = result(measurement(), zero, more)
+    for verbosity in (0, 1):
+        lines = summary([judged], 200, SESSION, verbosity=verbosity)
+        text = "\n".join(line.text for line in lines)
+        assert "launches" in text
+        assert ("copies" in text) == (verbosity > 0)
 
 
 def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:

@@ -105,8 +105,13 @@ def _section(result: Result, title: str, width: int, *, verbose: bool) -> Iterat
     yield from wrapped_lines(f"{title} on {device}", width, "heading")
     rows = list(_rows(result))
     brief = step_tables.shown_metrics([cells[0] for cells, _ in rows], verbose=verbose)
+    quiet = set() if verbose else {v.metric for v in result.verdicts if table.is_zero(v)}
     reported = Outcome.REPORTED
-    shown = [(cells, said) for cells, said in rows if cells[0] in brief or said is not reported]
+    shown = [
+        (cells, said)
+        for cells, said in rows
+        if cells[0] not in quiet and (cells[0] in brief or said is not reported)
+    ]
     heading, blocks = table.fitted([cells for cells, _ in shown], width)
     yield from map(Line, heading)
     for block, (_, outcome) in zip(blocks, shown, strict=True):
@@ -145,7 +150,10 @@ def _unchanged(
         known = [
             verdict
             for verdict in result.verdicts
-            if verdict.outcome is Outcome.UNCHANGED and verdict.change is not None
+            if verdict.outcome is Outcome.UNCHANGED
+            and verdict.change is not None
+            # A dozen counts of the host that are exactly what they were are no news.
+            and (verdict.change or verdict.metric not in catalogue().sets["host"])
         ]
         pairs = zip(known, units.changes(known), strict=True)
         changes = [f"{v.metric} {change}{_unseen(v)}" for v, change in pairs]
@@ -225,10 +233,14 @@ def _notes(
 def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Of which metrics no slowdown would be found, though they are gated."""
     wide: dict[str, set[tuple[str, str]]] = {}
+    new = dict.fromkeys(v.metric for v in verdicts if v.reason == NEW_METRIC)
+    if new:
+        yield (
+            f"note: nothing is said of {', '.join(new)}: the baseline has no such samples yet. "
+            "Accept a run that has them"
+        )
     for verdict in verdicts:
-        if verdict.reason == NEW_METRIC:
-            yield f"note: nothing is said of {verdict.metric}: {verdict.detail}"
-        elif verdict.outcome is not Outcome.REPORTED and (verdict.tolerance or 0) >= _DOUBLED:
+        if verdict.outcome is not Outcome.REPORTED and (verdict.tolerance or 0) >= _DOUBLED:
             wide.setdefault(verdict.metric, set()).add((verdict.test, verdict.name))
     if wide:
         tests = counted(len(set().union(*wide.values())), "measurement")

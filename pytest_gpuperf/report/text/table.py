@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
@@ -62,6 +63,12 @@ def cells(verdict: Verdict, change: str | None = None) -> tuple[str, ...]:
 def verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     """The same of all that stand in one table, whose changes have one form."""
     return list(map(cells, verdicts, units.changes(verdicts)))
+
+
+def is_zero(verdict: Verdict) -> bool:
+    """Whether it is of a whole step, which has none of what is counted, and had none before."""
+    none = verdict.baseline == verdict.measured == 0
+    return none and verdict.phase == STEP and verdict.outcome is Outcome.UNCHANGED
 
 
 def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
