@@ -31,6 +31,7 @@ from pytest_gpuperf.judge.verdict import (
     judge,
     minimum_detectable_effect,
     samples_by_phase,
+    withheld,
 )
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -890,6 +891,56 @@ def test_a_slowdown_is_outweighed_by_more_time_that_is_surely_gained(
     assert said["peak_memory"] is expected
 
 
+def test_how_much_was_gained_is_said_and_points_are_no_time() -> None:
+    names = ("cycles", "instructions", "tensor_utilization")
+    known = {STEP: {name: again(50.0, 5) for name in names}}
+    taken = [
+        measurement(
+            {"cycles": [40.0], "instructions": [51.0], "tensor_utilization": [40.0]},
+            process=str(number),
+        )
+        for number in range(3)
+    ]
+    metrics = {**METRICS, "tensor_utilization": UTILIZATION}
+    said = {v.metric: v for v in judge(taken, Reference(known), metrics, {})}
+    outweighed = said["instructions"]
+    least = -(said["cycles"].high or 0.0)
+    assert (outweighed.outcome, outweighed.reason) == (OUTWEIGHED, "faster")
+    assert outweighed.detail == f"the step got faster by more, by {100 * least:.3g} % at least"
+    assert said["tensor_utilization"].outcome is REGRESSED
+
+
+def test_what_is_better_when_higher_is_weighed_by_the_most_that_it_may_have_lost() -> None:
+    throughput = replace(METRICS["l2_hit_rate"], percentage=False, gated=True, direction=HIGHER)
+    for change, expected in ((-0.04, OUTWEIGHED), (-0.5, REGRESSED)):
+        known = {STEP: {name: again(100.0, 5) for name in ("cycles", "l2_hit_rate")}}
+        taken = [
+            measurement(
+                {"cycles": [90.0], "l2_hit_rate": [100 * (1 + change)]}, process=str(number)
+            )
+            for number in range(3)
+        ]
+        metrics = {**METRICS, "l2_hit_rate": throughput}
+        said = {v.metric: v.outcome for v in judge(taken, Reference(known), metrics, {})}
+        assert said == {"cycles": IMPROVED, "l2_hit_rate": expected}
+
+
+def test_where_the_device_was_unfit_nothing_is_said_but_what_needs_no_device() -> None:
+    reported, missing, slower = (
+        Verdict(TEST, STEP, STEP, name, "", outcome, "why")
+        for name, outcome in (
+            ("ipc", Outcome.REPORTED),
+            ("l2_hit_rate", Outcome.UNSUPPORTED),
+            ("cycles", REGRESSED),
+        )
+    )
+    assert withheld((reported, missing, slower), ("throttled", "shared")) == (
+        reported,
+        missing,
+        replace(slower, outcome=Outcome.UNFIT, reason="device-unfit", detail="throttled; shared"),
+    )
+
+
 def test_instructions_are_weighed_too_and_a_time_never_is() -> None:
     said = weighed(("cycles", -0.1), ("step_time", -0.1), ("instructions", 0.03))
     assert said == {"cycles": IMPROVED, "step_time": IMPROVED, "instructions": OUTWEIGHED}
@@ -969,9 +1020,16 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
     known = {STEP: {name: one_each(100.0) for name in ("cycles", "instructions", "ipc")}}
     verdicts = judged(measurement({"instructions": [100.0]}), known)
     assert list(verdicts) == [(STEP, "instructions"), (STEP, "cycles")]
-    verdict = verdicts[STEP, "cycles"]
-    assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, "not-collected")
-    assert verdict.measured is None
+    assert verdicts[STEP, "cycles"] == Verdict(
+        test=TEST,
+        name=STEP,
+        phase=STEP,
+        metric="cycles",
+        unit="cycles",
+        outcome=Outcome.UNSUPPORTED,
+        reason="not-collected",
+        detail="the baseline has it, this measurement does not",
+    )
 
 
 def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> None:
