@@ -37,7 +37,7 @@ def cuda() -> Any:
 def collected(step: Callable[[], object], components: Components | None = None) -> Collected:
     """What the traces of `step` show; no counter is read."""
     work = Work(step, Phases(), components=components or Components())
-    plan = Plan(metrics=(), repetitions=1, warmup=1, activity=ACTIVITY)
+    plan = Plan(metrics=(), repetitions=1, warmup=1, activity=ACTIVITY, components=True)
     shown = CuptiCollector().collect(work, plan)
     assert shown.unsupported == ()
     return shown
@@ -229,7 +229,7 @@ def test_a_graph_is_one_launch_with_the_time_of_its_kernels() -> None:
 def test_counters_can_be_read_before_and_after_traces() -> None:
     step = Block()
     core = catalogue().hardware_set("core")
-    plan = Plan(metrics=core, rounds=2, repetitions=1, warmup=1, activity=ACTIVITY)
+    plan = Plan(metrics=core, rounds=2, repetitions=1, warmup=1, activity=ACTIVITY, components=True)
     work = Work(step, Phases(), components=step.components)
     first, second = (CuptiCollector().collect(work, plan) for _ in range(2))
     for shown in (first, second):

@@ -1,0 +1,189 @@
+"""What the host does, on a real GPU: waits, copies, allocations and graphs, and their lines."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti import library
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.model.measurement import STEP, KernelTable
+from tests import ROOT
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = pytest.mark.gpu
+
+CORE = catalogue().selected("core")
+PLAN = Plan(
+    metrics=tuple(metric for metric in CORE if not metric.traced),
+    rounds=1,
+    activity=tuple(metric for metric in CORE if metric.traced),
+)
+EDGE = 512
+
+
+def values(
+    step: Callable[[], object],
+    collector: CuptiCollector | None = None,
+    phases: Phases | None = None,
+) -> dict[str, dict[str, float]]:
+    """What a measurement of the step brings, by phase and metric: medians."""
+    work = Work(step, phases or Phases())
+    collected = (collector or CuptiCollector()).collect(work, PLAN)
+    by_phase: dict[str, dict[str, float]] = {}
+    for sample in collected.samples:
+        by_phase.setdefault(sample.phase, {})[sample.metric] = median(sample.values)
+    return by_phase
+
+
+def matrix() -> torch.Tensor:
+    import torch
+
+    return torch.rand(EDGE, EDGE, device="cuda")
+
+
+def test_waits_are_counted_by_the_call_that_waits() -> None:
+    import torch
+
+    cuda: Any = torch.cuda
+    x, pageable = matrix(), torch.rand(EDGE)
+
+    def step() -> None:
+        (x @ x).sum().item()
+        pageable.cuda()
+        event = cuda.Event()
+        event.record()
+        event.synchronize()
+        cuda.synchronize()
+
+    counted = values(step)[STEP]
+    assert counted["stream_synchronizations"] == 2
+    assert counted["event_synchronizations"] == 1
+    assert counted["device_synchronizations"] == 1
+    assert counted["copies"] == 2
+    assert counted["copy_bytes_h2d_pageable"] == 4 * EDGE
+    assert counted["recompilations"] == counted["compiled_graphs"] == 0
+
+
+def test_a_step_that_only_launches_waits_for_nothing_and_asks_for_no_memory() -> None:
+    x = matrix()
+
+    def step() -> None:
+        for _ in range(20):
+            x @ x
+
+    counted = values(step)[STEP]
+    waits = [value for name, value in counted.items() if name.endswith("synchronizations")]
+    assert (counted["launches"], waits, counted["driver_allocations"]) == (20, [0, 0, 0], 0)
+
+
+def test_phases_have_their_part_of_it() -> None:
+    x, phases = matrix(), Phases()
+
+    def step() -> None:
+        with phases.mark("forward"):
+            y = x @ x
+        with phases.mark("backward"):
+            y.sum().item()
+            (y @ y).sum().item()
+
+    counted = values(step, phases=phases)
+    assert counted["forward"]["launches"] == 1
+    assert counted["forward"]["stream_synchronizations"] == 0
+    assert counted["backward"]["stream_synchronizations"] == 2
+    assert (
+        counted["forward"]["launches"] + counted["backward"]["launches"]
+        == (counted[STEP]["launches"])
+    )
+
+
+def test_memory_that_the_cache_lacks_is_asked_of_the_driver() -> None:
+    import torch
+
+    def step() -> None:
+        torch.cuda.empty_cache()
+        torch.empty(2**26, device="cuda")
+
+    assert values(step)[STEP]["driver_allocations"] == 1
+
+
+def test_graphs_breaks_and_recompilations_of_torch_compile() -> None:
+    import torch
+
+    x = matrix()
+
+    def broken(y: torch.Tensor) -> torch.Tensor:
+        z = y.sin() * 2
+        torch._dynamo.graph_break()
+        return (z + 1).relu()
+
+    compiled = torch.compile(broken)
+    counted = values(lambda: compiled(x))[STEP]
+    assert (counted["compiled_graphs"], counted["graph_breaks"]) == (2, 1)
+    assert counted["recompilations"] == 0
+
+
+def test_without_the_right_to_read_counters_times_and_the_host_are_measured_all_the_same() -> None:
+    def refused() -> library.Cupti:
+        raise CountersUnavailable("the driver lets administrators only", "Ask yours")
+
+    x = matrix()
+    work = Work(lambda: x @ x, Phases())
+    collected = CuptiCollector(load_cupti=refused).collect(work, PLAN)
+    series = {s.metric: s.values for s in collected.samples if s.phase == STEP}
+    assert series["launches"] == (1.0,) * 3
+    assert min(series["kernel_time"]) > 0
+    assert {u.metric for u in collected.unsupported} == {metric.name for metric in PLAN.metrics}
+
+
+def table_of(step: Callable[[], object]) -> KernelTable:
+    return CuptiCollector(root=ROOT).kernels(Work(step, Phases()), PLAN.metrics)
+
+
+def line_of(function: Callable[..., object], text: str) -> str:
+    lines, first = inspect.getsourcelines(function)
+    number = next(number for number, line in enumerate(lines, first) if text in line)
+    return f"{Path(__file__).relative_to(ROOT).as_posix()}:{number}"
+
+
+def test_waits_and_gaps_have_the_line_that_makes_them() -> None:
+    import torch
+
+    x = matrix()
+
+    def step() -> None:
+        y = x @ x
+        y.sum().item()
+        torch.cuda.synchronize()
+        sum(range(2_000_000))
+        y.relu()
+
+    table = table_of(step)
+    assert (len(table.busy), len(table.idles), table.mismatch) == (3, 3, "")
+    waits = {(call.name, table.sites[call.site].line): call.count for call in table.calls}
+    assert waits["cudaStreamSynchronize", line_of(step, ".item()")] == 1
+    assert waits["cudaDeviceSynchronize", line_of(step, "cuda.synchronize")] == 1
+    longest = max(table.idle_at, key=lambda part: part.idle)
+    assert table.sites[longest.site].line == line_of(step, "range(2_000_000)")
+    # It took several milliseconds, and a kernel takes some 10 us.
+    assert longest.idle > 0.5 * table.idle
+
+
+def test_a_compiled_step_is_compiled_still_after_its_lines_were_looked_for() -> None:
+    import torch
+
+    x = matrix()
+    compiled = torch.compile(lambda y: (y.sin() * 2 + 1).relu())
+    before = [launch.kind for launch in table_of(lambda: compiled(x)).launches]
+    counted = values(lambda: compiled(x))[STEP]
+    assert (counted["launches"], counted["compiled_graphs"]) == (len(before), 1)
