@@ -254,8 +254,9 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         kept = {
             metric: tuple(map(tuple, rounds))
             for metric, rounds in series.items()
-            # What only some processes have is no baseline.
-            if len(rounds) == len(gpus) and _portable(metric, first.device)
+            # What only some processes have is no baseline, but for counts: one of a newer release
+            # joins what was measured before it.
+            if (len(rounds) == len(gpus) or _is_count(metric)) and _portable(metric, first.device)
         }
         # On a CPU components have times alone.
         if kept or phase == STEP:
@@ -475,11 +476,19 @@ def _samples(
         if not processes or not all(processes):
             yield here, "a process without values"
         for name, per_process in (("units", entry.gpus), ("days", entry.days)):
-            if per_process and len(processes) != len(per_process):
+            fewer = len(processes) < len(per_process) and _is_count(metric)
+            if per_process and len(processes) != len(per_process) and not fewer:
                 yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
     values = {name: [*chain.from_iterable(processes)] for name, processes in series.items()}
     for metric, problem in impossible(phase, values):
         yield f"{where}/{metric}", problem
+
+
+def _is_count(name: str) -> bool:
+    """Whether a metric is an exact count of what the host did, on any GPU and any day the same."""
+    metric = catalogue().metrics.get(name)
+    exact = metric is not None and metric.metric_class is MetricClass.DETERMINISTIC
+    return exact and metric is not None and metric.traced
 
 
 def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> Iterator[Problem]:
@@ -492,7 +501,12 @@ def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> 
         lengths["canary/codes"] = len(entry.canary.codes)
         for moment, series in (("before", entry.canary.before), ("after", entry.canary.after)):
             lengths |= {f"canary/{moment}/{name}": len(values) for name, values in series.items()}
-    processes = {len(rounds) for series in entry.samples.values() for rounds in series.values()}
+    processes = {
+        len(rounds)
+        for series in entry.samples.values()
+        for metric, rounds in series.items()
+        if not _is_count(metric)
+    }
     for name, length in lengths.items():
         if processes - {length}:
             count = max(processes)

@@ -453,6 +453,24 @@ def test_an_entry_has_what_each_process_measured_and_where() -> None:
     assert entry.gpus == (OTHER_H200.identity, H200.identity)
 
 
+def test_a_count_of_a_newer_release_joins_what_was_measured_before_it(tmp_path: Path) -> None:
+    older = [measurement({"cycles": [1.0]}, process=p) for p in ("p1", "p2")]
+    newer = measurement({"cycles": [1.0], "launches": [7.0], "kernel_time": [2.0]}, process="p3")
+    entry = baseline_files.entry_of([*older, newer], "2026-03-01")
+    # It is the same on every GPU; times are not.
+    assert entry.samples["step"] == {"cycles": ((1.0,),) * 3, "launches": ((7.0,),)}
+    assert len(entry.gpus) == 3
+    known = baseline_files.with_entry(
+        baseline_files.empty(H200, "perf"), "tests/test_a.py::test_a", "step", entry, ACCEPTED
+    )
+    file = tmp_path / "sm90" / "nvidia-h200" / "perf.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(baseline_files.to_text(known, file))
+    loaded = baseline_files.load(file)
+    assert loaded is not None
+    assert loaded.tests["tests/test_a.py::test_a"]["step"] == entry
+
+
 def canary_read(process: str, before: Canary | None, after: Canary | None) -> Measurement:
     """A measurement with these readings, on a machine that is known by its VBIOS."""
     conditions = Conditions(Reading(canary=before), Reading(canary=after))
