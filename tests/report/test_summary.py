@@ -451,7 +451,7 @@ def test_of_many_metrics_those_that_decide_have_a_row() -> None:
         *rows, more = metrics_of(lines)
         assert rows == ESSENTIAL, judged
         assert (
-            lines[-1].text == f"  {more} more reported: see -v, the run's file or --gpuperf-report"
+            lines[-1].text == f"  {more} more: see -v, the run's file or --gpuperf-report"
         )
         assert int(more) == len(PAPER) + len(TIMES) - len(ESSENTIAL), judged
 
@@ -479,7 +479,7 @@ def test_how_many_are_left_out_is_said_at_any_width() -> None:
         lines = texts(summary([of_metrics(PAPER)], width, SESSION))
         assert all(len(line) <= width for line in lines), width
         said = " ".join(" ".join(lines).split())
-        assert said.endswith("more reported: see -v, the run's file or --gpuperf-report"), width
+        assert said.endswith("more: see -v, the run's file or --gpuperf-report"), width
 
 
 def test_of_many_metrics_configurations_show_those_that_decide() -> None:
@@ -487,7 +487,7 @@ def test_of_many_metrics_configurations_show_those_that_decide() -> None:
     judged = [configured("baseline", **values), configured("tf32", **values)]
     _, _, *rows, more = texts(configurations(judged, 100))
     assert [row.split()[0] for row in rows] == ESSENTIAL[:-2]
-    assert more.endswith(" more reported: see -v, the run's file or --gpuperf-report")
+    assert more.endswith(" more: see -v, the run's file or --gpuperf-report")
     _, _, *rows = texts(configurations(judged, 100, verbose=True))
     assert [row.split()[0] for row in rows] == PAPER
 

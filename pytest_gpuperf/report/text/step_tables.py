@@ -257,7 +257,7 @@ def other_metrics(count: int) -> str:
     """Where the other `count` metrics are; "" where all are shown."""
     if not count:
         return ""
-    return f"{count} more reported: see -v, the run's file or --gpuperf-report"
+    return f"{count} more: see -v, the run's file or --gpuperf-report"
 
 
 def _extra(name: str) -> bool:
