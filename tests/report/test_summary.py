@@ -450,9 +450,7 @@ def test_of_many_metrics_those_that_decide_have_a_row() -> None:
         lines = summary([of_metrics([*PAPER, *TIMES], judged=judged)], 100, SESSION)
         *rows, more = metrics_of(lines)
         assert rows == ESSENTIAL, judged
-        assert (
-            lines[-1].text == f"  {more} more: see -v, the run's file or --gpuperf-report"
-        )
+        assert lines[-1].text == f"  {more} more: see -v, the run's file or --gpuperf-report"
         assert int(more) == len(PAPER) + len(TIMES) - len(ESSENTIAL), judged
 
 

@@ -102,15 +102,19 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
 
     The one named "baseline" is the first, whatever the order in which they were measured (under
     pytest-xdist it is by chance). Empty when fewer than two configurations were measured, or the
-    table does not fit. Where there are many metrics, only those that decide have a row, unless
-    `verbose`.
+    table does not fit. Unless `verbose`, what is zero in all of them has no row, and of many
+    metrics only those that decide have one.
     """
     named = [result.first for result in results if result.first.configuration]
     named.sort(key=lambda measurement: measurement.configuration != FIRST)
     if len(named) < 2 or len({m.test.split("[")[0] for m in named}) > 1:
         return []
     values = [step_values([measurement]) for measurement in named]
-    brief = shown_metrics(list(values[0]), verbose=verbose)
+    brief = [
+        metric
+        for metric in shown_metrics(list(values[0]), verbose=verbose)
+        if verbose or any(configuration.get(metric) for configuration in values)
+    ]
     rows = [["", *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in brief]
     windows = [window_values(measurement) for measurement in named]
