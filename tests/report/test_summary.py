@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,6 +246,23 @@ def test_what_is_unsupported_is_named_once_for_each_reason() -> None:
         "unsupported: cycles, instructions: CUPTI may not read counters here",
         "unsupported: ipc: not on sm70",
     ]
+
+
+def test_without_counters_it_is_said_what_decides_and_what_is_lost() -> None:
+    detected: dict[str, Any] = {"minimum_detectable_effect": 0.012, "outcome": Outcome.UNCHANGED}
+    times = [verdict(name, **detected) for name in ("step_time", "kernel_time")]
+    lost = verdict("cycles", Outcome.UNSUPPORTED, detail="not permitted")
+    waits = verdict("stream_synchronizations", Outcome.UNCHANGED, change=0.0)
+    for verdicts, said in (
+        ([lost, *times, waits], "step_time, kernel_time and what the host does decide; slowdowns "),
+        ([lost, times[0]], "step_time decides; slowdowns of +1.20 % are found 99 times in 100"),
+        ([*times, waits], ""),
+        ([replace(lost, reason="absent"), *times], ""),
+        ([lost, waits], ""),
+    ):
+        text = " ".join(shown(result(measurement(), *verdicts)).split())
+        assert said in text
+        assert ("What is lost: smaller slowdowns" in text) == bool(said)
 
 
 def test_what_would_not_be_found_is_noted() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.verdict import KNOWN_KIND, NEW_METRIC, OTHER_GPU
+from pytest_gpuperf.judge.verdict import ABSENT, KNOWN_KIND, NEW_METRIC, OTHER_GPU
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, Measurement, titles
+from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Outcome, Result, Verdict, worst_first
 from pytest_gpuperf.report.text import (
     expectation_lines,
@@ -32,6 +33,7 @@ _LEAST_NAME = 20
 _DOUBLED = 1.0
 """A tolerance that lets twice as much pass."""
 _CALM = {Outcome.UNCHANGED, Outcome.REPORTED, Outcome.UNSUPPORTED}
+_JUDGED = {Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE}
 
 
 def summary(
@@ -228,6 +230,35 @@ def _notes(
             unsupported.setdefault(verdict.detail, {})[verdict.metric] = None
     for reason, metrics in unsupported.items():
         yield f"unsupported: {', '.join(metrics)}: {reason}"
+    yield from _uncounted(verdicts)
+
+
+def _uncounted(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """What decides where hardware counters could not be read, and what that loses."""
+    known = catalogue().metrics
+    lost = any(
+        v.outcome is Outcome.UNSUPPORTED
+        and v.reason != ABSENT
+        and v.metric in known
+        and known[v.metric].gated
+        and known[v.metric].hardware
+        for v in verdicts
+    )
+    judged = [v for v in verdicts if v.phase == STEP and v.outcome in _JUDGED and v.metric in known]
+    times = [v for v in judged if known[v.metric].metric_class is MetricClass.CYCLE]
+    if not lost or not times:
+        return
+    said = list(dict.fromkeys(v.metric for v in times))
+    if any(v.metric in catalogue().sets["host"] for v in judged):
+        said.append("what the host does")
+    least = max((v.minimum_detectable_effect or 0.0 for v in times), default=0.0)
+    detected = f"; slowdowns of {units.moved(least)} are found 99 times in 100" if least else ""
+    yield (
+        f"note: without hardware counters {', '.join(said[:-1])}{' and ' if said[:-1] else ''}"
+        f"{said[-1]} decide{'' if len(said) > 1 else 's'}{detected}. What is lost: smaller "
+        "slowdowns, and whether a kernel executes other instructions. `gpuperf doctor` says how "
+        "to get the counters"
+    )
 
 
 def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
