@@ -389,8 +389,9 @@ def _place(change: LineChange) -> str:
 def _what(change: LineChange) -> str:
     moved = sorted(change.kernels, key=lambda one: (-abs(one[2] - one[1]), one[0]))
     said = [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
-    if len(moved) > _NAMED:
-        said.append(f"{len(moved) - _NAMED} others")
+    more = len(moved) - _NAMED
+    if more > 0:
+        said.append("1 other" if more == 1 else f"{more} others")
     return ", ".join(said) or ("the same kernels" if change.change else "in another order")
 
 
