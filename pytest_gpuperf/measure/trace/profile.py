@@ -204,8 +204,12 @@ class Profile:
 
     def start(self) -> None:
         """From here on."""
-        from torch import profiler
-
+        try:
+            from torch import profiler
+        except ImportError as error:
+            raise CountersUnavailable(
+                "torch.profiler records what the GPU did, and torch is not installed", "Install it"
+            ) from error
         supported: Any = profiler.supported_activities  # untyped
         device, host = profiler.ProfilerActivity.CUDA, profiler.ProfilerActivity.CPU
         wanted = [host, device] if self._host else [device]
