@@ -1,97 +1,16 @@
-"""The comment under a pull request: a stand-in of GitHub's API, and what a job has left behind."""
+"""The comment under a pull request, by a stand-in of GitHub's API and what a job has left."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
-
-import pytest
 
 from tests import ROOT
+from tests.repository.conftest import HEAD, GitHub
 
 SCRIPT = ROOT / "script" / "pull-comment"
-HEAD = "0123456789abcdef0123456789abcdef01234567"
 MARK = "<!-- gpuperf ab -->"
-BOT = "github-actions[bot]"
-
-
-@dataclass
-class GitHub:
-    """Pull request 7 and its comments."""
-
-    head: str = HEAD
-    comments: list[dict[str, Any]] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-    url: str = ""
-    refuses: int = 0
-
-    def comment(self, body: str, login: str = BOT) -> None:
-        """Somebody has said this."""
-        number = 100 + len(self.comments)
-        self.comments.append({"id": number, "body": body, "user": {"login": login}})
-
-
-class Handler(BaseHTTPRequestHandler):
-    github: GitHub
-
-    def do_GET(self) -> None:
-        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
-        if path.endswith("/pulls/7"):
-            self.answer({"head": {"sha": self.github.head}})
-        elif path.endswith("/issues/7/comments"):
-            page, size = int(query["page"][0]), int(query["per_page"][0])
-            self.answer(self.github.comments[(page - 1) * size : page * size])
-        else:
-            self.send_error(404)
-
-    def do_POST(self) -> None:
-        self.github.comment(self.body())
-        self.answer({})
-
-    def do_PATCH(self) -> None:
-        number = int(self.path.rsplit("/", 1)[1])
-        (comment,) = (one for one in self.github.comments if one["id"] == number)
-        comment["body"] = self.body()
-        self.answer({})
-
-    def body(self) -> str:
-        read = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said: str = read["body"]
-        return said
-
-    def answer(self, what: object) -> None:
-        self.github.requests.append(f"{self.command} {self.headers['Authorization']}")
-        if self.github.refuses:
-            self.send_error(self.github.refuses)
-            return
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps(what).encode())
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
-
-
-@pytest.fixture
-def github() -> Iterator[GitHub]:
-    made = GitHub()
-    handler = type("Of", (Handler,), {"github": made})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def commented(
