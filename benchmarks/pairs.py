@@ -104,12 +104,12 @@ def pairs_of(
     """As many pairs as are ever looked at."""
     metrics = catalogue().metrics
     count = LOOKS[-1]
-    middle = noise.centres[random.integers(len(noise.centres))]
+    middle = noise.centres[int(random.integers(len(noise.centres)))]
     step_at = random.integers(1, 2 * count)
     step_by = random.choice([-1, 1]) * math.log1p(STEP_BY)
 
     def process(place: int, side: str) -> Measurement:
-        residual = noise.residuals[random.integers(len(noise.residuals))]
+        residual = noise.residuals[int(random.integers(len(noise.residuals)))]
         moved = 0.0
         if machine == "drift":
             moved = math.log1p(DRIFT) * place / (2 * count - 1)

@@ -21,7 +21,6 @@ from pytest_gpuperf.model.result import (
     worst_first,
 )
 from pytest_gpuperf.report.text import (
-    coverage_lines,
     expectation_lines,
     failure,
     kernel_lines,
@@ -94,7 +93,7 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
         yield from (f"Accept what improved, so that a later slowdown shows: {accept}", "")
     command = f": `{code(typed(run.command))}`" if run.command else ""
     yield from (f"Run of {cell(run.created)}{command}", "")
-    judged = coverage_lines.line(results)
+    judged = failure.coverage(results)
     if judged:
         yield from (cell(judged), "")
 
