@@ -22,7 +22,7 @@ from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, 
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, withheld
+from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
@@ -137,7 +137,7 @@ class Judging:
             wanted = next_look(said, len(result.measurements), self._settings.processes)
             if wanted is None:
                 break
-            if not _alarming(result):
+            if not alarming(result):
                 meanwhile = None
             try:
                 processes = self._processes(self._replicas, first, wanted, meanwhile)
@@ -269,13 +269,42 @@ def attributed(result: Result, baseline: Baseline) -> Result:
         what = "operator" if measured[0].of_operators else "kernel"
         note = f"no {what} can be named: {' '.join(str(error).split())}"
         return replace(result, notes=(*result.notes, note))
-    if before is None:
-        return result
+    return result if before is None else _explained(result, measured, [before])
+
+
+def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
+    """What the judge says of one test of two revisions, of processes that were measured in turn.
+
+    Each pair is the old revision's measurement and the new one's. Pairs during which the device was
+    unfit are left out; where there is no other, nothing is judged. The tolerance is that of the new
+    revision's marker, and what the change comes from is said where both have kernel tables.
+    """
+    fit = [pair for pair in pairs if not _complaints(pair)]
+    measured, reference = paired(fit or pairs)
+    first = measured[0]
+    said = judge(measured, reference, catalogue().metrics, first.tolerance)
+    if not fit:
+        said = withheld(said, _complaints([one for pair in pairs for one in pair]))
+    result = Result(first.test, first.name, tuple(measured), said)
+    old, new = (_tables([pair[side] for pair in pairs]) for side in (0, 1))
+    return _explained(result, new, old) if fit and old and new else result
+
+
+def fit_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> int:
+    """In how many of these pairs the device was fit to be measured."""
+    return sum(not _complaints(pair) for pair in pairs)
+
+
+def _explained(
+    result: Result, measured: Sequence[KernelTable], before: Sequence[KernelTable]
+) -> Result:
+    """The same with what the change comes from, by the tables of both sides."""
     operators = measured[0].of_operators
     naming = Naming(kernel_families.family, kernel_families.short_name)
     attribution = attribute(measured, before, naming, result.verdicts)
     notes = result.notes
-    if measured[0].mismatch and Outcome.REGRESSED in outcomes:
+    regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
+    if measured[0].mismatch and regressed:
         notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")
     return replace(
         result,
@@ -400,7 +429,7 @@ def _look(
     return replace(result, expectations=limits)
 
 
-def _alarming(result: Result) -> bool:
+def alarming(result: Result) -> bool:
     """Whether one process has shown what several would be called slower for."""
     return any(verdict.reason == TOO_FEW for verdict in result.verdicts)
 

@@ -148,6 +148,7 @@ class GpuPerf:
             workload=_scalars("workload", workload or {}),
             metric_set=traits.measured(self._settings.metrics),
             settings=lambda: _scalars("settings", settings() if settings else {}),
+            tolerance=traits.tolerance,
         )
         _check_text(subject)
         plan = self._plan(subject.metric_set, repetitions)

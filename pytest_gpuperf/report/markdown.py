@@ -27,7 +27,7 @@ from pytest_gpuperf.report.text import (
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.next_command import CommandContext, typed
+from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, typed
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
@@ -83,7 +83,9 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
     if told:
         yield ""
     outcomes = {entry.outcome for result in results for entry in result.said}
-    if Outcome.REGRESSED in outcomes:
+    if run.command.startswith(PAIRED):
+        pass  # no baseline was judged by, and none is to be made of it
+    elif Outcome.REGRESSED in outcomes:
         yield from ('If that is intended: `gpuperf update-baseline --reason "..."`', "")
     elif Outcome.NO_BASELINE in outcomes:
         first, second = CommandContext(command=run.command).record()

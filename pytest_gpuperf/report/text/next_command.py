@@ -13,6 +13,8 @@ from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
+PAIRED = "gpuperf ab "
+"""How the command of a run begins whose verdicts are of two revisions."""
 _INDENT = "  "
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
 _ABOUT_THE_RUN = {
@@ -50,6 +52,8 @@ class CommandContext:
     """Whether a test without a baseline passes, so that one which regressed comes first."""
     compared: tuple[str, str] | None = None
     """A run from before the first regression, and that of the session."""
+    paired: bool = False
+    """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
 
@@ -103,7 +107,9 @@ def of_run(run: Run, file: str) -> CommandContext:
     """What commands depend on of a run of which nothing else is known. `file` is where it is."""
     try:
         words = run_files.pytest_arguments(run.command)
-    except UsageFailure:  # it was imported
+    except UsageFailure:  # it was imported, or is of two revisions
+        if run.command.startswith(PAIRED):
+            return CommandContext(run=file, paired=True)
         return CommandContext(shlex.join(dict.fromkeys(m.test for m in run.measurements)), run=file)
     words = words[1:] if words[:1] == ["pytest"] else words
     replayed = _value(words, _REPLAY)
@@ -149,6 +155,8 @@ def wanted(
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """What is to be done, and by which commands; the last is the one to go on with."""
     outcomes = {entry.outcome for result in results for entry in result.said}
+    if context.paired:
+        return
     if any(map(_unreadable, results)):
         yield "to see why counters cannot be read:", ["gpuperf doctor"]
     worse = outcomes & {*FAULTS}
