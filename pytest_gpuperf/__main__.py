@@ -25,6 +25,7 @@ from pytest_gpuperf.commands import (
     metrics,
     record,
     report,
+    reproduce,
     update_baseline,
 )
 from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError
@@ -50,7 +51,7 @@ COMMANDS = tuple(
     cast("Command", module)
     for module in (
         *(doctor, metrics, record, update_baseline, baseline, ab, compare, report),
-        *(calibrate, import_ncu, export),
+        *(reproduce, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""

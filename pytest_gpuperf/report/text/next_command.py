@@ -32,6 +32,17 @@ _ABOUT_THE_RUN = {
 """Flags that say what becomes of the numbers, and whether each has a value."""
 
 
+_MEASURING = {
+    **dict.fromkeys(("--gpu-arch", "--gpuperf-collector", "--gpuperf-metrics"), True),
+    **dict.fromkeys(("--gpuperf-rounds", "--gpuperf-processes", "--gpuperf-protocol"), True),
+    **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-ncu-cache-control"), True),
+    **dict.fromkeys(("--gpuperf-kernels", "--gpuperf-timeline", _REPLAY, _BASELINES), True),
+    **dict.fromkeys(("--gpuperf-require-counters", "--gpuperf-no-judge"), False),
+}
+"""Flags that say how something is measured and judged, and no more, and whether each has a value:
+they write nothing, and execute nothing."""
+
+
 @dataclass(frozen=True)
 class CommandContext:
     """What commands depend on, beside the verdicts. Files are named as one would type them."""
@@ -100,6 +111,35 @@ def selection(arguments: Sequence[str]) -> list[str]:
             skip = not value and _ABOUT_THE_RUN[flag]
         else:
             kept.append(argument)
+    return kept
+
+
+def alone(command: str, tests: Sequence[str]) -> str:
+    """The command that measures these tests of a run of this command again, as it measured them.
+
+    Of the arguments only those stay that say how; "" where no pytest has measured the run.
+    """
+    chosen = [*map(shlex.quote, tests)]
+    if command.startswith(PAIRED):
+        return " ".join([command.partition(" -- ")[0], "--", *chosen])
+    try:
+        words = run_files.pytest_arguments(command)
+    except UsageFailure:
+        return ""
+    return " ".join(["pytest", *map(shlex.quote, measuring(words)), *chosen])
+
+
+def measuring(words: Sequence[str]) -> list[str]:
+    """Those arguments of pytest that only say how something is measured."""
+    kept: list[str] = []
+    flags = iter(words)
+    for word in flags:
+        if word == "--":
+            break
+        flag, equals, _ = word.partition("=")
+        if flag in _MEASURING:
+            kept.append(word)
+            kept += [next(flags, "")] if _MEASURING[flag] and not equals else []
     return kept
 
 
