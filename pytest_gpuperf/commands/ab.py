@@ -391,7 +391,7 @@ class _InTurn:
         run = replace(run.with_results(self._results.values()), measurements=measured)
         run_files.save(run, new)
         self._save(self._sides[0], draft=False)
-        context = CommandContext(paired=True)
+        context = CommandContext(self._command, paired=True)
         width = shutil.get_terminal_size().columns
         results = worst_first(self._results.values())
         slower = [result for result in results if _is_slower(result)]

@@ -27,7 +27,7 @@ from pytest_gpuperf.report.text import (
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, typed
+from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, alone, typed
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
@@ -78,6 +78,8 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
         yield f"- **{cell(failure.headline(result)).strip()}**: {said}"
         if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
             yield f"  {cell(cause)}"
+        if result.outcome in FAULTS and (again := alone(run.command, [result.test])):
+            yield f"  `{code(again)}`"
     if len(told) > _LISTED:
         yield f"- and {len(told) - _LISTED} more"
     if told:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS
-from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
+from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
@@ -149,7 +149,7 @@ def of_run(run: Run, file: str) -> CommandContext:
         words = run_files.pytest_arguments(run.command)
     except UsageFailure:  # it was imported, or is of two revisions
         if run.command.startswith(PAIRED):
-            return CommandContext(run=file, paired=True)
+            return CommandContext(run.command, run=file, paired=True)
         return CommandContext(shlex.join(dict.fromkeys(m.test for m in run.measurements)), run=file)
     words = words[1:] if words[:1] == ["pytest"] else words
     replayed = _value(words, _REPLAY)
@@ -195,11 +195,13 @@ def wanted(
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """What is to be done, and by which commands; the last is the one to go on with."""
     outcomes = {entry.outcome for result in results for entry in result.said}
+    worse = outcomes & {*FAULTS}
     if context.paired:
+        if worse:
+            yield _again(results, context)
         return
     if any(map(_unreadable, results)):
         yield "to see why counters cannot be read:", ["gpuperf doctor"]
-    worse = outcomes & {*FAULTS}
     missing = dict.fromkeys(
         result.test
         for result in results
@@ -217,6 +219,7 @@ def wanted(
             what = f"to make a baseline on this device{once}:"
             yield what, context.record([] if every else [*missing])
     elif worse:
+        yield _again(results, context)
         if context.compared:
             before, after = map(shlex.quote, context.compared)
             what = "to see what changed since a run that had not regressed:"
@@ -233,6 +236,13 @@ def wanted(
         )
         what = f"{better} improved; to accept, so that a later slowdown shows"
         yield _accepting(what, context, dirty)
+
+
+def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
+    """The command of what failed, or of the worst of it: all else of the session is left out."""
+    failed = [r for r in worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
+    what = "to measure it again by itself:" if len(failed) == 1 else "to measure the worst again:"
+    return what, [alone(context.command, [failed[0].test])]
 
 
 def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Sequence[str]]:
