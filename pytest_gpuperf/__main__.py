@@ -14,6 +14,7 @@ from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import (
+    ab,
     baseline,
     calibrate,
     compare,
@@ -24,6 +25,7 @@ from pytest_gpuperf.commands import (
     metrics,
     record,
     report,
+    reproduce,
     update_baseline,
 )
 from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError
@@ -48,8 +50,8 @@ class Command(Protocol):
 COMMANDS = tuple(
     cast("Command", module)
     for module in (
-        *(doctor, metrics, record, update_baseline, baseline, compare, report),
-        *(calibrate, import_ncu, export),
+        *(doctor, metrics, record, update_baseline, baseline, ab, compare, report),
+        *(reproduce, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""
@@ -60,11 +62,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     _complete(parser)
+    words, after = _parted(words)
     try:
         options = parser.parse_args(words)
     except SystemExit as stop:
         # argparse exits with 2 for bad words; ours is pytest's code for bad configuration.
         return BAD_CONFIGURATION if stop.code else OK
+    if after is not None:
+        options.pytest_args = after
     try:
         code: int = options.act(options)
     except GpuperfError as error:
@@ -74,6 +79,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return INTERRUPTED
     return code
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """The words, and those after "--" where they are pytest's and others before it are not.
+
+    argparse would give them to whatever of the others may be left out.
+    """
+    if words[:1] != [ab.NAME]:
+        return words, None
+    end = words.index("--") if "--" in words else len(words)
+    return words[:end], words[end + 1 :]
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,13 @@
 """Ends commands at random moments, and looks at what they leave.
 
-    python -m tests.killing COUNT [SEED]
+    python -m tests.killing COUNT [SEED] [ab]
 
 Each time one of the commands runs in a project of its own: a session with a second look by fresh
-processes, `gpuperf record`, `update-baseline`, a report. It is ended by SIGINT, once or twice, by
-SIGTERM or by SIGKILL. Afterwards every file is whole, a baseline is the old or the new one, nothing
-that was started runs any more, and the next who accepts neither waits nor finds anything left.
+processes, `gpuperf record`, `update-baseline`, a report; with the last word `gpuperf ab` alone. It
+is ended by SIGINT, once or twice, by SIGTERM or by SIGKILL. Afterwards every file is whole, a
+baseline is the old or the new one, nothing that was started runs any more, and the next who accepts
+neither waits nor finds anything left. After `gpuperf ab` the checkout and git's index are as they
+were, and the next leaves no worktree.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import math
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,14 +36,27 @@ from scipy import special
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.baselines import acceptance
-from pytest_gpuperf.commands import record, report, update_baseline
+from pytest_gpuperf.commands import ab, record, report, update_baseline
+from pytest_gpuperf.measure import worktrees
 from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.report.html import page
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
 
 LOADED = (
-    *(pydantic, yaml, special, acceptance, record, report, update_baseline, fixture, ledger, page),
+    *(
+        pydantic,
+        yaml,
+        special,
+        acceptance,
+        ab,
+        record,
+        report,
+        update_baseline,
+        fixture,
+        ledger,
+        page,
+    ),
 )
 """Loaded before the first command is forked: what takes time to import is not what is to be hit."""
 MARK = "GPUPERF_KILLING"
@@ -87,6 +103,18 @@ _ACCEPTANCE = Command("accept", lambda: __main__.main([*_ACCEPT]))
 _REPORT = Command(
     "report", lambda: __main__.main(["report", "slower.json", "--output", "report.html"])
 )
+
+
+def _two_revisions() -> int:
+    """`gpuperf ab`, whose temporary files are beside the project."""
+    temporary = temporary_of(Path.cwd())
+    temporary.mkdir()
+    os.environ["TMPDIR"] = str(temporary)
+    tempfile.tempdir = None
+    return __main__.main(["ab", "HEAD", "--", *_PLAIN])
+
+
+_AB = Command("ab", _two_revisions)
 COMMANDS = (
     *(_ACCEPTANCE, _REPORT, _SESSION, _ACCEPTANCE, _REPORT),
     *(_RECORD, _ACCEPTANCE, _REPORT, _REPORT, _ACCEPTANCE),
@@ -94,7 +122,7 @@ COMMANDS = (
 """Oftener those that write more files, and take less time."""
 
 
-def main(count: int, seed: int = 0) -> int:
+def main(count: int, seed: int = 0, commands: Sequence[Command] = COMMANDS) -> int:
     """Ends so many commands. Prints how many of each, and what each left that it should not."""
     random = Random(seed)
     faults: list[str] = []
@@ -102,12 +130,14 @@ def main(count: int, seed: int = 0) -> int:
     with tempfile.TemporaryDirectory(prefix="killing-") as made:
         template = Path(made) / "template"
         prepare(template)
+        if _AB in commands:
+            put_under_git(template)
         # What looks at the files is imported here, and then no more by those that are forked.
         shutil.copytree(template, looked_at := Path(made) / "looked-at")
         assert not list(faults_in(looked_at))
-        lasts = {command.name: duration(command, template) for command in {*COMMANDS}}
+        lasts = {command.name: duration(command, template) for command in {*commands}}
         for number in range(count):
-            command, signals = COMMANDS[number % len(COMMANDS)], random.choice(ENDS)
+            command, signals = commands[number % len(commands)], random.choice(ENDS)
             delay = random.uniform(0, 0.95 * lasts[command.name])
             folder = Path(made) / str(number)
             shutil.copytree(template, folder)
@@ -115,6 +145,8 @@ def main(count: int, seed: int = 0) -> int:
             was_ended = end(command, folder, signals, delay)
             ended[f"{command.name}{'' if was_ended else ' (had ended)'}"] += 1
             faults += (f"{number}: {what}: {fault}" for fault in faults_in(folder))
+            if command is _AB:
+                faults += (f"{number}: {what}: {fault}" for fault in left_of_ab(folder, template))
             shutil.rmtree(folder)
     print(f"{count} ended: " + ", ".join(f"{n} {what}" for what, n in sorted(ended.items())))
     print("\n".join(faults) or "nothing was lost and nothing was left")
@@ -135,6 +167,42 @@ def prepare(folder: Path) -> None:
         if name == "fast":
             accept = ["update-baseline", "fast.json", "--force", "--yes", "--reason", "first"]
             assert in_a_fork(partial(__main__.main, accept), folder) == 0
+
+
+def put_under_git(folder: Path) -> None:
+    """Makes one commit of all that is there, and a change that is in none."""
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
+        git(folder, "-c", "user.name=a", "-c", "user.email=a@b", *words)
+    (folder / "changed").write_text("in no commit", encoding="utf-8")
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git prints."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def temporary_of(folder: Path) -> Path:
+    """The folder for temporary files of a command in `folder`."""
+    return folder.with_name(f"{folder.name}-temporary")
+
+
+def left_of_ab(folder: Path, template: Path) -> Iterator[str]:
+    """What is not as before, once the next has removed what a killed one could not."""
+    index = Path(".git") / "index"
+    if (folder / index).read_bytes() != (template / index).read_bytes():
+        yield "the index is another one"
+    for name in ("conftest.py", "test_steps.py", "device.json", "changed"):
+        if (folder / name).read_bytes() != (template / name).read_bytes():
+            yield f"{name} is another one"
+    worktrees.sweep(worktrees.repository(folder))
+    if git(folder, "worktree", "list").count("\n") != 1:
+        yield "a worktree is left"
+    temporary = temporary_of(folder)
+    for left in temporary.glob("*") if temporary.exists() else ():
+        if left.name.startswith(worktrees.PREFIX):
+            yield f"{left.name} is left"
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 def duration(command: Command, template: Path) -> float:
@@ -253,4 +321,5 @@ def running(folder: Path) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    numbers = [int(word) for word in sys.argv[1:] if word != _AB.name]
+    sys.exit(main(*numbers, commands=(_AB,) if _AB.name in sys.argv else COMMANDS))

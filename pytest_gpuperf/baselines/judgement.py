@@ -1,12 +1,17 @@
 """The judgement of what a test measured, with more processes where one does not settle it.
 
-Between the fixture, which speaks pytest, and the judge, which sees numbers only.
+Between the fixture, which speaks pytest, and the judge, which sees numbers only. Here is also which
+measurements have a verdict, what the others lack, and when a session may not be green: one is
+judged when at least one of its gated metrics is unchanged, improved, regressed or inconclusive, and
+none is left to the machine, but for one that regressed beside it. Limits and ratios are no
+verdicts: they say nothing of the baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +22,7 @@ from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, 
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, withheld
+from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
@@ -38,6 +43,39 @@ KERNELS = "kernels"
 _Said = TypeVar("_Said", Verdict, Expectation)
 Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
+
+
+class Lack(str, Enum):
+    """Why a measurement has no verdict; in the order in which a summary counts them."""
+
+    UNFIT = "unfit"
+    """The device was throttled or shared."""
+    MACHINE = "machine"
+    """It moved, and so did the canary."""
+    NO_BASELINE = "no-baseline"
+    """Neither the suite's file nor an entry of the test."""
+    OTHER_WORKLOAD = "other-workload"
+    """The baseline's entry is of another workload."""
+    OTHER_COLLECTOR = "other-collector"
+    """The baseline's entry was measured by another collector or replay."""
+    OTHER_METRICS = "other-metrics"
+    """None of its gated metrics is in the baseline."""
+    NOT_COLLECTED = "not-collected"
+    """None of the gated metrics could be read here."""
+    NOT_GATED = "not-gated"
+    """What measured it counts no metric that is gated."""
+    NOT_ASKED = "not-asked"
+    """It was compared with nothing: --gpuperf-no-judge, or a run that was only recorded."""
+
+
+_JUDGED = (Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+_IN_VAIN = (Lack.MACHINE, Lack.NOT_COLLECTED, Lack.NOT_GATED)
+_BY_REASON = {
+    "other-workload": Lack.OTHER_WORKLOAD,
+    "other-collector": Lack.OTHER_COLLECTOR,
+    "no-metric": Lack.OTHER_METRICS,
+}
+"""Of a missing baseline; the other reasons are that there is none."""
 
 
 class NotMeasured(GpuperfError):
@@ -99,7 +137,7 @@ class Judging:
             wanted = next_look(said, len(result.measurements), self._settings.processes)
             if wanted is None:
                 break
-            if not _alarming(result):
+            if not alarming(result):
                 meanwhile = None
             try:
                 processes = self._processes(self._replicas, first, wanted, meanwhile)
@@ -231,13 +269,42 @@ def attributed(result: Result, baseline: Baseline) -> Result:
         what = "operator" if measured[0].of_operators else "kernel"
         note = f"no {what} can be named: {' '.join(str(error).split())}"
         return replace(result, notes=(*result.notes, note))
-    if before is None:
-        return result
+    return result if before is None else _explained(result, measured, [before])
+
+
+def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
+    """What the judge says of one test of two revisions, of processes that were measured in turn.
+
+    Each pair is the old revision's measurement and the new one's. Pairs during which the device was
+    unfit are left out; where there is no other, nothing is judged. The tolerance is that of the new
+    revision's marker, and what the change comes from is said where both have kernel tables.
+    """
+    fit = [pair for pair in pairs if not _complaints(pair)]
+    measured, reference = paired(fit or pairs)
+    first = measured[0]
+    said = judge(measured, reference, catalogue().metrics, first.tolerance)
+    if not fit:
+        said = withheld(said, _complaints([one for pair in pairs for one in pair]))
+    result = Result(first.test, first.name, tuple(measured), said)
+    old, new = (_tables([pair[side] for pair in pairs]) for side in (0, 1))
+    return _explained(result, new, old) if fit and old and new else result
+
+
+def fit_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> int:
+    """In how many of these pairs the device was fit to be measured."""
+    return sum(not _complaints(pair) for pair in pairs)
+
+
+def _explained(
+    result: Result, measured: Sequence[KernelTable], before: Sequence[KernelTable]
+) -> Result:
+    """The same with what the change comes from, by the tables of both sides."""
     operators = measured[0].of_operators
     naming = Naming(kernel_families.family, kernel_families.short_name)
     attribution = attribute(measured, before, naming, result.verdicts)
     notes = result.notes
-    if measured[0].mismatch and Outcome.REGRESSED in outcomes:
+    regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
+    if measured[0].mismatch and regressed:
         notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")
     return replace(
         result,
@@ -280,6 +347,72 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
     return ""
 
 
+def lack(result: Result) -> Lack | None:
+    """What keeps a measurement from being judged; None where it has a verdict."""
+    if not result.verdicts:
+        return Lack.NOT_ASKED
+    by_outcome = {verdict.outcome: verdict for verdict in result.verdicts}
+    if Outcome.MACHINE in by_outcome and Outcome.REGRESSED not in by_outcome:
+        return Lack.MACHINE
+    if any(verdict.outcome in _JUDGED for verdict in result.verdicts):
+        return None
+    if Outcome.UNFIT in by_outcome:
+        return Lack.UNFIT
+    if Outcome.NO_BASELINE in by_outcome:
+        return _BY_REASON.get(by_outcome[Outcome.NO_BASELINE].reason, Lack.NO_BASELINE)
+    return Lack.NOT_COLLECTED if unread(result) else Lack.NOT_GATED
+
+
+def lacking(results: Iterable[Result]) -> list[tuple[Result, Lack | None]]:
+    """Every measurement of these results once, and what it lacks.
+
+    One that was made again, as its test was, is judged where any of its executions was; else it is
+    the last of them that counts. Ratios between measurements are none.
+    """
+    last: dict[tuple[str, str], tuple[Result, Lack | None]] = {}
+    for result in results:
+        if result.measurements:
+            key = (result.test, result.name)
+            if key not in last or last[key][1] is not None:
+                last[key] = result, lack(result)
+    return list(last.values())
+
+
+def unread(result: Result) -> list[Verdict]:
+    """The verdicts that say of a gated metric that it could not be read."""
+    metrics = catalogue().metrics
+    return [
+        verdict
+        for verdict in result.verdicts
+        if verdict.outcome is Outcome.UNSUPPORTED
+        and verdict.metric in metrics
+        and metrics[verdict.metric].gated
+    ]
+
+
+def none_judged(results: Iterable[Result], settings: Settings) -> list[tuple[Result, Lack]]:
+    """What was measured in vain where nothing of the session was judged, and what it lacks.
+
+    Such a session must not end as one in which all is well. Empty where it was not to judge, or
+    where something was judged. What has no baseline is none of them: that is for
+    --gpuperf-missing to fail, or to let pass, also where the device was unfit besides.
+    """
+    every = lacking(results) if settings.judge else []
+    if any(lack is None for _, lack in every):
+        return []
+    return [
+        (result, lack)
+        for result, lack in every
+        if lack in _IN_VAIN
+        or (lack is Lack.UNFIT and (settings.missing == "fail" or _has_baseline(result)))
+    ]
+
+
+def _has_baseline(result: Result) -> bool:
+    """Whether a measurement on an unfit device could have been compared: the numbers are kept."""
+    return any(v.outcome is Outcome.UNFIT and v.baseline is not None for v in result.verdicts)
+
+
 def _look(
     measurements: Processes,
     baseline: Baseline,
@@ -296,7 +429,7 @@ def _look(
     return replace(result, expectations=limits)
 
 
-def _alarming(result: Result) -> bool:
+def alarming(result: Result) -> bool:
     """Whether one process has shown what several would be called slower for."""
     return any(verdict.reason == TOO_FEW for verdict in result.verdicts)
 

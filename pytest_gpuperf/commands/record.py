@@ -198,7 +198,7 @@ class _Recording:
                 )
             self._took.append(finished.seconds)
             self._print_progress(name, finished, self._order.processes - number)
-            code = _print_failure(finished)
+            code = print_failure(finished)
             if finished.run:
                 self._keep(finished.run, code)
             worst = max(worst, code)
@@ -250,7 +250,7 @@ class _Recording:
         complain(said)
 
 
-def _print_failure(finished: Finished) -> int:
+def print_failure(finished: Finished) -> int:
     """Prints why pytest failed, if it did; returns the exit code that we have for it."""
     if not finished.code:
         return 0

@@ -8,6 +8,7 @@ counts once, with its median. Pooling rounds is what makes other tools alarm on 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean, median
@@ -154,8 +155,7 @@ def difference(
         gpus = None
     elif gpus is not None:
         gpus = gpus.without(scale.set_aside)
-    # Both sides at once: one zero anywhere forbids logarithms for all.
-    logarithmic = not tolerance.points and min(*every, *new) > 0
+    logarithmic = _has_logarithms(every, new, tolerance)
     size = 1.0
     if logarithmic:
         scaled = on_judged_scale(old, tolerance)
@@ -205,3 +205,45 @@ def difference(
         widening=widening,
         by_kind=by_kind,
     )
+
+
+def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tuple[float, ...]:
+    """By how much each of `measured`'s processes differs from its partner, on the judged scale.
+
+    Both sides hold as many processes, each with at least one value; those of one place are partners
+    and were measured one after the other.
+    """
+    new = [median(process) for process in measured]
+    old = [median(process) for process in baseline]
+    if _has_logarithms(old, new, tolerance):
+        return tuple(math.log(b) - math.log(a) for a, b in zip(old, new, strict=True))
+    size = 1.0 if tolerance.points else abs(fmean(old)) or 1.0
+    return tuple((b - a) / size for a, b in zip(old, new, strict=True))
+
+
+def paired_difference(
+    measured: Rounds, baseline: Rounds, tolerance: Tolerance, scale: Scale
+) -> Difference:
+    """The difference between processes that were measured in turn, from the pairs' own differences.
+
+    d = median(new - old); se = c_k s / sqrt(k), with s between pairs, of `scale`. What both of a
+    pair share (the GPU, its day, clocks that drift) is in neither.
+    """
+    new = [median(process) for process in measured]
+    old = [median(process) for process in baseline]
+    changes = pair_changes(measured, baseline, tolerance)
+    return Difference(
+        baseline=median(old),
+        measured=median(new),
+        changes=changes,
+        spread=scale.spread,
+        reference_error=0.0,
+        degrees_of_freedom=scale.degrees_of_freedom,
+        relative=not tolerance.points,
+        logarithmic=_has_logarithms(old, new, tolerance),
+    )
+
+
+def _has_logarithms(old: Sequence[float], new: Sequence[float], tolerance: Tolerance) -> bool:
+    """One zero anywhere forbids logarithms for all, of both sides at once."""
+    return not tolerance.points and min(*old, *new) > 0

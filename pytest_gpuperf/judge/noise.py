@@ -184,6 +184,15 @@ def scales(
         name: on_judged_scale([median(process) for process in rounds], tolerances[name])
         for name, rounds in baselines.items()
     }
+    return scales_of(values, tolerances, gpus)
+
+
+def scales_of(
+    values: Mapping[str, Sequence[float]],
+    tolerances: Mapping[str, Tolerance],
+    gpus: BaselineGpus | None,
+) -> dict[str, Scale]:
+    """The same of values on the judged scale, one per process; or of differences of two each."""
     by_gpu = gpus.positions() if gpus is not None else []
     groups = {
         name: by_gpu

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.entry import Calibration
@@ -47,6 +47,11 @@ _CLASSES = {
 
 LEAST_SHARE = 0.1
 """A measured scale counts for no less than this share of its class's: luck is no precision."""
+
+PAIRED_SHARE = 0.5
+"""The floor of cycles, times and ratios between two revisions that are measured in turn on one
+device, as a share of that against a baseline: days and GPUs, for which the other has room, are
+none."""
 
 _WRITTEN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|pt)\s*$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\W\d]*|%)\s*$")
@@ -90,6 +95,23 @@ def tolerance_for(
         between_days=unit * days,
         written=written is not None,
         counted=metric.metric_class is MetricClass.DETERMINISTIC,
+    )
+
+
+def of_pairs(tolerance: Tolerance) -> Tolerance:
+    """The same for differences between two processes that were measured one after the other.
+
+    Their spread is that of two. What somebody wrote, and what is worth saying of exact counts, is
+    as it was.
+    """
+    share = 1.0 if tolerance.written or tolerance.counted else PAIRED_SHARE
+    return replace(
+        tolerance,
+        floor=share * tolerance.floor,
+        equivalence=share * tolerance.equivalence,
+        scale=math.sqrt(2) * tolerance.scale,
+        between_gpus=0.0,
+        between_days=0.0,
     )
 
 

@@ -9,15 +9,30 @@ interval within the equivalence bound. Anything else is inconclusive, and asks f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pytest_gpuperf.judge import machine
-from pytest_gpuperf.judge.interval import Difference, centre, difference, quantile
-from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, BaselineGpus, Rounds, Scale, scales
+from pytest_gpuperf.judge.interval import (
+    Difference,
+    centre,
+    difference,
+    pair_changes,
+    paired_difference,
+    quantile,
+)
+from pytest_gpuperf.judge.noise import (
+    OUTLIER_SPREADS,
+    BaselineGpus,
+    Rounds,
+    Scale,
+    scales,
+    scales_of,
+)
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
-from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.tolerance import Tolerance, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
@@ -55,6 +70,7 @@ KNOWN_KIND = (
 )
 """The same where the canary's readings were surer than the mean over GPUs."""
 
+_Values = TypeVar("_Values")
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
 
@@ -75,6 +91,9 @@ class Reference:
     """What is known of this suite's noise on this device."""
     canary: Canaries | None = None
     """What the canary read beside each process of the samples."""
+    paired: bool = False
+    """Each process of the samples has a partner of the same place among those that are judged,
+    which was measured next to it."""
 
 
 def judge(
@@ -108,13 +127,15 @@ def judge(
             for name in series
         }
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
-        spreads = _scales(compared, allowed, metrics, gpus)
+        if reference.paired:
+            allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
+        looks = _looks(series, compared, allowed, metrics, reference, gpus)
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
             said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": "not-gated"}
-            if name in compared:
-                look = difference(rounds, compared[name], allowed[name], gpus, spreads[name])
+            if name in looks:
+                look = looks[name]
                 said |= _compared(look, allowed[name], family)
                 if gated:
                     said["outcome"], said["reason"] = decide(
@@ -296,18 +317,57 @@ def _seen_before(look: Difference) -> bool:
     return any(abs(look.change - seen) <= reach for seen in look.set_aside)
 
 
-def _scales(
+def paired(
+    pairs: Sequence[tuple[Measurement, Measurement]],
+) -> tuple[tuple[Measurement, ...], Reference]:
+    """What is judged, and against what, of pairs (old, new) of processes measured in turn.
+
+    A metric that a process of the old side lacks is none of that side's.
+    """
+    old = samples_by_phase([before for before, _ in pairs])
+    whole = {
+        phase: {name: rounds for name, rounds in series.items() if len(rounds) == len(pairs)}
+        for phase, series in old.items()
+    }
+    return tuple(after for _, after in pairs), Reference(whole, paired=True)
+
+
+def _looks(
+    series: Mapping[str, Rounds],
     compared: Mapping[str, Rounds],
     allowed: Mapping[str, Tolerance],
     metrics: Mapping[str, Metric],
+    reference: Reference,
     gpus: BaselineGpus | None,
+) -> dict[str, Difference]:
+    """The differences of those metrics of one phase that have something to be compared with."""
+    if not reference.paired:
+        spreads = _scales(compared, allowed, metrics, partial(scales, gpus=gpus))
+        return {
+            name: difference(series[name], rounds, allowed[name], gpus, spreads[name])
+            for name, rounds in compared.items()
+        }
+    whole = {name: old for name, old in compared.items() if len(old) == len(series[name])}
+    changes = {name: pair_changes(series[name], old, allowed[name]) for name, old in whole.items()}
+    spreads = _scales(changes, allowed, metrics, partial(scales_of, gpus=None))
+    return {
+        name: paired_difference(series[name], old, allowed[name], spreads[name])
+        for name, old in whole.items()
+    }
+
+
+def _scales(
+    compared: Mapping[str, _Values],
+    allowed: Mapping[str, Tolerance],
+    metrics: Mapping[str, Metric],
+    scales_among: Callable[[Mapping[str, _Values], Mapping[str, Tolerance]], dict[str, Scale]],
 ) -> dict[str, Scale]:
     """The scales of these metrics: the gated ones of a class share theirs.
 
     Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the time
     of a step that waits for its host, for which somebody wrote a tolerance.
     """
-    groups: dict[object, dict[str, Rounds]] = {}
+    groups: dict[object, dict[str, _Values]] = {}
     for name, rounds in compared.items():
         metric = metrics[name]
         sharing = metric.gated and not allowed[name].written
@@ -316,7 +376,7 @@ def _scales(
         groups.setdefault(group, {})[name] = rounds
     by_metric: dict[str, Scale] = {}
     for members in groups.values():
-        by_metric |= scales(members, allowed, gpus)
+        by_metric |= scales_among(members, allowed)
     return by_metric
 
 

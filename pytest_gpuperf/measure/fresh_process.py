@@ -109,6 +109,7 @@ def run_pytest(
     time_limit: float | None = None,
     environment: Mapping[str, str] | None = None,
     tick: Callable[[float], None] | None = None,
+    python: str = sys.executable,
 ) -> Finished:
     """Runs `python -m pytest` with these arguments in `folder`, and waits for it.
 
@@ -118,11 +119,12 @@ def run_pytest(
     and all that descends from it are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
     second Ctrl-C cuts the grace short. So they are when this process ends, also by SIGKILL. What
     the child left running when it ended by itself is ended too: it would be measured along with the
-    next process. `tick` is called with the seconds passed, at once and about every second.
+    next process. `tick` is called with the seconds passed, at once and about every second. `python`
+    is another interpreter than this one, which has pytest and this plugin too.
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
-    with _Child(arguments, folder, under, environment or {}) as child:
+    with _Child(arguments, folder, under, environment or {}, python=python) as child:
         return child.finished(time_limit, tick)
 
 
@@ -170,6 +172,7 @@ class _Child:
         environment: Mapping[str, str],
         *,
         in_turn: bool = False,
+        python: str = sys.executable,
     ) -> None:
         """`in_turn`: it waits for `finished` before it runs a test."""
         self._kept = ExitStack()
@@ -179,8 +182,7 @@ class _Child:
         # Whoever started it tells GitHub, of all processes together.
         flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={self._saved}")
         # Unbuffered, or what stdout says would come after all that stderr says.
-        python = [sys.executable, "-u", "-m", "pytest"]
-        command = [*under, *python, *with_flags(arguments, flags)]
+        command = [*under, python, "-u", "-m", "pytest", *with_flags(arguments, flags)]
         added = dict(environment)
         self._turn = self._ready = -1
         self._late = False

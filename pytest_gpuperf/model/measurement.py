@@ -350,6 +350,8 @@ class Measurement:
     components: tuple[str, ...] = ()
     """Which of the samples' phases are components (`gpuperf.component`), in order of their first
     appearance. They may be inside phases and inside each other."""
+    tolerance: Mapping[str, str] = field(default_factory=dict)
+    """What the test's marker tolerates, by metric, as it was written: "1%"."""
 
     @property
     def title(self) -> str:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import pytest
 
-from pytest_gpuperf.baselines import coverage
+from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.baselines.judgement import (
     RECORDABLE,
     NotMeasured,
@@ -45,7 +45,7 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.plugin.markers import Traits, allowed_distance, check_count
 from pytest_gpuperf.plugin.session import Session
-from pytest_gpuperf.report.text import coverage_lines, expectation_lines, failure
+from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.storage import files
 
 
@@ -148,6 +148,7 @@ class GpuPerf:
             workload=_scalars("workload", workload or {}),
             metric_set=traits.measured(self._settings.metrics),
             settings=lambda: _scalars("settings", settings() if settings else {}),
+            tolerance=traits.tolerance,
         )
         _check_text(subject)
         plan = self._plan(subject.metric_set, repetitions)
@@ -177,7 +178,7 @@ class GpuPerf:
     def _conclude(self, result: Result) -> None:
         """Fails or skips the test, where what was said of its measurement does that."""
         context = self._session.context()
-        lack = coverage.lack(result)
+        lack = judgement.lack(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
             _skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
@@ -187,10 +188,10 @@ class GpuPerf:
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
             _fail(failure.failure(result, failing, context, self._session.width))
-        if lack is coverage.Lack.MACHINE and not self._settings.require_judged:
-            _skip(f"gpuperf: {coverage_lines.machine(result)}")
+        if lack is judgement.Lack.MACHINE and not self._settings.require_judged:
+            _skip(f"gpuperf: {failure.machine(result)}")
         if lack and self._settings.require_judged:
-            _fail(coverage_lines.unjudged(result, lack, context))
+            _fail(failure.unjudged(result, lack, context))
 
     def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
         """How it is measured. Raises UsageFailure for a number that is none."""

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baselines import acceptance, coverage
+from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunners
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
 from pytest_gpuperf.report import github, interchange
-from pytest_gpuperf.report.text import coverage_lines
+from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
@@ -182,8 +182,8 @@ class Ledger:
     @property
     def nothing_judged(self) -> str:
         """Why the session fails although no test did, as a sentence; "" where it does not."""
-        in_vain = coverage.none_judged(self._results, self._settings)
-        return coverage_lines.none_judged(in_vain) if in_vain else ""
+        in_vain = judgement.none_judged(self._results, self._settings)
+        return failure.none_judged(in_vain) if in_vain else ""
 
     def closing(self, width: int, *, quiet: bool = False) -> list[Line]:
         """The summary's last lines: whether nothing was judged that should have been, and how many
@@ -191,10 +191,10 @@ class Ledger:
         """
         asked = _NO_JUDGE in os.environ.get("PYTEST_ADDOPTS", "").split()
         why = f"{_NO_JUDGE} in PYTEST_ADDOPTS" if asked else _NO_JUDGE
-        said = coverage_lines.line(self._results, "" if self._settings.judge else why)
+        said = failure.coverage(self._results, "" if self._settings.judge else why)
         # Left in the environment it is easily forgotten there.
         meant = not (self._settings.judge or asked)
-        lacks = any(lack for _, lack in coverage.lacking(self._results))
+        lacks = any(lack for _, lack in judgement.lacking(self._results))
         lacking = not meant and lacks
         said = "" if quiet and not lacks else said
         return [

@@ -128,7 +128,7 @@ class Session:
     @cached_property
     def instrument(self) -> Instrument:
         """What measures in this process. Raises UsageFailure."""
-        from pytest_gpuperf.measure.target import instrument_for
+        from pytest_gpuperf.measure.instrument import instrument_for
 
         settings = self.settings
         offered = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from pytest_gpuperf.baselines import coverage
+from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
@@ -96,7 +96,7 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     if first.configuration:
         yield f"{place}configuration", first.configuration
     yield f"{place}processes", str(len(result.measurements))
-    lack = coverage.lack(result)
+    lack = judgement.lack(result)
     yield f"{place}judged", lack.value if lack else "yes"
     verdicts = _on_step(result)
     for verdict in verdicts.values():

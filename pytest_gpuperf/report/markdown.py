@@ -21,14 +21,13 @@ from pytest_gpuperf.model.result import (
     worst_first,
 )
 from pytest_gpuperf.report.text import (
-    coverage_lines,
     expectation_lines,
     failure,
     kernel_lines,
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.next_command import CommandContext, typed
+from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, alone, typed
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
@@ -79,12 +78,16 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
         yield f"- **{cell(failure.headline(result)).strip()}**: {said}"
         if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
             yield f"  {cell(cause)}"
+        if result.outcome in FAULTS and (again := alone(run.command, [result.test])):
+            yield f"  `{code(again)}`"
     if len(told) > _LISTED:
         yield f"- and {len(told) - _LISTED} more"
     if told:
         yield ""
     outcomes = {entry.outcome for result in results for entry in result.said}
-    if Outcome.REGRESSED in outcomes:
+    if run.command.startswith(PAIRED):
+        pass  # no baseline was judged by, and none is to be made of it
+    elif Outcome.REGRESSED in outcomes:
         yield from ('If that is intended: `gpuperf update-baseline --reason "..."`', "")
     elif Outcome.NO_BASELINE in outcomes:
         first, second = CommandContext(command=run.command).record()
@@ -94,7 +97,7 @@ def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
         yield from (f"Accept what improved, so that a later slowdown shows: {accept}", "")
     command = f": `{code(typed(run.command))}`" if run.command else ""
     yield from (f"Run of {cell(run.created)}{command}", "")
-    judged = coverage_lines.line(results)
+    judged = failure.coverage(results)
     if judged:
         yield from (cell(judged), "")
 

@@ -478,21 +478,22 @@ def conflicts(folder: Path) -> dict[Path, dict[int, bytes]]:
     has the file. Raises UsageFailure where there is no git.
     """
     unmerged: dict[Path, dict[int, bytes]] = {}
-    for line in filter(None, _git(folder, "ls-files", "-u", "-z").decode().split("\0")):
+    for line in filter(None, git(folder, "ls-files", "-u", "-z").decode().split("\0")):
         said, _, name = line.partition("\t")
         mode, blob, side = said.split()
         if mode.startswith("100"):  # no symbolic link
-            content = _git(folder, "cat-file", "--filters", f"--path={name}", blob)
+            content = git(folder, "cat-file", "--filters", f"--path={name}", blob)
             unmerged.setdefault(folder / name, {})[int(side)] = content
     return unmerged
 
 
 def merged(folder: Path, written: Iterable[Path]) -> None:
     """Tells git that these files in `folder` are merged. Raises UsageFailure where it refuses."""
-    _git(folder, "add", "-A", "--", *(str(file.relative_to(folder)) for file in written))
+    git(folder, "add", "-A", "--", *(str(file.relative_to(folder)) for file in written))
 
 
-def _git(folder: Path, *arguments: str) -> bytes:
+def git(folder: Path, *arguments: str) -> bytes:
+    """What git prints. Raises UsageFailure where it fails, or is not there."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -503,7 +504,8 @@ def _git(folder: Path, *arguments: str) -> bytes:
     except OSError as error:
         raise UsageFailure(f"git cannot be started ({error.strerror})") from None
     if done.returncode:
-        raise UsageFailure(f"git {arguments[0]}: {done.stderr.decode(errors='replace').strip()}")
+        command = next(word for word in arguments if not word.startswith("-") and "=" not in word)
+        raise UsageFailure(f"git {command}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
 
 
@@ -518,8 +520,8 @@ def _staging(parent: Path) -> Iterator[Path]:
     """
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=_STAGING))
-        with _held(folder) as held:
-            if not (held and folder.exists()):
+        with held(folder) as free:
+            if not (free and folder.exists()):
                 continue  # another writer swept it away before it was held
             try:
                 (folder / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -530,8 +532,8 @@ def _staging(parent: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[bool]:
-    """Holds a folder against other processes; whether that was possible."""
+def held(folder: Path) -> Iterator[bool]:
+    """Holds a folder against other processes; whether that was possible, and it is there."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
@@ -550,7 +552,7 @@ def _held(folder: Path) -> Iterator[bool]:
 def _sweep(parent: Path) -> None:
     """Removes what writers left in `parent` that were killed: nobody holds it any more."""
     for left in parent.glob(f"{_STAGING}*"):
-        with suppress(OSError), _held(left) as free:
+        with suppress(OSError), held(left) as free:
             if free:
                 shutil.rmtree(left, ignore_errors=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.coverage import Lack, lack, lacking, none_judged
+from pytest_gpuperf.baselines.judgement import Lack, lack, lacking, none_judged
 from pytest_gpuperf.model.result import Outcome, Result
 from tests.examples import default_settings, kernels_changed, measurement, result, verdict
 

@@ -85,8 +85,8 @@ def test_every_example_works_as_it_is_typed(project: Project) -> None:
         run_files.save(run([one]), project.root / f"{name}.json")
     shutil.copy(ROOT / "tests" / "data" / "ncu" / "app-range-replay.csv", project.root / "step.csv")
     for example in examples():
-        if "metrics" in example or "doctor" in example:
-            continue  # tests of their own: they ask the machine
+        if {"metrics", "doctor", "ab"} & {*example.split()}:
+            continue  # tests of their own: they ask the machine, or git
         words = shlex.split(example)[1:]
         if words[0] == "update-baseline":
             words += ["--yes", "--force"]
@@ -107,6 +107,7 @@ def test_every_example_works_as_it_is_typed(project: Project) -> None:
     [
         ("gpuperf rec", {"record"}),
         ("gpuperf record --pro", {"--processes"}),
+        ("gpuperf ab main --python", {"--python-a", "--python-b"}),
         ("gpuperf export --format ", {"pytest-benchmark"}),
         ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
         ("pytest --gpuperf-coll", {"--gpuperf-collector"}),
@@ -137,6 +138,7 @@ def test_a_shell_is_told_how_a_line_goes_on(line: str, ways: set[str], tmp_path:
     [
         "update-baseline RUN --reason x --yes --force",
         "compare RUN RUN",
+        "reproduce RUN --run",
         "calibrate RUN --write",
         "report RUN --output report.html",
         "export RUN",
@@ -197,6 +199,8 @@ def hostile_run(cycles: float, process: str) -> Run:
         "compare a.json b.json --config none",
         "calibrate a.json b.json",
         "export a.json",
+        "reproduce a.json",
+        "reproduce a.json --run",
         "report a.json --output report.md",
         "report a.json --output report.html",
         "record --continue a.json -- x",

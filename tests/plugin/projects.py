@@ -20,7 +20,7 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.commands import record
 from pytest_gpuperf.commands import update_baseline as shown
-from pytest_gpuperf.measure import target
+from pytest_gpuperf.measure import instrument
 from pytest_gpuperf.measure.cpu import cpu_collector, dispatch
 from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Run
@@ -31,7 +31,7 @@ from tests.plugin import scripted
 
 LOADED = (
     *(np, pydantic, scipy.stats, torch, yaml),
-    *(acceptance, cpu_collector, dispatch, fingerprint, fixture, ledger, record, shown, target),
+    *(acceptance, cpu_collector, dispatch, fingerprint, fixture, ledger, record, shown, instrument),
 )
 """Loaded before the first project runs in this process: pytester forgets the modules that are
 imported under it, and most of these cannot be imported twice."""

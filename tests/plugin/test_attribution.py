@@ -68,11 +68,11 @@ def test_a_regression_names_its_kernels(a100: Project) -> None:
         result = replayed(a100, kernels)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         said = message(result)
-        assert said[-2].endswith(says)
+        assert said[-4].endswith(says)
         assert len(attributions(a100)) == 1
         for name in ("replayed.json", "judged.json"):
             (a100.root / name).rename(a100.root / f"earlier-{name}")
-    assert said[-3:] == [
+    assert [*said[-5:-3], said[-1]] == [
         "kernels: +0.4 ms (+16.00 %) in a step, 100 % of it explained:",
         "  +0.4 ms  100 %  ampere_sgemm_128x64_tn  slower x2 (memory, cache or clocks), 1 launch",
         "to accept what is intended:",
@@ -86,7 +86,7 @@ def test_a_regression_names_its_kernels(a100: Project) -> None:
 def test_kernels_that_were_not_counted_are_named_all_the_same(a100: Project) -> None:
     result = replayed(a100, SLOWER, mismatch="counters may not be read here")
     said = message(result)
-    assert said[-2].endswith("ampere_sgemm_128x64_tn  slower x2, 1 launch")
+    assert said[-4].endswith("ampere_sgemm_128x64_tn  slower x2, 1 launch")
     assert "  kernels were not counted, which would say more: counters may not be read here" in said
 
 
@@ -189,7 +189,7 @@ def test_a_recorded_missing_baseline_has_kernels(project: Project) -> None:
     assert (project.root / TABLES).exists()
     project.run_files()[0].unlink()
     result = replayed(project, SLOWER)
-    assert message(result)[-2].endswith("slower x2 (memory, cache or clocks), 1 launch")
+    assert message(result)[-4].endswith("slower x2 (memory, cache or clocks), 1 launch")
     # What is there is not recorded, so nothing is counted for it.
     project.device(kernels=MORE)
     assert project.run("--gpuperf-missing=record", "--gpuperf-run=again.json").ret == 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.baselines.coverage import Lack
+from pytest_gpuperf.baselines.judgement import Lack
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
-from pytest_gpuperf.report.text.coverage_lines import line, none_judged, unjudged
+from pytest_gpuperf.report.text.failure import coverage as line
+from pytest_gpuperf.report.text.failure import none_judged, unjudged
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import measurement, result, verdict
 

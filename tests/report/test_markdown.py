@@ -42,6 +42,7 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
             "",
             "- **test_training_step[tf32], sampling regressed on NVIDIA H200 (sm90)**: "
             "cycles +50.00 % (437.00 M -> 448.00 M, tolerance 0.5 %)",
+            "  `pytest 'suites/meddpm/test_training.py::test_training_step[tf32]'`",
             "",
             'If that is intended: `gpuperf update-baseline --reason "..."`',
             "",
@@ -130,7 +131,7 @@ def broken(subject: str = "tf32 / baseline", outcome: Outcome = Outcome.BROKEN) 
 def test_a_broken_ratio_is_named_first_and_has_a_row() -> None:
     text = markdown(replace(run([measurement()], [verdict()]), expectations=(broken(),)))
     assert text.startswith("# gpuperf: 1 regressed, 1 broken\n")
-    second = text.splitlines()[3]
+    second = text.splitlines()[4]
     assert unescaped(second) == (
         f"- **tf32 / baseline in {TEST} is beyond a limit**: expected of cycles: "
         "tf32 / baseline below 0.25: 0.5 (0.49 to 0.51), broken"
@@ -254,7 +255,7 @@ def test_no_kernel_ends_its_section(name: str) -> None:
     entries = tuple(replace(e, short=name, formerly=name) for e in made.entries)
     hostile_blame = Attributed(TEST, "step", replace(made, entries=entries))
     lines = markdown(run([measurement()], [verdict()], [hostile_blame])).split("\n")
-    assert [line for line in lines if "`" in line][2:] == ["```", "```"]
+    assert [line for line in lines if "`" in line][3:] == ["```", "```"]
     assert lines[-3:] == ["```", "", ""]
     assert sum(line.startswith("#") for line in lines) == 2
 
@@ -291,7 +292,8 @@ def test_no_name_changes_the_layout(name: str, outcome: Outcome) -> None:
     for line, expected in zip(lines, plain, strict=True):
         assert not re.search(r"[\r\x0b\x0c\x85\u2028\u2029]", line)
         bare, expected_bare = (re.sub(r"\\.", "", text) for text in (line, expected))
-        assert bare.count("|") == expected.count("|")
+        if not expected.startswith("  `"):  # a command is code, and in no table
+            assert bare.count("|") == expected.count("|")
         if "`" not in expected:
             meant = r"[`<>&\[\]*_~$]"
             assert re.findall(meant, bare) == re.findall(meant, expected_bare)

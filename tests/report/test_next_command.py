@@ -34,7 +34,9 @@ REGRESSED, IMPROVED, MISSING, UNDECIDED, UNCHANGED = map(
     ),
 )
 NO_COUNTERS = unreadable("cycles", "CUPTI may not read counters here")
-ACCEPT = ["to accept what is intended:", '  gpuperf update-baseline --reason "..."']
+AGAIN = ["to measure it again by itself:", f"  pytest --gpu-arch sm90 '{TEST}'"]
+ACCEPTED = ["to accept what is intended:", '  gpuperf update-baseline --reason "..."']
+ACCEPT = [*AGAIN, *ACCEPTED]
 RECORD = [
     "to make a baseline on this device:",
     f"  gpuperf record --processes 5 -- {SELECTED}",
@@ -51,7 +53,7 @@ def test_what_is_advised() -> None:
     for results, session, advice in (
         # When all is well nothing is asked, and a limit is nothing to accept.
         ([UNCHANGED], SESSION, []),
-        ([UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))], SESSION, []),
+        ([UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))], SESSION, AGAIN),
         # A missing baseline comes before accepting, unless it passes.
         ([MISSING], SESSION, RECORD),
         ([REGRESSED, MISSING, IMPROVED], SESSION, RECORD),
@@ -74,15 +76,16 @@ def test_what_is_advised() -> None:
             [REGRESSED],
             compared,
             [
+                *AGAIN,
                 "to see what changed since a run that had not regressed:",
                 "  gpuperf compare .gpuperf/runs/a.json 'my run.json'",
-                *ACCEPT,
+                *ACCEPTED,
             ],
         ),
         (
             [IMPROVED, UNCHANGED],
             SESSION,
-            ["1 improved; to accept, so that a later slowdown shows:", ACCEPT[1]],
+            ["1 improved; to accept, so that a later slowdown shows:", ACCEPTED[1]],
         ),
         # Counters that cannot be read are a case for the doctor, who knows who else is there.
         ([NO_COUNTERS], SESSION, DOCTOR),
@@ -159,7 +162,7 @@ def test_what_is_in_no_commit_is_committed_first() -> None:
             "1 improved; to accept, so that a later slowdown shows, commit it and measure that:",
         ),
     ):
-        advice = [said, f"  pytest {SELECTED}"]
+        advice = [*(AGAIN if one is REGRESSED else ()), said, f"  pytest {SELECTED}"]
         assert list(lines([dirty(one)], SESSION, 300)) == advice
     assert list(lines([dirty(MISSING)], SESSION, 300)) == [
         "to make a baseline on this device, once all is committed:",

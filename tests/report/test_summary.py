@@ -64,6 +64,10 @@ CHANGED = result(
     replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
 )
 ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED, SEVERAL, CHANGED)
+AGAIN = (
+    "to measure it again by itself:",
+    "  pytest --gpu-arch sm90 'suites/meddpm/test_training.py::test_training_step[tf32]'",
+)
 
 
 def texts(lines: Sequence[Line]) -> list[str]:
@@ -206,7 +210,7 @@ def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
     ]
     assert not any("regressed" in text for text in several)
     line = texts(summary([REGRESSED], 100, SESSION, told=[REGRESSED], in_a_line=True))
-    assert line == several[-2:]
+    assert line == [*AGAIN, *several[-2:]]
     more = texts(summary([REGRESSED, calm], 100, SESSION, told=[REGRESSED], verbosity=1))
     assert more[0] == "test_training_step[tf32] on NVIDIA H200 (sm90)"
 
@@ -220,6 +224,7 @@ def test_quietly_only_what_is_not_well_is_said_in_a_line_each() -> None:
         Line("test_training_step[tf32] improved on NVIDIA H200 (sm90): cycles -1.60 %", "good"),
     ]
     assert texts(lines[2:]) == [
+        *AGAIN,
         "to accept what is intended:",
         '  gpuperf update-baseline --reason "..."',
     ]
@@ -312,9 +317,10 @@ def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
 
 def test_it_ends_with_the_next_command() -> None:
     lines = texts(summary([REGRESSED, IMPROVED], 100, SESSION, "run.json", notes=["note: this"]))
-    assert lines[-4:] == [
+    assert lines[-6:] == [
         "run saved: run.json",
         "note: this",
+        *AGAIN,
         "to accept what is intended:",
         '  gpuperf update-baseline --reason "..."',
     ]
@@ -405,7 +411,7 @@ def test_of_many_those_that_are_unchanged_have_a_line_each() -> None:
         "  test_00: instructions +0.001 %, cycles 0 %",
         "  test_01: instructions +0.001 %, cycles +0.01 %",
     ]
-    assert len(lines) == 4 + 1 + 20 + 2
+    assert len(lines) == 4 + 1 + 20 + 2 + 2
 
 
 def test_of_few_and_where_asked_all_have_their_tables() -> None:

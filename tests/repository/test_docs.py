@@ -42,7 +42,7 @@ def missing_files(page: Path) -> list[str]:
     """The paths in backticks, from the root or from the package on, that are not there."""
     missing = []
     for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
-        for word in re.findall(r"(?<![\w/.<>-])[\w.-]+/[\w./*-]+(?![\w<>:])", code):
+        for word in re.findall(r"(?<![\w/.<>-])[\w.-]+/[\w./*-]+(?![\w<>:.])", code):
             ours = any((room / word.split("/")[0]).exists() for room in _ROOMS)
             if (ours or word.endswith(".py")) and not word.startswith(_A_PROJECTS_OWN):
                 there = any([*room.glob(word.rstrip("/."))] for room in _ROOMS)

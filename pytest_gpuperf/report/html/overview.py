@@ -20,7 +20,7 @@ from pytest_gpuperf.model.result import (
     Verdict,
 )
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
-from pytest_gpuperf.report.text import coverage_lines, expectation_lines, kernel_lines, table
+from pytest_gpuperf.report.text import expectation_lines, failure, kernel_lines, table
 from pytest_gpuperf.report.text.kernel_lines import MOST, ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, typed, wanted
 
@@ -203,7 +203,7 @@ def overview(
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     headline, lead, tone = _headline(rows, run)
     measured = [subject.result for subject in subjects]
-    judged = coverage_lines.line(measured)
+    judged = failure.coverage(measured)
     return Overview(
         headline=headline,
         lead=lead,

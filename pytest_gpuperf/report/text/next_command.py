@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS
-from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
+from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
+PAIRED = "gpuperf ab "
+"""How the command of a run begins whose verdicts are of two revisions."""
 _INDENT = "  "
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
 _ABOUT_THE_RUN = {
@@ -28,6 +30,17 @@ _ABOUT_THE_RUN = {
     "--gpuperf-timeline": True,
 }
 """Flags that say what becomes of the numbers, and whether each has a value."""
+
+
+_MEASURING = {
+    **dict.fromkeys(("--gpu-arch", "--gpuperf-collector", "--gpuperf-metrics"), True),
+    **dict.fromkeys(("--gpuperf-rounds", "--gpuperf-processes", "--gpuperf-protocol"), True),
+    **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-ncu-cache-control"), True),
+    **dict.fromkeys(("--gpuperf-kernels", "--gpuperf-timeline", _REPLAY, _BASELINES), True),
+    **dict.fromkeys(("--gpuperf-require-counters", "--gpuperf-no-judge"), False),
+}
+"""Flags that say how something is measured and judged, and no more, and whether each has a value:
+they write nothing, and execute nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,8 @@ class CommandContext:
     """Whether a test without a baseline passes, so that one which regressed comes first."""
     compared: tuple[str, str] | None = None
     """A run from before the first regression, and that of the session."""
+    paired: bool = False
+    """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
 
@@ -99,11 +114,42 @@ def selection(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
+def alone(command: str, tests: Sequence[str]) -> str:
+    """The command that measures these tests of a run of this command again, as it measured them.
+
+    Of the arguments only those stay that say how; "" where no pytest has measured the run.
+    """
+    chosen = [*map(shlex.quote, tests)]
+    if command.startswith(PAIRED):
+        return " ".join([command.partition(" -- ")[0], "--", *chosen])
+    try:
+        words = run_files.pytest_arguments(command)
+    except UsageFailure:
+        return ""
+    return " ".join(["pytest", *map(shlex.quote, measuring(words)), *chosen])
+
+
+def measuring(words: Sequence[str]) -> list[str]:
+    """Those arguments of pytest that only say how something is measured."""
+    kept: list[str] = []
+    flags = iter(words)
+    for word in flags:
+        if word == "--":
+            break
+        flag, equals, _ = word.partition("=")
+        if flag in _MEASURING:
+            kept.append(word)
+            kept += [next(flags, "")] if _MEASURING[flag] and not equals else []
+    return kept
+
+
 def of_run(run: Run, file: str) -> CommandContext:
     """What commands depend on of a run of which nothing else is known. `file` is where it is."""
     try:
         words = run_files.pytest_arguments(run.command)
-    except UsageFailure:  # it was imported
+    except UsageFailure:  # it was imported, or is of two revisions
+        if run.command.startswith(PAIRED):
+            return CommandContext(run.command, run=file, paired=True)
         return CommandContext(shlex.join(dict.fromkeys(m.test for m in run.measurements)), run=file)
     words = words[1:] if words[:1] == ["pytest"] else words
     replayed = _value(words, _REPLAY)
@@ -149,9 +195,13 @@ def wanted(
 ) -> Iterator[tuple[str, Sequence[str]]]:
     """What is to be done, and by which commands; the last is the one to go on with."""
     outcomes = {entry.outcome for result in results for entry in result.said}
+    worse = outcomes & {*FAULTS}
+    if context.paired:
+        if worse:
+            yield _again(results, context)
+        return
     if any(map(_unreadable, results)):
         yield "to see why counters cannot be read:", ["gpuperf doctor"]
-    worse = outcomes & {*FAULTS}
     missing = dict.fromkeys(
         result.test
         for result in results
@@ -169,6 +219,7 @@ def wanted(
             what = f"to make a baseline on this device{once}:"
             yield what, context.record([] if every else [*missing])
     elif worse:
+        yield _again(results, context)
         if context.compared:
             before, after = map(shlex.quote, context.compared)
             what = "to see what changed since a run that had not regressed:"
@@ -185,6 +236,13 @@ def wanted(
         )
         what = f"{better} improved; to accept, so that a later slowdown shows"
         yield _accepting(what, context, dirty)
+
+
+def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
+    """The command of what failed, or of the worst of it: all else of the session is left out."""
+    failed = [r for r in worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
+    what = "to measure it again by itself:" if len(failed) == 1 else "to measure the worst again:"
+    return what, [alone(context.command, [failed[0].test])]
 
 
 def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Sequence[str]]:

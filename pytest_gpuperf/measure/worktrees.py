@@ -1,0 +1,220 @@
+"""Revisions of a repository beside each other: git worktrees in a temporary folder.
+
+They are gone when whoever needs them ends. What one leaves that was killed, the next removes: each
+holds its folder (flock) as long as it lives. The user's checkout and index are never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest_gpuperf
+from pytest_gpuperf.errors import UsageFailure, meant, printable
+from pytest_gpuperf.storage import files
+
+PREFIX = "gpuperf-worktrees-"
+"""How the folders' names begin, by which those that were left are known."""
+_OF_A_HOOK = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE"),
+)
+"""What git tells its hooks, and any git below them would take for its own repository."""
+_NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
+_PACKAGES = ("site-packages", "dist-packages")
+_QUOTED_LINES = 20
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The repository that a folder is in."""
+
+    top: Path
+    """The root of the checkout."""
+    folder: Path
+    """Where somebody stands in it."""
+
+    def commit(self, revision: str) -> str:
+        """The full hash of a revision's commit. Raises UsageFailure for one that is none."""
+        try:
+            asked = (
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                f"{revision}^{{commit}}",
+            )
+            return files.git(self.top, *asked).decode().strip()
+        except UsageFailure:
+            names = files.git(self.top, "for-each-ref", "--format=%(refname:short)").decode()
+            raise UsageFailure(
+                f'"{printable(revision)}" is no revision of {self.top}.'
+                f"{meant(revision, names.split())} Name a branch, a tag or a commit"
+            ) from None
+
+    def title(self, commit: str) -> str:
+        """The short hash of a commit, and the first line of its message."""
+        said = files.git(self.top, "log", "-1", "--format=%h %s", commit)
+        return printable(said.decode(errors="replace").strip())
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A checkout in which pytest is run as it would be in the user's own."""
+
+    repository: Repository
+    top: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where one stands in it, as in the user's own."""
+        return self.top / self.repository.folder.relative_to(self.repository.top)
+
+    def arguments(self, words: Sequence[str]) -> list[str]:
+        """The words of a command, paths into the user's checkout leading here."""
+        own = str(self.repository.top)
+
+        def here(path: str) -> str:
+            inside = path == own or path.startswith((f"{own}{os.sep}", f"{own}::"))
+            return f"{self.top}{path[len(own) :]}" if inside else path
+
+        return [
+            f"{name}{equals}{here(value)}" if equals and name.startswith("-") else here(word)
+            for word in words
+            for name, equals, value in [word.partition("=")]
+        ]
+
+    def import_path(self) -> str:
+        """PYTHONPATH for what is here to be imported, also where the user's checkout is installed.
+
+        An editable installation leads to the user's checkout, by a path (.pth) or by a finder; both
+        come after PYTHONPATH. What this process finds in the checkout is found here at the same
+        place.
+        """
+        own = self.repository.top
+        places = [self.folder, self.folder / "src", self.top, self.top / "src"]
+        for entry in sys.path:
+            path = Path(entry)
+            if entry and path.is_relative_to(own) and not {*_PACKAGES} & {*path.parts}:
+                places.append(self.top / path.relative_to(own))
+        inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        others = [entry for entry in inherited if entry and not Path(entry).is_relative_to(own)]
+        known = [str(place) for place in places if place.is_dir()]
+        return os.pathsep.join(dict.fromkeys([*known, *others]))
+
+    def install(self, command: str) -> None:
+        """Has a shell run the command here. Raises UsageFailure where it fails."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=self.top,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            last = "\n".join(done.stdout.splitlines()[-_QUOTED_LINES:])
+            raise UsageFailure(
+                f"--install `{printable(command)}` ended with {done.returncode} in "
+                f"{self.top}:\n{last}"
+            )
+
+
+def repository(folder: Path) -> Repository:
+    """The repository of a folder. Raises UsageFailure where there is none."""
+    for name in _OF_A_HOOK:
+        os.environ.pop(name, None)
+    top = files.git(folder, "rev-parse", "--show-toplevel").decode().rstrip("\n")
+    if not top:
+        raise UsageFailure(f"{folder}: git has no checkout here, only a repository")
+    return Repository(Path(top).resolve(), folder.resolve())
+
+
+class Worktrees:
+    """Worktrees of one repository, in one temporary folder."""
+
+    def __init__(self, of: Repository, folder: Path) -> None:
+        self._repository = of
+        self.folder = folder
+        """Holds them, and whatever else is to go with them."""
+
+    def add(self, name: str, commit: str) -> Tree:
+        """A new worktree of this commit, for no branch. No hook runs. Raises UsageFailure."""
+        path = self.folder / name
+        add = ("worktree", "add", "--quiet", "--detach", str(path), commit)
+        files.git(self._repository.top, *_NO_HOOKS, *add)
+        return Tree(self._repository, path)
+
+    def remove(self, tree: Tree) -> None:
+        """Removes a worktree of these before the others."""
+        _remove(self._repository.top, tree.top)
+
+
+@contextmanager
+def worktrees(of: Repository) -> Iterator[Worktrees]:
+    """A place for worktrees, which go with the block; those that others left go before it."""
+    sweep(of)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    try:
+        # Held until this process has ended, however it does.
+        with files.locked(folder):
+            try:
+                yield Worktrees(of, folder.resolve())
+            finally:
+                _remove_all(of.top, folder.resolve())
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(of: Repository) -> None:
+    """Removes the worktrees of those that were killed: nobody holds their folder any more."""
+    for folder in {tree.parent for tree in _ours(of.top)}:
+        if not folder.exists():
+            _remove_all(of.top, folder)
+            continue
+        with files.held(folder) as free:
+            if free:
+                _remove_all(of.top, folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def pinned(folder: Path) -> str:
+    """A folder in `folder` from which this very package is imported, whatever else is on the path.
+
+    For what is measured to be measured alike: a checkout may have another version of it.
+    """
+    place = folder / "instrument"
+    place.mkdir(exist_ok=True)
+    link = place / pytest_gpuperf.__name__
+    if not link.exists():
+        link.symlink_to(Path(pytest_gpuperf.__file__).parent, target_is_directory=True)
+    return str(place)
+
+
+def _ours(top: Path) -> list[Path]:
+    """The worktrees that git knows of and that are in a folder of ours."""
+    said = files.git(top, "worktree", "list", "--porcelain").decode(errors="surrogateescape")
+    listed = (line.partition(" ") for line in said.splitlines())
+    paths = [Path(path) for what, _, path in listed if what == "worktree"]
+    return [path for path in paths if path.parent.name.startswith(PREFIX)]
+
+
+def _remove_all(top: Path, folder: Path) -> None:
+    for path in _ours(top):
+        if path.parent == folder:
+            _remove(top, path)
+
+
+def _remove(top: Path, path: Path) -> None:
+    """Twice forced: also one that was being made, which git has locked."""
+    with suppress(UsageFailure):
+        files.git(top, "worktree", "remove", "--force", "--force", str(path))

@@ -1,0 +1,505 @@
+"""`gpuperf ab`: two revisions in turn, until each test is decided; the checkout is left alone.
+
+What the processes bring is a script's, but for one test: what they really are is told there.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf import __main__, errors
+from pytest_gpuperf.commands.ab import EXAMPLES
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED, OK
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.worktrees import PREFIX
+from pytest_gpuperf.model.measurement import KernelTable, Measurement
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.storage import run_files
+from tests import examples
+from tests.kernel_steps import table
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
+
+ONE, TWO = "tests/perf/test_steps.py::test_one", "tests/perf/test_steps.py::test_two"
+CYCLES = 4e8
+_GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+@dataclass
+class Processes:
+    """Fresh processes: each measures what the script has for its side and number."""
+
+    factors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Per side its processes' factors of the cycles; the last of them for all that follow."""
+    tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    codes: Mapping[str, int] = field(default_factory=dict)
+    more: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    ends: int = 99
+    """After so many processes comes Ctrl-C."""
+    started: list[tuple[str, list[str], Path]] = field(default_factory=list)
+
+    def __call__(
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        time_limit: float,
+        environment: Mapping[str, str],
+        tick: Callable[[float], None],
+        python: str,
+    ) -> Finished:
+        tick(0.0)
+        assert python == sys.executable
+        assert str(folder) in environment["PYTHONPATH"]
+        assert time_limit >= 1
+        side = "a" if "a" in folder.parts else "b"
+        number = sum(one == side for one, _, _ in self.started)
+        self.started.append((side, [*arguments], folder))
+        if len(self.started) > self.ends:
+            raise KeyboardInterrupt
+        deselected = {word.partition("=")[2] for word in arguments if "--deselect=" in word}
+        tests = [test for test in self.tests.get(side, (ONE,)) if test not in deselected]
+        always = "--gpuperf-kernels=always" in arguments
+        kernels = table(("conv", 300.0, 9.0)) if always else None
+        made = [self._one(side, number, test, kernels) for test in tests]
+        code = self.codes.get(side, 0)
+        run = examples.run(made) if code in (OK, FAILED) else None
+        return Finished(run, code, f"output of {side}", 60.0)
+
+    def _one(self, side: str, number: int, test: str, kernels: KernelTable | None) -> Measurement:
+        factors = self.factors.get(side, (1.0,))
+        cycles = CYCLES * factors[min(number, len(factors) - 1)] if test == ONE else CYCLES
+        made: dict[str, Any] = {"test": test, "kernels": kernels, **self.more.get(side, {})}
+        return examples.measurement({"cycles": [cycles]}, process=f"{side}{number}", **made)
+
+    @property
+    def order(self) -> str:
+        return "".join(side for side, _, _ in self.started)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of one commit, with a change that is in none."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "temporary").mkdir()
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    monkeypatch.chdir(checkout)
+    git(checkout, "init", "-q", "-b", "main")
+    (checkout / "step.py").write_text("LAYERS = 1\n", encoding="utf-8")
+    git(checkout, "add", "-A")
+    git(checkout, "commit", "-q", "-m", "One layer")
+    (checkout / "step.py").write_text("LAYERS = 2\n", encoding="utf-8")
+    return checkout
+
+
+@pytest.fixture
+def processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """In the place of fresh processes, of the repository in `folder`."""
+    assert folder == Path.cwd()
+    scripted = Processes()
+    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    return scripted
+
+
+def ab(*words: str) -> int:
+    return __main__.main(["ab", *words])
+
+
+def kept(folder: Path, side: str) -> Any:
+    (file,) = folder.glob(f".gpuperf/ab/*/{side}.json")
+    return run_files.load(file)
+
+
+def left(folder: Path) -> list[str]:
+    """What is left of worktrees, for git and in the temporary folder."""
+    listed = git(folder, "worktree", "list", "--porcelain").split("\n\n")
+    return [*listed[1:-1], *(p.name for p in (folder.parent / "temporary").glob(f"{PREFIX}*"))]
+
+
+# Really in fresh processes
+
+INSTALLED = """
+import importlib.util, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "net":
+            return importlib.util.spec_from_file_location(name, {place!r})
+
+sys.meta_path.append(Finder())
+"""
+STEPS = """
+from pathlib import Path
+
+import net
+
+def test_step(gpuperf):
+    assert Path(net.__file__).is_relative_to(Path.cwd())
+    gpuperf.measure(lambda: None, workload={"layers": 1})
+
+def test_same(gpuperf):
+    gpuperf.measure(lambda: None)
+"""
+
+
+def test_an_uncommitted_slowdown_is_found_with_its_kernel(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each side imports its own package, though an editable installation leads to the checkout."""
+    source = project.root / "src" / "net.py"
+    project.pytester.mkdir("src")
+    source.write_text("", encoding="utf-8")
+    installed = project.pytester.mkdir("installed")
+    finder = INSTALLED.format(place=str(source))
+    (installed / "sitecustomize.py").write_text(finder, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(installed), prepend=":")
+    project.device(kernels=[["conv", 900, 5e6]])
+    project.tests(STEPS)
+    git(project.root, "init", "-q", "-b", "main")
+    git(project.root, "add", "-A")
+    git(project.root, "commit", "-q", "-m", "Fast")
+    slower = {"::test_step": {"cycles": 1.02, "step_time": 1.02}}
+    project.device(kernels=[["conv", 900, 5e6], ["more", 18, 1e5]], factors=slower)
+    index = (project.root / ".git" / "index").read_bytes()
+    report = ("--report", "ab.md", "--report", "ab.html", "--report", "ab.json")
+    assert ab("main", *report, "--", "-p", "no:randomly", "test_steps.py") == FAILED
+    said = capsys.readouterr().out
+    assert "gpuperf: cycles +2.00 %, step_time +2.00 %: regressed on NVIDIA A100" in said
+    assert "more" in said
+    assert "1 regressed, 1 unchanged: 3 pairs of processes in " in said
+    assert "pair 1 of 9 at most, main: 2 measurements in " in said
+    assert "pair 2 of 9 at most, main: 1 measurement in " in said
+    assert "update-baseline" not in said + (project.root / "ab.md").read_text("utf-8")
+    old, new = (kept(project.root, side) for side in "ab")
+    revision = git(project.root, "rev-parse", "--short=12", "HEAD").strip()
+    assert {m.fingerprint.revision for m in old.measurements} == {revision}
+    assert {m.fingerprint.revision for m in new.measurements} == {f"{revision}+dirty"}
+    assert len({m.process for m in (*old.measurements, *new.measurements)}) == 6
+    assert new.command == ("gpuperf ab main -- -p no:randomly test_steps.py")
+    assert "regressed" in (project.root / "ab.html").read_text("utf-8")
+    assert run_files.load(project.root / "ab.json").verdicts == new.verdicts
+    assert (project.root / ".git" / "index").read_bytes() == index
+    assert git(project.root, "worktree", "list").count("\n") == 1
+
+
+# In turn, and until it is decided
+
+
+@pytest.mark.parametrize(
+    ("new", "order", "code", "outcome"),
+    [
+        ([1.0], "ab", OK, "unchanged"),
+        ([1.001], "abbaab", OK, "unchanged"),
+        ([1.01], "abbaab", FAILED, "regressed"),
+        ([0.99], "abbaab", OK, "improved"),
+        ([1.002, 1.01], "abbaabbaabab", FAILED, "regressed"),
+    ],
+)
+def test_processes_follow_each_other_until_it_is_decided(
+    processes: Processes,
+    capsys: pytest.CaptureFixture[str],
+    new: Sequence[float],
+    order: str,
+    code: int,
+    outcome: str,
+) -> None:
+    processes.factors = {"b": new}
+    assert ab("main", "--", "tests") == code
+    assert processes.order == order
+    said = capsys.readouterr().out
+    assert f"\n1 {outcome}: " in said
+    assert ("gpuperf compare .gpuperf/ab/" in said) is (outcome != "unchanged")
+
+
+def test_drift_is_in_neither(processes: Processes) -> None:
+    """By 1 % from each pair to the next."""
+    drift = [1.01**number for number in range(9)]
+    processes.factors = {"a": drift, "b": drift}
+    assert ab("main", "--", "tests") == OK
+    processes.factors = {"a": drift, "b": [1.01 * factor for factor in drift]}
+    assert ab("main", "--", "tests") == FAILED
+
+
+def test_what_is_decided_is_measured_no_more(processes: Processes, folder: Path) -> None:
+    two = f"{ONE}_more"
+    processes.tests = {"a": (ONE, two, TWO), "b": (ONE, two, TWO)}
+    processes.factors = {"b": [1.02]}
+    assert ab("main", "--", "tests") == FAILED
+    last = processes.started[-1][1]
+    assert f"--deselect={TWO}" in last
+    assert f"--deselect={two}" in last
+    assert f"--deselect={ONE}" not in last  # it would leave out the other, too
+    assert len(kept(folder, "b").results()) == 3
+
+
+def test_a_test_is_not_left_out_whose_name_another_begins_with(processes: Processes) -> None:
+    longer = f"{ONE}_more"
+    processes.tests = {"a": (ONE, longer), "b": (ONE, longer)}
+    processes.factors = {"b": [1.0]}
+    assert ab("main", "--", "tests") == OK
+    assert all(f"--deselect={ONE}" not in words for _, words, _ in processes.started)
+
+
+@pytest.mark.parametrize("most", [1, 3, 4])
+def test_no_more_processes_are_started_than_allowed(
+    processes: Processes, capsys: pytest.CaptureFixture[str], most: int
+) -> None:
+    processes.factors = {"b": [1.01, 0.99, 1.0, 1.02]}
+    assert ab("main", "--processes", str(most), "--", "tests") == FAILED
+    assert len(processes.order) == 2 * most
+    assert "inconclusive" in capsys.readouterr().out
+
+
+def test_undecided_at_the_time_limit_fails_and_says_so(
+    processes: Processes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter(range(0, 10_000, 7))
+    monkeypatch.setattr("pytest_gpuperf.commands.ab.time.monotonic", lambda: float(next(ticks)))
+    processes.factors = {"b": [1.01]}
+    assert ab("main", "--time-limit", "60", "--", "tests") == FAILED
+    assert len(processes.order) < 6
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 measurement undecided at the time limit: --time-limit 120 allows more pairs" in said
+
+
+def test_kernels_are_counted_where_a_test_may_be_slower(processes: Processes, folder: Path) -> None:
+    processes.factors = {"b": [1.01]}
+    assert ab("main", "--", "tests") == FAILED
+    counted = ["--gpuperf-kernels=always" in words for _, words, _ in processes.started]
+    assert counted == [False, False, True, True, False, False]
+    assert kept(folder, "b").attributions
+
+
+def test_kernels_of_what_was_slower_later_are_counted_in_the_end(
+    processes: Processes, folder: Path
+) -> None:
+    processes.factors = {"b": [1.002, 1.01]}
+    assert ab("main", "--", "tests") == FAILED
+    counted = ["--gpuperf-kernels=always" in words for _, words, _ in processes.started]
+    assert counted.count(True) == 2
+    assert counted[-2:] == [True, True]
+    assert kept(folder, "b").attributions
+
+
+# What is compared
+
+
+def test_head_is_a_revision_or_the_working_tree(processes: Processes, folder: Path) -> None:
+    assert ab("main", "--", "tests") == OK
+    assert {path == folder for side, _, path in processes.started if side == "b"} == {True}
+    git(folder, "stash")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "Another")
+    processes.started.clear()
+    before = git(folder, "status", "--porcelain"), (folder / ".git" / "index").read_bytes()
+    assert ab("HEAD~1", "HEAD", "--", str(folder / "tests"), f"--rootdir={folder}") == OK
+    assert folder not in {path for _, _, path in processes.started}
+    for _, words, path in processes.started:
+        assert words[-2:] == [f"{path}/tests", f"--rootdir={path}"]
+    assert before == (
+        git(folder, "status", "--porcelain"),
+        (folder / ".git" / "index").read_bytes(),
+    )
+    assert not left(folder)
+
+
+def test_in_a_folder_below_it_runs_there(
+    processes: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = folder / "packages" / "one"
+    inside.mkdir(parents=True)
+    (inside / "kept.txt").touch()
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "A package")
+    monkeypatch.chdir(inside)
+    assert ab("HEAD", "HEAD", "--", "tests") == OK
+    assert {path.parts[-2:] for _, _, path in processes.started} == {("packages", "one")}
+
+
+def test_a_tolerance_of_the_marker_is_the_test_s(processes: Processes) -> None:
+    processes.factors = {"b": [1.01]}
+    assert ab("main", "--", "tests") == FAILED
+    original = Processes._one
+
+    def tolerant(self: Processes, *given: Any) -> Measurement:
+        return replace(original(self, *given), tolerance={"cycles": "3%"})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Processes, "_one", tolerant)
+        assert ab("main", "--", "tests") == OK
+
+
+def test_tests_that_only_one_side_has_are_listed(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processes.tests = {"a": (ONE, TWO), "b": (ONE, f"{ONE}_new")}
+    assert ab("main", "--", "tests") == OK
+    said = capsys.readouterr().out
+    assert "only in main: test_two\nonly in the working tree: test_one_new\n" in said
+
+
+def test_another_workload_is_not_compared(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    processes.more = {"b": {"workload": {"size": 64}}}
+    assert ab("main", "--", "tests") == BAD_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "nothing to compare\n  not compared: test_one: its workload is size " in said
+
+
+def test_two_devices_are_refused(processes: Processes, capsys: pytest.CaptureFixture[str]) -> None:
+    processes.more = {"b": {"device": examples.OTHER_H200}}
+    assert ab("main", "--", "tests") == BAD_CONFIGURATION
+    assert "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb" in (
+        capsys.readouterr().err
+    )
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mian"], '"mian" is no revision of '),
+        (["mian"], 'Did you mean "main"?'),
+        (["--upload-pack=x"], "usage: gpuperf"),
+        (["main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
+        (["main", "--processes", "10"], "--processes 10: give a number from 1 to 9"),
+        (["main", "--time-limit", "0"], "--time-limit 0: give seconds, more than 0"),
+        (["main", "--time-limit", "nan"], "--time-limit nan: give seconds, more than 0"),
+        (["main", "--report", "ab.txt"], 'no report has the suffix ".txt"'),
+        (["main", "--install", "echo out; exit 3"], "`echo out; exit 3` ended with 3 in "),
+        (["main", "--install", "echo out; exit 3"], ":\nout\n"),
+    ],
+)
+def test_bad_configuration_says_what_to_do(
+    processes: Processes,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: Sequence[str],
+    said: str,
+) -> None:
+    assert ab(*words, "--", "tests") == BAD_CONFIGURATION
+    assert said in capsys.readouterr().err
+    assert not processes.started
+    assert not left(folder)
+
+
+def test_outside_of_a_repository_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ab("main", "--", "tests") == BAD_CONFIGURATION
+    assert "not a git repository" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("processes")
+def test_what_is_installed_is_installed_in_each_worktree_and_not_in_the_checkout(
+    folder: Path,
+) -> None:
+    git(folder, "commit", "-qam", "Two layers")
+    log = folder.parent / "log"
+    assert ab("HEAD~1", "HEAD", "--install", f"cat step.py >> {log}", "--", "tests") == OK
+    assert log.read_text("utf-8") == "LAYERS = 1\nLAYERS = 2\n"
+    assert ab("HEAD", "--install", f"pwd > {log}", "--", "tests") == OK
+    assert log.read_text("utf-8").rstrip().endswith("/a")
+
+
+@pytest.mark.parametrize(
+    ("side", "code", "ends_with"), [("a", 4, 4), ("b", 2, 2), ("a", 5, 5), ("b", -11, 139)]
+)
+def test_a_side_that_measures_nothing_ends_it(
+    processes: Processes,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    side: str,
+    code: int,
+    ends_with: int,
+) -> None:
+    processes.codes = {side: code}
+    assert ab("main", "--", "tests") == ends_with
+    said = capsys.readouterr().err
+    assert f"output of {side}" in said
+    name = "main" if side == "a" else "the working tree"
+    assert f"gpuperf: {name}" in said
+    assert not left(folder)
+
+
+@pytest.mark.parametrize(("side", "code"), [("a", OK), ("b", FAILED)])
+def test_a_failing_test_fails_it_where_it_is_of_the_new_revision(
+    processes: Processes, capsys: pytest.CaptureFixture[str], side: str, code: int
+) -> None:
+    processes.codes = {side: FAILED}
+    assert ab("main", "--", "tests") == code
+    said = capsys.readouterr()
+    assert said.err.count(f"output of {side}") == 1
+    assert "note: tests failed in " in said.out
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_else(
+    processes: Processes, folder: Path, capsys: pytest.CaptureFixture[str], after: int
+) -> None:
+    processes.ends, processes.factors = after, {"b": [1.01]}
+    assert ab("main", "--", "tests") == INTERRUPTED
+    assert "gpuperf: interrupted" in capsys.readouterr().err
+    assert not left(folder)
+    assert len([*folder.glob(".gpuperf/ab/*/?.json")]) == min(after, 2)
+
+
+def test_sigterm_removes_the_worktrees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*_: object, **__: object) -> Finished:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError
+
+    monkeypatch.setattr(fresh_process, "run_pytest", told)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        ab("main", "--", "tests")
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert not left(folder)
+
+
+def test_everything_after_the_dashes_is_pytest_s(processes: Processes) -> None:
+    assert ab("main", "--", "tests", "-k", "one", "--", "x") == OK
+    assert processes.started[0][1][-5:] == ["tests", "-k", "one", "--", "x"]
+    assert ab("main") == errors.OK
+
+
+def test_what_is_beyond_the_tolerance_by_the_baseline_s_rule_has_half_of_it_here(
+    processes: Processes, folder: Path
+) -> None:
+    processes.factors = {"b": [1.004]}
+    assert ab("main", "--", "tests") == FAILED
+    (verdict,) = (v for v in kept(folder, "b").verdicts if v.metric == "cycles")
+    assert verdict.outcome is Outcome.REGRESSED
+    assert verdict.tolerance == pytest.approx(0.0025)
+
+
+def test_every_example_works_as_it_is_typed(processes: Processes, folder: Path) -> None:
+    git(folder, "tag", "v1.2")
+    git(folder, "commit", "-qam", "Two layers")
+    git(folder, "tag", "v1.3")
+    for example in EXAMPLES:
+        assert ab(*shlex.split(example)[2:]) == OK
+    assert processes.order == "ab" * len(EXAMPLES)
+    assert (folder / "ab.md").exists()

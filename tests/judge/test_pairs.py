@@ -1,0 +1,134 @@
+"""Processes of two revisions that were measured in turn: what both share is in no verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from benchmarks import pairs as benchmark
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.interval import pair_changes, paired_difference
+from pytest_gpuperf.judge.noise import Scale
+from pytest_gpuperf.judge.tolerance import PAIRED_SHARE, of_pairs, tolerance_for
+from pytest_gpuperf.judge.verdict import judge, paired
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Outcome, Verdict
+from tests.examples import measurement
+
+METRICS = catalogue().metrics
+CYCLES, INSTRUCTIONS = METRICS["cycles"], METRICS["instructions"]
+UNCHANGED, INCONCLUSIVE = Outcome.UNCHANGED, Outcome.INCONCLUSIVE
+REGRESSED, IMPROVED = Outcome.REGRESSED, Outcome.IMPROVED
+
+
+def one(process: str, **values: float) -> Measurement:
+    return measurement({name: [value] for name, value in values.items()}, process=process)
+
+
+def of(old: Sequence[float], new: Sequence[float], metric: str = "cycles") -> Verdict:
+    """The verdict on one metric of these pairs."""
+    (verdict,) = verdicts([({metric: a}, {metric: b}) for a, b in zip(old, new, strict=True)])
+    return verdict
+
+
+def verdicts(
+    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
+    tolerances: Mapping[str, str] | None = None,
+) -> tuple[Verdict, ...]:
+    made = [(one(f"a{n}", **a), one(f"b{n}", **b)) for n, (a, b) in enumerate(pairs)]
+    new, reference = paired(made)
+    return judge(new, reference, METRICS, tolerances or {})
+
+
+@pytest.mark.parametrize(
+    ("percent", "outcome"),
+    [(0.26, INCONCLUSIVE), (0.5, REGRESSED), (-0.5, IMPROVED), (0.1, UNCHANGED), (0.0, UNCHANGED)],
+)
+def test_three_pairs_decide_what_is_beyond_chance(percent: float, outcome: Outcome) -> None:
+    """0.25 % is the floor, half of that against a baseline; chance does 0.35 %."""
+    new = [4e8 * (1 + percent / 100)] * 3
+    assert of([4e8] * 3, new).outcome is outcome
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_fewer_than_three_pairs_are_no_regression(count: int) -> None:
+    verdict = of([4e8] * count, [8e8] * count)
+    assert (verdict.outcome, verdict.reason) == (INCONCLUSIVE, "too-few-processes")
+    assert of([1e9] * count, [1e9] * count, "instructions").outcome is UNCHANGED
+
+
+def test_what_the_gpu_does_meanwhile_is_in_no_verdict() -> None:
+    """It gets slower by 1 % a pair: more than what is found, and neither side's fault."""
+    drift = [4e8 * 1.01**number for number in range(5)]
+    assert of(drift, drift).outcome is UNCHANGED
+    assert of(drift, [1.005 * value for value in drift]).outcome is REGRESSED
+
+
+def test_one_disturbed_pair_of_five_decides_nothing() -> None:
+    assert of([4e8] * 5, [4e8, 4e8, 4.4e8, 4e8, 4e8]).outcome is UNCHANGED
+    assert of([4e8] * 5, [4.02e8, 4.02e8, 3.6e8, 4.02e8, 4.02e8]).outcome is REGRESSED
+
+
+def test_three_pairs_have_to_agree() -> None:
+    assert of([4e8] * 3, [4.1e8, 4.1e8, 4.005e8]).outcome is INCONCLUSIVE
+
+
+def test_the_interval_is_of_the_pairs_differences() -> None:
+    """Se = c s / sqrt(k); s of the pairs, with the class's for two processes as prior."""
+    changes = (0.004, 0.005, 0.006)
+    old = [4e8, 5e8, 6e8]
+    new = [a * math.exp(change) for a, change in zip(old, changes, strict=True)]
+    rounds_new, rounds_old = [[v] for v in new], [[v] for v in old]
+    tolerance = of_pairs(tolerance_for(CYCLES))
+    assert pair_changes(rounds_new, rounds_old, tolerance) == pytest.approx(changes)
+    look = paired_difference(rounds_new, rounds_old, tolerance, Scale(0.002, 22))
+    assert look.change == pytest.approx(0.005)
+    assert look.standard_error == pytest.approx(1.16 * 0.002 / math.sqrt(3))
+    assert look.baseline == 5e8
+    assert look.measured == pytest.approx(5e8 * math.exp(0.005))
+
+
+def test_floors_are_halved_but_for_exact_counts_and_what_somebody_wrote() -> None:
+    plain, counted = tolerance_for(CYCLES), tolerance_for(INSTRUCTIONS)
+    assert of_pairs(plain).floor == PAIRED_SHARE * plain.floor
+    assert of_pairs(counted).floor == counted.floor
+    assert of_pairs(tolerance_for(CYCLES, "2%")).floor == 0.02
+    assert of_pairs(plain).scale == pytest.approx(math.sqrt(2) * plain.scale)
+    (verdict,) = verdicts([({"cycles": 4e8}, {"cycles": 4.05e8})] * 3, {"cycles": "2%"})
+    assert verdict.outcome is not REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [(0.0, 0.0, UNCHANGED), (0.0, 7.0, REGRESSED), (7.0, 0.0, IMPROVED)],
+)
+def test_counts_may_be_zero(before: float, after: float, outcome: Outcome) -> None:
+    assert of([before] * 3, [after] * 3, "layout_copies").outcome is outcome
+
+
+def test_a_metric_that_one_process_lacks_has_no_pairs() -> None:
+    both = {"cycles": 4e8, "instructions": 1e9}
+    lacking = verdicts([({"cycles": 4e8}, both), (both, both), (both, both)])
+    assert [(v.metric, v.outcome, v.reason) for v in lacking] == [
+        ("cycles", UNCHANGED, "within-tolerance"),
+        ("instructions", Outcome.REPORTED, "new-metric"),
+    ]
+    behind = verdicts([(both, {"cycles": 4e8}), (both, both), (both, both)])
+    assert [(v.metric, v.outcome) for v in behind] == [
+        ("cycles", UNCHANGED),
+        ("instructions", Outcome.REPORTED),
+    ]
+
+
+@pytest.mark.parametrize("machine", benchmark.MACHINES)
+@pytest.mark.parametrize("effect", benchmark.EFFECTS)
+def test_with_the_noise_that_h200s_were_seen_with_it_is_right(effect: str, machine: str) -> None:
+    """A few of the trials of benchmarks/pairs.py, which says how often."""
+    wanted = {"identical": "any wrong", "cycles -1 %": "all improved"}.get(effect, "all regressed")
+    for number in range(4):
+        counts = benchmark.trial(effect, machine, np.random.default_rng([7, number]))
+        assert counts[wanted] == (0 if effect == "identical" else 1)
+        assert not counts["any undecided"]
