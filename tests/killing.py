@@ -322,4 +322,5 @@ def running(folder: Path) -> list[int]:
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:] if word != _AB.name]
-    sys.exit(main(*numbers, commands=(_AB,) if _AB.name in sys.argv else COMMANDS))
+    chosen = (_AB,) if _AB.name in sys.argv else COMMANDS
+    sys.exit(main(numbers[0], commands=chosen) if numbers else main(commands=chosen))
