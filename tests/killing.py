@@ -321,6 +321,6 @@ def running(folder: Path) -> list[int]:
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:] if word != _AB.name]
+    count, *seed = (int(word) for word in sys.argv[1:] if word != _AB.name)
     chosen = (_AB,) if _AB.name in sys.argv else COMMANDS
-    sys.exit(main(numbers[0], commands=chosen) if numbers else main(commands=chosen))
+    sys.exit(main(count, seed[0] if seed else 0, chosen))
