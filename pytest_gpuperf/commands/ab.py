@@ -58,6 +58,7 @@ FOLDER = Path(".gpuperf") / "ab"
 """Where the runs of both sides are kept, a folder for each command."""
 WORKING_TREE = "the working tree"
 _TIME_LIMIT = 1800.0
+_UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
 _TERMINATED = 128 + signal.SIGTERM
 
 Key = tuple[str, str]
@@ -291,7 +292,10 @@ class _InTurn:
         say(f"{name}: {counted(count, 'measurement')} in {duration(finished.seconds)}")
         if finished.code not in (OK, FAILED) or finished.run is None:
             code = print_failure(finished) or FAILED
-            complain(f"{side.title} measured nothing: there is nothing to compare")
+            complain(
+                f"{side.title} measured nothing: there is nothing to compare. A revision has the "
+                "tests and the files that are in its commit, and no other"
+            )
             raise Ended(code)
         if finished.code and not side.failed:
             side.failed = print_failure(finished)
@@ -342,11 +346,13 @@ class _InTurn:
                 self._alone |= {key: side for key in one if key not in other}
 
     def _open(self) -> list[Key]:
-        """What is not decided yet."""
+        """What is not decided yet, or was measured on an unfit device alone."""
         return [
             key
             for key in self._pairs
-            if key not in self._results or not settled(self._results[key].verdicts)
+            if key not in self._results
+            or not settled(self._results[key].verdicts)
+            or self._results[key].outcome is Outcome.UNFIT
         ]
 
     def _look(self, *, last: bool) -> None:
@@ -388,7 +394,9 @@ class _InTurn:
         old, new = (self._file(side) for side in self._sides)
         measured = tuple(m for run in self._sides[1].runs for m in run.measurements)
         run = run_files.merged(self._sides[1].runs, self._command)
-        run = replace(run.with_results(self._results.values()), measurements=measured)
+        run = replace(
+            run.with_results(self._results.values()), measurements=measured, skipped=self._skipped
+        )
         run_files.save(run, new)
         self._save(self._sides[0], draft=False)
         context = CommandContext(self._command, paired=True)
@@ -439,6 +447,12 @@ class _InTurn:
                 f"--time-limit {2 * limit:g} allows more pairs"
             )
 
+    @property
+    def _skipped(self) -> dict[str, str]:
+        """What was not compared, and why, as reports have it of tests that were skipped."""
+        alone = {test: f"only in {side.name}" for (test, _), side in self._alone.items()}
+        return alone | {test: f"not compared: {why}" for (test, _), why in self._other.items()}
+
     def _alone_lines(self) -> Iterator[str]:
         for (test, name), side in self._alone.items():
             yield f"only in {side.name}: {printable(title_of(test, name))}"
@@ -465,7 +479,7 @@ def _is_slower(result: Result) -> bool:
 
 
 def _is_undecided(result: Result) -> bool:
-    return any(v.outcome in (Outcome.INCONCLUSIVE, Outcome.UNFIT) for v in result.verdicts)
+    return any(verdict.outcome in _UNDECIDED for verdict in result.verdicts)
 
 
 @contextmanager
