@@ -16,6 +16,7 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import (
     ab,
     baseline,
+    bisect,
     calibrate,
     compare,
     complain,
@@ -50,8 +51,8 @@ class Command(Protocol):
 COMMANDS = tuple(
     cast("Command", module)
     for module in (
-        *(doctor, metrics, record, update_baseline, baseline, ab, compare, report),
-        *(reproduce, calibrate, import_ncu, export),
+        *(doctor, metrics, record, update_baseline, baseline, ab, bisect, compare),
+        *(report, reproduce, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""
@@ -86,7 +87,7 @@ def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
 
     argparse would give them to whatever of the others may be left out.
     """
-    if words[:1] != [ab.NAME]:
+    if words[:1] not in ([ab.NAME], [bisect.NAME]):
         return words, None
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -58,6 +58,7 @@ FOLDER = Path(".gpuperf") / "ab"
 """Where the runs of both sides are kept, a folder for each command."""
 WORKING_TREE = "the working tree"
 _TIME_LIMIT = 1800.0
+UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
 _TERMINATED = 128 + signal.SIGTERM
 
 Key = tuple[str, str]
@@ -87,10 +88,10 @@ class Revision:
 
 
 class Ended(Exception):
-    """A process ended without measuring: nothing more is to be had. Has the exit code."""
+    """A process of `side` ended without measuring: nothing more is to be had. Has its exit code."""
 
-    def __init__(self, code: int) -> None:
-        self.code = code
+    def __init__(self, code: int, side: Revision) -> None:
+        self.code, self.side = code, side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -103,25 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the revision that is compared, B; default: the working tree as it stands, with what "
         "is in no commit",
     )
-    parser.add_argument(
-        "--processes",
-        type=int,
-        default=LOOKS[-1],
-        metavar="K",
-        help=f"of each revision at most; default and most: {LOOKS[-1]}",
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=float,
-        default=_TIME_LIMIT,
-        metavar="SECONDS",
-        help=f"no process is begun that would not end in it; default: {_TIME_LIMIT:g}",
-    )
-    parser.add_argument(
-        "--install",
-        metavar="CMD",
-        help="what a shell runs once in each checkout that is made, before anything is measured",
-    )
+    add_limits(parser, "the whole")
     for letter in ("a", "b"):
         parser.add_argument(
             f"--python-{letter}",
@@ -141,6 +124,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
+    """The flags of how long `what` may take, and what comes before it."""
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=LOOKS[-1],
+        metavar="K",
+        help=f"of each revision at most; default and most: {LOOKS[-1]}",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=_TIME_LIMIT,
+        metavar="SECONDS",
+        help=f"of {what}: no pair is begun that would not end in it; default: {_TIME_LIMIT:g}",
+    )
+    parser.add_argument(
+        "--install",
+        metavar="CMD",
+        help="what a shell runs once in each checkout that is made, before anything is measured",
+    )
+
+
 def act(options: argparse.Namespace) -> int:
     """Measures two revisions in turn, and says what the second costs.
 
@@ -149,10 +155,11 @@ def act(options: argparse.Namespace) -> int:
     128 and a signal's number; or INTERRUPTED. Raises UsageFailure for revisions that are none, and
     where nothing can be compared.
     """
-    _check(options)
+    check_limits(options)
+    _check_reports(options)
     here = repository(Path.cwd())
     with ExitStack() as opened:
-        opened.enter_context(_ended_by_sigterm())
+        opened.enter_context(ended_by_sigterm())
         commits = here.commit(options.base), options.head and here.commit(options.head)
         place = opened.enter_context(worktrees(here))
         sides = _sides(options, here, place.add("a", commits[0]), commits)
@@ -164,19 +171,20 @@ def act(options: argparse.Namespace) -> int:
                 side.tree.install(options.install)
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
-        environment = opened.enter_context(_device_held(place.folder))
-        if Path(fresh_process.__file__).is_relative_to(here.top):
-            environment["PYTHONPATH"] = pinned(place.folder)
+        environment = opened.enter_context(device_held(here, place.folder))
         command = run_files.command_line([*PAIRED.split(), *_words(options)])
-        return _InTurn(options, sides, environment, command).run()
+        return InTurn(options, sides, environment, command).run()
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Raises UsageFailure for what can be said to be wrong before anything is measured."""
+def check_limits(options: argparse.Namespace) -> None:
+    """Raises UsageFailure for numbers that cannot be."""
     if not 1 <= options.processes <= LOOKS[-1]:
         raise UsageFailure(f"--processes {options.processes}: give a number from 1 to {LOOKS[-1]}")
     if not (math.isfinite(options.time_limit) and options.time_limit > 0):
         raise UsageFailure(f"--time-limit {options.time_limit:g}: give seconds, more than 0")
+
+
+def _check_reports(options: argparse.Namespace) -> None:
     for report in options.reports:
         if report.suffix not in SUFFIXES:
             raise UsageFailure(
@@ -211,8 +219,8 @@ def _sides(
     )
 
 
-class _InTurn:
-    """A comparison under way."""
+class InTurn:
+    """A comparison under way. `wanted` are the tests that are compared; others are left out."""
 
     def __init__(
         self,
@@ -220,10 +228,12 @@ class _InTurn:
         sides: tuple[Revision, Revision],
         environment: dict[str, str],
         command: str,
+        wanted: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        self._wanted = wanted
         self._options, self._sides = options, sides
         self._environment, self._command = environment, command
-        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         self._place = run_files.project(Path.cwd()) / FOLDER / f"{stamp}-{os.getpid()}"
         self._display = Display(on_stdout)
         self._begun = time.monotonic()
@@ -234,37 +244,39 @@ class _InTurn:
         """What only one side has measured."""
         self._other: dict[Key, str] = {}
         """What both have, and cannot be compared: why."""
-        self._results: dict[Key, Result] = {}
+        self.results: dict[Key, Result] = {}
         """Of the last look at each."""
+        self._left_out: set[str] = set()
 
     def run(self) -> int:
         """Measures until all is decided, and returns the exit code."""
         try:
-            self._measure()
+            self.measure()
         except Ended as ended:
             return ended.code
         except KeyboardInterrupt:
             kept = f"; what was measured is in {self._named(self._place)}" if self._pairs else ""
             complain(f"interrupted{kept}")
             return INTERRUPTED
-        if not self._results:
+        if not self.results:
             listed = [*self._alone_lines(), *self._other_lines()]
             raise UsageFailure("nothing to compare" + "".join(f"\n  {line}" for line in listed))
-        return self._conclude()
+        return self.conclude()
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
+        """Measures until all is decided, or no more may be. Raises Ended."""
         most: int = self._options.processes
         for number in range(most):
             if number and (self._left() < self._longest or not self._open()):
                 break
             # The second pair of what may be slower counts kernels too: they are to be named.
-            kernels = number == 1 and any(map(alarming, self._results.values()))
+            kernels = number == 1 and any(map(alarming, self.results.values()))
             if not self._pair(number, f"pair {number + 1} of {most} at most", kernels=kernels):
                 break
             self._look(last=number + 1 == most)
         self._look(last=True)
-        slower = [key for key, result in self._results.items() if _is_slower(result)]
-        if any(self._results[key].attribution is None for key in slower):
+        slower = [key for key, result in self.results.items() if _is_slower(result)]
+        if any(self.results[key].attribution is None for key in slower):
             self._count_kernels(slower)
 
     def _pair(self, number: int, name: str, *, kernels: bool) -> bool:
@@ -291,8 +303,11 @@ class _InTurn:
         say(f"{name}: {counted(count, 'measurement')} in {duration(finished.seconds)}")
         if finished.code not in (OK, FAILED) or finished.run is None:
             code = print_failure(finished) or FAILED
-            complain(f"{side.title} measured nothing: there is nothing to compare")
-            raise Ended(code)
+            complain(
+                f"{side.title} measured nothing: there is nothing to compare. A revision has the "
+                "tests and the files that are in its commit, and no other"
+            )
+            raise Ended(code, side)
         if finished.code and not side.failed:
             side.failed = print_failure(finished)
         side.runs.append(finished.run)
@@ -323,6 +338,11 @@ class _InTurn:
 
     def _add(self, old: dict[Key, Measurement], new: dict[Key, Measurement]) -> None:
         """Takes the measurements of a pair. Raises UsageFailure for two devices."""
+        self._left_out |= {test for test, _ in (*old, *new) if not self._wanted(test)}
+        old, new = (
+            {key: one for key, one in side.items() if key[0] not in self._left_out}
+            for side in (old, new)
+        )
         for key in [key for key in old if key in new]:
             a, b = old[key], new[key]
             devices = [m.fingerprint.device for m in (a, b)]
@@ -334,34 +354,37 @@ class _InTurn:
                 )
             if dict(a.workload) != dict(b.workload):
                 self._other[key] = f"its workload is {units.differences(a.workload, b.workload)}"
-            elif key in self._pairs or not self._results:
+            elif key in self._pairs or not self.results:
                 self._pairs.setdefault(key, []).append((a, b))
-        if not self._results:
+        if not self.results:
             alone = [(old, new, self._sides[0]), (new, old, self._sides[1])]
             for one, other, side in alone:
                 self._alone |= {key: side for key in one if key not in other}
 
     def _open(self) -> list[Key]:
-        """What is not decided yet."""
+        """What is not decided yet, or was measured on an unfit device alone."""
         return [
             key
             for key in self._pairs
-            if key not in self._results or not settled(self._results[key].verdicts)
+            if key not in self.results
+            or not settled(self.results[key].verdicts)
+            or self.results[key].outcome is Outcome.UNFIT
         ]
 
     def _look(self, *, last: bool) -> None:
         """Judges what has as many pairs as a look takes, or what it has at the end."""
         for key in self._open():
             pairs = self._pairs[key]
-            if last or fit_pairs(pairs) in LOOKS or key not in self._results:
-                self._results[key] = judged_in_pairs(pairs)
+            if last or fit_pairs(pairs) in LOOKS or key not in self.results:
+                self.results[key] = judged_in_pairs(pairs)
 
     def _deselected(self, wanted: Sequence[Key] | None = None) -> list[str]:
         """Flags that leave out the tests of which nothing more has to be known."""
-        if not self._results:
+        if not (self.results or self._left_out):
             return []
         kept = {test for test, _ in (self._open() if wanted is None else wanted)}
         every = {test for test, _ in (*self._pairs, *self._alone, *self._other)}
+        every |= self._left_out
         # pytest leaves out whatever begins so.
         return [
             f"--deselect={test}"
@@ -381,19 +404,21 @@ class _InTurn:
                 (a, b), *others = self._pairs[key]
                 first = replace(a, kernels=old[key].kernels), replace(b, kernels=new[key].kernels)
                 self._pairs[key] = [first, *others]
-                self._results[key] = judged_in_pairs(self._pairs[key])
+                self.results[key] = judged_in_pairs(self._pairs[key])
 
-    def _conclude(self) -> int:
-        """Prints and writes what came of it."""
+    def conclude(self) -> int:
+        """Prints and writes what came of it, and returns the exit code."""
         old, new = (self._file(side) for side in self._sides)
         measured = tuple(m for run in self._sides[1].runs for m in run.measurements)
         run = run_files.merged(self._sides[1].runs, self._command)
-        run = replace(run.with_results(self._results.values()), measurements=measured)
+        run = replace(
+            run.with_results(self.results.values()), measurements=measured, skipped=self._skipped
+        )
         run_files.save(run, new)
         self._save(self._sides[0], draft=False)
         context = CommandContext(self._command, paired=True)
         width = shutil.get_terminal_size().columns
-        results = worst_first(self._results.values())
+        results = worst_first(self.results.values())
         slower = [result for result in results if _is_slower(result)]
         for result in slower:
             failing = [entry for entry in result.said if entry.outcome in FAULTS]
@@ -431,13 +456,19 @@ class _InTurn:
         for side in self._sides:
             if side.failed:
                 yield f"note: tests failed in {side.name}, see above"
-        undecided = [result for result in self._results.values() if _is_undecided(result)]
+        undecided = [result for result in self.results.values() if _is_undecided(result)]
         if undecided and self._left() < self._longest:
             limit = self._options.time_limit
             yield (
                 f"note: {counted(len(undecided), 'measurement')} undecided at the time limit: "
                 f"--time-limit {2 * limit:g} allows more pairs"
             )
+
+    @property
+    def _skipped(self) -> dict[str, str]:
+        """What was not compared, and why, as reports have it of tests that were skipped."""
+        alone = {test: f"only in {side.name}" for (test, _), side in self._alone.items()}
+        return alone | {test: f"not compared: {why}" for (test, _), why in self._other.items()}
 
     def _alone_lines(self) -> Iterator[str]:
         for (test, name), side in self._alone.items():
@@ -465,18 +496,20 @@ def _is_slower(result: Result) -> bool:
 
 
 def _is_undecided(result: Result) -> bool:
-    return any(v.outcome in (Outcome.INCONCLUSIVE, Outcome.UNFIT) for v in result.verdicts)
+    return any(verdict.outcome in UNDECIDED for verdict in result.verdicts)
 
 
 @contextmanager
-def _device_held(folder: Path) -> Iterator[dict[str, str]]:
-    """Holds the GPU until all is measured, and what processes have to know then.
+def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
+    """Holds the GPU until all is measured; the environment of processes that do it.
 
     They hold another place in its stead, for there may be several at once (pytest-xdist). Without a
-    GPU there is nothing to hold.
+    GPU there is nothing to hold. Where the repository is that of this package, they have this one.
     """
+    own = Path(fresh_process.__file__).is_relative_to(here.top)
+    environment = {"PYTHONPATH": pinned(folder)} if own else {}
     if nvml.detect_device() is None:
-        yield {}
+        yield environment
         return
     stand_in = folder / "device"
     stand_in.mkdir()
@@ -485,11 +518,11 @@ def _device_held(folder: Path) -> Iterator[dict[str, str]]:
         with display.of("waiting"):
             display.begins("for others who measure on this device")
             held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
-        yield {STAND_IN: str(stand_in)}
+        yield {**environment, STAND_IN: str(stand_in)}
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
+def ended_by_sigterm() -> Iterator[None]:
     """Has SIGTERM end this process as an exception does: worktrees are removed."""
 
     def end(_: int, __: FrameType | None) -> NoReturn:

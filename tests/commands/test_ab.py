@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,13 @@ from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands.ab import EXAMPLES
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED, OK
 from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.measure.worktrees import PREFIX
-from pytest_gpuperf.model.measurement import KernelTable, Measurement
+from pytest_gpuperf.model.measurement import Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage import files, run_files
 from tests import examples
 from tests.kernel_steps import table
 
@@ -53,6 +55,8 @@ class Processes:
     ends: int = 99
     """After so many processes comes Ctrl-C."""
     started: list[tuple[str, list[str], Path]] = field(default_factory=list)
+    hot: Set[tuple[str, int]] = frozenset()
+    """Sides and numbers of processes during which the GPU was throttled."""
 
     def __call__(
         self,
@@ -347,12 +351,16 @@ def test_a_tolerance_of_the_marker_is_the_test_s(processes: Processes) -> None:
 
 
 def test_tests_that_only_one_side_has_are_listed(
-    processes: Processes, capsys: pytest.CaptureFixture[str]
+    processes: Processes, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     processes.tests = {"a": (ONE, TWO), "b": (ONE, f"{ONE}_new")}
     assert ab("main", "--", "tests") == OK
     said = capsys.readouterr().out
     assert "only in main: test_two\nonly in the working tree: test_one_new\n" in said
+    assert kept(folder, "b").skipped == {
+        TWO: "only in main",
+        f"{ONE}_new": "only in the working tree",
+    }
 
 
 def test_another_workload_is_not_compared(
@@ -370,6 +378,58 @@ def test_two_devices_are_refused(processes: Processes, capsys: pytest.CaptureFix
     assert "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb" in (
         capsys.readouterr().err
     )
+
+
+# The device
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_gpu_is_held_until_all_is_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait; the processes themselves, of which xdist has several, hold another place."""
+    node = folder.parent / "node"
+    node.mkdir()
+    monkeypatch.setattr(nvml, "detect_device", lambda: examples.H200)
+    monkeypatch.setattr(nvml, "node", lambda: node)
+    places: list[str] = []
+    original = Processes.__call__
+
+    def looking(self: Processes, arguments: Sequence[str], **given: Any) -> Finished:
+        with pytest.raises(files.Locked), files.locked(node, patience=0):
+            pass
+        places.append(given["environment"][STAND_IN])
+        with files.locked(Path(places[-1]), patience=0):
+            return original(self, arguments, **given)
+
+    monkeypatch.setattr(Processes, "__call__", looking)
+    assert ab("main", "--", "tests") == OK
+    assert len(places) == 2
+    assert len({*places}) == 1
+    assert not Path(places[0]).exists()
+    with files.locked(node, patience=0):
+        pass
+
+
+def test_pairs_on_a_throttled_gpu_do_not_count(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hot = Conditions(Reading(), Reading(throttle_reasons=("hardware thermal slowdown",)))
+    original = Processes._one
+
+    def throttled(self: Processes, side: str, number: int, *given: Any) -> Measurement:
+        made = original(self, side, number, *given)
+        conditions = hot if (side, number) in self.hot else None
+        return replace(made, fingerprint=replace(made.fingerprint, conditions=conditions))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Processes, "_one", throttled)
+        processes.hot = {("b", 0), ("a", 1)}
+        processes.factors = {"b": [2.0, 0.5, 1.0]}
+        assert ab("main", "--", "tests") == OK
+        assert processes.order == "abbaab"
+        processes.hot = {("a", number) for number in range(9)}
+        processes.started.clear()
+        assert ab("main", "--processes", "3", "--", "tests") == FAILED
+    assert "unfit" in capsys.readouterr().out
 
 
 # What goes wrong

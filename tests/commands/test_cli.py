@@ -85,7 +85,7 @@ def test_every_example_works_as_it_is_typed(project: Project) -> None:
         run_files.save(run([one]), project.root / f"{name}.json")
     shutil.copy(ROOT / "tests" / "data" / "ncu" / "app-range-replay.csv", project.root / "step.csv")
     for example in examples():
-        if {"metrics", "doctor", "ab"} & {*example.split()}:
+        if {"metrics", "doctor", "ab", "bisect"} & {*example.split()}:
             continue  # tests of their own: they ask the machine, or git
         words = shlex.split(example)[1:]
         if words[0] == "update-baseline":

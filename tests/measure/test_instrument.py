@@ -25,6 +25,7 @@ from pytest_gpuperf.measure.device import canary, nvml
 from pytest_gpuperf.measure.instrument import (
     PATIENCE,
     PROCESS,
+    STAND_IN,
     DeviceInstrument,
     RecordedRun,
     Subject,
@@ -358,6 +359,21 @@ def test_a_gpu_is_held_while_it_is_measured_and_free_after_an_error(
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
     assert not held(node)
     assert [*node.iterdir()] == []
+
+
+def test_where_who_started_it_holds_the_device_another_place_is_held(
+    tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes may be several at once."""
+    instead = tmp_path / "instead"
+    instead.mkdir()
+    monkeypatch.setenv(STAND_IN, str(instead))
+    during: list[bool] = []
+    with files.locked(node):
+        collector = ScriptedCollector(CYCLES, during=lambda: during.append(held(instead)))
+        measured(collector, tmp_path)
+    assert during == [True]
+    assert not held(instead)
 
 
 def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_held(tmp_path: Path, node: Path) -> None:

@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.collector import (
 )
 from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.ncu import ncu_command, raw_page, report_reader
+from pytest_gpuperf.measure.ncu import ncu_command, report_reader
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import FIRST, PROFILED, Replicas, Task
@@ -88,7 +88,7 @@ class Ncu(Replicas):
 @pytest.fixture
 def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     """A stand-in for ncu, whose reports are raw pages as they are."""
-    monkeypatch.setattr(report_reader, "load", lambda file, *_: raw_page.load(file))
+    monkeypatch.setattr(report_reader, "load", lambda file, *_: ncu_command.load_page(file))
     return Ncu()
 
 

@@ -97,10 +97,11 @@ def test_it_goes_with_an_exception_too(here: Repository) -> None:
 def test_what_was_killed_is_removed_by_the_next_and_who_lives_is_left_alone(
     here: Repository,
 ) -> None:
-    with started(here) as killed, started(here, "wait") as living:
-        assert killed.wait() < 0
+    with started(here, "wait") as living:
         assert living.stdout is not None
         its = living.stdout.readline().strip()
+        with started(here) as killed:
+            assert killed.wait() < 0
         assert len(left(here)) == 4
         sweep(here)
         assert len(left(here)) == 2

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.measure.ncu import ncu_command, raw_page
-from pytest_gpuperf.measure.ncu.raw_page import Cells, ProfiledRow, RawPage
+from pytest_gpuperf.measure.ncu import ncu_command
+from pytest_gpuperf.measure.ncu.ncu_command import Cells, ProfiledRow, RawPage
 from pytest_gpuperf.storage import files
 
 PACKAGE = "ncu_report"
@@ -112,7 +112,7 @@ def _by_executable(file: Path, executable: str) -> RawPage:
         said = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")
         failure = ncu_command.failure(said, done.returncode)
         raise BadFile(file, "", f"{executable} did not open it: {failure.reason}", _REMEDY)
-    return raw_page.parse(done.stdout, file)
+    return ncu_command.parse_page(done.stdout, file)
 
 
 def main(arguments: list[str]) -> int:
