@@ -21,6 +21,7 @@ from pytest_gpuperf.commands import (
     complain,
     doctor,
     export,
+    history,
     import_ncu,
     metrics,
     record,
@@ -51,7 +52,7 @@ COMMANDS = tuple(
     cast("Command", module)
     for module in (
         *(doctor, metrics, record, update_baseline, baseline, ab, compare, report),
-        *(reproduce, calibrate, import_ncu, export),
+        *(history, reproduce, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""
