@@ -254,7 +254,7 @@ def told(past: History, made: list[Cause]) -> dict[str, Any]:
         right += bool(event.suspects) and event.suspects[0].kind is SuspectKind(cause.kind)
         for move in event.moves:
             case = past.series[move.series].seen.test.split("case")[1].rstrip("]")
-            at[(*key, int(case))] = None
+            at[(key[0], key[1], int(case))] = None
     steps = [
         (DEVICES[one.device][2], one.night, test)
         for one in made
@@ -286,7 +286,7 @@ def prompt(nights: int, seeds: range) -> dict[str, int]:
         made = [Cause(0, night, "code", {test: float(np.log(1.01))})]
         series = values(rng, nights, 0, made)
         asked = [
-            (catalogue().metrics[name], Nights([*of_all[t, : night + 2]], [""] * (night + 2)))
+            (catalogue().metrics[name], Nights(of_all[t, : night + 2].tolist(), [""] * (night + 2)))
             for name, of_all in series.items()
             for t in range(TESTS)
         ]

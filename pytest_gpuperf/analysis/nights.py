@@ -417,15 +417,17 @@ def _events(
     events: list[Event] = []
     for (device, _, _), moves in grouped.items():
         mine = [series[one.series] for one in moves]
-        at = [one.change for one in moves]
-        night = min(calendar.place(device, m.seen, c.at) for m, c in zip(mine, at, strict=True))
-        before = [calendar.place(device, m.seen, c.before) for m, c in zip(mine, at, strict=True)]
+        points = [one.change for one in moves]
+        night = min(calendar.place(device, m.seen, c.at) for m, c in zip(mine, points, strict=True))
+        befores = [
+            calendar.place(device, m.seen, c.before) for m, c in zip(mine, points, strict=True)
+        ]
         counted = [one.metric.metric_class is MetricClass.DETERMINISTIC for one in mine]
         known = any(
             (one.seen.arch, one.seen.slug, one.seen.test, one.seen.name) in exact for one in mine
         )
         tests = frozenset(one.seen.test for one in mine)
-        last = max((b for b in before if b < night), default=night - 1)
+        last = max((b for b in befores if b < night), default=night - 1)
         events.append(Event(device, last, night, tests, any(counted) if known else None))
     listed = []
     suspects = ranked(calendar.nights, events)
