@@ -13,7 +13,7 @@ The noise is assumed, as in benchmarks/judge.py: between nights 0.1 % of cycles 
 it shared by the metrics of a test, a third of the tests with heavy tails, and 1 % of nights slow as
 a whole by 0.5 to 3 %; counts are exact but for one in 200. 2 % of measurements are not there.
 
-Times are those of this machine. Exits with 1 where a bar is missed.
+Times are those of this machine and of what else it does, which `load` says. Exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -317,9 +317,9 @@ def quiet(seeds: range) -> dict[str, int]:
     return {"device_years": len(seeds), "change_points": points, "nights": nights, "most": worst}
 
 
-def _timed(arguments: list[str]) -> tuple[float, float]:
-    """Seconds and bytes that `gpuperf history` takes, with its worker processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+def _timed(arguments: list[str]) -> tuple[float, float, int]:
+    """Seconds `gpuperf history` takes, those of its processors, and bytes of its largest."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
     words = [sys.executable, "-m", "pytest_gpuperf", "history", *arguments]
     # In a folder without baselines: those of this repository are of other tests.
@@ -328,7 +328,9 @@ def _timed(arguments: list[str]) -> tuple[float, float]:
         words, check=True, stdout=subprocess.DEVNULL, cwd=Path(arguments[0]).parent, env=environment
     )
     seconds = time.perf_counter() - begun
-    return seconds, max(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, before) * 1024
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, busy, after.ru_maxrss * 1024
 
 
 def main() -> int:
@@ -350,10 +352,10 @@ def main() -> int:
         last.rename(aside)
         page = folder.parent / f"{folder.name}.html"
         try:
-            cold, memory = _timed([str(folder)])
+            cold, cold_busy, memory = _timed([str(folder)])
         finally:
             aside.rename(last)
-        warm, _ = _timed([str(folder)])
+        warm, warm_busy, _ = _timed([str(folder)])
         _timed([str(folder), "--report", str(page)])
         size = page.stat().st_size
         page.unlink()
@@ -362,8 +364,11 @@ def main() -> int:
             "runs": len(runs),
             "cores": multiprocessing.cpu_count(),
             "cold_seconds": round(cold, 1),
+            "cold_processor_seconds": round(cold_busy, 1),
             "new_night_seconds": round(warm, 2),
-            "largest_process_bytes": int(memory),
+            "new_night_processor_seconds": round(warm_busy, 2),
+            "load": os.getloadavg()[0],
+            "largest_process_bytes": memory,
             "page_bytes": size,
             **told(history(recollect(runs, place)), made),
             "prompt": prompt(NIGHTS, range(40)),

@@ -30,8 +30,8 @@ HELP = "many nights: trends, the nights on which levels changed, and who is susp
 USAGE: str | None = None
 EXAMPLES = (
     "gpuperf history",
-    "gpuperf history runs/ --report history.html",
-    "gpuperf history 'artifacts/*/run.json' --test 'test_training_step[tf32]'",
+    "gpuperf history . --report history.html",
+    "gpuperf history '*.json' --json",
 )
 
 SCHEMA = 1
