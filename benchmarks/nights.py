@@ -13,7 +13,8 @@ The noise is assumed, as in benchmarks/judge.py: between nights 0.1 % of cycles 
 it shared by the metrics of a test, a third of the tests with heavy tails, and 1 % of nights slow as
 a whole by 0.5 to 3 %; counts are exact but for one in 200. 2 % of measurements are not there.
 
-Times are those of this machine and of what else it does, which `load` says. Exits with 1 where a bar is missed.
+Times are those of this machine and of what else it does, which `load` says. Exits with 1 where a
+bar is missed.
 """
 
 from __future__ import annotations
