@@ -22,6 +22,7 @@ from pytest_gpuperf.commands import (
     complain,
     doctor,
     export,
+    history,
     import_ncu,
     metrics,
     record,
@@ -52,7 +53,7 @@ COMMANDS = tuple(
     cast("Command", module)
     for module in (
         *(doctor, metrics, record, update_baseline, baseline, ab, bisect, compare),
-        *(report, reproduce, calibrate, import_ncu, export),
+        *(report, history, reproduce, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from pytest_gpuperf.commands import complain, json_text, say
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.report import interchange
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
@@ -14,9 +16,15 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "export"
 HELP = "write a saved run in the format of another program; needs no GPU"
 USAGE: str | None = None
-EXAMPLES = ("gpuperf export run.json --output benchmark.json",)
+EXAMPLES = (
+    "gpuperf export run.json --output benchmark.json",
+    "gpuperf export run.json --format openmetrics --output run.prom",
+)
 
-FORMATS = ("pytest-benchmark",)
+FORMATS = (
+    *("pytest-benchmark", "pytorch", "bencher"),
+    *("benchmark-action-smaller", "benchmark-action-bigger", "openmetrics"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="pytest-benchmark: what its --benchmark-json writes, step times with our counters",
+        help="pytest-benchmark: what its --benchmark-json writes, step times with our counters; "
+        "pytorch: records of its benchmark database, a line each; bencher: Bencher Metric Format; "
+        "benchmark-action-smaller, -bigger: its customSmallerIsBetter and customBiggerIsBetter; "
+        "openmetrics: for Prometheus; all but the first have every metric of the whole step",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="default: print it")
 
@@ -40,13 +51,44 @@ def act(options: argparse.Namespace) -> int:
     pytest-benchmark is not installed.
     """
     file: Path = options.run or run_files.newest(Path.cwd())
-    text = _benchmarks(file)
+    is_first = options.format == FORMATS[0]
+    text = _benchmarks(file) if is_first else _records(file, options.format)
     if options.output is None:
         say(*text.rstrip("\n").split("\n"))
         return 0
     files.write_atomically(options.output, text)
     say(f"written: {options.output}")
     return 0
+
+
+def _records(file: Path, form: str) -> str:
+    run = run_files.load(file)
+    try:
+        if form == "openmetrics":
+            text = interchange.open_metrics(run)
+            empty = text == "# EOF\n"
+        elif form == "pytorch":
+            records = interchange.pytorch_records(run)
+            empty, text = not records, "".join(f"{_line(record)}\n" for record in records)
+        elif form == "bencher":
+            metrics = interchange.bencher_metrics(run)
+            empty, text = not metrics, json_text(metrics) + "\n"
+        else:
+            better = Direction.LOWER if form.endswith("smaller") else Direction.HIGHER
+            benchmarks = interchange.action_benchmarks(run, better)
+            empty, text = not benchmarks, json_text(benchmarks) + "\n"
+    except (OverflowError, ValueError):
+        raise UsageFailure(
+            f"{file}: a value or a date is beyond what {form} can have: was it edited?"
+        ) from None
+    if empty:
+        raise UsageFailure(f"{file}: nothing in it is to be exported as {form}")
+    return text
+
+
+def _line(record: object) -> str:
+    """One line of JSON Lines. Raises ValueError for NaN."""
+    return json.dumps(record, allow_nan=False).replace("##", "#\\u0023")
 
 
 def _benchmarks(file: Path) -> str:

@@ -2,7 +2,7 @@
 
 Each is judged by the interval of what was measured. It holds when the whole interval lies within
 the bound, and is broken when the whole of it lies beyond and there are enough processes to say so.
-Anything between is inconclusive, and asks for another look (`stopping.py`).
+Anything between is inconclusive, and asks for another look (`interval.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, quantile
+from pytest_gpuperf.judge.interval import LEAST_TO_ALARM, UNCHANGED_RATE, error_of_median, quantile
 from pytest_gpuperf.judge.noise import Rounds, scales
-from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import Calibration

@@ -3,7 +3,7 @@
 regressed: worse than the floor, in every process where there are only three, and further from zero
 than chance explains. improved: the mirror image. unchanged: within the floor, and the whole
 interval within the equivalence bound. Anything else is inconclusive, and asks for another look
-(`stopping.py`). docs/verdict.md has the formulas and how often they are right.
+(`interval.py`). docs/verdict.md has the formulas and how often they are right.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.judge.interval import (
+    ALARMING,
+    LEAST_TO_ALARM,
     Difference,
     centre,
     difference,
@@ -31,7 +33,6 @@ from pytest_gpuperf.judge.noise import (
     scales,
     scales_of,
 )
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement

@@ -24,7 +24,7 @@ INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
 TIMELINE = ("never", "always")
 GITHUB = ("auto", "never")
-PROCESSES = ("1", "3", "5", "9")  # judge/stopping.py, which is not imported until it judges
+PROCESSES = ("1", "3", "5", "9")  # judge/interval.py, which is not imported until it judges
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
 
 

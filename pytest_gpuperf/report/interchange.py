@@ -1,4 +1,5 @@
-"""A run in other forms: reports by their files' suffix, JUnit's properties, pytest-benchmark's.
+"""A run in other forms: reports by their files' suffix, JUnit's properties, pytest-benchmark's, and
+the records that services collect.
 
 Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
@@ -16,6 +17,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
+from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -225,3 +227,143 @@ def _machine(fingerprint: Fingerprint) -> dict[str, Any]:
 def _commit(revision: str) -> dict[str, Any]:
     """What is known of the commit, under pytest-benchmark's names."""
     return {"id": revision.removesuffix("+dirty") or None, "dirty": revision.endswith("+dirty")}
+
+
+# Records that services collect: of each metric of the whole step the median over processes
+
+
+def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
+    """Each metric of each measurement: the median over processes, and all rounds of all of them."""
+    for result in run.results():
+        if result.measurements:
+            for name, value in step_tables.step_values(result.measurements).items():
+                yield result, catalogue().metrics[name], value, [*_values(name, result)]
+
+
+def pytorch_records(run: Run) -> list[dict[str, Any]]:
+    """One record per metric, of PyTorch's benchmark database (its table oss_ci_benchmark_v3).
+
+    https://github.com/pytorch/pytorch/wiki/PyTorch-OSS-benchmark-infra#benchmark-results-format
+    """
+    records = []
+    for result, metric, _, rounds in _series(run):
+        first = result.first
+        device, software = first.fingerprint.device, first.fingerprint.software
+        records.append(
+            {
+                "benchmark": {
+                    "name": "pytest-gpuperf",
+                    "mode": "",
+                    "dtype": "",
+                    "extra_info": {"suite": first.suite, "revision": first.fingerprint.revision},
+                },
+                "model": {
+                    "name": _named(result.test, result.name),
+                    "type": first.suite,
+                    "backend": first.configuration,
+                    "origins": [],
+                },
+                "runners": [
+                    {"name": device.slug, "type": device.arch, "gpu_info": [{"name": device.name}]}
+                ],
+                "dependencies": {
+                    name: {"repo": name, "version": version, "extra_info": {}}
+                    for name, version in software.items()
+                },
+                "metric": {
+                    "name": metric.name,
+                    "benchmark_values": rounds,
+                    "target_value": 0.0,
+                    "extra_info": {"unit": metric.unit, "direction": metric.direction.value},
+                },
+            }
+        )
+    return records
+
+
+def bencher_metrics(run: Run) -> dict[str, dict[str, dict[str, float]]]:
+    """Bencher Metric Format: per test and measure the value, and the range of its rounds.
+
+    The format has neither unit nor direction, so that the measure's name has: 64 characters at
+    most. https://bencher.dev/docs/reference/bencher-metric-format
+    """
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
+    for result, metric, value, rounds in _series(run):
+        direction = metric.direction
+        better = "" if direction is Direction.NEUTRAL else f", {direction.value} is better"
+        measure = f"{metric.name} [{metric.unit or 'count'}{better}]"[:64]
+        of_test = metrics.setdefault(_named(result.test, result.name)[-1024:], {})
+        of_test[measure] = {
+            "value": value,
+            "lower_value": min(rounds),
+            "upper_value": max(rounds),
+        }
+    return metrics
+
+
+def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
+    """What benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter read.
+
+    A file has one direction, so these are the metrics of that one.
+    https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
+    """
+    return [
+        {
+            "name": f"{_named(result.test, result.name)} / {metric.name}",
+            "unit": metric.unit,
+            "value": value,
+            "range": f"{max(rounds) - min(rounds):.6g}",
+            "extra": f"{result.first.fingerprint.device.name}, {len(rounds)} rounds",
+        }
+        for result, metric, value, rounds in _series(run)
+        if metric.direction is direction
+    ]
+
+
+_BASE = {"ms": ("seconds", 1e-3), "ns": ("seconds", 1e-9), "%": ("ratio", 0.01)}
+"""OpenMetrics has base units."""
+
+
+def open_metrics(run: Run) -> str:
+    """The text of OpenMetrics 1.0: a gauge per metric, the test and what is better as labels.
+
+    https://prometheus.io/docs/specs/om/open_metrics_spec/
+    """
+    from datetime import datetime, timezone
+
+    families: dict[str, tuple[Metric, str, list[str]]] = {}
+    for result, metric, value, _ in _series(run):
+        unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
+        unit = unit if unit.isascii() and unit.isalpha() else ""
+        ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
+        name = f"{KEY}_{metric.name}" if ends else f"{KEY}_{metric.name}_{unit}"
+        first = result.first
+        device = first.fingerprint.device
+        made = datetime.fromisoformat(
+            (first.fingerprint.measured or run.created).replace("Z", "+00:00")
+        )
+        made = made if made.tzinfo else made.replace(tzinfo=timezone.utc)
+        labels = {
+            "test": result.test,
+            "measurement": result.name,
+            "suite": first.suite,
+            "configuration": first.configuration,
+            "device": device.name,
+            "arch": device.arch,
+            "revision": first.fingerprint.revision,
+            "better": metric.direction.value,
+        }
+        written = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+        line = f"{name}{{{written}}} {value * scale!r} {made.timestamp():.0f}"
+        families.setdefault(name, (metric, unit, []))[2].append(line)
+    lines = []
+    for name, (metric, unit, samples) in families.items():
+        lines.append(f"# TYPE {name} gauge")
+        lines += [f"# UNIT {name} {unit}"] if unit else []
+        lines += [f"# HELP {name} {_label(metric.summary)}", *samples]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _label(text: str) -> str:
+    """`text` as the value of a label of OpenMetrics."""
+    return printable(text).replace("\\", r"\\").replace('"', r"\"")

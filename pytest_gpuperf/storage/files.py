@@ -107,14 +107,7 @@ def parse_json(content: bytes, file: Path, remedy: str) -> object:
 
     Raises BadFile; the `remedy` ends its message.
     """
-    try:
-        text = (_unpacked(content) if file.suffix == COMPRESSED else content).decode()
-    except lzma.LZMAError as error:
-        raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
-    except UnicodeDecodeError as error:
-        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", remedy) from None
-    except _Oversized as error:
-        raise BadFile(file, "", str(error), remedy) from None
+    text = decoded(content, file, remedy)
     check_values(text, file, remedy)
     try:
         return json.loads(text, object_pairs_hook=_without_twins)
@@ -127,6 +120,18 @@ def parse_json(content: bytes, file: Path, remedy: str) -> object:
         raise BadFile(file, "", _TOO_LARGE, remedy) from None
     except ValueError as error:
         raise BadFile(file, "", f"cannot be read: {error}", remedy) from None
+
+
+def decoded(content: bytes, file: Path, remedy: str) -> str:
+    """The text of `content`, read from `file`: compressed for a name in .xz. Raises BadFile."""
+    try:
+        return (_unpacked(content) if file.suffix == COMPRESSED else content).decode()
+    except lzma.LZMAError as error:
+        raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
+    except UnicodeDecodeError as error:
+        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", remedy) from None
+    except _Oversized as error:
+        raise BadFile(file, "", str(error), remedy) from None
 
 
 class _Oversized(Exception):

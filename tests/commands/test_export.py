@@ -1,4 +1,4 @@
-"""`gpuperf export`: what it writes is read by pytest-benchmark itself."""
+"""`gpuperf export`: what it writes is read by its consumers' own parsers, or fits their schemas."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import example, given, settings
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_benchmark import cli
 
 from pytest_gpuperf import __main__
+from pytest_gpuperf.commands import export as export_command
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report import interchange
@@ -233,3 +236,136 @@ def test_without_pytest_benchmark_it_says_what_to_install(
 def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert __main__.main(["export", str(BROKEN), "--format", "xml"]) == 4
     assert "pytest-benchmark" in capsys.readouterr().err
+
+
+# Records that services collect
+
+_TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    # https://bencher.dev/bmf.json, and the lengths of
+    # https://bencher.dev/docs/reference/bencher-metric-format
+    "bencher": {
+        "type": "object",
+        "propertyNames": {"maxLength": 1024},
+        "additionalProperties": {
+            "type": "object",
+            "propertyNames": {"maxLength": 64},
+            "additionalProperties": {
+                "type": "object",
+                "properties": {"value": _NUMBER, "lower_value": _NUMBER, "upper_value": _NUMBER},
+                "required": ["value"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    # https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
+    "benchmark-action": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "name": _TEXT,
+                "unit": _TEXT,
+                "value": _NUMBER,
+                "range": _TEXT,
+                "extra": _TEXT,
+            },
+            "required": ["name", "unit", "value"],
+            "additionalProperties": False,
+        },
+    },
+    # https://github.com/pytorch/pytorch/wiki/PyTorch-OSS-benchmark-infra#benchmark-results-format
+    "pytorch": {
+        "type": "object",
+        "properties": {
+            "benchmark": {"type": "object", "required": ["name"]},
+            "model": {"type": "object", "required": ["name"]},
+            "runners": {"type": "array", "items": {"type": "object"}},
+            "dependencies": {"type": "object", "additionalProperties": {"type": "object"}},
+            "metric": {
+                "type": "object",
+                "properties": {
+                    "name": _TEXT,
+                    "benchmark_values": {"type": "array", "items": _NUMBER, "minItems": 1},
+                    "target_value": _NUMBER,
+                    "extra_info": {"type": "object"},
+                },
+                "required": ["name", "benchmark_values"],
+            },
+        },
+        "required": ["benchmark", "model", "metric"],
+        "additionalProperties": False,
+    },
+}
+
+
+def written(form: str, run_file: Path, folder: Path) -> str:
+    """What `gpuperf export --format` writes."""
+    output = folder / form
+    words = ["export", str(run_file), "--format", form, "--output", str(output)]
+    assert __main__.main(words) == 0
+    return output.read_text(encoding="utf-8")
+
+
+def test_bencher_reads_values_with_their_range_unit_and_direction(tmp_path: Path) -> None:
+    data = json.loads(written("bencher", H200, tmp_path))
+    jsonschema.validate(data, SCHEMAS["bencher"])
+    measures = data[TF32]
+    assert {"cycles [cycles, lower is better]", "ipc [instructions/cycle]"} <= {*measures}
+    cycles = measures["cycles [cycles, lower is better]"]
+    assert cycles["lower_value"] <= cycles["value"] <= cycles["upper_value"]
+
+
+@pytest.mark.parametrize(("better", "metric"), [("smaller", "cycles"), ("bigger", "l2_hit_rate")])
+def test_benchmark_action_reads_one_direction_a_file(
+    better: str, metric: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.json"
+    run_files.save(run([measurement({"cycles": [5.0], "l2_hit_rate": [60.0], "ipc": [1.0]})]), file)
+    data = json.loads(written(f"benchmark-action-{better}", file, tmp_path))
+    jsonschema.validate(data, SCHEMAS["benchmark-action"])
+    assert [entry["name"] for entry in data] == [f"{TEST} / {metric}"]
+
+
+def test_pytorchs_database_reads_a_record_of_each_metric(tmp_path: Path) -> None:
+    records = [json.loads(line) for line in written("pytorch", H200, tmp_path).splitlines()]
+    for record in records:
+        jsonschema.validate(record, SCHEMAS["pytorch"])
+    (cycles,) = (
+        record["metric"]
+        for record in records
+        if record["model"]["name"] == TF32 and record["metric"]["name"] == "cycles"
+    )
+    assert cycles["extra_info"] == {"unit": "cycles", "direction": "lower"}
+    assert len(cycles["benchmark_values"]) == 5
+
+
+def test_prometheus_own_parser_reads_openmetrics(tmp_path: Path) -> None:
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families(written("openmetrics", H200, tmp_path))
+    }
+    times = families["gpuperf_step_time_seconds"]
+    assert (times.type, times.unit) == ("gauge", "seconds")
+    (sample,) = (sample for sample in times.samples if sample.labels["test"] == TF32)
+    assert sample.value == pytest.approx(0.2319, rel=0.01)
+    assert (sample.labels["device"], sample.labels["better"]) == ("NVIDIA H200", "lower")
+    assert families["gpuperf_cycles"].unit == "cycles"
+
+
+def test_hostile_names_do_not_break_openmetrics(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    test = 'x.py::t["\\ \n{}]'
+    run_files.save(run([measurement({"cycles": [5.0]}, test=test)]), file)
+    (family,) = text_string_to_metric_families(written("openmetrics", file, tmp_path))
+    assert len(family.samples) == 1
+
+
+@pytest.mark.parametrize("form", export_command.FORMATS)
+def test_a_run_without_measurements_has_nothing_to_export(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    run_files.save(run([]), file)
+    assert __main__.main(["export", str(file), "--format", form]) == 4
+    assert str(file) in capsys.readouterr().err

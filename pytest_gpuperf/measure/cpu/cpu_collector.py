@@ -20,8 +20,7 @@ from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, garbage_kept
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import checked
-from pytest_gpuperf.measure.trace.host_calls import Compilations
+from pytest_gpuperf.measure.trace.activity import Compilations, checked
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 

@@ -24,8 +24,7 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.html import chart
-from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
+from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, chart_of, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import (
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _FOLDER = Path(__file__).parent
+_PAGE = "page.html.j2"
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
 _MOST_PLAIN = 20_000
@@ -86,16 +86,16 @@ def page(run: Run, file: str = "", context: CommandContext | None = None) -> str
     """
     measured = subjects(run)
     figures = all_figures(measured)
-    drawings = ((one.key, chart.drawing(one)) for one in figures)
+    drawings = ((one.key, chart_of(one)) for one in figures)
     charts = {key: drawing for key, drawing in drawings if drawing is not None}
     # A table of half of what a figure is about is none: the first screen has it.
     lacking = [one for one in figures if one.key not in charts and (one.missing or not one.rows)]
-    style, scripts = _style(), _scripts()
-    text = _template().render(
+    css, scripts = style(), _scripts()
+    text = template(_PAGE).render(
         run=run,
         version=__version__,
-        policy=_policy(style, scripts),
-        style=style,
+        policy=policy(css, scripts),
+        style=css,
         scripts=scripts,
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
@@ -216,8 +216,9 @@ def _few(values: Sequence[str]) -> str:
     return ", ".join(values[:_MOST_VALUES] if others else values) + others
 
 
-@lru_cache(maxsize=1)
-def _template() -> Template:
+@lru_cache(maxsize=2)
+def template(name: str) -> Template:
+    """One of our templates: what comes from outside is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -228,7 +229,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)
 
 
 def _shown_text(value: object) -> object:
@@ -236,7 +237,8 @@ def _shown_text(value: object) -> object:
     return printable_lines(value) if type(value) is str else value
 
 
-def _style() -> str:
+def style() -> str:
+    """The style of all our pages."""
     return (_FOLDER / "page.css").read_text(encoding="utf-8")
 
 
@@ -246,11 +248,11 @@ def _scripts() -> tuple[str, ...]:
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 
-def _policy(style: str, scripts: Sequence[str]) -> str:
+def policy(css: str, scripts: Sequence[str]) -> str:
     """Our own style and scripts, by what they are; images that are in the page; nothing else."""
-    run = " ".join(_hash(script) for script in scripts)
+    run = " ".join(_hash(script) for script in scripts) or "'none'"
     return (
-        f"default-src 'none'; script-src {run}; style-src {_hash(style)}; img-src data:; "
+        f"default-src 'none'; script-src {run}; style-src {_hash(css)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

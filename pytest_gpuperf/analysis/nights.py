@@ -1,0 +1,494 @@
+"""Many nights: the trend of every metric, the events at which levels changed, gaps and creep.
+
+Advisory: nothing is gated by it. An event is what changed on one device on one night, whatever the
+number of tests and metrics; one cause has one entry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.judge.change_points import ChangePoint, Nights, Trend, trends
+from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
+from pytest_gpuperf.judge.suspects import (
+    Event,
+    Night,
+    Suspect,
+    SuspectKind,
+    ranked,
+)
+from pytest_gpuperf.model.entry import BaselineFile, Calibration
+from pytest_gpuperf.model.measurement import titles
+from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.storage import baseline_files, run_files
+from pytest_gpuperf.storage.history_files import Observations, Recollection
+
+RECENT = 5
+"""Nights whose values are held against the origin, each as one process."""
+UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
+"""Why a night is a gap: the guard refused it, the device ran other tests only, or nothing."""
+
+DeviceKey = tuple[str, str]
+"""Architecture and slug."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crept:
+    """How the last nights stand against the first accepted ones."""
+
+    since: str
+    """The day of the baseline's origin, or of the first night where there is no baseline."""
+    of_baseline: bool
+    drift: Drift
+    steps: float
+    """What of it came at change points that matter, in the units of the drift."""
+
+    @property
+    def creeping(self) -> bool:
+        """Worse than the tolerance, and what came in steps does not explain it."""
+        drift = self.drift
+        return drift.drifted and abs((drift.change or 0.0) - self.steps) > drift.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class MetricHistory:
+    """One metric of one measurement on one device."""
+
+    seen: Observations
+    metric: Metric
+    trend: Trend
+    gaps: Mapping[int, str]
+    """Nights without a value, by day, with the reason: they are no zeros."""
+    creep: Crept | None = None
+
+    @property
+    def gap_text(self) -> str:
+        """How many nights are gaps, by their reasons; "" for none."""
+        reasons = Counter(self.gaps.values())
+        said = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        return f"{len(self.gaps)} of {len(self.gaps) + len(self.seen.days)} nights: {said}"
+
+    @property
+    def crept(self) -> str:
+        """As in "cycles +3.10 % since 2026-01-02, of which +1.20 % in steps"; or ""."""
+        creep = self.creep
+        if creep is None or creep.drift.change is None:
+            return ""
+        points = creep.drift.points
+        change = units.moved(creep.drift.change, points=points)
+        steps = f", of which {units.moved(creep.steps, points=points)} in steps"
+        origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
+        since = f"{self.metric.name} {change} since {origin} {creep.since}"
+        return since + (steps if creep.steps else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """One change point of an event."""
+
+    series: int
+    """As a position in the history's series."""
+    change: ChangePoint
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """What changed on one device on one night: an event with its suspects."""
+
+    device: DeviceKey
+    before: int
+    """The day of the last night of the old level."""
+    day: int
+    """That of the first night of the new one."""
+    revisions: tuple[str, str]
+    """What was measured on these two."""
+    files: tuple[Path, Path]
+    """A run of each."""
+    moves: tuple[Moves, ...]
+    """The largest first."""
+    suspects: tuple[Suspect, ...]
+    """The likeliest first; empty where nothing that is recorded differs."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether any of it is a change for the worse."""
+        return any(one.change.worse for one in self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All that many runs say."""
+
+    days: tuple[int, ...]
+    """Every night that there was, or should have been by the usual rhythm."""
+    devices: Mapping[DeviceKey, str]
+    """By architecture and slug, the device's name."""
+    series: tuple[MetricHistory, ...]
+    events: tuple[LevelChange, ...]
+    """Of changes that matter, the latest first."""
+    titles: Mapping[tuple[str, str], str]
+    """What people call each test and measurement."""
+    source: Recollection
+
+    @property
+    def headline(self) -> str:
+        """How much it is that is looked back at."""
+        tests = len({one.seen.test for one in self.series})
+        span = f"{date(self.days[0])} to {date(self.days[-1])}" if self.days else "no night"
+        worse = sum(event.worse for event in self.events)
+        return (
+            f"{len(self.days):,} nights, {span}: {tests} tests on {len(self.devices)} devices, "
+            f"{len(self.source.files):,} runs. Levels changed {len(self.events)} times, "
+            f"{worse} of them for the worse"
+        )
+
+    def title(self, one: MetricHistory, *, device: bool = True) -> str:
+        """What people call a series' measurement, with its device where there are several."""
+        title = self.titles[one.seen.test, one.seen.name]
+        several = device and len(self.devices) > 1
+        return f"{title} on {self.devices[one.seen.arch, one.seen.slug]}" if several else title
+
+    def what(self, event: LevelChange) -> str:
+        """How many tests are worse since, and how many better, by gated metrics."""
+        sides: dict[bool, set[str]] = {True: set(), False: set()}
+        for move in event.moves:
+            if move.change.worse is not None:
+                sides[move.change.worse].add(self.series[move.series].seen.test)
+        better = sides[False] - sides[True]
+        said = [f"{len(sides[True])} worse"] if sides[True] else []
+        said += [f"{len(better)} better"] if better else []
+        tests = len({self.series[move.series].seen.test for move in event.moves})
+        noun = "test" if tests == 1 else "tests"
+        return f"{tests} {noun} changed" + (f", {', '.join(said)}" if said else "")
+
+    @property
+    def creeping(self) -> list[MetricHistory]:
+        """Series that creep, the worst first."""
+        creeps = [one for one in self.series if one.creep is not None and one.creep.creeping]
+        return sorted(creeps, key=lambda one: -abs(_creep_of(one)))
+
+
+def _creep_of(one: MetricHistory) -> float:
+    return (one.creep.drift.change or 0.0) if one.creep else 0.0
+
+
+def history(
+    source: Recollection, baselines: Path | None = None, tests: Sequence[str] = ()
+) -> History:
+    """What `source` says, against the origins of the baselines in this folder where it has any.
+
+    Only of tests that match one of the patterns, where there are any: what levels did elsewhere
+    still tells of noise and suspects. Raises BadFile for a baseline that cannot be trusted, and
+    UsageFailure where no test matches.
+    """
+    days = _rhythm(source.nights.values())
+    devices: dict[DeviceKey, str] = {}
+    for one in source.surroundings:
+        devices.setdefault((one.arch, one.slug), one.device)
+    series: list[MetricHistory] = []
+    for device in devices:
+        mine = {one.test for one in source.series if (one.arch, one.slug) == device}
+        known = _Baselines(baselines, device, mine)
+        series += _of_device(source, device, days, known)
+    events = _events(source, list(devices), series)
+    named = titles((one.seen.test, one.seen.name) for one in series)
+    past = History(days, devices, tuple(series), tuple(events), named, source)
+    return _matching(past, tests) if tests else past
+
+
+def _matching(past: History, patterns: Sequence[str]) -> History:
+    """Of tests that match alone."""
+    kept: dict[int, int] = {}
+    for place, one in enumerate(past.series):
+        if any(run_files.matches(one.seen.test, pattern) for pattern in patterns):
+            kept[place] = len(kept)
+    if not kept:
+        known = ", ".join(dict.fromkeys(past.titles.values()))
+        raise UsageFailure(f"--test {', '.join(patterns)}: no test matches; there are {known}")
+    events = []
+    for event in past.events:
+        moves = [Moves(kept[m.series], m.change) for m in event.moves if m.series in kept]
+        if moves:
+            events.append(replace(event, moves=tuple(moves)))
+    series = tuple(past.series[place] for place in kept)
+    return replace(past, series=series, events=tuple(events))
+
+
+def said_of(one: MetricHistory, change: ChangePoint) -> str:
+    """As in "cycles +1.23 % (437.8 M -> 443.2 M)"."""
+    place = one.trend.changes.index(change)
+    old, new = (units.value(v, one.metric.unit) for v in one.trend.levels[place : place + 2])
+    moved = units.moved(change.change, points=one.trend.points)
+    return f"{one.metric.name} {moved} ({old} -> {new})"
+
+
+def _rhythm(nights: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """All nights; those that are missing of them too, where there is one a day."""
+    known = sorted({day for days in nights for day in days})
+    if len(known) > 2 and median(b - a for a, b in pairwise(known)) == 1:
+        return tuple(range(known[0], known[-1] + 1))
+    return tuple(known)
+
+
+class _Baselines:
+    """The baselines of one device, whatever their suites."""
+
+    def __init__(self, folder: Path | None, device: DeviceKey, tests: set[str]) -> None:
+        place = folder.joinpath(*device) if folder else None
+        suites = sorted(place.glob("*.yaml")) if place and place.is_dir() else []
+        # YAML is slow to parse: of a suite that none of these tests is in, nothing is wanted.
+        texts = {file: file.read_text("utf-8", errors="replace") for file in suites}
+        suites = [file for file in suites if any(test in texts[file] for test in tests)]
+        loaded = (baseline_files.load(file) for file in suites)
+        self._files: list[BaselineFile] = [one for one in loaded if one is not None]
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The first that there is."""
+        return next((one.calibration for one in self._files if one.calibration), None)
+
+    def origin(self, test: str, name: str) -> tuple[str, Recorded, Mapping[str, str]] | None:
+        """The day and samples of a measurement's origin, and its suite's tolerances."""
+        for one in self._files:
+            entry = one.tests.get(test, {}).get(name)
+            if entry is not None:
+                origin = entry.origin or baseline_files.origin_of(entry)
+                recorded = Recorded(origin.samples, origin.gpus, origin.days)
+                return origin.recorded, recorded, one.tolerance
+        return None
+
+
+def _of_device(
+    source: Recollection, device: DeviceKey, days: Sequence[int], known: _Baselines
+) -> list[MetricHistory]:
+    mine = [one for one in source.series if (one.arch, one.slug) == device]
+    metrics = [catalogue().metrics[one.metric] for one in mine]
+    gpus = [one.gpu for one in source.surroundings]
+    nights = [Nights(one.values, [gpus[n] for n in one.surroundings]) for one in mine]
+    judged = trends(list(zip(metrics, nights, strict=True)), known.calibration)
+    here = frozenset(source.nights.get(device, ()))
+    series = [
+        MetricHistory(seen, metric, trend, _gaps(source, seen, days, here))
+        for seen, metric, trend in zip(mine, metrics, judged, strict=True)
+    ]
+    return _with_creep(series, nights, known)
+
+
+def _gaps(
+    source: Recollection, seen: Observations, days: Sequence[int], here: frozenset[int]
+) -> dict[int, str]:
+    measured = {*seen.days}
+    first, last = seen.days[0], max(here)
+    unfit = source.unfit.get((seen.test, seen.name, seen.arch, seen.slug), frozenset())
+    return {
+        day: UNFIT if day in unfit else UNMEASURED if day in here else NO_RUN
+        for day in days
+        if first <= day <= last and day not in measured
+    }
+
+
+def _with_creep(
+    series: Sequence[MetricHistory], nights: Sequence[Nights], known: _Baselines
+) -> list[MetricHistory]:
+    crept = []
+    for one, seen in zip(series, nights, strict=True):
+        against = _origin(one, seen, known) if one.metric.gated else None
+        if against is None:
+            crept.append(one)
+            continue
+        since, of_baseline, origin, tolerances = against
+        recent = _recorded(one, seen, slice(-RECENT, None))
+        if _near(recent, origin, one):
+            crept.append(one)
+            continue
+        metrics = {one.metric.name: one.metric}
+        (drift,) = drifts(recent, origin, metrics, tolerances, known.calibration) or (None,)
+        creep = Crept(since, of_baseline, drift, _steps(one, since)) if drift else None
+        crept.append(replace(one, creep=creep))
+    return crept
+
+
+def _near(recent: Recorded, origin: Recorded, one: MetricHistory) -> bool:
+    """Whether it is so near its origin that no drift is to be looked for."""
+    name = one.metric.name
+    new, old = (
+        median(median(rounds) for rounds in of.samples[name]) if of.samples[name] else 0.0
+        for of in (recent, origin)
+    )
+    return abs(new - old) <= one.trend.tolerance / 2 * (1 if one.trend.points else abs(old))
+
+
+def _origin(
+    one: MetricHistory, seen: Nights, known: _Baselines
+) -> tuple[str, bool, Recorded, Mapping[str, str]] | None:
+    """What the last nights are held against; None while there are too few for that."""
+    name = one.metric.name
+    accepted = known.origin(one.seen.test, one.seen.name)
+    if accepted is not None and name in accepted[1].samples:
+        since, origin, tolerances = accepted
+        return since, True, replace(origin, samples={name: origin.samples[name]}), tolerances
+    if len(one.seen.days) < 2 * RECENT:
+        return None
+    return date(one.seen.days[0]), False, _recorded(one, seen, slice(0, RECENT)), {}
+
+
+def _recorded(one: MetricHistory, nights: Nights, part: slice) -> Recorded:
+    kept = [n for n in range(len(nights.values)) if n not in one.trend.set_aside][part]
+    return Recorded(
+        {one.metric.name: [(nights.values[n],) for n in kept]},
+        tuple(nights.gpus[n] for n in kept),
+        tuple(date(one.seen.days[n]) for n in kept),
+    )
+
+
+def _steps(one: MetricHistory, since: str) -> float:
+    """What came at change points that matter since then, in the units of changes."""
+    later = [c for c in one.trend.changes if c.matters and date(one.seen.days[c.at]) > since]
+    if one.trend.points:
+        return math.fsum(change.change for change in later)
+    return math.prod(1 + change.change for change in later) - 1
+
+
+def date(day: int) -> str:
+    """A day as people write it, "2026-03-01"."""
+    from datetime import date as calendar
+
+    return calendar.fromordinal(_EPOCH + day).isoformat()
+
+
+_EPOCH = 719_163
+"""The ordinal of 1970-01-01."""
+
+
+class _Calendar:
+    """The nights of each device: what one was measured under is the same of all its tests."""
+
+    def __init__(self, source: Recollection, devices: Sequence[DeviceKey]) -> None:
+        self.devices = list(devices)
+        same: dict[str, int] = {}
+        self._of = [
+            same.setdefault(repr(replace(one, workload={}, collector="")), n)
+            for n, one in enumerate(source.surroundings)
+        ]
+        """Per position of surroundings, the first that are the same but for the workload."""
+        order: list[dict[tuple[int, int], None]] = [{} for _ in devices]
+        for one in source.series:
+            keys = zip(one.days, map(self._of.__getitem__, one.surroundings), strict=True)
+            order[self.devices.index((one.arch, one.slug))].update(dict.fromkeys(keys))
+        self.nights: list[list[Night]] = []
+        self._places: list[dict[tuple[int, int], int]] = []
+        for seen in order:
+            # The order of several in one day is that in which series have them.
+            keys_in_order = sorted(seen, key=lambda key: key[0])
+            self._places.append({key: n for n, key in enumerate(keys_in_order)})
+            self.nights.append(
+                [
+                    Night(day, source.surroundings[at], source.readings.get((day, at), {}))
+                    for day, at in keys_in_order
+                ]
+            )
+
+    def place(self, device: int, one: Observations, position: int) -> int:
+        """Where the night at this position of a series is among those of its device."""
+        key = (one.days[position], self._of[one.surroundings[position]])
+        return self._places[device][key]
+
+
+def _events(
+    source: Recollection, devices: Sequence[DeviceKey], series: Sequence[MetricHistory]
+) -> list[LevelChange]:
+    """The changes that matter by device and night, with what is suspected of each."""
+    calendar = _Calendar(source, devices)
+    exact = {
+        (one.seen.arch, one.seen.slug, one.seen.test, one.seen.name)
+        for one in series
+        if one.metric.metric_class is MetricClass.DETERMINISTIC
+    }
+    grouped = _grouped(source, calendar, series)
+    events: list[Event] = []
+    for (device, _, _), moves in grouped.items():
+        mine = [series[one.series] for one in moves]
+        points = [one.change for one in moves]
+        night = min(calendar.place(device, m.seen, c.at) for m, c in zip(mine, points, strict=True))
+        befores = [
+            calendar.place(device, m.seen, c.before) for m, c in zip(mine, points, strict=True)
+        ]
+        counted = [one.metric.metric_class is MetricClass.DETERMINISTIC for one in mine]
+        known = any(
+            (one.seen.arch, one.seen.slug, one.seen.test, one.seen.name) in exact for one in mine
+        )
+        tests = frozenset(one.seen.test for one in mine)
+        last = max((b for b in befores if b < night), default=night - 1)
+        events.append(Event(device, last, night, tests, any(counted) if known else None))
+    listed = []
+    suspects = ranked(calendar.nights, events)
+    for ((device, day, workload), moves), event, one in zip(
+        grouped.items(), events, suspects, strict=True
+    ):
+        nights = calendar.nights[device]
+        before, now = nights[event.before], nights[event.night]
+        moves.sort(key=lambda move: -_size(series[move.series], move.change))
+        first = series[moves[0].series].seen
+        at = moves[0].change
+        listed.append(
+            LevelChange(
+                device=devices[device],
+                before=before.day,
+                day=day,
+                revisions=(before.surroundings.revision, now.surroundings.revision),
+                files=(source.files[first.files[at.before]], source.files[first.files[at.at]]),
+                moves=tuple(moves),
+                suspects=(Suspect(SuspectKind.WORKLOAD, workload, 1.0),) if workload else one,
+            )
+        )
+    return sorted(listed, key=lambda one: (-one.day, one.device))
+
+
+def _grouped(
+    source: Recollection, calendar: _Calendar, series: Sequence[MetricHistory]
+) -> dict[tuple[int, int, str], list[Moves]]:
+    """The changes that matter by device, day and how the workload changed.
+
+    A test that was not measured on the night itself changed with most of those that were.
+    """
+    grouped: dict[tuple[int, int, str], list[Moves]] = {}
+    open_: list[tuple[int, int, int, str, Moves]] = []
+    for number, one in enumerate(series):
+        device = calendar.devices.index((one.seen.arch, one.seen.slug))
+        days = one.seen.days
+        for change in one.trend.changes:
+            if change.matters:
+                workload = _workloads(source, one.seen, change)
+                first, last = days[change.before], days[change.at]
+                gap = any(first < day < last for day in one.gaps)
+                if gap:
+                    open_.append((device, first, last, workload, Moves(number, change)))
+                else:
+                    key = (device, last, workload)
+                    grouped.setdefault(key, []).append(Moves(number, change))
+    sizes = {key: len(moves) for key, moves in grouped.items()}
+    for device, first, last, workload, move in open_:
+        likely = max(range(last, first, -1), key=lambda d: sizes.get((device, d, workload), 0))
+        grouped.setdefault((device, likely, workload), []).append(move)
+    return grouped
+
+
+def _workloads(source: Recollection, seen: Observations, change: ChangePoint) -> str:
+    """How the workloads before and after differ: then nothing else is to be asked."""
+    old, new = (source.surroundings[seen.surroundings[n]] for n in (change.before, change.at))
+    return units.differences(old.workload, new.workload)
+
+
+def _size(one: MetricHistory, change: ChangePoint) -> float:
+    """How large a change is, beside others: those for the worse first."""
+    size = abs(change.change) / (100 if one.trend.points else 1)
+    return size + (1e6 if change.worse and one.metric.gated else 0.0)

@@ -1,0 +1,254 @@
+"""`gpuperf history`: many nights: trends, the nights on which levels changed, and who is suspected.
+
+No gate: whatever changed, the exit code is 0. Needs no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_gpuperf.analysis.nights import (
+    History,
+    LevelChange,
+    MetricHistory,
+    date,
+    history,
+    said_of,
+)
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.commands import complain, json_text, say, tell
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.report.text.progress import counted
+from pytest_gpuperf.storage import files, history_files, run_files
+
+NAME = "history"
+HELP = "many nights: trends, the nights on which levels changed, and who is suspected"
+USAGE: str | None = None
+EXAMPLES = (
+    "gpuperf history",
+    "gpuperf history . --report history.html",
+    "gpuperf history '*.json' --json",
+)
+
+SCHEMA = 1
+"""Of what `--json` prints."""
+_EVENTS = 10
+"""So many are printed; the others are in the report and in JSON."""
+_LEAST_SHARE = 0.01
+"""Of a suspect that is printed."""
+_MOVES, _SUSPECTS, _PROBLEMS, _CREEPS = 5, 3, 10, 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `gpuperf history`."""
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="FOLDER|GLOB|FILE",
+        help="run files; folders with all inside them; default: where this project saves its runs",
+    )
+    parser.add_argument(
+        "--test",
+        dest="tests",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only tests that match, and the trend of each of their metrics; may be repeated",
+    )
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        metavar="DIR",
+        help="where the baselines are whose origins creep is told by; default: baselines, where "
+        "there is such a folder",
+    )
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page, too")
+
+
+def act(options: argparse.Namespace) -> int:
+    """Does what the flags say, and returns 0.
+
+    Raises UsageFailure where there is no run, or DuckDB is not installed; GpuperfError for a
+    baseline that cannot be trusted.
+    """
+    report: Path | None = options.report
+    if report is not None and report.suffix != ".html":
+        raise UsageFailure(f"--report {report}: the page is HTML, name a file that ends in .html")
+    named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
+    runs, folder = history_files.run_files_of(named)
+    source = history_files.recollect(runs, folder)
+    for problem in source.problems[:_PROBLEMS]:
+        complain(problem)
+    if len(source.problems) > _PROBLEMS:
+        complain(f"and {len(source.problems) - _PROBLEMS} more files were left out")
+    if source.note:
+        complain(source.note)
+    baselines: Path = options.baselines or Path("baselines")
+    if options.baselines is not None and not baselines.is_dir():
+        raise UsageFailure(f"--baselines {baselines}: no such folder")
+    past = history(source, baselines if baselines.is_dir() else None, options.tests)
+    if report is not None:
+        from pytest_gpuperf.report.html.history_page import history_page
+
+        files.write_atomically(
+            report, history_page(past, {id(one): commands(one) for one in past.events})
+        )
+    if options.json:
+        say(*json_text(plain(past)).split("\n"))
+        return 0
+    tell(*_lines(past, detailed=bool(options.tests)))
+    if report is not None:
+        say(f"report written: {report}")
+    return 0
+
+
+# Text
+
+
+def _lines(past: History, *, detailed: bool) -> Iterator[str]:
+    if not past.series:
+        yield "no measurements in these runs"
+        return
+    yield past.headline
+    for event in past.events[:_EVENTS]:
+        yield ""
+        yield from _of_event(past, event)
+    if len(past.events) > _EVENTS:
+        yield ""
+        yield f"and {len(past.events) - _EVENTS} earlier nights: --report FILE.html has them all"
+    creeping = past.creeping
+    if creeping:
+        yield ""
+        yield "Creep: worse than accepted, and no night did it"
+        yield from (f"  {past.title(one)}: {one.crept}" for one in creeping[:_CREEPS])
+        if len(creeping) > _CREEPS:
+            yield f"  and {len(creeping) - _CREEPS} more"
+    pending = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
+    if pending:
+        yield ""
+        what = counted(len(pending), "metric")
+        yield f"{what} stood apart in the last night: the next will tell whether that stays"
+    if detailed:
+        yield ""
+        yield from (_trend_line(past, one) for one in past.series)
+
+
+def _of_event(past: History, event: LevelChange) -> Iterator[str]:
+    yield f"{date(event.day)}  {past.devices[event.device]}: {past.what(event)}"
+    for move in event.moves[:_MOVES]:
+        one = past.series[move.series]
+        yield f"  {past.title(one, device=False)}: {said_of(one, move.change)}"
+    if len(event.moves) > _MOVES:
+        yield f"  and {counted(len(event.moves) - _MOVES, 'other metric')}"
+    for suspect in event.suspects[:_SUSPECTS]:
+        if suspect.share < _LEAST_SHARE:
+            break
+        yield f"  suspect, {suspect.share:.0%}: {suspect.kind.value}, {suspect.what}"
+    if not event.suspects:
+        yield f"  nothing that runs record changed since {date(event.before)}"
+    yield from (f"  {command}" for command in commands(event))
+
+
+def commands(event: LevelChange) -> tuple[str, ...]:
+    """What one types next."""
+    before, after = map(str, event.files)
+    typed = [f"gpuperf compare {shlex.quote(before)} {shlex.quote(after)}"]
+    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
+    if old and new and old != new:
+        typed.append(f"git log --oneline {old}..{new}")
+    return tuple(typed)
+
+
+def _trend_line(past: History, one: MetricHistory) -> str:
+    trend, unit = one.trend, one.metric.unit
+    gaps = f"; {one.gap_text}" if one.gaps else ""
+    levels = " -> ".join(units.value(level, unit) for level in trend.levels)
+    noise = f"{trend.noise:.2g} pt" if trend.points else f"{100 * trend.noise:.2g} %"
+    days = ", ".join(date(one.seen.days[change.at]) for change in trend.changes)
+    at = f" ({days})" if days else ""
+    nights = counted(len(one.seen.days), "night")
+    return f"{past.title(one)} {one.metric.name}: {levels}{at}; {nights}, noise {noise}{gaps}"
+
+
+# JSON
+
+
+def plain(past: History) -> dict[str, Any]:
+    """All of it for programs: days are ISO dates, changes shares (0.01 is 1 %) or points."""
+    return {
+        "schema": SCHEMA,
+        "nights": [date(day) for day in past.days],
+        "left_out": list(past.source.problems),
+        "events": [_plain_event(past, event) for event in past.events],
+        "series": [_plain_series(one) for one in past.series],
+    }
+
+
+def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
+    return {
+        "arch": event.device[0],
+        "device": event.device[1],
+        "last_before": date(event.before),
+        "first_after": date(event.day),
+        "revisions": list(event.revisions),
+        "runs": [str(file) for file in event.files],
+        "suspects": [
+            {"kind": one.kind.value, "what": one.what, "share": round(one.share, 4)}
+            for one in event.suspects
+        ],
+        "changes": [
+            {
+                "test": past.series[move.series].seen.test,
+                "name": past.series[move.series].seen.name,
+                "metric": past.series[move.series].metric.name,
+                "change": move.change.change,
+                "error": move.change.error,
+                "worse": move.change.worse,
+            }
+            for move in event.moves
+        ],
+    }
+
+
+def _plain_series(one: MetricHistory) -> dict[str, Any]:
+    seen, creep = one.seen, one.creep
+    return {
+        "test": seen.test,
+        "name": seen.name,
+        "arch": seen.arch,
+        "device": seen.slug,
+        "metric": seen.metric,
+        "unit": one.metric.unit,
+        "direction": one.metric.direction.value,
+        "points": one.trend.points,
+        "noise": one.trend.noise,
+        "tolerance": one.trend.tolerance,
+        "days": [date(day) for day in seen.days],
+        "values": list(seen.values),
+        "levels": list(one.trend.levels),
+        "changes": [
+            {
+                "last_before": date(seen.days[change.before]),
+                "first_after": date(seen.days[change.at]),
+                "change": change.change,
+                "matters": change.matters,
+            }
+            for change in one.trend.changes
+        ],
+        "set_aside": [date(seen.days[n]) for n in one.trend.set_aside],
+        "gaps": {date(day): reason for day, reason in sorted(one.gaps.items())},
+        "creep": None
+        if creep is None
+        else {
+            "since": creep.since,
+            "of_baseline": creep.of_baseline,
+            "change": creep.drift.change,
+            "steps": creep.steps,
+            "creeping": creep.creeping,
+        },
+    }

@@ -1,0 +1,318 @@
+"""Change points: on which nights a metric's level became another one, and what stays within noise.
+
+Penalised least squares over a series of nights, with a noise that is known, so that nothing is to
+be tuned (docs/history.md). With values z in units of that noise, the segments are those of the
+least
+
+    sum over segments of (z - mean of its segment)^2 + 2 ln(M) (segments - 1)
+
+for M points in all the series that are looked at together. A change point at a given night of a
+series without any lessens the sum by the square of one standard normal variable: by more than
+2 ln(M) with a chance of about 0.8 / (M sqrt(2 ln M)). M points are M such chances, so that of a
+whole history, however long and of however many metrics, about a sixth of a change point is false.
+That is the usual penalty of a known variance (2 ln n of one series), over all series at once.
+
+A segment has two nights at least: one night that stands apart is no change of level, and is set
+aside like a process that does (`noise.py`), the last one too, until the next night agrees with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import ne
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, PRIOR_WEIGHT, on_judged_scale
+from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.model.entry import Calibration
+from pytest_gpuperf.model.metric import Direction, Metric
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float64]
+
+LEAST_NIGHTS = 2
+"""Of a level."""
+_LAGS = (1, 2, 3)
+"""Nights between values whose differences tell the noise: it may last for more than a night."""
+_MOST_STEPS = 0.1
+"""No more than this share of the differences are of changes; of more, they are the noise."""
+_MAD_TO_SIGMA = 1.4826
+_LEAST_MOVES = 3
+"""So often a series goes between two GPUs until how they differ is known: once may be a change."""
+_TOGETHER = 32
+"""Series that are segmented at a time: their tables fit a core's cache."""
+
+
+@dataclass(frozen=True)
+class Nights:
+    """One metric of one test on one device, in the order of time."""
+
+    values: Sequence[float]
+    gpus: Sequence[str]
+    """Per night the GPU (a digest of its UUID)."""
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """The level became another one."""
+
+    before: int
+    """The last night of the old level, as a position in the series."""
+    at: int
+    """The first night of the new one: what changed it is in between."""
+    change: float
+    """As people read it: 0.01 is 1 %, or 1 point of a percentage."""
+    error: float
+    """Its standard error, in the same units."""
+    worse: bool | None
+    """None of a metric that is neither better nor worse."""
+    matters: bool
+    """Beyond the metric's tolerance: smaller ones are only known."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """What became of one metric over the nights."""
+
+    changes: tuple[ChangePoint, ...]
+    levels: tuple[float, ...]
+    """Between them, in the metric's unit: one more than there are changes."""
+    noise: float
+    """Of a night's value: a share of it, or points."""
+    points: bool
+    tolerance: float
+    """In the units of changes."""
+    set_aside: tuple[int, ...] = ()
+    """Nights that stand apart."""
+    pending: float | None = None
+    """The change of the last night, where it is one of these: the next will tell."""
+    offsets: Mapping[str, float] = field(default_factory=dict)
+    """How GPUs differ that the series goes to and fro between; taken off before anything else."""
+
+    @property
+    def worst(self) -> float:
+        """The largest change for the worse that matters, 0 for none; points count as percents."""
+        bad = [abs(one.change) for one in self.changes if one.worse and one.matters]
+        return max(bad, default=0.0) / (100 if self.points else 1)
+
+
+def trends(
+    series: Sequence[tuple[Metric, Nights]], calibration: Calibration | None = None
+) -> list[Trend]:
+    """The trend of each of these series, which are all those of one device.
+
+    The noise of each is that of differences between its nights, pooled with its class's as between
+    processes: s^2 = max((20 S^2 + (n - 1) s_n^2) / (20 + n - 1), s_n^2), where S is the median over
+    the class, and no less than what is assumed or calibrated.
+    """
+    import numpy as np
+
+    tolerances = [tolerance_for(metric, None, calibration) for metric, _ in series]
+    scaled = [
+        np.array(on_judged_scale(nights.values, tolerance)) if len(nights.values) else np.zeros(0)
+        for (_, nights), tolerance in zip(series, tolerances, strict=True)
+    ]
+    offsets = [
+        _offsets(values, nights.gpus) for values, (_, nights) in zip(scaled, series, strict=True)
+    ]
+    for values, (_, nights), known in zip(scaled, series, offsets, strict=True):
+        if known:
+            values -= [known.get(gpu, 0.0) for gpu in nights.gpus]
+    sigmas = _noise(series, scaled, tolerances)
+    apart = [_apart(values, sigma) for values, sigma in zip(scaled, sigmas, strict=True)]
+    kept = [np.flatnonzero(~one) for one in apart]
+    normal = [
+        (values[places] - values[places[0]]) / sigma if len(places) else values[places]
+        for values, places, sigma in zip(scaled, kept, sigmas, strict=True)
+    ]
+    points = sum(map(len, normal))
+    cuts = segmented(normal, 2 * math.log(max(points, 2)))
+    return [
+        _trend(metric, nights, tolerances[n], scaled[n], kept[n], cuts[n], sigmas[n], offsets[n])
+        for n, (metric, nights) in enumerate(series)
+    ]
+
+
+def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
+    """Where segments of each series begin, but for the first: exactly the least sum, no heuristics.
+
+    Values are in units of their noise. All of them at once, night by night, by dynamic programming:
+    F(t) = min over s of F(s) + penalty - (sum of z between s and t)^2 / (t - s), in which the sum
+    of squares, the same for all, is left out.
+    """
+    order = sorted(range(len(series)), key=lambda n: len(series[n]))
+    cuts: list[list[int]] = [[] for _ in series]
+    for begin in range(0, len(order), _TOGETHER):
+        group = order[begin : begin + _TOGETHER]
+        for n, of_one in zip(group, _segmented([series[n] for n in group], penalty), strict=True):
+            cuts[n] = of_one
+    return cuts
+
+
+def _segmented(series: Sequence[Array], penalty: float) -> Iterator[list[int]]:
+    import numpy as np
+
+    longest = max(map(len, series))
+    sums = np.zeros((len(series), longest + 1))
+    for row, values in enumerate(series):
+        sums[row, 1 : len(values) + 1] = np.cumsum(values)
+    least = np.full((len(series), longest + 1), np.inf)
+    least[:, 0] = 0.0
+    last = np.zeros((len(series), longest + 1), dtype=np.int64)
+    lengths = np.arange(longest, -1, -1.0)
+    rows = np.arange(len(series))
+    for t in range(LEAST_NIGHTS, longest + 1):
+        until = t - LEAST_NIGHTS + 1
+        costs = sums[:, :until] - sums[:, t, None]
+        costs *= costs
+        costs /= lengths[longest - t : longest - t + until]
+        np.subtract(least[:, :until], costs, out=costs)
+        costs[:, 1:] += penalty
+        last[:, t] = np.argmin(costs, axis=1)
+        least[:, t] = costs[rows, last[:, t]]
+    for row, values in enumerate(series):
+        cuts: list[int] = []
+        t = len(values)
+        while t >= LEAST_NIGHTS and (t := int(last[row, t])):
+            cuts.append(t)
+        yield cuts[::-1]
+
+
+def _offsets(values: Array, gpus: Sequence[str]) -> dict[str, float]:
+    """How each GPU of a pool differs from the one that measured most; empty for one GPU.
+
+    By the median of the differences between neighbouring nights on two GPUs, where the series goes
+    to and fro between them: one move may be the change itself, and is left in the values.
+    """
+    if len(set(gpus)) < 2 or sum(map(ne, gpus[:-1], gpus[1:])) < _LEAST_MOVES:
+        return {}
+    moves: dict[tuple[str, str], list[float]] = {}
+    for one, other, step in zip(gpus[:-1], gpus[1:], values[1:] - values[:-1], strict=True):
+        if one != other:
+            moves.setdefault((one, other), []).append(float(step))
+            moves.setdefault((other, one), []).append(-float(step))
+    first = max(dict.fromkeys(gpus), key=gpus.count)
+    known = {first: 0.0}
+    waiting = [first]
+    while waiting:
+        here = waiting.pop()
+        for (one, other), steps in moves.items():
+            if one == here and other not in known and len(steps) >= _LEAST_MOVES:
+                known[other] = known[here] + median(steps)
+                waiting.append(other)
+    return known
+
+
+def _noise(
+    series: Sequence[tuple[Metric, Nights]],
+    scaled: Sequence[Array],
+    tolerances: Sequence[Tolerance],
+) -> list[float]:
+    """The standard deviation of a night's value, of each series, on the judged scale."""
+    own = [
+        _deviation(values, tolerance.scale)
+        for values, tolerance in zip(scaled, tolerances, strict=True)
+    ]
+    classes: dict[tuple[str, bool], list[float]] = {}
+    keys = [(metric.metric_class.value, metric.percentage) for metric, _ in series]
+    for key, deviation, values in zip(keys, own, scaled, strict=True):
+        if len(values) > LEAST_NIGHTS:
+            classes.setdefault(key, []).append(deviation)
+    sigmas = []
+    for key, deviation, values, tolerance in zip(keys, own, scaled, tolerances, strict=True):
+        shared = max(tolerance.scale, median(classes.get(key, [0.0])))
+        seen = max(len(values) - 1, 0)
+        pooled = (PRIOR_WEIGHT * shared**2 + seen * deviation**2) / (PRIOR_WEIGHT + seen)
+        sigmas.append(math.sqrt(max(pooled, deviation**2)))
+    return sigmas
+
+
+def _deviation(values: Array, assumed: float) -> float:
+    """From differences between nights, which a change of level moves once.
+
+    Without those that are of changes or of nights that stand apart: few, and far beyond the others.
+    """
+    import numpy as np
+
+    largest = 0.0
+    for lag in _LAGS:
+        steps = np.abs(values[lag:] - values[:-lag]) / math.sqrt(2)
+        if len(steps) < LEAST_NIGHTS:
+            break
+        robust = max(_MAD_TO_SIGMA * float(np.median(steps)), assumed / PRIOR_WEIGHT)
+        near = steps[steps <= OUTLIER_SPREADS * robust]
+        used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(steps) - 2 * lag else steps
+        largest = max(largest, math.sqrt(float(np.mean(used * used))) if len(used) else 0.0)
+    return largest
+
+
+def _apart(values: Array, sigma: float) -> npt.NDArray[np.bool_]:
+    """Nights that are near to none of the two before them and of the two behind."""
+    import numpy as np
+
+    reach = OUTLIER_SPREADS * sigma
+    near = np.zeros(len(values), dtype=bool)
+    for lag in (1, 2):
+        close = np.abs(values[lag:] - values[:-lag]) <= reach
+        near[lag:] |= close
+        near[:-lag] |= close
+    return ~near if len(values) > LEAST_NIGHTS else np.zeros(len(values), dtype=bool)
+
+
+def _trend(
+    metric: Metric,
+    nights: Nights,
+    tolerance: Tolerance,
+    values: Array,
+    kept: npt.NDArray[np.intp],
+    cuts: Sequence[int],
+    sigma: float,
+    offsets: Mapping[str, float],
+) -> Trend:
+    import numpy as np
+
+    logarithmic = not tolerance.points and len(nights.values) > 0 and min(nights.values) > 0
+    parts = np.split(kept, list(cuts)) if cuts else [kept]
+    measured = np.array(nights.values, dtype=float)
+    means = [float(np.mean(values[part])) if len(part) else 0.0 for part in parts]
+    changes = []
+    for one, other, old, new in zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True):
+        change = _shown(new - old, logarithmic)
+        error = sigma * math.sqrt(1 / len(one) + 1 / len(other))
+        worse = None
+        if metric.direction is not Direction.NEUTRAL:
+            worse = (change > 0) is (metric.direction is Direction.LOWER)
+        changes.append(
+            ChangePoint(
+                before=int(one[-1]),
+                at=int(other[0]),
+                change=change,
+                error=error,
+                worse=worse,
+                matters=abs(change) > tolerance.floor,
+            )
+        )
+    aside = np.setdiff1d(np.arange(len(values)), kept).tolist() if len(kept) < len(values) else []
+    pending = None
+    if aside and aside[-1] == len(values) - 1:
+        pending = _shown(float(values[-1]) - means[-1], logarithmic)
+    return Trend(
+        changes=tuple(changes),
+        levels=tuple(float(np.median(measured[part])) for part in parts if len(part)),
+        noise=sigma,
+        points=tolerance.points,
+        tolerance=tolerance.floor,
+        set_aside=tuple(aside),
+        pending=pending,
+        offsets=offsets,
+    )
+
+
+def _shown(change: float, logarithmic: bool) -> float:
+    return math.expm1(min(change, 700.0)) if logarithmic else change

@@ -1,0 +1,291 @@
+"""Suspects: what else was another thing on the night on which levels changed, likeliest first.
+
+By Bayes' rule, over what differs between the last night of the old level and the first of the new:
+
+- how often levels change where that differs. The code is another one nearly every night, and
+  levels change on few of them; a driver is another one on few, and then they often do. Counted in
+  this very history, with one night of each kind assumed on which they did and one on which not;
+- what other devices say of the same night: those on which the same thing differs, and those on
+  which it does not;
+- whether counts that only code and libraries move did, and whether the canary did.
+
+The chances of the latter two are assumed (`_COUNTS`, `_CANARY`), and coarse on purpose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from pytest_gpuperf.judge.machine import TRAITS, Moved
+from pytest_gpuperf.model.measurement import Scalar
+
+
+class SuspectKind(str, Enum):
+    """What kind of thing is another one."""
+
+    CODE = "code"
+    DRIVER = "driver"
+    LIBRARIES = "libraries"
+    """torch, CUDA, cuDNN, Triton and the like."""
+    INTERPRETER = "python or host"
+    TOOL = "measurement"
+    """This package, or what it counts by."""
+    GPU_KIND = "kind of GPU"
+    """A GPU of the same name that is another thing: other GPCs, VBIOS, board or power limit."""
+    GPU = "GPU"
+    """Another one that is not known to differ."""
+    MACHINE = "machine"
+    """The canary moved, which is the same work every time."""
+    WORKLOAD = "workload"
+
+
+_HIT, _MISS = 0.8, 0.2
+"""Of another device on which the same thing differs: that levels change there too, or not."""
+_COUNTS: Mapping[SuspectKind, float] = {
+    SuspectKind.CODE: 0.6,
+    SuspectKind.LIBRARIES: 0.6,
+    SuspectKind.WORKLOAD: 0.95,
+    SuspectKind.INTERPRETER: 0.1,
+    SuspectKind.TOOL: 0.3,
+    SuspectKind.DRIVER: 0.1,
+    SuspectKind.GPU_KIND: 0.05,
+    SuspectKind.GPU: 0.02,
+    SuspectKind.MACHINE: 0.02,
+}
+"""The chance that launches or instructions change, where this changed a level."""
+_CANARY: Mapping[SuspectKind, float] = {
+    SuspectKind.GPU_KIND: 0.8,
+    SuspectKind.GPU: 0.5,
+    SuspectKind.MACHINE: 0.98,
+    SuspectKind.DRIVER: 0.2,
+}
+"""The chance that a reading of the GPU moves; where others changed a level, _CANARY_BY_CHANCE."""
+_CANARY_BY_CHANCE = 0.03
+_TOOLS = ("gpuperf", "cupti", "ncu")
+_HOSTS = ("python", "platform", "cpu", "host", "os", "kernel")
+_KINDS = ("gpcs", "vbios", "board_part", "memory_bytes", "ecc", "mig", "power_limit_watts")
+_KINDS_TOO = ("enforced_power_limit_watts", "pcie_generation", "pcie_width", "inforom")
+_ROUNDS = 4
+"""How often rates and suspects are made of each other: they settle in two or three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a night's numbers were measured under: whatever of it is another one is a suspect."""
+
+    arch: str
+    slug: str
+    device: str
+    """The device's name."""
+    gpu: str
+    """A digest of the GPU's UUID."""
+    revision: str
+    software: Mapping[str, str]
+    machine: Mapping[str, Scalar]
+    """What the GPU is beyond its name; empty where nobody says."""
+    workload: Mapping[str, Scalar]
+    collector: str
+    canary: str
+    """The code of the canary whose readings are comparable; "" where none was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One night on one device: what it was measured under, and what the canary read."""
+
+    day: int
+    surroundings: Surroundings
+    readings: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Something that is another thing since, and how likely it is that it did it."""
+
+    kind: SuspectKind
+    what: str
+    """As in "driver 560.35 -> 570.86"."""
+    share: float = 0.0
+    """The shares of all suspects of an event add up to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The levels of some series of one device changed on one night."""
+
+    device: int
+    before: int
+    """The last night of the old level, as a position in the device's nights."""
+    night: int
+    """The first of the new one."""
+    tests: frozenset[str]
+    counts: bool | None
+    """Whether launches or instructions changed too; None where nobody counts them."""
+
+
+def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
+    """What is another thing now, and may have changed a level."""
+    old, new = before.surroundings, now.surroundings
+    suspects: list[Suspect] = []
+    if old.revision != new.revision or old.revision.endswith("+dirty"):
+        what = f"{old.revision or 'unknown'}..{new.revision or 'unknown'}"
+        suspects.append(Suspect(SuspectKind.CODE, what))
+    software: dict[SuspectKind, list[str]] = {}
+    for name in dict.fromkeys((*old.software, *new.software)):
+        one, other = old.software.get(name), new.software.get(name)
+        if one != other:
+            said = f"{name} {one or 'none'} -> {other or 'none'}"
+            software.setdefault(_kind_of(name), []).append(said)
+    suspects += (Suspect(kind, ", ".join(said)) for kind, said in software.items())
+    suspects += _of_the_gpu(before, now, {suspect.kind for suspect in suspects})
+    if changed := _changed(old.workload, new.workload):
+        suspects.append(Suspect(SuspectKind.WORKLOAD, changed))
+    if old.collector != new.collector and SuspectKind.TOOL not in software:
+        what = f"collector {old.collector or 'none'} -> {new.collector or 'none'}"
+        suspects.append(Suspect(SuspectKind.TOOL, what))
+    return tuple(suspects)
+
+
+def _kind_of(name: str) -> SuspectKind:
+    if name == "driver":
+        return SuspectKind.DRIVER
+    if name in _TOOLS:
+        return SuspectKind.TOOL
+    return SuspectKind.INTERPRETER if name in _HOSTS else SuspectKind.LIBRARIES
+
+
+def _of_the_gpu(before: Night, now: Night, others: set[SuspectKind]) -> list[Suspect]:
+    old, new = before.surroundings, now.surroundings
+    moved = canary_moved(before, now)
+    facts = _changed(
+        {name: old.machine[name] for name in (*_KINDS, *_KINDS_TOO) if name in old.machine},
+        {name: new.machine[name] for name in (*_KINDS, *_KINDS_TOO) if name in new.machine},
+    )
+    # Of a machine that only one of the two nights names, nothing is known to differ.
+    facts = facts if old.machine and new.machine else ""
+    if facts:
+        same = f"GPU {old.gpu} -> {new.gpu}: " if old.gpu != new.gpu else ""
+        return [Suspect(SuspectKind.GPU_KIND, same + facts)]
+    if old.gpu != new.gpu:
+        read = f": {'; '.join(map(str, moved))}" if moved else ""
+        kind = SuspectKind.GPU_KIND if moved else SuspectKind.GPU
+        return [Suspect(kind, f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}{read}")]
+    # A driver may have other clocks: then it is the driver that moves the canary.
+    if moved and SuspectKind.DRIVER not in others:
+        return [Suspect(SuspectKind.MACHINE, "; ".join(map(str, moved)))]
+    return []
+
+
+def _changed(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
+    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
+    return ", ".join(f"{n} {old.get(n, 'none')} -> {new.get(n, 'none')}" for n in names)
+
+
+def canary_moved(before: Night, now: Night) -> tuple[Moved, ...]:
+    """Which readings moved by more than they do by themselves; none of two canaries' readings."""
+    if not before.readings or before.surroundings.canary != now.surroundings.canary:
+        return ()
+    return tuple(
+        one
+        for name, trait in TRAITS.items()
+        if before.readings.get(name, 0) > 0 and now.readings.get(name, 0) > 0
+        for one in [Moved(name, before.readings[name], now.readings[name])]
+        if abs(one.change) > trait.noise
+    )
+
+
+def ranked(
+    devices: Sequence[Sequence[Night]], events: Sequence[Event]
+) -> list[tuple[Suspect, ...]]:
+    """The suspects of each event, the likeliest first; none where nothing is known to differ.
+
+    `devices` are the nights of each device in the order of time.
+    """
+    moves = [[differences(one, other) for one, other in pairwise(nights)] for nights in devices]
+    places = [{night.day: n for n, night in enumerate(nights)} for nights in devices]
+    happened = {(event.device, event.night): event for event in events}
+    offered = dict.fromkeys(SuspectKind, 0)
+    for device in moves:
+        for suspects in device:
+            for suspect in suspects:
+                offered[suspect.kind] += 1
+    chance = (len(happened) + 1) / (sum(map(len, moves)) + 2)
+    evidence = [
+        {
+            suspect: _evidence(suspect, event, devices, moves, places, happened, chance)
+            for nights in [devices[event.device]]
+            for suspect in differences(nights[event.before], nights[event.night])
+        }
+        for event in events
+    ]
+    rates = dict.fromkeys(SuspectKind, 0.5)
+    shares: list[dict[Suspect, float]] = []
+    for _ in range(_ROUNDS):
+        shares = [_posterior(logs, rates) for logs in evidence]
+        blamed = dict.fromkeys(SuspectKind, 0.0)
+        for one in shares:
+            for suspect, share in one.items():
+                blamed[suspect.kind] += share
+        rates = {k: (blamed[k] + 1) / (max(offered[k], blamed[k]) + 2) for k in SuspectKind}
+    return [_sorted(one) for one in shares]
+
+
+def _evidence(
+    suspect: Suspect,
+    event: Event,
+    devices: Sequence[Sequence[Night]],
+    moves: Sequence[Sequence[tuple[Suspect, ...]]],
+    places: Sequence[Mapping[int, int]],
+    happened: Mapping[tuple[int, int], Event],
+    chance: float,
+) -> float:
+    """The logarithm of how likely all that is seen is, if this did it."""
+    total = 0.0
+    nights = devices[event.device]
+    for device in range(len(devices)):
+        place = places[device].get(nights[event.night].day)
+        if device == event.device or not place:
+            continue
+        there = happened.get((device, place))
+        stepped = there is not None and bool(there.tests & event.tests)
+        same = any(
+            (s.kind, s.what) == (suspect.kind, suspect.what) for s in moves[device][place - 1]
+        )
+        likely = (_HIT if same else chance) if stepped else (_MISS if same else 1 - chance)
+        total += math.log(likely)
+    if event.counts is not None:
+        moved = _COUNTS[suspect.kind]
+        total += math.log(moved if event.counts else 1 - moved)
+    before, now = nights[event.before], nights[event.night]
+    if before.readings and now.readings and before.surroundings.canary == now.surroundings.canary:
+        read = any(not one.trait.host for one in canary_moved(before, now))
+        moved = _CANARY.get(suspect.kind, _CANARY_BY_CHANCE)
+        total += math.log(moved if read else 1 - moved)
+    return total
+
+
+def _posterior(
+    logs: Mapping[Suspect, float], rates: Mapping[SuspectKind, float]
+) -> dict[Suspect, float]:
+    if not logs:
+        return {}
+    # Odds that this one did it, and none of the others.
+    scores = {
+        suspect: log + math.log(rates[suspect.kind] / (1 - rates[suspect.kind]))
+        for suspect, log in logs.items()
+    }
+    most = max(scores.values())
+    weights = {suspect: math.exp(score - most) for suspect, score in scores.items()}
+    total = math.fsum(weights.values())
+    return {suspect: weight / total for suspect, weight in weights.items()}
+
+
+def _sorted(shares: Mapping[Suspect, float]) -> tuple[Suspect, ...]:
+    return tuple(
+        Suspect(suspect.kind, suspect.what, share)
+        for suspect, share in sorted(shares.items(), key=lambda entry: -entry[1])
+    )

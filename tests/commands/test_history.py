@@ -1,0 +1,201 @@
+"""`gpuperf history`: nights of run files as trends, changes of level and suspects."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_gpuperf import __main__
+from pytest_gpuperf.storage import history_files, run_files
+from tests.examples import TEST, measurement, run, verdict
+
+pytest.importorskip("duckdb", reason='needs pip install "pytest-gpuperf[history]"')
+
+NIGHTS, STEP_AT = 24, 15
+START = date(2026, 3, 1)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines of this repository are of tests of the same names."""
+    monkeypatch.chdir(tmp_path)
+
+
+def save(folder: Path, night: int, cycles: float, *, unfit: bool = False, **changes: Any) -> Path:
+    """One night's run; the driver is another one from STEP_AT on, the code every night."""
+    software = {"driver": "570" if night < STEP_AT else "580"}
+    one = measurement({"cycles": [cycles] * 3}, process=f"p{night}", software=software, **changes)
+    one = replace(one, fingerprint=replace(one.fingerprint, revision=f"r{night:02}"))
+    said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
+    saved = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
+    file = folder / f"{night:03}.json"
+    run_files.save(saved, file, draft=True)
+    return file
+
+
+def cycles(night: int) -> float:
+    noise = np.random.default_rng(night).normal() * 1e-3
+    return float(4e8 * np.exp(noise) * (1.02 if night >= STEP_AT else 1))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of nights, of which the fourth was not measured and the sixth is unfit."""
+    folder = tmp_path_factory.mktemp("runs")
+    for night in range(NIGHTS):
+        if night != 3:
+            save(folder, night, cycles(night), unfit=night == 5)
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """What it says in JSON."""
+    assert __main__.main(["history", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_change_has_its_night_its_suspects_and_what_to_type_next(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert __main__.main(["history", str(saved)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "24 nights, 2026-03-01 to 2026-03-24: 1 tests on 1 devices, 23 runs" in text
+    assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in text
+    assert "cycles +1.9" in text or "cycles +2.0" in text
+    assert "driver, driver 570 -> 580" in text
+    assert f"gpuperf compare {saved}/014.json {saved}/015.json" in text
+    assert "git log --oneline r14..r15" in text
+
+
+def test_nights_without_a_value_are_gaps_and_no_zeros(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (series,) = said(capsys, str(saved))["series"]
+    assert series["gaps"] == {"2026-03-04": "no run", "2026-03-06": "unfit"}
+    assert len(series["days"]) == len(series["values"]) == NIGHTS - 2
+    assert min(series["values"]) > 3.9e8
+
+
+def test_a_night_more_is_the_only_file_that_is_read(tmp_path: Path) -> None:
+    for night in range(3):
+        save(tmp_path, night, cycles(night))
+    read = []
+    for night in (3, 4):
+        read.append(history_files.recollect(*history_files.run_files_of([str(tmp_path)])).read)
+        save(tmp_path, night, cycles(night))
+    changed = save(tmp_path, 1, 2 * cycles(1), suite="meddpm-again")
+    (tmp_path / "000.json").unlink()
+    again = history_files.recollect(*history_files.run_files_of([str(tmp_path)]))
+    assert (*read, again.read) == (3, 1, 2)
+    assert again.series[0].values[0] == 2 * cycles(1)
+    assert changed in again.files
+    assert (tmp_path / history_files.FOLDER / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 9000, b"other version"])
+def test_an_index_that_is_broken_or_somebody_elses_is_made_anew(
+    content: bytes, tmp_path: Path
+) -> None:
+    import duckdb
+
+    save(tmp_path, 0, 4e8)
+    index = tmp_path / history_files.FOLDER / history_files.INDEX
+    index.parent.mkdir()
+    if content == b"other version":
+        with duckdb.connect(str(index)) as theirs:
+            theirs.execute("CREATE TABLE meta (version VARCHAR)")
+    else:
+        index.write_bytes(content)
+    named = [str(tmp_path)]
+    for read in (1, 0):
+        known = history_files.recollect(*history_files.run_files_of(named))
+        assert (known.read, known.note, len(known.series)) == (read, "", 1)
+
+
+def test_broken_files_are_named_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(3):
+        save(tmp_path, night, cycles(night))
+    (tmp_path / "cut.json").write_text('{"schema": 1, "crea')
+    (tmp_path / "text.json.xz").write_text("no xz")
+    wrong = json.loads((tmp_path / "000.json").read_text())
+    wrong["measurements"][0]["samples"][0]["values"] = [-1.0]
+    (tmp_path / "negative.json").write_text(json.dumps(wrong))
+    wrong["measurements"][0]["fingerprint"]["device"]["slug"] = "../../etc"
+    (tmp_path / "place.json").write_text(json.dumps(wrong))
+    assert __main__.main(["history", str(tmp_path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    for name in ("cut.json", "text.json.xz", "negative.json", "place.json"):
+        assert f"{tmp_path / name}: " in err
+    assert len(json.loads(out)["left_out"]) == 4
+    assert len(json.loads(out)["series"][0]["values"]) == 3
+
+
+def test_a_process_that_is_in_two_files_counts_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = save(tmp_path, 0, 4e8)
+    (tmp_path / "copy.json").write_bytes(file.read_bytes())
+    (series,) = said(capsys, str(tmp_path))["series"]
+    assert series["values"] == [4e8]
+
+
+def test_creep_is_told_by_no_night_and_against_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(30):
+        save(tmp_path, night, 4e8 * (1 + 0.0006 * night))
+    assert __main__.main(["history", str(tmp_path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Creep: worse than accepted, and no night did it" in text
+    assert "since the first nights, 2026-03-01" in text
+
+
+def test_the_page_is_one_file_without_a_script(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "history.html"
+    assert __main__.main(["history", f"{saved}/*.json", "--report", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "script-src 'none'" in html.unescape(text)
+    assert "<script" not in text
+    assert text.count("<polyline") >= 3  # the gaps divide the line
+    assert "driver 570 -&gt; 580" in text
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nowhere"], "nowhere: no run file there"),
+        (["RUNS", "--report", "a.md"], "a.md: the page is HTML"),
+        (["RUNS", "--baselines", "none"], "--baselines none: no such folder"),
+        (["RUNS", "--test", "other"], "--test other: no test matches; there are test_training"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    words: list[str],
+    says: str,
+    saved: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert __main__.main(["history", *(word.replace("RUNS", str(saved)) for word in words)]) == 4
+    assert says in capsys.readouterr().err
+
+
+def test_tests_are_chosen_by_a_pattern_and_their_trends_shown(
+    saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert __main__.main(["history", str(saved), "--test", TEST]) == 0
+    assert "22 nights, noise" in " ".join(capsys.readouterr().out.split())
