@@ -19,7 +19,7 @@ import pytest
 from pytest_gpuperf.storage import baseline_files
 from tests.examples import A100
 from tests.plugin.projects import Project
-from tests.plugin.test_conditions import EVERY
+from tests.plugin.test_conditions import AT_NIGHT, EVERY
 
 _COMMAND = re.compile(r"^  ((?:gpuperf|pytest) .*)$")
 FIRST, SECOND = "tests/test_perf.py::test_first", "tests/test_perf.py::test_second"
@@ -241,6 +241,7 @@ def test_the_rest_of_the_year(year: Year) -> None:
     year.shell("pytest")
 
 
+@AT_NIGHT
 def test_two_who_accept_at_once_merge_their_baselines(year: Year) -> None:
     """Each has another new test, and both have changed what the first one costs."""
     year.tests("test_first")

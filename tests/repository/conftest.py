@@ -101,7 +101,7 @@ def github() -> Iterator[GitHub]:
     handler = type("Of", (Handler,), {"github": made})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield made
     server.shutdown()

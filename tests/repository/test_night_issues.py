@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests import ROOT
 from tests.repository.conftest import GitHub
 
 RED = run_files.load(ROOT / "docs" / "runs" / "h200-tf32-broken.json.xz")
+SCRIPT = ROOT / "script" / "night-issues"
 TITLE = "test\\_training\\_step\\[tf32\\] regressed on NVIDIA H200 (sm90)"
 
 
@@ -23,60 +24,83 @@ def all_of(outcome: Outcome) -> Run:
     return replace(RED, verdicts=tuple(replace(v, outcome=outcome) for v in RED.verdicts))
 
 
-def night(github: GitHub, folder: Path, *runs: Run) -> subprocess.CompletedProcess[str]:
-    """What the workflow does with these runs."""
-    files = [folder / f"{number}.json" for number, _ in enumerate(runs)]
-    for file, run in zip(files, runs, strict=True):
-        run_files.save(run, file)
-    environment = {
-        "GITHUB_API_URL": github.url,
-        "GITHUB_REPOSITORY": "somebody/project",
-        "GITHUB_TOKEN": "secret",
-        "NIGHT": "https://example.org/night",
-        "PYTHONPATH": str(ROOT),
-    }
-    return subprocess.run(
-        [sys.executable, ROOT / "script" / "night-issues", *files],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
 
 
-def test_an_issue_is_opened_once_kept_up_to_date_and_closed(github: GitHub, tmp_path: Path) -> None:
+class Night:
+    """What the workflow does with the runs of a night."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder, self._capsys = folder, capsys
+
+    def __call__(self, *runs: Run) -> Done:
+        files = [self._folder / f"{number}.json" for number, _ in enumerate(runs)]
+        for file, run in zip(files, runs, strict=True):
+            run_files.save(run, file)
+        return self.of(*files)
+
+    def of(self, *files: Path) -> Done:
+        """The script, in this process: each start takes half a second."""
+        sys.argv[1:] = map(str, files)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        out, err = self._capsys.readouterr()
+        return Done(int(ended.value.code or 0), out, err)
+
+
+@pytest.fixture
+def night(
+    github: GitHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Night:
+    monkeypatch.setenv("GITHUB_API_URL", github.url)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/project")
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    monkeypatch.setenv("NIGHT", "https://example.org/night")
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    return Night(tmp_path, capsys)
+
+
+def test_an_issue_is_opened_once_kept_up_to_date_and_closed(github: GitHub, night: Night) -> None:
     github.issues.append(
         {"number": 1, "title": "x", "state": "open", "labels": ["gpuperf"], "body": "a person's"}
     )
     for said in (f"opened: {TITLE}\n", f"still there, #2: {TITLE}\n"):
-        done = night(github, tmp_path, RED)
-        assert (done.returncode, done.stdout) == (0, said), done.stderr
+        done = night(RED)
+        assert (done.code, done.out) == (0, said), done.err
     issue = github.issues[1]
     assert (issue["title"], issue["state"], issue["labels"]) == (TITLE, "open", ["gpuperf"])
     assert "cycles x4.83" in issue["body"]
     assert "https://example.org/night" in issue["body"]
     # Of what was not judged nothing is known.
-    assert night(github, tmp_path, all_of(Outcome.UNFIT)).stdout == ""
+    assert night(all_of(Outcome.UNFIT)).out == ""
     assert issue["state"] == "open"
-    done = night(github, tmp_path, all_of(Outcome.UNCHANGED))
-    assert done.stdout.startswith("closed, #2: ")
+    done = night(all_of(Outcome.UNCHANGED))
+    assert done.out.startswith("closed, #2: ")
     assert (issue["state"], issue["state_reason"]) == ("closed", "completed")
     assert issue["comments"] == [f"Gone in the night of {RED.created}: https://example.org/night"]
     assert github.issues[0]["state"] == "open"
     # It came again: the old one stays closed.
-    assert night(github, tmp_path, RED).stdout.startswith("opened: ")
+    assert night(RED).out.startswith("opened: ")
     assert len(github.issues) == 3
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.UNFIT])
 def test_where_nothing_got_worse_there_is_no_issue(
-    github: GitHub, tmp_path: Path, outcome: Outcome
+    github: GitHub, night: Night, outcome: Outcome
 ) -> None:
-    assert night(github, tmp_path, all_of(outcome)).returncode == 0
+    assert night(all_of(outcome)).code == 0
     assert github.issues == []
 
 
-def test_another_kind_of_device_has_an_issue_of_its_own(github: GitHub, tmp_path: Path) -> None:
+def test_another_kind_of_device_has_an_issue_of_its_own(github: GitHub, night: Night) -> None:
     first = RED.measurements[0].fingerprint
     device = replace(first.device, name="NVIDIA H100", slug="nvidia-h100")
     other = replace(
@@ -85,21 +109,19 @@ def test_another_kind_of_device_has_an_issue_of_its_own(github: GitHub, tmp_path
             replace(m, fingerprint=replace(m.fingerprint, device=device)) for m in RED.measurements
         ),
     )
-    assert night(github, tmp_path, RED, other).returncode == 0
+    assert night(RED, other).code == 0
     assert [("H100" in issue["title"], issue["state"]) for issue in github.issues] == [
         (False, "open"),
         (True, "open"),
     ]
-    assert night(github, tmp_path, all_of(Outcome.UNCHANGED)).returncode == 0
+    assert night(all_of(Outcome.UNCHANGED)).code == 0
     assert [issue["state"] for issue in github.issues] == ["closed", "open"]
 
 
-def test_a_run_that_cannot_be_read_and_a_refusal_are_said(github: GitHub, tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_and_a_refusal_are_said(github: GitHub, night: Night) -> None:
     github.refuses = 403
-    done = night(github, tmp_path, RED)
-    assert (done.returncode, "403 Forbidden" in done.stderr) == (1, True)
-    script = str(ROOT / "script" / "night-issues")
-    command = [sys.executable, script, str(tmp_path / "missing.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 4
-    assert "missing.json" in done.stderr
+    done = night(RED)
+    assert (done.code, "403 Forbidden" in done.err) == (1, True)
+    done = night.of(Path("missing.json"))
+    assert done.code == 4
+    assert "missing.json" in done.err
