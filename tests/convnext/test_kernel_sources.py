@@ -14,6 +14,7 @@ from suites.convnext_ddpm.kernels.compiler import SOURCES, compiled, unavailable
 from tests.convnext import kernel_cases as cases
 from tests.convnext.emulation import Recorder
 from tests.convnext.kernel_cases import COMPOSITIONS
+from tests.plugin.test_conditions import AT_NIGHT
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
 
@@ -41,6 +42,8 @@ KERNELS = {
 """Of each source, a use of every kernel."""
 
 GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm103")]
+BY_DAY = ("sm70", "sm80", "sm90")
+"""What the sources tell apart; the others are compiled at night."""
 """The sources ask for sm80 and for sm90, and the others have nothing more that is used here."""
 
 
@@ -67,7 +70,9 @@ def _template(kernel: str) -> str:
     return kernel.partition("<")[0]
 
 
-@pytest.mark.parametrize("arch", GPUS)
+@pytest.mark.parametrize(
+    "arch", [arch if arch in BY_DAY else pytest.param(arch, marks=AT_NIGHT) for arch in GPUS]
+)
 @pytest.mark.parametrize("source", KERNELS)
 def test_compiles(source: str, arch: str) -> None:
     core = compiler.cuda_core()

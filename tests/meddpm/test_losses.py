@@ -20,6 +20,7 @@ from tests.meddpm import small
 from tests.meddpm.test_optimizations import effective, global_state
 from tests.meddpm.test_step import operators
 from tests.plugin.projects import Project
+from tests.plugin.test_conditions import AT_NIGHT
 
 # torch 2.9 and 2.10 say so whenever the older settings are read.
 pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings")
@@ -123,6 +124,13 @@ def test_there_are_ten_each_of_a_configuration() -> None:
     assert {loss.configuration for loss in seeds.LOSSES} <= {*OPTIMIZATIONS}
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        each if number % 4 == 0 else pytest.param(each, marks=AT_NIGHT)
+        for number, each in enumerate(LOSSES)
+    ],
+)
 def test_afterwards_the_step_is_the_one_it_was_also_when_it_failed(
     loss: Loss, step: TrainingStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from scipy import stats
 from benchmarks import judge as benchmark
 from benchmarks.judge import CYCLES, INSTRUCTIONS, SHAPES, Case, Noise
 from pytest_gpuperf.model.metric import MetricClass
+from tests.plugin.test_conditions import AT_NIGHT
 
 METRICS = benchmark.catalogue(deterministic=4, cycle=8, ratio=3)
 TRIALS, LOSSES = 2500, 1200
@@ -34,7 +35,13 @@ def test_identical_code_is_called_slower_once_in_a_thousand_times_at_most(shape:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    ("metric", "loss"), [(CYCLES, 0.01), (INSTRUCTIONS, 0.0005), (INSTRUCTIONS, 0.005)]
+    ("metric", "loss"),
+    [
+        (CYCLES, 0.01),
+        (INSTRUCTIONS, 0.0005),
+        # Ten times as large: found where the smaller one is.
+        pytest.param(INSTRUCTIONS, 0.005, marks=AT_NIGHT),
+    ],
 )
 def test_a_slowdown_is_found_99_times_in_100(shape: str, metric: str, loss: float) -> None:
     case = Case(f"{metric} {loss}", Noise(shape), BASELINE, metric, loss)
