@@ -42,9 +42,9 @@ KERNELS = {
 """Of each source, a use of every kernel."""
 
 GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm103")]
+"""The sources ask for sm80 and for sm90, and the others have nothing more that is used here."""
 BY_DAY = ("sm70", "sm80", "sm90")
 """What the sources tell apart; the others are compiled at night."""
-"""The sources ask for sm80 and for sm90, and the others have nothing more that is used here."""
 
 
 def test_every_kernel_is_compiled_and_run() -> None:
