@@ -7,6 +7,7 @@ of others (MONAI, transformers) are imported where they are used, and need not b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -84,15 +85,15 @@ def _backend(device: str) -> str:
     return "eager" if device == "cpu" else "inductor"
 
 
-class _Of:
+class _Of(ABC):
     """A model of others with what it is trained on."""
 
     model: nn.Module
     device: str
 
+    @abstractmethod
     def loss(self) -> Tensor:
         """One forward pass, a scalar."""
-        raise NotImplementedError
 
     def training(self, phase: Phase) -> ModelTraining:
         """Its training step."""

@@ -172,7 +172,7 @@ def judge(
 
 
 def _family(gated: Sequence[Metric]) -> int:
-    """Among how many the error is shared: exact counts are one, however many of them there are.
+    """Among how many the error is shared: exact counts are two, however many of them there are.
 
     Chance does not move a count that is the same in every execution, and a dozen of them must not
     blunt the judgement of times.

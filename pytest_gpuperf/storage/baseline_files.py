@@ -487,8 +487,7 @@ def _samples(
 def _is_count(name: str) -> bool:
     """Whether a metric is an exact count of what the host did, on any GPU and any day the same."""
     metric = catalogue().metrics.get(name)
-    exact = metric is not None and metric.metric_class is MetricClass.DETERMINISTIC
-    return exact and metric is not None and metric.traced
+    return bool(metric and metric.traced and metric.metric_class is MetricClass.DETERMINISTIC)
 
 
 def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> Iterator[Problem]:

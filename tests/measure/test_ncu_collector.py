@@ -88,7 +88,7 @@ class Ncu(Replicas):
 @pytest.fixture
 def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     """A stand-in for ncu, whose reports are raw pages as they are."""
-    monkeypatch.setattr(report_reader, "load", lambda file, *_: ncu_command.load_page(file))
+    monkeypatch.setattr(report_reader, "load", lambda file, *_: report_reader.load_page(file))
     return Ncu()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.ncu import ncu_command
+from pytest_gpuperf.measure.ncu import report_reader
 from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE, total
 
 COUNTERS = [metric for metric in catalogue().metrics.values() if metric.hardware]
@@ -41,4 +41,4 @@ def test_ncu_has_a_unit_for_every_counter() -> None:
     rates = {"instructions/cycle": "inst/cycle", "warps/cycle": "warp"}
     for metric in COUNTERS:
         unit = {**written, **rates}.get(metric.unit, "inst")
-        assert ncu_command.factor(metric.unit, unit) == 1.0, metric.name
+        assert report_reader.factor(metric.unit, unit) == 1.0, metric.name

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import BadFile
-from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
+from pytest_gpuperf.measure.ncu import profiled_step, report_reader
 from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.storage import files
@@ -31,7 +31,7 @@ TF32_STEP = DATA / "tf32-step"
 
 def of(text: str) -> Report:
     """The report that a page is."""
-    return profiled_step.report_of(ncu_command.parse_page(text.encode(), Path("step.csv")))
+    return profiled_step.report_of(report_reader.parse_page(text.encode(), Path("step.csv")))
 
 
 # The real pages
@@ -88,7 +88,7 @@ def test_nvtx_ranges_may_have_colons_in_their_names() -> None:
 def recorded(name: str) -> Report:
     """What ncu said of that step."""
     content = lzma.decompress((TF32_STEP / f"{name}.csv.xz").read_bytes())
-    return profiled_step.report_of(ncu_command.parse_page(content, TF32_STEP / name))
+    return profiled_step.report_of(report_reader.parse_page(content, TF32_STEP / name))
 
 
 def test_kernels_and_their_instructions_are_those_that_we_count() -> None:

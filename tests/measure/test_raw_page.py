@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
+from pytest_gpuperf.measure.ncu import profiled_step, report_reader
 from tests.corruption import refusal, unreadable
 from tests.measure.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, page, written
 
@@ -23,7 +23,7 @@ def refused(content: str | bytes) -> str:
     """Why this page is refused."""
     encoded = content.encode() if isinstance(content, str) else content
     with pytest.raises(BadFile) as caught:
-        profiled_step.report_of(ncu_command.parse_page(encoded, STEP))
+        profiled_step.report_of(report_reader.parse_page(encoded, STEP))
     assert str(caught.value).startswith(str(STEP))
     return str(caught.value)
 
@@ -50,29 +50,29 @@ def test_the_made_up_page_has_the_form_of_the_real_one() -> None:
 @settings(max_examples=30)
 @given(st.integers(0, 10**15), st.floats(0, 1e12))
 def test_numbers_are_read_with_and_without_separators(whole: int, fraction: float) -> None:
-    assert ncu_command.number(f"{whole:,}") == ncu_command.number(str(whole)) == whole
-    assert ncu_command.number(f"{fraction:,.2f}") == float(f"{fraction:.2f}")
-    assert ncu_command.number(repr(fraction)) == fraction
+    assert report_reader.number(f"{whole:,}") == report_reader.number(str(whole)) == whole
+    assert report_reader.number(f"{fraction:,.2f}") == float(f"{fraction:.2f}")
+    assert report_reader.number(repr(fraction)) == fraction
 
 
 def test_a_cell_may_have_no_value() -> None:
-    assert {ncu_command.number(text) for text in ("", "n/a", "(!) n/a", "nan", "-nan")} == {None}
+    assert {report_reader.number(text) for text in ("", "n/a", "(!) n/a", "nan", "-nan")} == {None}
 
 
 @settings(max_examples=30)
 @given(st.text("0123456789.,+-eE_ na/()\u00a0\u0663\u00b2x"))
 def test_any_text_is_a_number_or_refused(text: str) -> None:
     with suppress(ValueError):
-        value = ncu_command.number(text)
+        value = report_reader.number(text)
         assert value is None or value >= 0
 
 
 def test_other_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="beyond all floats"):
-        ncu_command.number("1e999")
+        report_reader.number("1e999")
     for text in ("-5", "1.980.000", "1 980", "1,98", "12,34,567", ",5", "inf", "7 (1; 2)", "x"):
         with pytest.raises(ValueError, match="not a number"):
-            ncu_command.number(text)
+            report_reader.number(text)
 
 
 def test_units() -> None:
@@ -87,10 +87,12 @@ def test_units() -> None:
         "FLOP": {"": 1.0, "op": 1.0, "math_op": 1.0, "inst": 1.0, "Tmath_op": 1e12, "byte": None},
     }
     for unit, factors in known.items():
-        assert {text: ncu_command.factor(unit, text) for text in factors} == factors
-    assert {ncu_command.factor("ns", text) for text in ("s", "second")} == {1e9}
-    assert {ncu_command.factor("FLOP", text) for text in ("T", "Top")} == {1e12}
-    assert {ncu_command.factor(*wrong) for wrong in (("ns", "byte"), ("bytes", "kbyte"))} == {None}
+        assert {text: report_reader.factor(unit, text) for text in factors} == factors
+    assert {report_reader.factor("ns", text) for text in ("s", "second")} == {1e9}
+    assert {report_reader.factor("FLOP", text) for text in ("T", "Top")} == {1e12}
+    assert {report_reader.factor(*wrong) for wrong in (("ns", "byte"), ("bytes", "kbyte"))} == {
+        None
+    }
 
 
 # Files that cannot be trusted
@@ -167,4 +169,4 @@ def test_a_damaged_page_is_read_or_refused(data: st.DataObject) -> None:
         content[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=3))
     # Nothing but BadFile is raised.
     with suppress(BadFile):
-        assert profiled_step.report_of(ncu_command.parse_page(bytes(content), STEP)).rows
+        assert profiled_step.report_of(report_reader.parse_page(bytes(content), STEP)).rows

@@ -14,8 +14,8 @@ from typing import Any
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.measure.ncu import ncu_command, report_reader
-from pytest_gpuperf.measure.ncu.ncu_command import REMEDY, ProfiledRow, RawPage
+from pytest_gpuperf.measure.ncu import report_reader
+from pytest_gpuperf.measure.ncu.report_reader import REMEDY, ProfiledRow, RawPage
 from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE, total
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Sample, Unsupported
 
@@ -211,7 +211,7 @@ def read(file: Path, ncu: Path | None = None) -> Report:
     that is not there or that nothing on this machine opens. The file is never changed.
     """
     if file.suffix != NATIVE:
-        return report_of(ncu_command.load_page(file))
+        return report_of(report_reader.load_page(file))
     metrics = catalogue().metrics.values()
     anywhere = {name for metric in metrics for name in metric.hardware.values() if name}
     return report_of(report_reader.load(file, ncu, sorted(anywhere | set(_EXTRA))))
@@ -272,7 +272,7 @@ def _factor(page: RawPage, column: str, unit: str) -> float:
     """What a column's values are multiplied by. Raises BadFile for a unit that is unknown."""
     if page.units is None:
         return 1.0
-    factor = ncu_command.factor(unit, page.units[column])
+    factor = report_reader.factor(unit, page.units[column])
     if factor is None:
         problem = f'the unit "{page.units[column]}" is not known for {unit}'
         raise BadFile(page.file, f"{page.units_at} column {column}", problem, REMEDY)
@@ -285,6 +285,6 @@ def _number(
     if not isinstance(written, str):
         return written
     try:
-        return ncu_command.number(written)
+        return report_reader.number(written)
     except ValueError as error:
         raise BadFile(page.file, f"{row.where} column {column}", str(error), REMEDY) from None
