@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -132,6 +133,31 @@ def test_a_wait_has_the_line_of_the_operator_that_waits() -> None:
     (call,) = made.calls
     assert (call.name, call.count) == ("cudaStreamSynchronize", 1)
     assert made.sites[call.site].function == "waiting"
+
+
+def test_waits_that_are_no_operators_have_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = Spans("")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: spans.moment("waited"))
+
+    def wait() -> None:
+        torch.cuda.synchronize()
+
+    def step() -> None:
+        for _ in range(5):
+            NET(FACTOR)
+            wait()
+
+    def waits(
+        run: Callable[[], object], synchronize: Callable[[], None], **_: object
+    ) -> list[Event]:
+        events: list[Event] = [*profile.events(run, synchronize, host=True, spans=spans)]
+        waited = [e for e in events if e.get("name") == "waited"]
+        call = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}
+        return [*events, *({**event, **call} for event in waited)]
+
+    made = with_call_sites(KernelTable((), (), (), 0.0), ROOT, step, lambda: None, waits)
+    (call,) = made.calls
+    assert (call.count, made.sites[call.site].function.rpartition(".")[2]) == (5, "wait")
 
 
 def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen() -> None:

@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_gpuperf.judge.alignment import common
 from pytest_gpuperf.measure.trace import activity, profile
@@ -302,8 +302,11 @@ def _waits_annotated(call_sites: CallSites) -> Iterator[None]:
     def annotated(original: Callable[..., object]) -> Callable[..., object]:
         @wraps(original)
         def wait(*arguments: object, **named: object) -> object:
-            with torch.profiler.record_function(f"{activity.COMPONENT}{call_sites.here()}"):
-                return original(*arguments, **named)
+            # Under the mode, opening a range is an operator too: the range of that one would end
+            # within ours, and ranges nest.
+            with _disable_current_modes():
+                with torch.profiler.record_function(f"{activity.COMPONENT}{call_sites.here()}"):
+                    return original(*arguments, **named)
 
         return wait
 
