@@ -240,9 +240,9 @@ def with_idle_sites(
             step()
 
     events = traced(watched, synchronize, spans=spans)
-    gaps = profile.parse(events).gaps
+    gaps, beginning = profile.parse(events).gaps, profile.beginning(events)
     looks = sorted(
-        ((float(event["ts"]) - profile.beginning(events)) * profile.MICROSECOND, event["name"])
+        ((float(event["ts"]) - beginning) * profile.MICROSECOND, event["name"])
         for event in events
         if str(event.get("name", "")).startswith(_SEEN)
     )
