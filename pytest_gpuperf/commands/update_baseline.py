@@ -201,18 +201,24 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     """One proposal as text: the test, a line per metric of the whole step, and what to know.
 
     That is how the new entry stands against the origin, what is objected, and what is overruled;
-    not the notes that are `shared` with others. `title` is what it is called beside these.
+    not the notes that are `shared` with others. `title` is what it is called beside these. What is
+    zero and was not anything else has one line for all.
     """
     processes = counted(proposal.acceptance.processes, "process")
     called = title or proposal.measurements[0].title
     text = [f"{called} on {proposal.device.name}, {processes}"]
     changes = proposal.acceptance.changes
     factors = units.in_factors(map(_relative, changes, changes.values()))
+    zero = [metric for metric, change in changes.items() if change.new == 0 and not change.old]
     for metric, change in changes.items():
+        if metric in zero:
+            continue
         unit = catalogue().metrics[metric].unit
         old = "(new)" if change.old is None else units.value(change.old, unit)
         new = "(gone)" if change.new is None else units.value(change.new, unit)
         text.append(f"  {metric:24} {old:>13} -> {new:>13}  {_moved(metric, change, factors)}")
+    if zero:
+        text.append(f"  zero: {', '.join(zero)}")
     if proposal.origin:
         since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
         text.append(f"  since the baseline's origin of {proposal.origin.recorded}: {since}")

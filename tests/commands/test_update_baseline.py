@@ -94,15 +94,15 @@ def test_old_new_and_the_origin_are_shown() -> None:
     assert shown(five(cycles=438e6, layout_copies=0.0), day="2026-03-08", accept=True) == [
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        437.00 M ->      438.00 M  +0.23 %",
-        "  layout_copies                    (new) ->             0  -",
         "  ipc                             2.0000 ->        (gone)  -",
+        "  zero: layout_copies",
         "  note: the baseline's origin of 2026-03-01 has no layout_copies, so creep of it is not "
         "seen: --new-origin starts over with these samples",
     ]
     assert shown(five(cycles=450e6, layout_copies=0.0), new_origin=True, accept=True) == [
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        438.00 M ->      450.00 M  +2.74 %",
-        "  layout_copies                        0 ->             0  -",
+        "  zero: layout_copies",
         "  since the baseline's origin of 2026-03-01: cycles +2.97 %",
         "  note: new origin in place of that of 2026-03-01: later ones are held against these "
         "samples",

@@ -289,12 +289,13 @@ def test_what_would_not_be_found_is_noted() -> None:
 def test_what_was_zero_and_is_zero_takes_no_room_but_where_all_is_asked_for() -> None:
     zero = verdict("copies", Outcome.UNCHANGED, baseline=0.0, measured=0.0, reason="both-zero")
     more = verdict("launches", Outcome.REGRESSED, baseline=0.0, measured=3.0, reason="from-zero")
-    judged = result(measurement(), zero, more)
+    unknown = verdict("collectives", Outcome.REPORTED, baseline=None, measured=0.0)
+    judged = result(measurement(), zero, more, unknown)
     for verbosity in (0, 1):
         lines = summary([judged], 200, SESSION, verbosity=verbosity)
         text = "\n".join(line.text for line in lines)
         assert "launches" in text
-        assert ("copies" in text) == (verbosity > 0)
+        assert ("copies" in text) == ("collectives" in text) == (verbosity > 0)
 
 
 def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
