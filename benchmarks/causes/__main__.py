@@ -3,10 +3,12 @@
     python -m benchmarks.causes --record [--out DIR] [--only NAME ...] [--limit SECONDS]
     python -m benchmarks.causes --from DIR                         scores it; needs no GPU
 
-Three processes record the steps as they are, three with each step's cause, and one the steps as
+Three processes record the steps as they are, three with each step's cause, and three the steps as
 they are once more, in turns: what was measured is kept after each of them, and the same command
-goes on with it. Packages of others have to be on PYTHONPATH, in a folder that is not called
-site-packages: their lines are to count as code that somebody could change.
+goes on with it. A step as it is is measured once for all of its causes, and kernels are counted by
+the first process of each side: later ones only say how far they vary. Packages of others have to be
+on PYTHONPATH, in a folder that is not called site-packages: their lines are to count as code that
+somebody could change.
 
 In DIR are then expected.json, written before anything is run; clean-1.json.xz, patched-1.json.xz,
 again-1.json.xz and so on, a run of each process; and, once they are scored, results.json, and in
@@ -47,12 +49,9 @@ _NOTHING = 4
 
 
 def turns(processes: int) -> list[tuple[str, int]]:
-    """Which side is recorded when, and which of its processes that is.
-
-    The identical code comes early: where time runs out it is there, once.
-    """
-    each = [[(CLEAN, number), (PATCHED, number)] for number in range(1, processes + 1)]
-    return [*each[0], (AGAIN, 1), *(turn for later in each[1:] for turn in later)]
+    """Which side is recorded when, and which of its processes that is."""
+    sides = (CLEAN, PATCHED, AGAIN)
+    return [(side, number) for number in range(1, processes + 1) for side in sides]
 
 
 def record(folder: Path, names: Sequence[str], processes: int, limit: float) -> None:
@@ -72,17 +71,17 @@ def record(folder: Path, names: Sequence[str], processes: int, limit: float) -> 
         if before + longest - begun > limit:
             _say(f"{side} {number} is left out: {limit:g} s would not be enough")
             return
-        _record(file, side, names)
+        _record(file, side, names, kernels=number == 1)
         longest = max(longest, time.monotonic() - before)
         _say(f"{side} {number} of {processes}: {time.monotonic() - before:.0f} s")
 
 
-def _record(file: Path, side: str, names: Sequence[str]) -> None:
+def _record(file: Path, side: str, names: Sequence[str], *, kernels: bool) -> None:
     """One process, into a run of its own: a test that fails in one of them is there in others."""
-    every = len(names) == len(patches.causes())
-    tests = [TESTS] if every else [f"{TESTS}::test_cause[{name}]" for name in names]
+    measured = names if side == PATCHED else scores.one_of_each_step(names)
+    tests = [f"{TESTS}::test_cause[{name}]" for name in measured]
     patched = ["--patched"] if side == PATCHED else []
-    flags = [*tests, *patched, "--gpuperf-kernels", "always"]
+    flags = [*tests, *patched, "--gpuperf-kernels", "always" if kernels else "never"]
     command = ["record", "--processes", "1", "--run", str(file), "--", *flags]
     subprocess.run([sys.executable, "-m", "pytest_gpuperf", *command], cwd=ROOT, check=False)
 
@@ -93,8 +92,13 @@ def recorded(folder: Path, side: str) -> list[Path]:
 
 
 def _merged(folder: Path, side: str, *, counters: bool) -> Path:
-    """All processes of a side in one run, without their counters if those are not wanted."""
+    """All processes of a side in one run, without their counters if those are not wanted.
+
+    A step as it is is that of each of its causes.
+    """
     run = run_files.merged([run_files.load(file) for file in recorded(folder, side)], side)
+    if side == CLEAN:
+        run = scores.of_every_cause(run)
     file = folder / JUDGED / f"{side}{'' if counters else '-uncounted'}.json.xz"
     run_files.save(run if counters else scores.without_counters(run), file)
     return file

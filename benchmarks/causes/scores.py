@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.causes.patches import Expected
+from benchmarks.causes.patches import Expected, causes
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Unsupported
@@ -186,6 +186,35 @@ def blamed(report: Report, expected: Iterable[Expected]) -> tuple[list[str], int
     """
     judged = [score for score in scores(report, expected) if not score.error]
     return [score.name for score in judged if score.said or score.regressed], len(judged)
+
+
+def one_of_each_step(names: Iterable[str]) -> list[str]:
+    """Of these causes the first of each step: as it is, a step is the same for all of them."""
+    by_step: dict[str, str] = {}
+    for name in names:
+        by_step.setdefault(causes()[name].step, name)
+    return list(by_step.values())
+
+
+def of_every_cause(run: Run) -> Run:
+    """A run of steps as they are, with the measurements of a step for each of its causes.
+
+    Those that a process has of a cause itself stay.
+    """
+    known = {(measurement.process, _cause(measurement)) for measurement in run.measurements}
+    more: list[Measurement] = []
+    for measurement in run.measurements:
+        measured = causes()[_cause(measurement)]
+        for name, cause in causes().items():
+            if cause.step == measured.step and (measurement.process, name) not in known:
+                known.add((measurement.process, name))
+                test = measurement.test.replace(f"[{measured.name}]", f"[{name}]")
+                more.append(replace(measurement, test=test))
+    return replace(run, measurements=(*run.measurements, *more))
+
+
+def _cause(measurement: Measurement) -> str:
+    return measurement.test.partition("[")[2].removesuffix("]")
 
 
 def without_counters(run: Run) -> Run:

@@ -28,6 +28,7 @@ from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.measure.collector import Phases, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage.files import to_plain
 from tests import ROOT
 from tests.kernel_steps import NAMING, counted
@@ -349,11 +350,24 @@ def test_without_counters_a_run_has_times_alone() -> None:
     assert not any(launch.values for launch in left.kernels.launches)
 
 
-def test_sides_take_turns_and_identical_code_comes_early() -> None:
-    assert command.turns(3) == [
-        *(("clean", 1), ("patched", 1), ("again", 1)),
-        *(("clean", 2), ("patched", 2), ("clean", 3), ("patched", 3)),
-    ]
+def test_sides_take_turns() -> None:
+    first, second = ([(side, n) for side in ("clean", "patched", "again")] for n in (1, 2))
+    assert command.turns(2) == [*first, *second]
+
+
+def test_a_step_as_it_is_is_measured_once_for_all_of_its_causes() -> None:
+    once = scores.one_of_each_step(CAUSES)
+    assert sorted(CAUSES[name].step for name in once) == sorted(steps.STEPS)
+    one = recorded.run("docs/runs/h200-meddpm.json").measurements[0]
+    measured = [replace(one, test=f"test_cause[{name}]", process=p) for name in once for p in "ab"]
+    # That process has measured another cause of the first one's step itself.
+    own = next(n for n, c in CAUSES.items() if c.step == CAUSES[once[0]].step and n != once[0])
+    itself = replace(one, test=f"test_cause[{own}]", process="a", samples=())
+    run = scores.of_every_cause(Run(1, "", "", (*measured, itself)))
+    made = {(m.test, m.process): m for m in run.measurements}
+    assert len(made) == len(run.measurements) == 2 * len(CAUSES)
+    assert made[itself.test, "a"] == itself
+    assert made[itself.test, "b"].samples == one.samples
 
 
 def outcome(**changes: Any) -> dict[str, Any]:
