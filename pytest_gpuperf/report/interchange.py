@@ -19,7 +19,7 @@ from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
 from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
-from pytest_gpuperf.report.text import expectation_lines, step_tables
+from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
 
@@ -80,8 +80,9 @@ def properties(result: Result) -> Iterator[tuple[str, str]]:
     """Device and configuration, and of each gated metric of the step what was measured and said.
 
     `gpuperf.cycles` is the outcome, `gpuperf.cycles.measured` the value in the metric's unit,
-    `gpuperf.cycles.change` the change as reports write it. A measurement with a name of its own has
-    it before the metric: `gpuperf.sampling.cycles`. Limits and ratios are sentences, all of them
+    `gpuperf.cycles.change` the change as reports write it. Nothing of what is zero and was not
+    anything else. A measurement with a name of its own has it before the metric:
+    `gpuperf.sampling.cycles`. Limits and ratios are sentences, all of them
     under one name.
     """
     if result.measurements:
@@ -108,6 +109,8 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
         if not catalogue().metrics[metric].gated:
             continue
         said = verdicts.get(metric)
+        if value == 0 and (not said or table.is_zero(said)):
+            continue
         if said:
             yield f"{place}{metric}", said.outcome.value
         yield f"{place}{metric}.measured", f"{value:.12g}"

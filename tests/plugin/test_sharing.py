@@ -54,12 +54,14 @@ def test_a_junit_file_has_the_gated_metrics(a100: Project) -> None:
 
 
 def test_without_a_baseline_or_a_judge_there_are_values(a100: Project) -> None:
+    a100.device(counters={"cycles": 4e8, "copies": 0.0})
     for flag, outcome in (("--gpuperf-missing=warn", "no-baseline"), ("--gpuperf-no-judge", None)):
         a100.run("--junitxml=junit.xml", flag)
         said = dict(properties(a100, "test_step"))
         assert said["gpuperf.cycles.measured"] == "400000000"
         assert said.get("gpuperf.cycles") == outcome
         assert "gpuperf.cycles.change" not in said
+        assert not any(name.startswith("gpuperf.copies") for name in said)
 
 
 def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100: Project) -> None:

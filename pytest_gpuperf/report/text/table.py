@@ -68,8 +68,8 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
 def is_zero(verdict: Verdict) -> bool:
     """Whether it is of a whole step, which has none of what is counted, and had none known of."""
     none = verdict.measured == 0 and not verdict.baseline
-    said = verdict.outcome not in (Outcome.UNCHANGED, Outcome.REPORTED)
-    return none and verdict.phase == STEP and not said
+    calm = (Outcome.UNCHANGED, Outcome.REPORTED, Outcome.NO_BASELINE)
+    return none and verdict.phase == STEP and verdict.outcome in calm
 
 
 def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
