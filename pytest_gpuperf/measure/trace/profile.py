@@ -205,27 +205,31 @@ class Profile:
     def start(self) -> None:
         """From here on."""
         try:
-            from torch import profiler
+            from torch.autograd import profiler
+            from torch.profiler import ProfilerActivity, supported_activities
         except ImportError as error:
             raise CountersUnavailable(
                 "torch.profiler records what the GPU did, and torch is not installed", "Install it"
             ) from error
-        supported: Any = profiler.supported_activities  # untyped
-        device, host = profiler.ProfilerActivity.CUDA, profiler.ProfilerActivity.CPU
-        wanted = [host, device] if self._host else [device]
-        activities = [activity for activity in wanted if activity in supported()]
+        supported: Any = supported_activities  # untyped
+        device = ProfilerActivity.CUDA in supported()
+        if not (device or self._host):
+            raise _refused("this build of torch cannot trace a GPU")
+        # What torch.profiler.profile is made of: that one imports torch's compiler when it starts,
+        # which takes 3 s in every process, only to look at a setting.
+        profile: Any = profiler.profile
         try:
-            self._profile = profiler.profile(activities=activities, acc_events=True)
-            self._profile.start()
+            self._profile = profile(
+                use_cpu=self._host, use_device="cuda" if device else None, use_kineto=True
+            )
+            self._profile.__enter__()
         except (RuntimeError, AssertionError) as error:
-            raise CountersUnavailable(
-                f"torch.profiler cannot record: {error}", "End what else profiles this process"
-            ) from error
+            raise _refused(error) from error
 
     def stop(self) -> Callable[[], list[Event]]:
         """Up to here, where the device has done its work. The result reads what was traced."""
         made = self._profile
-        made.stop()
+        made.__exit__(None, None, None)
         return lambda: _exported(made)
 
 
@@ -243,6 +247,12 @@ class Tracer:
         """Up to here, where the device has done its work. The result reads what was traced."""
         read = self._profile.stop()
         return lambda: parse(read())
+
+
+def _refused(why: object) -> CountersUnavailable:
+    return CountersUnavailable(
+        f"torch.profiler cannot record: {why}", "End what else profiles this process"
+    )
 
 
 def _exported(made: Any) -> list[Event]:
