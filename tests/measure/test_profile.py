@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.measure.trace.profile import Trace, parse
+import sys
+
+import pytest
+
+from pytest_gpuperf.measure.trace.profile import Trace, events, parse
 from tests.measure.traces import call, fill, kernel
 
 
@@ -50,3 +54,13 @@ def test_kernels_that_run_at_once_are_no_idle_time() -> None:
 def test_a_trace_without_a_gpu_is_empty() -> None:
     trace = parse([{"ph": "M", "name": "process_name", "args": {}}])
     assert (trace.entries, trace.counted, trace.idle) == ((), (), 0.0)
+
+
+def test_a_trace_begins_without_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To import it takes 3 s, which every process that measures would pay."""
+    import torch
+
+    monkeypatch.delattr(torch, "_inductor", raising=False)
+    monkeypatch.setitem(sys.modules, "torch._inductor", None)  # to import it fails
+    names = {event.get("name") for event in events(torch.rand(3).relu, lambda: None, host=True)}
+    assert "aten::relu" in names
