@@ -95,12 +95,19 @@ class Hundred:
         }
 
 
+class SessionFailed(Exception):
+    """The session did not end well; all its hundreds may be there."""
+
+
 MOST = Hundred(seconds=0.02, host_bytes=0.01, device_bytes=0.01)
 """As shares of what the second hundred had."""
 
 
 def hundreds(tests: int, arch: str) -> Iterator[Hundred]:
-    """Runs the session in a folder of its own; each hundred as soon as it is there."""
+    """Runs the session in a folder of its own; each hundred as soon as it is there.
+
+    Raises SessionFailed after the last of them.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for module, text in (("conftest", _CONFTEST), ("test_growth", _TESTS)):
@@ -128,9 +135,9 @@ def hundreds(tests: int, arch: str) -> Iterator[Hundred]:
                 if ended:
                     break
                 time.sleep(1)
-            if session.wait():
+            if code := session.wait():
                 log.seek(0)
-                sys.exit(log.read()[-2000:])
+                raise SessionFailed(f"{log.read()[-2000:]}\nthe session ended with {code}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -142,12 +149,20 @@ def main(arguments: list[str] | None = None) -> int:
     print("| tests | ms per test | host, MiB | device, MiB |")
     print("| ---: | ---: | ---: | ---: |")
     made: list[Hundred] = []
-    for one in hundreds(options.tests, options.gpu_arch):
-        made.append(one)
-        sizes = f"{one.host_bytes / 2**20:.1f} | {one.device_bytes / 2**20:.1f}"
-        print(f"| {len(made) * HUNDRED} | {1e3 * one.seconds:.1f} | {sizes} |", flush=True)
+    failure: SessionFailed | None = None
+    try:
+        for one in hundreds(options.tests, options.gpu_arch):
+            made.append(one)
+            sizes = f"{one.host_bytes / 2**20:.1f} | {one.device_bytes / 2**20:.1f}"
+            print(f"| {len(made) * HUNDRED} | {1e3 * one.seconds:.1f} | {sizes} |", flush=True)
+    except SessionFailed as error:
+        failure = error
+    if len(made) < 2:
+        sys.exit(str(failure or "fewer than 200 tests have nothing to be held against"))
     grown = made[-1].over(made[1])
     print("of the last over the second:", ", ".join(f"{k} {v:+.2%}" for k, v in grown.items()))
+    if failure:
+        sys.exit(str(failure))
     return int(any(grown[field.name] > getattr(MOST, field.name) for field in fields(MOST)))
 
 
