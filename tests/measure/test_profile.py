@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 
 import pytest
 
-from pytest_gpuperf.measure.trace.profile import Trace, events, parse
+from pytest_gpuperf.measure.trace.profile import Profile, Trace, events, parse
 from tests.measure.traces import call, fill, kernel
 
 
@@ -64,3 +66,17 @@ def test_a_trace_begins_without_torchs_compiler(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "torch._inductor", None)  # to import it fails
     names = {event.get("name") for event in events(torch.rand(3).relu, lambda: None, host=True)}
     assert "aten::relu" in names
+
+
+def test_what_was_recorded_goes_with_its_profile() -> None:
+    """Not when garbage is collected next: a session would carry up to a hundred traces along."""
+    gc.disable()
+    try:
+        profile = Profile(host=True)
+        profile.start()
+        profile.stop()()
+        recorded = weakref.ref(profile._profile)
+        del profile
+        assert recorded() is None
+    finally:
+        gc.enable()
