@@ -239,7 +239,7 @@ def _uncounted(measurement: Measurement) -> Measurement:
 
 def _times_only(table: KernelTable) -> KernelTable:
     launches = tuple(replace(launch, values=()) for launch in table.launches)
-    return replace(table, metrics=(), launches=launches, mismatch=OFF if table.metrics else "")
+    return replace(table, metrics=(), launches=launches)
 
 
 def lines(scored: Sequence[Score]) -> list[str]:

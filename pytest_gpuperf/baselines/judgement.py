@@ -304,8 +304,10 @@ def _explained(
     attribution = attribute(measured, before, naming, result.verdicts)
     notes = result.notes
     regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
-    if measured[0].mismatch and regressed:
-        notes = (*notes, f"kernels were not counted, which would say more: {measured[0].mismatch}")
+    lacking = bool(before[0].metrics) and not measured[0].metrics
+    if regressed and (lacking or measured[0].mismatch):
+        why = measured[0].mismatch and f": {measured[0].mismatch}"
+        notes = (*notes, f"kernels were not counted, which would say more{why}")
     return replace(
         result,
         # Their number is a metric of its own.

@@ -397,6 +397,8 @@ class _Trial:
             parts = self._parts(suspect)
             kind = max(parts, key=lambda one: parts[one])
             kind = kind if parts[kind] > 0 else LossKind.SLOWER
+        if kind is LossKind.ALGORITHM and self._converts_otherwise(suspect):
+            kind = LossKind.LAYOUT  # kernels for tensors in another format come with it
         if kind is LossKind.LAYOUT:
             return self._layout(suspect)
         if kind is LossKind.TRANSFER:
@@ -446,6 +448,16 @@ class _Trial:
             return LossKind.TRANSFER
         copying = self._copying and self._of.short(name) in _COPYING
         return LossKind.LAYOUT if family == LAYOUT or copying else LossKind.LAUNCHES
+
+    def _converts_otherwise(self, suspect: _Suspect) -> bool:
+        """Whether most of what changed are conversions of formats: some come, and others go."""
+        new = [*suspect.added, *(i for i, _ in suspect.replaced)]
+        old = [*suspect.removed, *(j for _, j in suspect.replaced)]
+        come, gone = (
+            [place for place in places if self._reason(keys[place][0]) is LossKind.LAYOUT]
+            for places, keys in ((new, self._of.new.keys), (old, self._of.old.keys))
+        )
+        return bool(come and gone) and 2 * len(come + gone) >= len(new + old)
 
     def _precision(self, suspect: _Suspect) -> tuple[str, str, str] | None:
         """Data type now and before, and the family of what has another one than before."""

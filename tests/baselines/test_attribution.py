@@ -39,6 +39,11 @@ def judged(*tables: KernelTable | None, verdicts: Sequence[Verdict] = (REGRESSED
     return Result(TEST, "step", tuple(measured), tuple(verdicts))
 
 
+def without_counters(table: KernelTable) -> KernelTable:
+    launches = tuple(replace(launch, values=()) for launch in table.launches)
+    return replace(table, metrics=(), launches=launches)
+
+
 def attributed_of(root: Path, before: Result) -> Result:
     """What is said of it; all that was judged is still there."""
     after = judgement.attributed(before, baseline_of(before.first, root / "baselines", root))
@@ -108,6 +113,20 @@ def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path)
     assert alone.attribution == attribute(bad, STEP, NAMING)
     assert alone.notes == (f"kernels were not counted, which would say more: {bad.mismatch}",)
     assert attributed_of(tmp_path, judged(bad, verdicts=[UNCHANGED])).notes == ()
+
+
+def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_it_is_not(
+    tmp_path: Path,
+) -> None:
+    before, after = counted("tf32-core"), without_counters(counted("tf32-core-1"))
+    accepted(tmp_path, before)
+    refused = attributed_of(tmp_path, judged(after))
+    assert refused.attribution == attribute(after, before, NAMING)
+    assert refused.notes == ("kernels were not counted, which would say more",)
+    accepted(tmp_path, without_counters(before))
+    always = attributed_of(tmp_path, judged(after))
+    assert always.attribution == attribute(after, without_counters(before), NAMING)
+    assert always.notes == ()
 
 
 def test_what_was_noted_stays(tmp_path: Path) -> None:

@@ -41,6 +41,18 @@ CONV_F32 = (
 )
 WINOGRAD = "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(cudnn::winograd)"
 TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true>(int)"
+COPY = (
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::"
+    "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}>(at::TensorIteratorBase&)"
+)
+ADD = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
+)
+ADD_STRIDED = (
+    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::"
+    "CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)"
+)
 GEMM = (
     "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x64x32_warpgroupsize1x1x1_"
     "execute_segment_k_off_kernel__5x_cublas"
@@ -296,6 +308,23 @@ def test_a_loss_is_told_by_its_kind_its_line_and_the_time_of_the_step(name: str)
 
 def test_every_kind_of_loss_is_told() -> None:
     assert {kind for _, kind, _ in KINDS.values()} == {*LossKind}
+
+
+@pytest.mark.parametrize(
+    ("converting", "kind"), [((COPY, COPY), LossKind.LAYOUT), ((), LossKind.ALGORITHM)]
+)
+def test_where_formats_are_converted_otherwise_that_is_why_there_are_other_kernels(
+    converting: Sequence[str], kind: LossKind
+) -> None:
+    """As one activation turned channels-last did, on an H200."""
+    place = f"{BLOCK} blocks.0"
+    names = [TO_NHWC, CONV, TO_NHWC, ADD], [*converting, CONV, ADD_STRIDED]
+    times = {ADD_STRIDED: 800.0, ADD: 200.0, CONV: 5_000.0}
+    before, after = (
+        sited(*((name, times.get(name, 30.0), place) for name in side)) for side in names
+    )
+    made = cause(attribute(after, before, NAMING, [step_time(0.1)]))
+    assert (made.kind, made.line) == (kind, "layers.py:75")
 
 
 def test_operators_that_copy_convert_the_layout_where_that_is_counted() -> None:

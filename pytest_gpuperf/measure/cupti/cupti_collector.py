@@ -179,8 +179,7 @@ class CuptiCollector:
 
         Of a step that launches CUDA graphs, with those of every graph (`launch_ranges.py`). Runs
         the step in TRACES traces, once per pass, and twice to find the lines of code. Where
-        counters cannot be read, the table has names and times, and `mismatch` the reason. Raises
-        what the step raises.
+        counters are refused, the table has names and times. Raises what the step raises.
         """
         with garbage_kept():
             traces = []
@@ -189,7 +188,9 @@ class CuptiCollector:
                 traces.append(trace(work.step, self._timer.synchronize))
             try:
                 table = self._counted(work, metrics, traces[0])
-            except (CountersUnavailable, MeasurementError) as error:
+            except CountersUnavailable:
+                table = launch_ranges.uncounted(traces[0])
+            except MeasurementError as error:
                 table = launch_ranges.uncounted(traces[0], str(error))
             return self._located(launch_ranges.with_times(table, traces), work)
 
@@ -267,7 +268,7 @@ class CuptiCollector:
             cuda=self._load_driver(),
         ) as session:
             if not session.metrics:
-                return launch_ranges.uncounted(traced, "none of the metrics can be counted here")
+                return launch_ranges.uncounted(traced)
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
             passes = each(work.progress, "counting kernels, pass", session.passes)
             reset = announced(work, self._timer, passes)

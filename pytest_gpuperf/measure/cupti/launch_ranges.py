@@ -54,8 +54,8 @@ def kernel_table(
     return _assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
 
 
-def uncounted(trace: Trace, mismatch: str) -> KernelTable:
-    """The table of a step whose kernels could not be counted, with the reason."""
+def uncounted(trace: Trace, mismatch: str = "") -> KernelTable:
+    """The table of a step whose kernels were not counted; `mismatch` is why not, if they can be."""
     return replace(_assembled(trace, (), "", {}), mismatch=mismatch)
 
 
