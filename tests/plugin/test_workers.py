@@ -1,0 +1,212 @@
+"""Workers of pytest-xdist on a host with several GPUs, all of them scripted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.measure.device import allotment
+from pytest_gpuperf.plugin import workers
+from tests.plugin.projects import STEP, Project
+from tests.plugin.scripted import A100
+from tests.scripted_nvml import Gpu, Library
+
+xdist = pytest.importorskip("xdist.workermanage")
+
+HOST = """
+import json, os, sys
+from pathlib import Path
+from tests.scripted_nvml import Gpu, Library
+
+sys.modules["pynvml"] = Library([
+    Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), cpus=[0x3])
+    for uuid in ("GPU-a", "GPU-b", "GPU-c")
+])
+VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES")
+THREADS = os.environ.get("OMP_NUM_THREADS")
+"""
+"""At the end of a conftest file, which sees its environment as it is when it is imported."""
+
+TESTS = """
+import json, os, sys
+from pathlib import Path
+import pytest
+import conftest
+
+def use(gpuperf, name):
+    # Whoever else has one of these GPUs meanwhile finds that it is taken.
+    for uuid in gpuperf.gpus:
+        os.close(os.open(uuid, os.O_CREAT | os.O_EXCL))
+    gpuperf.measure(lambda: None)
+    said = conftest.VISIBLE, gpuperf.gpus, conftest.THREADS, sorted(os.sched_getaffinity(0))
+    with open("diary", "a") as diary:
+        print(json.dumps([name, os.environ["PYTEST_XDIST_WORKER"], *said]), file=diary)
+    for uuid in gpuperf.gpus:
+        os.unlink(uuid)
+
+@pytest.mark.parametrize("number", range(6))
+def test_one(gpuperf, number): use(gpuperf, "one")
+
+@pytest.mark.gpus(2)
+@pytest.mark.parametrize("number", range(2))
+def test_two(gpuperf, number): use(gpuperf, "two")
+
+@pytest.mark.gpus(3)
+def test_three(gpuperf): raise AssertionError("ran")
+
+def test_last_words(gpuperf):
+    gpuperf.measure(lambda: None)
+    os._exit(3)
+"""
+
+
+def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three on two GPUs, one of which dies while it holds its own."""
+    project.device()
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + HOST, encoding="utf-8")
+    project.tests(TESTS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    result = project.run_apart("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    # The dead worker's test alone is lost.
+    result.assert_outcomes(passed=8, failed=1, skipped=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*worker 'gw?' crashed while running 'test_steps.py::test_last_words'",
+            "SKIPPED*: needs 3 GPUs of one kind; 2 here for the test to have",
+        ]
+    )
+    diary = [json.loads(line) for line in (project.root / "diary").read_text("utf-8").splitlines()]
+    assert len(diary) == 8
+    visible = {worker: own for _, worker, own, *_ in diary}
+    names = {"gw0": "GPU-c", "gw1": "GPU-a", "gw2": "GPU-c"}
+    assert visible.items() <= {**names, "gw3": visible.get("gw3")}.items()
+    assert visible.get("gw3") in (None, "GPU-c", "GPU-a")
+    for name, _, own, gpus, threads, cpus in diary:
+        other = "GPU-a" if own == "GPU-c" else "GPU-c"
+        assert gpus == ([own, other] if name == "two" else [own])
+        assert threads is None or int(threads) <= len(cpus)
+    # The controller alone writes, and of each test once.
+    tests = [measurement.test for measurement in project.saved().measurements]
+    assert len(tests) == len({*tests}) == 8
+
+
+def gpu(uuid: str, **others: Any) -> Gpu:
+    return Gpu(uuid, **{"name": A100["name"], "capability": (8, 0), **others})
+
+
+@pytest.fixture
+def host(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project on a host with three GPUs, one of another kind."""
+    hopper = Gpu("GPU-h", name="NVIDIA H200", capability=(9, 0))
+    library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", library)
+    for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    return project
+
+
+def started(project: Project, *arguments: str) -> list[dict[str, str]]:
+    """What is added to the environment of each worker."""
+    config = project.pytester.parseconfigure(*arguments)
+    specs = [xdist.execnet.XSpec(spec) for spec in config.getvalue("tx")]
+    workers.deal(config, specs)
+    return [dict(spec.env) for spec in specs]
+
+
+def counted(project: Project, *arguments: str) -> int | None:
+    """How many workers we would have `-n auto` start."""
+    return workers.count(project.pytester.parseconfig("-nauto", *arguments))
+
+
+def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(host: Project) -> None:
+    host.tests(STEP)
+    assert counted(host) == 2
+    assert counted(host, "--gpu-arch=sm90") == 1
+    assert counted(host, "test_steps.py::test_step") == 2
+    for elsewhere in ("--gpu-arch=cpu", "--gpuperf-collector=cpu", "--gpu-arch=sm70", "--co"):
+        assert counted(host, elsewhere) is None, elsewhere
+
+
+def test_who_says_how_many_workers_there_are_is_believed(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.tests(STEP)
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "5")
+    assert counted(host) is None
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    host.pytester.makeconftest("def pytest_xdist_auto_num_workers(config): return 7")
+    assert counted(host) is None
+
+
+def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
+    host.tests("def test_plain(): pass")
+    assert counted(host) is None
+    assert started(host, "--tx=popen", "--tx=popen") == [{}, {}]
+    # A flag, a setting or a conftest file of ours says that it does.
+    assert counted(host, "--gpu-arch=auto") == 2
+    host.ini("gpuperf_rounds = 3")
+    assert counted(host) == 2
+    host.ini()
+    host.pytester.makeconftest("# gpuperf is used by a fixture here")
+    assert counted(host) == 2
+
+
+def test_a_worker_that_somebody_has_placed_stays_there(host: Project) -> None:
+    host.tests(STEP)
+    mine = "--tx=popen//env:CUDA_VISIBLE_DEVICES=1"
+    placed, ours = started(host, mine, "--tx=popen")
+    assert placed == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert ours["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+
+
+def test_a_number_of_gpus_is_a_whole_one(host: Project) -> None:
+    for marker in ("gpus", "gpus(0)", "gpus(1, 2)", "gpus('2')", "gpus(n=2)"):
+        host.tests(f"import pytest\n@pytest.mark.{marker}\ndef test_step(gpuperf): pass")
+        result = host.run("--gpu-arch=cpu")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR, marker
+        result.stderr.fnmatch_lines(["ERROR: test_steps.py::test_step: *gpus*"])
+
+
+def test_without_workers_a_test_has_the_first_gpus_that_its_process_sees(host: Project) -> None:
+    host.device()
+    host.tests(
+        """
+        import pytest
+
+        @pytest.mark.gpus(2)
+        def test_two(gpuperf): assert gpuperf.gpus == ("GPU-a", "GPU-b")
+        def test_one(gpuperf): assert gpuperf.gpus == ("GPU-a",)
+
+        @pytest.mark.gpus(3)
+        def test_three(gpuperf): raise AssertionError("ran")
+        """
+    )
+    host.run().assert_outcomes(passed=2, skipped=1)
+
+
+def test_a_fresh_process_has_what_the_test_holds_that_started_it(
+    host: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It holds nothing itself: its session does."""
+    told = allotment.Allotment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
+    monkeypatch.setenv(allotment.VARIABLE, told.passed_on(["GPU-b", "GPU-a"]).to_text())
+    host.device()
+    host.tests(
+        """
+        import os, pytest
+
+        @pytest.mark.gpus(2)
+        def test_two(gpuperf):
+            assert gpuperf.gpus == ("GPU-b", "GPU-a")
+            assert "GPUPERF_ALLOTMENT" not in os.environ
+        """
+    )
+    host.run().assert_outcomes(passed=1)
