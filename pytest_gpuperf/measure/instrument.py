@@ -169,6 +169,7 @@ class DeviceInstrument:
                 settings={
                     "collector": self._collector.name,
                     "metrics": subject.metric_set,
+                    **self._bounds,
                     **(collected.settings or {}),
                     **subject.settings(),
                 },
@@ -304,6 +305,12 @@ class DeviceInstrument:
     def _node(self) -> Path:
         held = os.environ.get(STAND_IN)
         return Path(held) if held else nvml.node()
+
+    @property
+    def _bounds(self) -> dict[str, Scalar]:
+        """The cores that a worker's threads stay on, beside others'."""
+        cores = self._allotment.threads if self._allotment else 0
+        return {"cores": cores} if cores else {}
 
     @cached_property
     def _software(self) -> dict[str, str]:

@@ -18,6 +18,8 @@ from pytest_gpuperf.plugin import options
 from pytest_gpuperf.plugin.session import Session
 
 if TYPE_CHECKING:
+    from xdist.scheduler import Scheduling
+
     from pytest_gpuperf.measure.collector import Collector
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Result, Verdict
@@ -117,6 +119,14 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
     workers.deal(config, specs)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Keeps tests of one group in one of the workers that have GPUs."""
+    from pytest_gpuperf.plugin import workers
+
+    return workers.scheduler(config, log)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Validates markers, skips what cannot run here, and reads the baselines once, before all."""
@@ -128,6 +138,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     concerned = [item for item in items if _concerns_us(item)]
     if not concerned:
         return
+    if session.allotment is not None and session.is_worker:
+        from pytest_gpuperf.plugin import workers
+
+        workers.tell(Path(session.allotment.folder), items)
     if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure

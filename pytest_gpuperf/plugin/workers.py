@@ -6,8 +6,10 @@ collected: whether a session measures is read off its flags, its settings and it
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +20,8 @@ import pytest
 from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
+    from xdist.scheduler import Scheduling
+
     from pytest_gpuperf.measure.device.nvml import VisibleGpu
 
 _GPUS: pytest.StashKey[tuple[VisibleGpu, ...]] = pytest.StashKey()
@@ -25,6 +29,9 @@ _FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _THREADS = "OMP_NUM_THREADS"
+_GROUPS = "groups.json"
+_NEEDED = 2
+"""Tests that a worker has to know of: the one that runs, and the next."""
 _US = b"gpuperf"
 """What a file says that uses us: a fixture, a marker, an import."""
 _BIND = """
@@ -102,6 +109,75 @@ def bind(node: Any) -> None:
         channel = node.gateway.remote_exec(_BIND)
         channel.send(own.cpus)
         channel.waitclose()
+
+
+def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
+    """Has the controller know which tests are to run in one worker: those of one `xdist_group`."""
+    from pytest_gpuperf.storage import files
+
+    groups = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None:
+            name = marker.args[0] if marker.args else marker.kwargs.get("name", "default")
+            groups[item.nodeid] = str(name)
+    if groups:
+        files.write_atomically(folder / _GROUPS, json.dumps(groups))  # all workers say the same
+
+
+def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
+
+    Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
+    one of ours may take minutes.
+    """
+    if _FOLDER not in config.stash or config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
+        """Work by the group; without one each test by itself."""
+
+        _groups: Mapping[str, str] = {}
+        workqueue: OrderedDict[str, dict[str, bool]]
+        assigned_work: dict[Any, dict[str, dict[str, bool]]]
+
+        def schedule(self) -> None:
+            """Called first when all workers have collected, and have told of groups."""
+            file = Path(config.stash[_FOLDER].name, _GROUPS)
+            if not self._groups and file.exists():
+                self._groups = json.loads(file.read_bytes())
+            super().schedule()
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self._groups.get(nodeid, nodeid)
+
+        def _reschedule(self, node: Any) -> None:
+            # A worker begins a test when it knows which is next.
+            if not self.workqueue or self._pending_of(self.assigned_work[node]) < _NEEDED:
+                super()._reschedule(node)
+
+        def remove_node(self, node: Any) -> str | None:
+            """The test that the worker died in is lost, and not run again; all others are."""
+            left = {
+                scope: unit
+                for scope, unit in self.assigned_work.pop(node).items()
+                if not all(unit.values())
+            }
+            if not left:
+                return None
+            unit = next(iter(left.values()))
+            died: str = next(nodeid for nodeid, done in unit.items() if not done)
+            unit[died] = True
+            self.workqueue = OrderedDict(
+                {scope: unit for scope, unit in left.items() if not all(unit.values())}
+                | self.workqueue
+            )
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return died
+
+    return GpuScheduling(config, log)
 
 
 def _fitting(config: pytest.Config) -> tuple[VisibleGpu, ...]:

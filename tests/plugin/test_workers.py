@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,7 +109,7 @@ def host(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a host with three GPUs, one of another kind."""
     hopper = Gpu("GPU-h", name="NVIDIA H200", capability=(9, 0))
     library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", library)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
     for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)
     return project
@@ -210,3 +212,68 @@ def test_a_fresh_process_has_what_the_test_holds_that_started_it(
         """
     )
     host.run().assert_outcomes(passed=1)
+
+
+class Worker:
+    """A worker as a scheduler sees it, which notes what it is sent."""
+
+    shutting_down = False
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+NAMES = ["a1", "b1", "a2", "c", "d", "e", "f"]
+GROUP = "@pytest.mark.xdist_group('a')\n"
+
+
+def scheduling(host: Project, count: int) -> tuple[Any, list[Worker]]:
+    """A scheduler of so many workers that have collected NAMES, of which a1 and a2 are a group."""
+    functions = [
+        f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in NAMES
+    ]
+    items = host.pytester.getitems("import pytest\n" + "".join(functions))
+    config = host.pytester.parseconfigure("--dist=load", *["--tx=popen"] * count)
+    workers.deal(config, [xdist.execnet.XSpec("popen") for _ in range(count)])
+    workers.tell(Path(config.stash[workers._FOLDER].name), items)
+    made: Any = workers.scheduler(config, xdist.Producer("test"))
+    nodes = [Worker(f"gw{number}") for number in range(count)]
+    for node in nodes:
+        made.add_node(node)
+        made.add_node_collection(node, [item.nodeid for item in items])
+    made.schedule()
+    return made, nodes
+
+
+def test_a_group_stays_together_and_nobody_has_more_work_than_it_needs(host: Project) -> None:
+    made, (one, two) = scheduling(host, 2)
+    assert [NAMES[number] for number in one.sent] == ["a1", "a2"]
+    assert [NAMES[number] for number in two.sent] == ["b1", "c"]
+    made.mark_test_complete(two, 1)
+    assert [NAMES[number] for number in two.sent[2:]] == ["d"]
+    made.mark_test_complete(one, 0)
+    assert [NAMES[number] for number in one.sent[2:]] == ["e"]
+
+
+def test_of_a_worker_that_dies_the_test_is_lost_that_it_ran(host: Project) -> None:
+    made, (one, two) = scheduling(host, 2)
+    assert made.remove_node(one).endswith("test_a1")
+    made.mark_test_complete(two, 1)
+    assert [NAMES[number] for number in two.sent[2:]] == ["a2"]
+    assert made.remove_node(two).endswith("test_c")
+
+
+def test_who_asks_for_another_distribution_has_it(host: Project) -> None:
+    host.tests(STEP)
+    for dist, dealt in (("loadfile", True), ("load", False)):
+        config = host.pytester.parseconfigure(f"--dist={dist}", "--tx=popen")
+        if dealt:
+            workers.deal(config, [xdist.execnet.XSpec("popen")])
+        assert workers.scheduler(config, None) is None
