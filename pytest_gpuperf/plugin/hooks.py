@@ -148,6 +148,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         try:
             _prepare(session, concerned)
+            if session.allotment is not None:
+                # Before others begin, several GPUs are free at once.
+                items.sort(key=lambda item: -_gpus(item) if _gpus(item) > 1 else 0)
         except UsageFailure as refusal:
             session.refusal = refusal
     else:

@@ -48,8 +48,8 @@ run where they like."""
 def count(config: pytest.Config) -> int | None:
     """How many workers `-n auto` starts: one per GPU; None where that is not for us to say."""
     hook = config.hook.pytest_xdist_auto_num_workers
-    asked = {caller.plugin_name for caller in hook.get_hookimpls()} - {"gpuperf", "xdist"}
-    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or asked:
+    rooms = {getattr(of.plugin, "__name__", "").split(".")[0] for of in hook.get_hookimpls()}
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or rooms - {"xdist", "pytest_gpuperf"}:
         return None
     return len(gpus(config)) or None
 

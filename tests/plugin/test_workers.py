@@ -21,10 +21,22 @@ xdist = pytest.importorskip("xdist.workermanage")
 
 HOST = """
 import json, os, sys
+from contextlib import suppress
 from pathlib import Path
 from tests.scripted_nvml import Gpu, Library
 
-sys.modules["pynvml"] = Library([
+class Host(Library):
+    # Every process that this one's parent has started is on every GPU.
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle):
+        handle.processes = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                name, _, of = file.read_text().rpartition(")")
+                if int(of.split()[1]) == os.getppid():
+                    handle.processes.append(int(name.split()[0]))
+        return super().nvmlDeviceGetComputeRunningProcesses_v3(handle)
+
+sys.modules["pynvml"] = Host([
     Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), cpus=[0x3])
     for uuid in ("GPU-a", "GPU-b", "GPU-c")
 ])
@@ -95,9 +107,13 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
         other = "GPU-a" if own == "GPU-c" else "GPU-c"
         assert gpus == ([own, other] if name == "two" else [own])
         assert threads is None or int(threads) <= len(cpus)
-    # The controller alone writes, and of each test once.
-    tests = [measurement.test for measurement in project.saved().measurements]
-    assert len(tests) == len({*tests}) == 8
+    # The controller alone writes, and of each test once. Nobody was a stranger.
+    measured = project.saved().measurements
+    assert len(measured) == len({measurement.test for measurement in measured}) == 8
+    for measurement in measured:
+        conditions = measurement.fingerprint.conditions
+        assert conditions is not None
+        assert conditions.before.other_processes == conditions.after.other_processes == ()
 
 
 def gpu(uuid: str, **others: Any) -> Gpu:
@@ -159,6 +175,32 @@ def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
     host.ini()
     host.pytester.makeconftest("# gpuperf is used by a fixture here")
     assert counted(host) == 2
+
+
+def test_a_worker_runs_on_its_own_processors_from_the_start() -> None:
+    """And where it may not, on those that it has."""
+    allowed = sorted(os.sched_getaffinity(0))
+    group = xdist.execnet.Group(execmodel="main_thread_only")
+    for cpus, has in ((allowed[-1:], allowed[-1:]), ((4095,), allowed)):
+        own = allotment.Allotment(("GPU-a",), "", os.getpid(), cpus=tuple(cpus), threads=1)
+        gateway = group.makegateway("popen")
+        gateway.spec.env[allotment.VARIABLE] = own.to_text()
+        workers.bind(SimpleNamespace(gateway=gateway))
+        asked = gateway.remote_exec("import os; channel.send(sorted(os.sched_getaffinity(0)))")
+        assert asked.receive() == has
+    group.terminate(1)
+
+
+def test_threads_are_as_many_as_cores_unless_somebody_has_said_how_many(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.tests(STEP)
+    cores = [frozenset({number}) for number in range(6)]
+    monkeypatch.setattr(allotment, "own_cores", lambda: cores)
+    two = ("--tx=popen", "--tx=popen//env:OMP_NUM_THREADS=1")
+    assert [own["OMP_NUM_THREADS"] for own in started(host, *two)] == ["3", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert not any("OMP_NUM_THREADS" in own for own in started(host, "--tx=popen", "--tx=popen"))
 
 
 def test_a_worker_that_somebody_has_placed_stays_there(host: Project) -> None:
