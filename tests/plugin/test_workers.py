@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.measure.device import allotment
+from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.plugin import workers
 from tests.plugin.projects import STEP, Project
 from tests.plugin.scripted import A100
@@ -151,6 +152,16 @@ def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(host: Pr
     assert counted(host, "test_steps.py::test_step") == 2
     for elsewhere in ("--gpu-arch=cpu", "--gpuperf-collector=cpu", "--gpu-arch=sm70", "--co"):
         assert counted(host, elsewhere) is None, elsewhere
+
+
+def test_workers_of_one_revision_of_two_share_the_gpu_that_is_held_for_both(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.tests(STEP)
+    monkeypatch.setenv(STAND_IN, str(host.root))
+    assert counted(host) == 1
+    dealt = started(host, "--tx=popen", "--tx=popen")
+    assert [own["CUDA_VISIBLE_DEVICES"] for own in dealt] == ["GPU-a", "GPU-a"]
 
 
 def test_who_says_how_many_workers_there_are_is_believed(

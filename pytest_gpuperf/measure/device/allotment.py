@@ -23,7 +23,10 @@ VARIABLE = "GPUPERF_ALLOTMENT"
 """The environment variable that tells a worker."""
 
 _SEVERAL = "several"
-"""What is held by who collects several GPUs: one test at a time holds some and waits for others."""
+"""What is held by who collects several GPUs: one test at a time holds some and waits for others,
+so that no two wait for each other."""
+_NEXT = ".next"
+"""After a GPU's name: what is held by who will have it next."""
 _POLL_S = 0.05
 _CORES = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
@@ -64,49 +67,52 @@ class Allotment:
     def holding(self, count: int = 1) -> Iterator[tuple[str, ...]]:
         """Holds the worker's GPU and as many others as make `count`, and says which.
 
-        Waits for siblings, as long as that takes: with the first that are free, in the order in
-        which who waits has come. Two that want several cannot wait for each other. What a worker
-        held that died is free.
+        Waits for siblings, as long as that takes: for the own GPU first, in the order of who waits
+        for it, and then for the first others that are free. What a worker held that died is free.
         """
         if self.held:
             yield self.gpus[:count]
             return
         with ExitStack() as held:
-            with ExitStack() as collecting:
-                if count > 1:
-                    place = self._place(_SEVERAL)
-                    collecting.enter_context(files.locked(place, patience=math.inf))
-                taken = self._take(held, count)
-            yield taken
+            self._take_own(held)
+            others: tuple[str, ...] = ()
+            while len(others) < count - 1:
+                with ExitStack() as collecting:
+                    if _tried(collecting, self._place(_SEVERAL)):
+                        others = self._take_others(held, count - 1)
+                        break
+                held.close()  # who collects may want this one
+                time.sleep(_POLL_S)
+                self._take_own(held)
+            yield (self.own, *others)
 
-    def _take(self, held: ExitStack, count: int) -> tuple[str, ...]:
-        """Holds `count` of the GPUs, the own among them, as soon as they are free."""
-        taken: dict[str, None] = {}
-        first_in_line: dict[str, ExitStack] = {}
-        try:
+    def _take_own(self, held: ExitStack) -> None:
+        with files.locked(self._place(f"{self.own}{_NEXT}"), patience=math.inf):
+            held.enter_context(files.locked(self._place(self.own), patience=math.inf))
+
+    def _take_others(self, held: ExitStack, count: int) -> tuple[str, ...]:
+        """Holds so many other GPUs, each as soon as it is free and before it goes to anybody else.
+
+        Until there are enough it is the next for all of them.
+        """
+        taken: list[str] = []
+        with ExitStack() as collecting:
+            first_in_line: dict[str, ExitStack] = {}
             while True:
-                for uuid in self.gpus if count > 1 else (self.own,):
-                    others = len(taken) - (self.own in taken)
-                    if uuid in taken or (uuid != self.own and others == count - 1):
+                for uuid in self.gpus[1:]:
+                    if uuid in taken:
                         continue
                     if uuid not in first_in_line:
                         line = ExitStack()
-                        if not _tried(line, self._place(f"{uuid}.next")):
+                        if not _tried(line, self._place(f"{uuid}{_NEXT}")):
                             continue
-                        first_in_line[uuid] = line
+                        first_in_line[uuid] = collecting.enter_context(line)
                     if _tried(held, self._place(uuid)):
-                        taken[uuid] = None
+                        taken.append(uuid)
                         first_in_line.pop(uuid).close()
-                if len(taken) == count:
-                    return (self.own, *(uuid for uuid in taken if uuid != self.own))
-                if len(taken) == count - 1 and self.own not in taken:
-                    # Of the others there are enough: who waits for the rest of them may go on.
-                    for uuid in first_in_line.keys() - {self.own}:
-                        first_in_line.pop(uuid).close()
+                    if len(taken) == count:
+                        return tuple(taken)
                 time.sleep(_POLL_S)
-        finally:
-            for line in first_in_line.values():
-                line.close()
 
     def _place(self, name: str) -> Path:
         return place(Path(self.folder), name)
@@ -151,7 +157,7 @@ def deal(
     single worker has them all, and so have workers of whom there are more than cores.
     """
     uuids = [gpu.uuid for gpu in gpus]
-    for name in (_SEVERAL, *uuids, *(f"{uuid}.next" for uuid in uuids)):
+    for name in (_SEVERAL, *uuids, *(f"{uuid}{_NEXT}" for uuid in uuids)):
         place(folder, name).touch()
     near = [_near(gpus[number % len(gpus)], cores) for number in range(workers)]
     dealt = []

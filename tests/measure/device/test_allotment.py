@@ -110,6 +110,26 @@ def test_who_wants_several_has_the_first_that_are_free_and_keeps_nobody_else(
     thread.join()
 
 
+def test_who_waits_for_its_own_gpu_keeps_no_other(tmp_path: Path) -> None:
+    """Four workers on three GPUs: the last shares that of the first."""
+    one, two, _, last = dealt(tmp_path, 3, 4)
+    held: list[tuple[str, ...]] = []
+
+    def several() -> None:
+        with last.holding(2) as gpus:
+            held.append(gpus)
+
+    thread = threading.Thread(target=several)
+    with one.holding():
+        thread.start()
+        wait_for(lambda: is_held(tmp_path / "GPU-0.next"), "its place in the line")
+        with two.holding(2) as both:
+            assert both == ("GPU-1", "GPU-2")
+        assert held == []
+    thread.join()
+    assert held == [("GPU-0", "GPU-1")]
+
+
 def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
     (own,) = dealt(tmp_path, 3, 1)
     with own.holding(2) as gpus, own.passed_on(gpus).holding(2) as passed_on:
