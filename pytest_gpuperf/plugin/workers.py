@@ -32,6 +32,8 @@ _THREADS = "OMP_NUM_THREADS"
 _GROUPS = "groups.json"
 _NEEDED = 2
 """Tests that a worker has to know of: the one that runs, and the next."""
+_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
 _US = b"gpuperf"
 """What a file says that uses us: a fixture, a marker, an import."""
 _BIND = """
@@ -194,6 +196,8 @@ def _measures(config: pytest.Config) -> bool:
     if config.option.collectonly or settings.replay is not None:
         return False
     if settings.arch == "cpu" or settings.collector == "cpu":
+        return False
+    if not any(node.exists() for node in _DRIVERS):
         return False
     return options.any_given(config) or any(map(_mentions_us, _files(config)))
 

@@ -24,7 +24,10 @@ HOST = """
 import json, os, sys
 from contextlib import suppress
 from pathlib import Path
+from pytest_gpuperf.plugin import workers
 from tests.scripted_nvml import Gpu, Library
+
+workers._DRIVERS = (Path("/dev/null"),)
 
 class Host(Library):
     # Every process that this one's parent has started is on every GPU.
@@ -48,20 +51,31 @@ THREADS = os.environ.get("OMP_NUM_THREADS")
 
 TESTS = """
 import json, os, sys
-from pathlib import Path
+from contextlib import contextmanager
 import pytest
 import conftest
 
-def use(gpuperf, name):
+@contextmanager
+def alone(gpus):
     # Whoever else has one of these GPUs meanwhile finds that it is taken.
-    for uuid in gpuperf.gpus:
+    for uuid in gpus:
         os.close(os.open(uuid, os.O_CREAT | os.O_EXCL))
-    gpuperf.measure(lambda: None)
+    yield
+    for uuid in gpus:
+        os.unlink(uuid)
+
+def use(gpuperf, name):
+    with alone(gpuperf.gpus):
+        gpuperf.measure(lambda: None)
     said = conftest.VISIBLE, gpuperf.gpus, conftest.THREADS, sorted(os.sched_getaffinity(0))
     with open("diary", "a") as diary:
         print(json.dumps([name, os.environ["PYTEST_XDIST_WORKER"], *said]), file=diary)
-    for uuid in gpuperf.gpus:
-        os.unlink(uuid)
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", range(4))
+def test_of_others(number):
+    with alone([conftest.VISIBLE]):
+        os.sched_yield()
 
 @pytest.mark.parametrize("number", range(6))
 def test_one(gpuperf, number): use(gpuperf, "one")
@@ -91,7 +105,7 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     result = project.run_apart("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     # The dead worker's test alone is lost.
-    result.assert_outcomes(passed=8, failed=1, skipped=1)
+    result.assert_outcomes(passed=12, failed=1, skipped=1)
     result.stdout.fnmatch_lines_random(
         [
             "*worker 'gw?' crashed while running 'test_steps.py::test_last_words'",
@@ -127,6 +141,7 @@ def host(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     hopper = Gpu("GPU-h", name="NVIDIA H200", capability=(9, 0))
     library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
     monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(workers, "_DRIVERS", (Path("/dev/null"),))
     for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(variable, raising=False)
     return project
@@ -172,6 +187,13 @@ def test_who_says_how_many_workers_there_are_is_believed(
     assert counted(host) is None
     monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS")
     host.pytester.makeconftest("def pytest_xdist_auto_num_workers(config): return 7")
+    assert counted(host) is None
+
+
+def test_without_a_driver_no_file_is_read(host: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.tests(STEP)
+    monkeypatch.setattr(workers, "_DRIVERS", ())
+    monkeypatch.setattr(workers, "_files", None)
     assert counted(host) is None
 
 
