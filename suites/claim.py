@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,20 @@ def parameters(claims: Sequence[Claim], default: Collection[str]) -> list[Any]:
         )
         for claim in claims
     ]
+
+
+def together(claims: Iterable[Claim]) -> dict[str, str]:
+    """The first of the configurations that a configuration is compared with, in however many steps.
+
+    A ratio is of two measurements of one process: whose tests run in several has those of one claim
+    together in one of them.
+    """
+    first: dict[str, str] = {}
+    for claim in claims:
+        ends = {first.setdefault(of, of) for of in (claim.numerator, claim.denominator)}
+        kept = min(ends)
+        first = {name: kept if of in ends else of for name, of in first.items()}
+    return first
 
 
 def _beyond(claim: Claim, default: Collection[str]) -> list[pytest.MarkDecorator]:

@@ -6,9 +6,12 @@ and where its file, its id, -k, -m or --lf names it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from suites.claim import Claim, together
 
 BEYOND = "beyond"
 
@@ -25,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker."""
+    """Registers the markers."""
+    config.addinivalue_line("markers", "xdist_group(name): of pytest-xdist, in one worker")
     config.addinivalue_line(
         "markers",
         f"{BEYOND}(last=False): runs where --everything, a file, a test's id, -k or -m asks for "
@@ -37,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what nobody asked for; what was asked for by the folder comes first."""
     items.sort(key=_place)
+    _keep_together(items)
     if config.getoption("everything", False) or _selects(config):
         return
     named = _named(config)
@@ -58,6 +63,23 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     if not left_out:
         return None
     return f"{left_out} more with --everything; a file, a test's id or -k asks for some of them"
+
+
+def _keep_together(items: Sequence[pytest.Item]) -> None:
+    """Has workers of pytest-xdist run the tests of a claim in one of them, suite by suite."""
+    suites: dict[Path, dict[pytest.Item, Claim]] = {}
+    for item in items:
+        callspec = getattr(item, "callspec", None)  # not every test has parameters
+        claim = callspec and callspec.params.get("claim")
+        if isinstance(claim, Claim):
+            suites.setdefault(item.path.parent, {})[item] = claim
+    for folder, claims in suites.items():
+        groups = together(claims.values())
+        for item in items:
+            marker = item.get_closest_marker("optimization")
+            of = claims[item].numerator if item in claims else marker and marker.args[0]
+            if item.path.parent == folder and of in groups:
+                item.add_marker(pytest.mark.xdist_group(f"{folder.name}: {groups[of]}"))
 
 
 _LEFT_OUT = pytest.StashKey[int]()

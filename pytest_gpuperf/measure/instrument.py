@@ -36,6 +36,7 @@ from pytest_gpuperf.measure.collector import (
     Work,
 )
 from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
+from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task, TaskRunner
@@ -102,7 +103,8 @@ class DeviceInstrument:
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
     process that only works for another, which guards the device meanwhile. With `has_canary`, a
     GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
-    The folder of the `baselines` is no part of the code's revision.
+    The folder of the `baselines` is no part of the code's revision. `allotment` is what a worker
+    has of its session's GPUs, and `gpus` are the UUIDs of those that the test holds which runs.
     """
 
     def __init__(
@@ -114,7 +116,11 @@ class DeviceInstrument:
         guarded: bool = True,
         has_canary: bool = False,
         baselines: Path | None = None,
+        allotment: Allotment | None = None,
+        gpus: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        self._allotment = allotment
+        self._gpus = gpus
         self._collector = collector
         self._root = root
         self._baselines = baselines
@@ -163,6 +169,7 @@ class DeviceInstrument:
                 settings={
                     "collector": self._collector.name,
                     "metrics": subject.metric_set,
+                    **self._bounds,
                     **(collected.settings or {}),
                     **subject.settings(),
                 },
@@ -258,7 +265,7 @@ class DeviceInstrument:
 
         Not `anew`, what it read a moment ago, after the measurement before, is good enough.
         """
-        state = guard.read(parent=self._parent)
+        state = guard.read(parent=self._parent, allotment=self._allotment)
         if not self._has_canary:
             return state
         if anew or time.monotonic() - self._canary_at > _MOMENT_S:
@@ -268,24 +275,42 @@ class DeviceInstrument:
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
-        """Holds the device: two measurements at once on one GPU would measure each other."""
+        """Holds the device: two measurements at once on one GPU would measure each other.
+
+        With it all others of the test's, in the order in which everybody does so.
+        """
         with ExitStack() as held:
             try:
-                try:
-                    held.enter_context(files.locked(self._node, patience=0))
-                except files.Locked as taken:
-                    progress.begins(f"waiting for {taken.holder}, which measures on this device")
-                    waiting = files.locked(self._node, patience=PATIENCE, tick=progress.goes_on)
-                    with progress.aside():
-                        held.enter_context(waiting)
+                for node in self._nodes():
+                    self._hold(held, node, progress)
             except (UsageFailure, FileNotFoundError) as error:
                 raise MeasurementError(f"the device cannot be measured alone: {error}") from error
             yield
+
+    @staticmethod
+    def _hold(held: ExitStack, node: Path, progress: Progress) -> None:
+        try:
+            held.enter_context(files.locked(node, patience=0))
+        except files.Locked as taken:
+            progress.begins(f"waiting for {taken.holder}, which measures on this device")
+            waiting = files.locked(node, patience=PATIENCE, tick=progress.goes_on)
+            with progress.aside():
+                held.enter_context(waiting)
+
+    def _nodes(self) -> list[Path]:
+        others = () if STAND_IN in os.environ else self._gpus()[1:]
+        return sorted({self._node, *map(nvml.node, others)})
 
     @cached_property
     def _node(self) -> Path:
         held = os.environ.get(STAND_IN)
         return Path(held) if held else nvml.node()
+
+    @property
+    def _bounds(self) -> dict[str, Scalar]:
+        """The cores that a worker's threads stay on, beside others'."""
+        cores = self._allotment.threads if self._allotment else 0
+        return {"cores": cores} if cores else {}
 
     @cached_property
     def _software(self) -> dict[str, str]:
@@ -430,13 +455,15 @@ def instrument_for(
     offered: Collector | None = None,
     parent: int | None = None,
     task: Task | None = None,
+    allotment: Allotment | None = None,
+    gpus: Callable[[], Sequence[str]] = tuple,
 ) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
     `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
-    of a process that waits for this one and may hold the device too. Raises UsageFailure, see
-    `collector_for`.
+    of a process that waits for this one and may hold the device too; `allotment` and `gpus` are
+    those of DeviceInstrument. Raises UsageFailure, see `collector_for`.
     """
     if settings.arch != "auto":
         architectures.validate(settings.arch)
@@ -448,7 +475,13 @@ def instrument_for(
     if task is None or task.is_replica:
         own = offered is None and collector.device().arch != architectures.CPU
         return DeviceInstrument(
-            collector, settings.root, parent, has_canary=own, baselines=settings.baselines
+            collector,
+            settings.root,
+            parent,
+            has_canary=own,
+            baselines=settings.baselines,
+            allotment=allotment,
+            gpus=gpus,
         )
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)

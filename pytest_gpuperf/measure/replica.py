@@ -148,10 +148,18 @@ def unwritten(arguments: Sequence[str]) -> list[str]:
 class Replicas:
     """Fresh processes of single tests, for a session that was started like this.
 
-    `time_limit` are the seconds that one process may take.
+    `time_limit` are the seconds that one process may take, and `added` is what the environment of a
+    process has beside the session's own, asked when it starts.
     """
 
-    def __init__(self, invocation: Invocation, time_limit: float, progress: Progress) -> None:
+    def __init__(
+        self,
+        invocation: Invocation,
+        time_limit: float,
+        progress: Progress,
+        added: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._added = added
         self._invocation = invocation
         self._time_limit = time_limit
         self._progress = progress
@@ -222,7 +230,7 @@ class Replicas:
                 count,
                 folder=self._invocation.folder,
                 time_limit=self._time_limit,
-                environment={**apart, VARIABLE: json.dumps(asdict(task))},
+                environment={**apart, **self._added(), VARIABLE: json.dumps(asdict(task))},
                 meanwhile=meanwhile,
                 begins=begins,
                 tick=lambda _: self._progress.goes_on(),
@@ -254,7 +262,12 @@ class Replicas:
                 folder=self._invocation.folder,
                 under=under,
                 time_limit=self._time_limit,
-                environment={**apart, **(environment or {}), VARIABLE: json.dumps(asdict(task))},
+                environment={
+                    **apart,
+                    **self._added(),
+                    **(environment or {}),
+                    VARIABLE: json.dumps(asdict(task)),
+                },
                 tick=lambda _: self._progress.goes_on(),
             )
         return self._in_time(finished, task, under)

@@ -83,6 +83,17 @@ class GpuPerf:
         self.used = True
         return self._instrument.torch_device
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the test's GPUs, as CUDA_VISIBLE_DEVICES takes them.
+
+        The first is the one that this process measures. `@pytest.mark.gpus(n)` asks for n: the
+        others are for processes that the test starts. Nobody else of the session has them
+        meanwhile. Empty without a GPU, and where a recorded run is judged.
+        """
+        self.used = True
+        return self._session.gpus or (self._session.gpus_here or ())[:1]
+
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Marks a part of the step: `with gpuperf.phase("backward"): ...`.
 

@@ -18,6 +18,8 @@ from pytest_gpuperf.plugin import options
 from pytest_gpuperf.plugin.session import Session
 
 if TYPE_CHECKING:
+    from xdist.scheduler import Scheduling
+
     from pytest_gpuperf.measure.collector import Collector
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Result, Verdict
@@ -33,6 +35,7 @@ _MARKERS = (
     "gpuperf(metrics=, tolerance=, rounds=, repetitions=, limit=, reproducible=): how the test's "
     "step is measured and judged",
     "optimization(name): the configuration that the test measures, for reports",
+    "gpus(n): a test of the fixture gpuperf that needs several GPUs; gpuperf.gpus has their UUIDs",
 )
 _MARKUP: dict[str, dict[str, bool]] = {
     "heading": {"bold": True},
@@ -95,6 +98,33 @@ def pytest_configure_node(node: Any) -> None:
     session = node.config.stash.get(_SESSION, None)
     if session is not None:  # whoever starts workers by himself may have configured nothing
         node.workerinput["gpuperf_width"] = session.width
+    from pytest_gpuperf.plugin import workers
+
+    workers.bind(node)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """`-n auto`: a worker per GPU, in a session that measures on GPUs."""
+    from pytest_gpuperf.plugin import workers
+
+    return workers.count(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Gives each worker a GPU, before it is started; see `plugin/workers.py`."""
+    from pytest_gpuperf.plugin import workers
+
+    workers.deal(config, specs)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """Keeps tests of one group in one of the workers that have GPUs."""
+    from pytest_gpuperf.plugin import workers
+
+    return workers.scheduler(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -108,12 +138,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     concerned = [item for item in items if _concerns_us(item)]
     if not concerned:
         return
+    if session.allotment is not None and session.is_worker:
+        from pytest_gpuperf.plugin import workers
+
+        workers.tell(Path(session.allotment.folder), items)
     if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
 
         try:
             _prepare(session, concerned)
+            if session.allotment is not None:
+                # Before others begin, several GPUs are free at once.
+                items.sort(key=lambda item: -_gpus(item) if _gpus(item) > 1 else 0)
         except UsageFailure as refusal:
             session.refusal = refusal
     else:
@@ -134,11 +171,18 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A fresh process waits for its turn before anybody measures how long its test takes."""
-    turn = item.config.stash[_SESSION].turn
-    if turn is not None:
-        turn.wait()
-    return (yield)
+    """What a test waits for it waits for before anybody measures how long it takes.
+
+    That is a fresh process's turn, and a worker's GPU.
+    """
+    session = item.config.stash[_SESSION]
+    if session.turn is not None:
+        session.turn.wait()
+    wanted = 0 if session.refusal else _gpus(item)
+    if not wanted:
+        return (yield)
+    with session.holding(wanted):
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -404,7 +448,7 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
         if file is not None:
             files.check_writable(file)
     for item in items:
-        reason = markers.elsewhere(item, device)
+        reason = markers.elsewhere(item, device, session.gpus_here)
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
     suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
@@ -426,6 +470,17 @@ def _or_usage_error(act: Callable[[], object]) -> None:
 
 def _fixtures(item: pytest.Item) -> tuple[str, ...]:
     return tuple(getattr(item, "fixturenames", ()))
+
+
+def _gpus(item: pytest.Item) -> int:
+    """How many GPUs nobody else of the session may use while a test runs."""
+    if item.get_closest_marker("skip"):
+        return 0
+    if not _concerns_us(item):
+        return 1 if item.get_closest_marker("gpu") else 0
+    from pytest_gpuperf.plugin import markers
+
+    return markers.gpus_of(item)
 
 
 def _concerns_us(item: pytest.Item) -> bool:

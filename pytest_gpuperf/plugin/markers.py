@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,7 @@ def traits_of(item: pytest.Item) -> Traits:
                 'for example @pytest.mark.optimization("tf32")'
             )
         configuration = configuration or marker.args[0]
+    gpus_of(item)
     options: dict[str, object] = {}
     for marker in reversed(list(item.iter_markers("gpuperf"))):
         if marker.args:
@@ -76,13 +77,35 @@ def traits_of(item: pytest.Item) -> Traits:
         raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpuperf: {error}") from None
 
 
-def elsewhere(item: pytest.Item, device: Device) -> str:
-    """Why `item` cannot run on `device`, by its markers; "" when it can."""
+def gpus_of(item: pytest.Item) -> int:
+    """How many GPUs the test has, by its marker. Raises UsageFailure for what is no number."""
+    marker = item.get_closest_marker("gpus")
+    if marker is None:
+        return 1
+    if len(marker.args) != 1 or marker.kwargs:
+        raise UsageFailure(
+            f"{item.nodeid}: the marker gpus takes one number, for example @pytest.mark.gpus(2)"
+        )
+    try:
+        check_count("n", marker.args[0])
+    except UsageFailure as error:
+        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpus: {error}") from None
+    return int(marker.args[0])
+
+
+def elsewhere(item: pytest.Item, device: Device, gpus: Sequence[str] | None = None) -> str:
+    """Why `item` cannot run on `device`, by its markers; "" when it can.
+
+    `gpus` are those that it may have, None for any number.
+    """
     if item.get_closest_marker("gpu") and device.arch == architectures.CPU:
         return "needs a GPU; there is none here, or --gpu-arch cpu was asked for"
     for marker in item.iter_markers("gpu_arch"):
         if not any(architectures.matches(pattern, device.arch) for pattern in marker.args):
             return f"only on {', '.join(marker.args)}; this device is {device.arch}"
+    wanted = gpus_of(item)
+    if gpus is not None and wanted > max(len(gpus), 1):
+        return f"needs {wanted} GPUs of one kind; {len(gpus)} here for the test to have"
     return ""
 
 

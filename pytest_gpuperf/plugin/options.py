@@ -218,6 +218,15 @@ def add_options(parser: pytest.Parser) -> None:
                 parser.addini(option.ini, option.help, type="string", default=option.default)
 
 
+def any_given(config: pytest.Config) -> bool:
+    """Whether a flag of ours was typed, or an ini setting is not as it is without one."""
+    return any(
+        config.getoption(option.dest) is not None
+        or config.getini(option.ini) not in (option.default, [], False)
+        for option in _OPTIONS
+    )
+
+
 def documented() -> tuple[_Option, ...]:
     """All flags, for the documentation."""
     return _OPTIONS

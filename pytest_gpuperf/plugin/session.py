@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
+    from pytest_gpuperf.measure.device.allotment import Allotment
     from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.replica import Replicas, Task
@@ -60,6 +61,14 @@ class Session:
         self._has_frozen: bool | None = None
         self._measured = 0
         """Tests, for `freeze`."""
+        self.gpus: tuple[str, ...] = ()
+        """UUIDs of those that the test which runs holds; see `holding`."""
+        self.allotment: Allotment | None = None
+        """Its GPU, where it is a worker that was given one, or works for such a one."""
+        if "GPUPERF_ALLOTMENT" in os.environ:
+            from pytest_gpuperf.measure.device import allotment
+
+            self.allotment = allotment.own()
         self.is_fresh = "GPUPERF_PARENT" in os.environ
         """Whether `gpuperf record` or another session started this process, which only measures."""
         if self.is_fresh:
@@ -142,6 +151,8 @@ class Session:
             offered=offered,
             parent=self._parent,
             task=self.task,
+            allotment=self.allotment,
+            gpus=lambda: self.gpus,
         )
         if settings.protocol == "paper-window":
             instrument.check_window()
@@ -166,7 +177,46 @@ class Session:
             # What the plugin has drawn is there by then; workers have that of their controller.
             seed=self.config.getoption("randomly_seed", None),
         )
-        return Replicas(invocation, self.settings.time_limit, self.display)
+        return Replicas(invocation, self.settings.time_limit, self.display, self._passed_on)
+
+    def _passed_on(self) -> dict[str, str]:
+        """What the environment of a fresh process has of this session's GPUs."""
+        if self.allotment is None:
+            return {}
+        from pytest_gpuperf.measure.device import allotment
+
+        return {allotment.VARIABLE: self.allotment.passed_on(self.gpus).to_text()}
+
+    @cached_property
+    def gpus_here(self) -> tuple[str, ...] | None:
+        """UUIDs of the GPUs that a test may have, the one that is measured first.
+
+        None where nobody asks: what measured a recorded run had what it needed.
+        """
+        if self.settings.replay is not None:
+            return None
+        if self.allotment is not None:
+            return self.allotment.gpus
+        if self.instrument.device.arch == "cpu":
+            return ()
+        from pytest_gpuperf.plugin import workers
+
+        found = tuple(gpu.uuid for gpu in workers.fitting(self.instrument.device.arch))
+        # Workers that nobody has given GPUs do not know of each other.
+        return found[:1] if self.is_worker else found
+
+    @contextmanager
+    def holding(self, count: int) -> Iterator[None]:
+        """Holds so many GPUs against the other workers of the session; see `Allotment.holding`."""
+        with ExitStack() as held:
+            if self.allotment is None:
+                self.gpus = (self.gpus_here or ())[:count] if count > 1 else ()
+            elif count <= len(self.allotment.gpus):  # with fewer the test is skipped
+                self.gpus = held.enter_context(self.allotment.holding(count))
+            try:
+                yield
+            finally:
+                self.gpus = ()
 
     def _written(self) -> tuple[str, ...]:
         # A setting of a plugin that is switched off is an unknown one under --strict-config.

@@ -7,9 +7,11 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.model.result import Outcome
+from suites.claim import together
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import CHAIN, CONFIGURATIONS, LOADINGS, TRAINING
 from tests.claims import applies, check
+from tests.plugin.projects import Project
 
 MEASURED = {
     *CONFIGURATIONS,
@@ -62,3 +64,29 @@ def test_each_of_the_reports_orders_is_claimed() -> None:
         ("preallocated_skip", "fused"),
         ("early_start", "load_async"),
     }
+
+
+def test_workers_keep_what_is_compared_in_however_many_steps_together() -> None:
+    first = together(CLAIMS)
+    groups = {frozenset(name for name in first if first[name] == kept) for kept in first.values()}
+    assert all(first[claim.numerator] == first[claim.denominator] for claim in CLAIMS)
+    assert groups >= {
+        frozenset({"early_start", "load_async", "load_sync"}),
+        frozenset(
+            f"{of}_chain" for of in ("copy_async", "copy_sync", "resident", "resident_graph")
+        ),
+    }
+    assert len(groups) == 3
+
+
+def test_the_suites_tests_of_one_claim_are_a_group(checkout: Project) -> None:
+    items, _ = checkout.pytester.inline_genitems("suites/convnext_ddpm", "--everything")
+    groups: dict[str, set[str]] = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        groups.setdefault(marker.args[0] if marker else "", set()).add(item.name)
+    assert groups["convnext_ddpm: early_start"] >= {
+        *("test_loading[load_async]", "test_loading[load_sync]", "test_loading[early_start]"),
+        "test_claim[an_asynchronous_load_is_faster_than_a_synchronous_one]",
+    }
+    assert not any(name.startswith("test_claim") for name in groups[""])

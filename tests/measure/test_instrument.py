@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
+from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.instrument import (
     PATIENCE,
     PROCESS,
@@ -95,6 +96,14 @@ def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> N
     assert made.fingerprint.revision == ""
     assert {"python", "gpuperf", "torch", "cupti"} <= set(made.fingerprint.software)
     assert collector.plans == [PLAN]
+
+
+def test_a_worker_with_a_share_of_the_hosts_cores_says_how_many(tmp_path: Path) -> None:
+    for cores in (4, 0):
+        own = Allotment(("GPU-1",), str(tmp_path), os.getppid(), threads=cores)
+        instrument = DeviceInstrument(ScriptedCollector(CYCLES), tmp_path, allotment=own)
+        (made,) = instrument.measure(SUBJECT, work(), PLAN)
+        assert made.fingerprint.settings.get("cores", 0) == cores
 
 
 def test_the_instrument_says_where_tensors_belong(tmp_path: Path) -> None:
@@ -359,6 +368,32 @@ def test_a_gpu_is_held_while_it_is_measured_and_free_after_an_error(
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
     assert not held(node)
     assert [*node.iterdir()] == []
+
+
+def test_with_a_tests_first_gpu_all_others_of_it_are_held_in_one_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = {which: tmp_path / f"node-{which}" for which in (0, "GPU-1", "GPU-2")}
+    for place in nodes.values():
+        place.mkdir()
+    monkeypatch.setattr(nvml, "node", lambda which=0: nodes[which])
+    opened: list[Path] = []
+    locked = files.locked
+
+    def noted(at: Path, **of: Any) -> AbstractContextManager[None]:
+        opened.append(at)
+        return locked(at, **of)
+
+    monkeypatch.setattr(files, "locked", noted)
+    during: list[bool] = []
+    collector = ScriptedCollector(
+        CYCLES, during=lambda: during.extend(map(held, [*nodes.values()]))
+    )
+    instrument = DeviceInstrument(collector, tmp_path, gpus=lambda: ("GPU-0", "GPU-2", "GPU-1"))
+    instrument.measure(SUBJECT, work(), PLAN)
+    assert during == [True] * 3
+    assert opened[:3] == sorted(nodes.values())
+    assert not any(map(held, nodes.values()))
 
 
 def test_where_who_started_it_holds_the_device_another_place_is_held(

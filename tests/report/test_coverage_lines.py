@@ -84,7 +84,7 @@ def test_it_says_why_nothing_was_to_be_judged() -> None:
 def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
     again = (
         "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` says who "
-        "does; pytest-xdist: -n1)"
+        "does)"
     )
     back = (
         "Measure again when the canary is back, or accept a run of this machine beside the others"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.model.measurement import Conditions, Reading
 
 # Numbers of nvml.h, part of NVML's binary interface.
@@ -36,11 +37,14 @@ not among them. Neither are bits that NVML may get in the future: their meaning 
 _ENDURED = ("software power cap", "sync boost")
 
 
-def read(device_index: int = 0, parent: int | None = None) -> Reading:
+def read(
+    device_index: int = 0, parent: int | None = None, allotment: Allotment | None = None
+) -> Reading:
     """The state of the GPU that CUDA numbers `device_index`, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
-    device, does nothing there, and is not among the other processes.
+    device, does nothing there, and is not among the other processes. Nor are the other workers of
+    an `allotment` and their controller: who measures holds the GPU against them.
 
     Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
     are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
@@ -57,7 +61,9 @@ def read(device_index: int = 0, parent: int | None = None) -> Reading:
             temperature_celsius=_temperature(session, gpu.physical),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             throttle_reasons=_throttle_reasons(session, gpu.physical),
-            other_processes=_without_us(_compute_processes(session, gpu.visible), parent),
+            other_processes=_without_us(
+                _compute_processes(session, gpu.visible), parent, allotment
+            ),
         )
 
 
@@ -126,18 +132,31 @@ def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, 
     return ()
 
 
-def _without_us(pids: tuple[int, ...], parent: int | None) -> tuple[int, ...]:
-    own = os.getpid()
-    if {own, parent} & set(pids) or not pids:
-        return tuple(pid for pid in pids if pid not in (own, parent))
+def _without_us(
+    pids: tuple[int, ...], parent: int | None, allotment: Allotment | None
+) -> tuple[int, ...]:
+    controller = allotment.controller if allotment else None
+    workers = {pid for pid in pids if controller and _parent_of(pid) == controller}
+    us = {os.getpid(), parent, controller, *workers}
+    if us & set(pids) or not pids:
+        return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
     # namespace, as it does in many containers. One of these is us. Which one cannot be told;
     # likelier are those that mean nothing here, and of them the youngest process. A parent that
-    # measured before us came before us.
-    us = _holds_cuda_context() + (parent is not None)
+    # measured before us came before us. Of workers beside us it cannot be told how many have used
+    # the GPU yet: they pass for all.
+    ours = _holds_cuda_context() + (parent is not None) + (allotment.beside if allotment else 0)
     foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
-    ours = sorted(foreign or pids)[-us:] if us else []
-    return tuple(pid for pid in pids if pid not in ours)
+    youngest = sorted(foreign or pids)[-ours:] if ours else []
+    return tuple(pid for pid in pids if pid not in youngest)
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[1])  # its name may have blanks and brackets
 
 
 def _holds_cuda_context() -> bool:

@@ -23,6 +23,8 @@ from pytest_gpuperf.catalogue.architectures import CPU, slug
 from pytest_gpuperf.model.measurement import Device
 
 _MIG_ENABLED = 1
+_BITS, _WORDS = 64, 16
+"""Of a word of NVML's sets of processors, `unsigned long`, and words: 1024 as in `cpu_set_t`."""
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 """PCI's vendor, and its class of VGA and 3D controllers."""
@@ -43,19 +45,52 @@ def detect_device(index: int = 0) -> Device | None:
     """
     with open_session() as session:
         gpu = session.gpu(index) if session else None
-        if session is None or gpu is None:
-            return None
-        capability = session.ask("nvmlDeviceGetCudaComputeCapability", gpu.physical)
-        name = session.text("nvmlDeviceGetName", gpu.physical)
-        if capability is None or not name:
-            return None
-        if gpu.instance is not None:
-            name = _instance_name(session, gpu.instance, name)
-        uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
-        major, minor = capability
-        return Device(
-            f"sm{major}{minor}", name, slug(name), _digest(uuid) if uuid else this_machine()
-        )
+        return _device(session, gpu) if session and gpu else None
+
+
+@dataclass(frozen=True)
+class VisibleGpu:
+    """A GPU, or an instance of MIG, that CUDA_VISIBLE_DEVICES leaves to this process."""
+
+    uuid: str
+    """As CUDA_VISIBLE_DEVICES takes it: "GPU-...", "MIG-..."."""
+    device: Device
+    cpus: frozenset[int]
+    """The processors beside it, on its NUMA node; none where the driver does not say."""
+
+
+def visible_gpus() -> tuple[VisibleGpu, ...]:
+    """All GPUs that CUDA_VISIBLE_DEVICES leaves to this process, as CUDA numbers them.
+
+    What CUDA would show one instance of, a GPU that is partitioned by MIG, is all its instances:
+    each is one for a process of its own. As with CUDA the list ends before its first entry that is
+    no GPU, and is empty where a GPU is named twice. None without NVML; what has no UUID is left
+    out. Creates no CUDA context.
+    """
+    with open_session() as session:
+        if session is None:
+            return ()
+        entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = [
+            VisibleGpu(uuid, device, session.cpus(gpu))
+            for gpu in session.every(entries)
+            if (uuid := session.text("nvmlDeviceGetUUID", gpu.visible))
+            and (device := _device(session, gpu))
+        ]
+    named_twice = entries is not None and len({gpu.uuid for gpu in found}) < len(found)
+    return () if named_twice else tuple(found)
+
+
+def _device(session: NvmlSession, gpu: Gpu) -> Device | None:
+    capability = session.ask("nvmlDeviceGetCudaComputeCapability", gpu.physical)
+    name = session.text("nvmlDeviceGetName", gpu.physical)
+    if capability is None or not name:
+        return None
+    if gpu.instance is not None:
+        name = _instance_name(session, gpu.instance, name)
+    uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
+    major, minor = capability
+    return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid) if uuid else this_machine())
 
 
 def silent_gpu() -> str:
@@ -76,8 +111,10 @@ def silent_gpu() -> str:
     return ""
 
 
-def node(index: int = 0) -> Path:
-    """What everybody on this machine holds who measures on the GPU that CUDA numbers `index`.
+def node(which: int | str = 0) -> Path:
+    """What everybody on this machine holds who measures on the GPU `which`.
+
+    That is the number that CUDA gives it, or its UUID, whether this process sees it or not.
 
     Its device node: who may use the GPU may open it, and nobody but root can put something else in
     its place. Containers have it too, and where they have the host's own (bound, not made anew),
@@ -85,8 +122,10 @@ def node(index: int = 0) -> Path:
     What has no node (WSL, no NVML) shares one that is root's on every machine.
     """
     with open_session() as session:
-        gpu = session.gpu(index) if session else None
-        if session is None or gpu is None:
+        if session is None:
+            return _ANY_NODE
+        gpu = session.by_uuid(which) if isinstance(which, str) else session.gpu(which)
+        if gpu is None:
             return _ANY_NODE
         own = Path(_NODE.format(session.integer("nvmlDeviceGetMinorNumber", gpu.physical)))
     return own if _is_node(own) else _ANY_NODE
@@ -189,18 +228,52 @@ class NvmlSession:
         """
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         if entries is None:
-            return self._by_index(index)
+            return next(iter(self._by_index(index)), None)
         if index >= len(entries):
             return None
         entry = entries[index]
+        return next(iter(self._entry(entry)), None)
+
+    def every(self, entries: Sequence[str] | None) -> list[Gpu]:
+        """The GPUs of these entries of CUDA_VISIBLE_DEVICES up to the first that is none.
+
+        None is all there are. Of a GPU in MIG mode, all its instances.
+        """
+        if entries is None:
+            count = self.ask("nvmlDeviceGetCount") or 0
+            return [gpu for index in range(count) for gpu in self._by_index(index)]
+        found: list[Gpu] = []
+        for entry in entries:
+            named = self._entry(entry)
+            if not named:
+                break
+            found += named
+        return found
+
+    def by_uuid(self, uuid: str) -> Gpu | None:
+        """The GPU or instance of this UUID, or of the only one that begins so; None else."""
+        return next(iter(self._by_uuid(uuid)), None)
+
+    def cpus(self, gpu: Gpu) -> frozenset[int]:
+        """The numbers of the processors beside the GPU, on its NUMA node; empty where unknown."""
+        masks = self.ask("nvmlDeviceGetCpuAffinity", gpu.physical, _WORDS) or ()
+        return frozenset(
+            number * _BITS + bit
+            for number, mask in enumerate(masks)
+            for bit in range(_BITS)
+            if int(mask) >> bit & 1
+        )
+
+    def _entry(self, entry: str) -> list[Gpu]:
         return self._by_index(int(entry)) if entry.isdigit() else self._by_uuid(entry)
 
-    def _by_index(self, index: int) -> Gpu | None:
-        return self._whole_or_first_instance(self.ask("nvmlDeviceGetHandleByIndex", index))
+    def _by_index(self, index: int) -> list[Gpu]:
+        return self._whole_or_instances(self.ask("nvmlDeviceGetHandleByIndex", index))
 
-    def _by_uuid(self, entry: str) -> Gpu | None:
+    def _by_uuid(self, entry: str) -> list[Gpu]:
         if entry.startswith("MIG-"):
-            return self._mig_by_uuid(entry)
+            instance = self._mig_by_uuid(entry)
+            return [] if instance is None else [instance]
         handle = self.ask("nvmlDeviceGetHandleByUUID", entry)
         if handle is None:
             # CUDA accepts the beginning of a UUID, as long as it is the beginning of only one.
@@ -209,7 +282,7 @@ class NvmlSession:
             handles = [one for one in every if one is not None]
             begun = [h for h in handles if self.text("nvmlDeviceGetUUID", h).startswith(entry)]
             handle = begun[0] if len(begun) == 1 else None
-        return self._whole_or_first_instance(handle)
+        return self._whole_or_instances(handle)
 
     def _mig_by_uuid(self, entry: str) -> Gpu | None:
         instance = self.ask("nvmlDeviceGetHandleByUUID", entry)
@@ -231,16 +304,15 @@ class NvmlSession:
                 return Gpu(physical, instance)
         return None
 
-    def _whole_or_first_instance(self, handle: object | None) -> Gpu | None:
+    def _whole_or_instances(self, handle: object | None) -> list[Gpu]:
         if handle is None:
-            return None
+            return []
         modes = self.ask("nvmlDeviceGetMigMode", handle)
         if not modes or modes[0] != _MIG_ENABLED:
-            return Gpu(handle)
+            return [Gpu(handle)]
         # A process can use one MIG instance only. Unless told which, CUDA takes the first, and on a
         # GPU in MIG mode without instances it finds no device.
-        instances = self._instances(handle)
-        return Gpu(handle, instances[0]) if instances else None
+        return [Gpu(handle, instance) for instance in self._instances(handle)]
 
     def _instances(self, physical: object) -> list[object]:
         count = self.ask("nvmlDeviceGetMaxMigDeviceCount", physical) or 0

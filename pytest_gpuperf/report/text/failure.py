@@ -52,7 +52,7 @@ _BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
 _ANOTHER = "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them"
 _REMEDIES = {
     Lack.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
-    "says who does; pytest-xdist: -n1)",
+    "says who does)",
     Lack.MACHINE: "Measure again when the canary is back, or accept a run of this machine beside "
     "the others",
     Lack.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",

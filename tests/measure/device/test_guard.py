@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.device import guard
+from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.model.measurement import Conditions, Reading
 from tests.scripted_nvml import Gpu, Install, Instance, Library
 
@@ -120,6 +122,28 @@ def shared(*pids: int) -> Reading:
 
 CAPPED, BOOST, SLOW = "software power cap", "sync boost", "hardware slowdown"
 BRAKE = "hardware power brake"
+
+
+def test_workers_of_the_same_session_are_no_others(install: Install) -> None:
+    """They are children of one process, and wait for each other before they use the GPU."""
+    worker = subprocess.Popen(["sleep", "60"])
+    try:
+        one = Allotment(("GPU-1",), "", controller=os.getpid(), beside=1)
+        for told, listed, others in (
+            (None, [worker.pid, FAR], (worker.pid,)),  # the youngest of another namespace is we
+            (one, [worker.pid, FAR], (FAR,)),
+            (one, [os.getpid(), worker.pid, FAR], (FAR,)),
+            (replace(one, controller=os.getppid()), [os.getpid(), worker.pid], (worker.pid,)),
+            # A container: that worker and this one are two of them.
+            (one, [FAR, FAR + 1, FAR + 2], (FAR,)),
+        ):
+            install(Library([Gpu(processes=listed)]))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(guard, "_holds_cuda_context", lambda: True)
+                assert guard.read(allotment=told).other_processes == others, listed
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def test_complaints_name_reasons_moments_clocks_and_processes() -> None:

@@ -77,6 +77,57 @@ def test_detection_names_the_gpu_that_cuda_would_use(
         assert (device.name if device else None) == (gpu.name if gpu else None), (visible, index)
 
 
+def test_all_visible_gpus_are_those_up_to_the_first_that_is_none(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(Library([H200, A100, RTX]))
+    a, b, c = (gpu.uuid for gpu in (H200, A100, RTX))
+    for visible, uuids in (
+        (None, [a, b, c]),
+        ("2,0", [c, a]),
+        ("2,7,0", [c]),
+        ("7,0", []),
+        ("0,-1,1", [a]),
+        ("GPU-cccc,GPU-aab", [c, b]),
+        ("GPU-cccc,GPU-a", [c]),  # the beginning of two
+        ("GPU-aab,GPU-aabb", []),  # one of them twice
+        ("", []),
+    ):
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert [gpu.uuid for gpu in nvml.visible_gpus()] == uuids, visible
+    install(None)
+    assert nvml.visible_gpus() == ()
+
+
+def test_of_a_partitioned_gpu_all_instances_are_visible(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To processes of their own: one sees only the first."""
+    instances: list[Instance | None] = [Instance("MIG-1"), None, Instance("MIG-2")]
+    parted = Gpu("GPU-mig", capability=(8, 0), mig=True, instances=instances)
+    install(Library([parted, H200, Gpu("GPU-empty", mig=True)]))
+    for visible, uuids in (
+        (None, ["MIG-1", "MIG-2", H200.uuid]),
+        ("1,0", [H200.uuid, "MIG-1", "MIG-2"]),
+        ("2,0", []),  # one without instances is no device
+        ("GPU-mig", ["MIG-1", "MIG-2"]),
+        ("MIG-2,MIG-1", ["MIG-2", "MIG-1"]),
+        ("MIG-2,MIG-3,MIG-1", ["MIG-2"]),
+    ):
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        seen = nvml.visible_gpus()
+        assert [gpu.uuid for gpu in seen] == uuids, visible
+        assert {gpu.device.arch for gpu in seen if gpu.uuid != H200.uuid} <= {"sm80"}
+
+
+def test_the_processors_beside_a_gpu_are_those_that_the_driver_names(install: Install) -> None:
+    far = Gpu("GPU-1", cpus=[0, 0b101])
+    install(Library([Gpu("GPU-0", cpus=[0b11]), far, Gpu("GPU-2", cpus=None)]))
+    assert [gpu.cpus for gpu in nvml.visible_gpus()] == [{0, 1}, {64, 66}, frozenset()]
+
+
 # What a device looks like
 
 

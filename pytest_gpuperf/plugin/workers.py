@@ -1,0 +1,225 @@
+"""The workers of pytest-xdist, as their controller sees them: which have which GPU, and how many.
+
+A worker has to know its GPU before its conftest files are loaded, and so before any test is
+collected: whether a session measures is read off its flags, its settings and its files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.plugin import options
+
+if TYPE_CHECKING:
+    from xdist.scheduler import Scheduling
+
+    from pytest_gpuperf.measure.device.nvml import VisibleGpu
+
+_GPUS: pytest.StashKey[tuple[VisibleGpu, ...]] = pytest.StashKey()
+_FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_THREADS = "OMP_NUM_THREADS"
+_GROUPS = "groups.json"
+_NEEDED = 2
+"""Tests that a worker has to know of: the one that runs, and the next."""
+_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
+_US = b"gpuperf"
+"""What a file says that uses us: a fixture, a marker, an import."""
+_BIND = """
+import os
+try:
+    os.sched_setaffinity(0, channel.receive())
+except OSError:
+    pass
+"""
+"""Run in a worker's main thread, of which the others inherit it. Where the kernel refuses, threads
+run where they like."""
+
+
+def count(config: pytest.Config) -> int | None:
+    """How many workers `-n auto` starts: one per GPU; None where that is not for us to say."""
+    hook = config.hook.pytest_xdist_auto_num_workers
+    rooms = {getattr(of.plugin, "__name__", "").split(".")[0] for of in hook.get_hookimpls()}
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or rooms - {"xdist", "pytest_gpuperf"}:
+        return None
+    return len(gpus(config)) or None
+
+
+def gpus(config: pytest.Config) -> tuple[VisibleGpu, ...]:
+    """The GPUs that the workers of this session are given; none where it measures on none.
+
+    Those of the architecture that was asked for, and all of one kind: the first's. Raises
+    pytest.UsageError for a bad setting.
+    """
+    if _GPUS not in config.stash:
+        config.stash[_GPUS] = _fitting(config) if _measures(config) else ()
+    return config.stash[_GPUS]
+
+
+def fitting(arch: str) -> tuple[VisibleGpu, ...]:
+    """The GPUs that this process sees, of the architecture `arch` and of one kind."""
+    from pytest_gpuperf.measure.device import nvml
+
+    found = [gpu for gpu in nvml.visible_gpus() if arch in ("auto", gpu.device.arch)]
+    kind = {(gpu.device.arch, gpu.device.slug) for gpu in found[:1]}
+    return tuple(gpu for gpu in found if (gpu.device.arch, gpu.device.slug) in kind)
+
+
+def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Gives every worker that is started on this machine a GPU, in its environment.
+
+    A worker in place of one that died is started from the same specification: it has the same GPU.
+    Who has said by `--tx` which GPU a worker has is left to it.
+    """
+    ours = [spec for spec in specs if spec.popen and not spec.via and _VISIBLE not in spec.env]
+    found = gpus(config) if ours else ()
+    if not found:
+        return
+    from pytest_gpuperf.measure.device import allotment
+
+    folder = config.stash[_FOLDER] = TemporaryDirectory(
+        prefix="gpuperf-", ignore_cleanup_errors=True
+    )
+    config.add_cleanup(folder.cleanup)
+    dealt = allotment.deal(found, len(ours), Path(folder.name), allotment.own_cores())
+    for spec, own in zip(ours, dealt, strict=True):
+        spec.env |= {_VISIBLE: own.own, allotment.VARIABLE: own.to_text()}
+        if own.threads and _THREADS not in os.environ:
+            spec.env.setdefault(_THREADS, str(own.threads))
+
+
+def bind(node: Any) -> None:
+    """Has a worker that begins run on its own processors, before it imports anything."""
+    environment = node.gateway.spec.env
+    if not environment:
+        return
+    from pytest_gpuperf.measure.device import allotment
+
+    own = allotment.read(environment.get(allotment.VARIABLE))
+    if own is not None and own.cpus:
+        channel = node.gateway.remote_exec(_BIND)
+        channel.send(own.cpus)
+        channel.waitclose()
+
+
+def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
+    """Has the controller know which tests are to run in one worker: those of one `xdist_group`."""
+    from pytest_gpuperf.storage import files
+
+    groups = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None:
+            name = marker.args[0] if marker.args else marker.kwargs.get("name", "default")
+            groups[item.nodeid] = str(name)
+    if groups:
+        files.write_atomically(folder / _GROUPS, json.dumps(groups))  # all workers say the same
+
+
+def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
+
+    Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
+    one of ours may take minutes.
+    """
+    if _FOLDER not in config.stash or config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
+        """Work by the group; without one each test by itself."""
+
+        _groups: Mapping[str, str] = {}
+        workqueue: OrderedDict[str, dict[str, bool]]
+        assigned_work: dict[Any, dict[str, dict[str, bool]]]
+
+        def schedule(self) -> None:
+            """Called first when all workers have collected, and have told of groups."""
+            file = Path(config.stash[_FOLDER].name, _GROUPS)
+            if not self._groups and file.exists():
+                self._groups = json.loads(file.read_bytes())
+            super().schedule()
+
+        def _split_scope(self, nodeid: str) -> str:
+            return self._groups.get(nodeid, nodeid)
+
+        def _reschedule(self, node: Any) -> None:
+            # A worker begins a test when it knows which is next.
+            if not self.workqueue or self._pending_of(self.assigned_work[node]) < _NEEDED:
+                super()._reschedule(node)
+
+        def remove_node(self, node: Any) -> str | None:
+            """The test that the worker died in is lost, and not run again; all others are."""
+            left = {
+                scope: unit
+                for scope, unit in self.assigned_work.pop(node).items()
+                if not all(unit.values())
+            }
+            if not left:
+                return None
+            unit = next(iter(left.values()))
+            died: str = next(nodeid for nodeid, done in unit.items() if not done)
+            unit[died] = True
+            self.workqueue = OrderedDict(
+                {scope: unit for scope, unit in left.items() if not all(unit.values())}
+                | self.workqueue
+            )
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return died
+
+    return GpuScheduling(config, log)
+
+
+def _fitting(config: pytest.Config) -> tuple[VisibleGpu, ...]:
+    from pytest_gpuperf.measure.instrument import STAND_IN
+
+    found = fitting(options.read_settings(config).arch)
+    # Two revisions are compared on one GPU, and that is the only one that is held for it.
+    return found[:1] if STAND_IN in os.environ else found
+
+
+def _measures(config: pytest.Config) -> bool:
+    """Whether tests of this session may measure on a GPU, as far as can be seen before them."""
+    settings = options.read_settings(config)
+    if config.option.collectonly or settings.replay is not None:
+        return False
+    if settings.arch == "cpu" or settings.collector == "cpu":
+        return False
+    if not any(node.exists() for node in _DRIVERS):
+        return False
+    return options.any_given(config) or any(map(_mentions_us, _files(config)))
+
+
+def _mentions_us(file: Path) -> bool:
+    try:
+        return _US in file.read_bytes()
+    except OSError:
+        return False
+
+
+def _files(config: pytest.Config) -> Iterator[Path]:
+    """The conftest files that are loaded, and the Python files that tests are collected from."""
+    for plugin in config.pluginmanager.get_plugins():
+        file = Path(getattr(plugin, "__file__", None) or "")
+        if file.name == "conftest.py":
+            yield file
+    ignored = (*config.getini("norecursedirs"), "__pycache__")
+    for argument in config.args:
+        path = config.invocation_params.dir / argument.partition("::")[0]
+        if path.is_file():
+            yield path
+        for folder, below, names in os.walk(path):
+            below[:] = [name for name in below if not any(fnmatch(name, of) for of in ignored)]
+            yield from (Path(folder, name) for name in names if name.endswith(".py"))

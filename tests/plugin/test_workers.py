@@ -1,0 +1,354 @@
+"""Workers of pytest-xdist on a host with several GPUs, all of them scripted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.measure.device import allotment
+from pytest_gpuperf.measure.instrument import STAND_IN
+from pytest_gpuperf.plugin import workers
+from tests.plugin.projects import STEP, Project
+from tests.plugin.scripted import A100
+from tests.scripted_nvml import Gpu, Library
+
+xdist = pytest.importorskip("xdist.workermanage")
+
+HOST = """
+import json, os, sys
+from contextlib import suppress
+from pathlib import Path
+from pytest_gpuperf.plugin import workers
+from tests.scripted_nvml import Gpu, Library
+
+workers._DRIVERS = (Path("/dev/null"),)
+
+class Host(Library):
+    # Every process that this one's parent has started is on every GPU.
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle):
+        handle.processes = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                name, _, of = file.read_text().rpartition(")")
+                if int(of.split()[1]) == os.getppid():
+                    handle.processes.append(int(name.split()[0]))
+        return super().nvmlDeviceGetComputeRunningProcesses_v3(handle)
+
+sys.modules["pynvml"] = Host([
+    Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), cpus=[0x3])
+    for uuid in ("GPU-a", "GPU-b", "GPU-c")
+])
+VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES")
+THREADS = os.environ.get("OMP_NUM_THREADS")
+"""
+"""At the end of a conftest file, which sees its environment as it is when it is imported."""
+
+TESTS = """
+import json, os, sys
+from contextlib import contextmanager
+import pytest
+import conftest
+
+@contextmanager
+def alone(gpus):
+    # Whoever else has one of these GPUs meanwhile finds that it is taken.
+    for uuid in gpus:
+        os.close(os.open(uuid, os.O_CREAT | os.O_EXCL))
+    yield
+    for uuid in gpus:
+        os.unlink(uuid)
+
+def use(gpuperf, name):
+    with alone(gpuperf.gpus):
+        gpuperf.measure(lambda: None)
+    said = conftest.VISIBLE, gpuperf.gpus, conftest.THREADS, sorted(os.sched_getaffinity(0))
+    with open("diary", "a") as diary:
+        print(json.dumps([name, os.environ["PYTEST_XDIST_WORKER"], *said]), file=diary)
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", range(4))
+def test_of_others(number):
+    with alone([conftest.VISIBLE]):
+        os.sched_yield()
+
+@pytest.mark.parametrize("number", range(6))
+def test_one(gpuperf, number): use(gpuperf, "one")
+
+@pytest.mark.gpus(2)
+@pytest.mark.parametrize("number", range(2))
+def test_two(gpuperf, number): use(gpuperf, "two")
+
+@pytest.mark.gpus(3)
+def test_three(gpuperf): raise AssertionError("ran")
+
+def test_last_words(gpuperf):
+    gpuperf.measure(lambda: None)
+    os._exit(3)
+"""
+
+
+def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three on two GPUs, one of which dies while it holds its own."""
+    project.device()
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + HOST, encoding="utf-8")
+    project.tests(TESTS)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    result = project.run_apart("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    # The dead worker's test alone is lost.
+    result.assert_outcomes(passed=12, failed=1, skipped=1)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*worker 'gw?' crashed while running 'test_steps.py::test_last_words'",
+            "SKIPPED*: needs 3 GPUs of one kind; 2 here for the test to have",
+        ]
+    )
+    diary = [json.loads(line) for line in (project.root / "diary").read_text("utf-8").splitlines()]
+    assert len(diary) == 8
+    visible = {worker: own for _, worker, own, *_ in diary}
+    names = {"gw0": "GPU-c", "gw1": "GPU-a", "gw2": "GPU-c"}
+    assert visible.items() <= {**names, "gw3": visible.get("gw3")}.items()
+    assert visible.get("gw3") in (None, "GPU-c", "GPU-a")
+    for name, _, own, gpus, threads, cpus in diary:
+        other = "GPU-a" if own == "GPU-c" else "GPU-c"
+        assert gpus == ([own, other] if name == "two" else [own])
+        assert threads is None or int(threads) <= len(cpus)
+    # The controller alone writes, and of each test once. Nobody was a stranger.
+    measured = project.saved().measurements
+    assert len(measured) == len({measurement.test for measurement in measured}) == 8
+    for measurement in measured:
+        conditions = measurement.fingerprint.conditions
+        assert conditions is not None
+        assert conditions.before.other_processes == conditions.after.other_processes == ()
+
+
+def gpu(uuid: str, **others: Any) -> Gpu:
+    return Gpu(uuid, **{"name": A100["name"], "capability": (8, 0), **others})
+
+
+@pytest.fixture
+def host(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project on a host with three GPUs, one of another kind."""
+    hopper = Gpu("GPU-h", name="NVIDIA H200", capability=(9, 0))
+    library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(workers, "_DRIVERS", (Path("/dev/null"),))
+    for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    return project
+
+
+def started(project: Project, *arguments: str) -> list[dict[str, str]]:
+    """What is added to the environment of each worker."""
+    config = project.pytester.parseconfigure(*arguments)
+    specs = [xdist.execnet.XSpec(spec) for spec in config.getvalue("tx")]
+    workers.deal(config, specs)
+    return [dict(spec.env) for spec in specs]
+
+
+def counted(project: Project, *arguments: str) -> int | None:
+    """How many workers we would have `-n auto` start."""
+    return workers.count(project.pytester.parseconfig("-nauto", *arguments))
+
+
+def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(host: Project) -> None:
+    host.tests(STEP)
+    assert counted(host) == 2
+    assert counted(host, "--gpu-arch=sm90") == 1
+    assert counted(host, "test_steps.py::test_step") == 2
+    for elsewhere in ("--gpu-arch=cpu", "--gpuperf-collector=cpu", "--gpu-arch=sm70", "--co"):
+        assert counted(host, elsewhere) is None, elsewhere
+
+
+def test_workers_of_one_revision_of_two_share_the_gpu_that_is_held_for_both(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.tests(STEP)
+    monkeypatch.setenv(STAND_IN, str(host.root))
+    assert counted(host) == 1
+    dealt = started(host, "--tx=popen", "--tx=popen")
+    assert [own["CUDA_VISIBLE_DEVICES"] for own in dealt] == ["GPU-a", "GPU-a"]
+
+
+def test_who_says_how_many_workers_there_are_is_believed(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.tests(STEP)
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "5")
+    assert counted(host) is None
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS")
+    host.pytester.makeconftest("def pytest_xdist_auto_num_workers(config): return 7")
+    assert counted(host) is None
+
+
+def test_without_a_driver_no_file_is_read(host: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.tests(STEP)
+    monkeypatch.setattr(workers, "_DRIVERS", ())
+    monkeypatch.setattr(workers, "_files", None)
+    assert counted(host) is None
+
+
+def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
+    host.tests("def test_plain(): pass")
+    assert counted(host) is None
+    assert started(host, "--tx=popen", "--tx=popen") == [{}, {}]
+    # A flag, a setting or a conftest file of ours says that it does.
+    assert counted(host, "--gpu-arch=auto") == 2
+    host.ini("gpuperf_rounds = 3")
+    assert counted(host) == 2
+    host.ini()
+    host.pytester.makeconftest("# gpuperf is used by a fixture here")
+    assert counted(host) == 2
+
+
+def test_a_worker_runs_on_its_own_processors_from_the_start() -> None:
+    """And where it may not, on those that it has."""
+    allowed = sorted(os.sched_getaffinity(0))
+    group = xdist.execnet.Group(execmodel="main_thread_only")
+    for cpus, has in ((allowed[-1:], allowed[-1:]), ((4095,), allowed)):
+        own = allotment.Allotment(("GPU-a",), "", os.getpid(), cpus=tuple(cpus), threads=1)
+        gateway = group.makegateway("popen")
+        gateway.spec.env[allotment.VARIABLE] = own.to_text()
+        workers.bind(SimpleNamespace(gateway=gateway))
+        asked = gateway.remote_exec("import os; channel.send(sorted(os.sched_getaffinity(0)))")
+        assert asked.receive() == has
+    group.terminate(1)
+
+
+def test_threads_are_as_many_as_cores_unless_somebody_has_said_how_many(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.tests(STEP)
+    cores = [frozenset({number}) for number in range(6)]
+    monkeypatch.setattr(allotment, "own_cores", lambda: cores)
+    two = ("--tx=popen", "--tx=popen//env:OMP_NUM_THREADS=1")
+    assert [own["OMP_NUM_THREADS"] for own in started(host, *two)] == ["3", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert not any("OMP_NUM_THREADS" in own for own in started(host, "--tx=popen", "--tx=popen"))
+
+
+def test_a_worker_that_somebody_has_placed_stays_there(host: Project) -> None:
+    host.tests(STEP)
+    mine = "--tx=popen//env:CUDA_VISIBLE_DEVICES=1"
+    placed, ours = started(host, mine, "--tx=popen")
+    assert placed == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert ours["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+
+
+def test_a_number_of_gpus_is_a_whole_one(host: Project) -> None:
+    for marker in ("gpus", "gpus(0)", "gpus(1, 2)", "gpus('2')", "gpus(n=2)"):
+        host.tests(f"import pytest\n@pytest.mark.{marker}\ndef test_step(gpuperf): pass")
+        result = host.run("--gpu-arch=cpu")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR, marker
+        result.stderr.fnmatch_lines(["ERROR: test_steps.py::test_step: *gpus*"])
+
+
+def test_without_workers_a_test_has_the_first_gpus_that_its_process_sees(host: Project) -> None:
+    host.device()
+    host.tests(
+        """
+        import pytest
+
+        @pytest.mark.gpus(2)
+        def test_two(gpuperf): assert gpuperf.gpus == ("GPU-a", "GPU-b")
+        def test_one(gpuperf): assert gpuperf.gpus == ("GPU-a",)
+
+        @pytest.mark.gpus(3)
+        def test_three(gpuperf): raise AssertionError("ran")
+        """
+    )
+    host.run().assert_outcomes(passed=2, skipped=1)
+
+
+def test_a_fresh_process_has_what_the_test_holds_that_started_it(
+    host: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It holds nothing itself: its session does."""
+    told = allotment.Allotment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
+    monkeypatch.setenv(allotment.VARIABLE, told.passed_on(["GPU-b", "GPU-a"]).to_text())
+    host.device()
+    host.tests(
+        """
+        import os, pytest
+
+        @pytest.mark.gpus(2)
+        def test_two(gpuperf):
+            assert gpuperf.gpus == ("GPU-b", "GPU-a")
+            assert "GPUPERF_ALLOTMENT" not in os.environ
+        """
+    )
+    host.run().assert_outcomes(passed=1)
+
+
+class Worker:
+    """A worker as a scheduler sees it, which notes what it is sent."""
+
+    shutting_down = False
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.sent += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+NAMES = ["a1", "b1", "a2", "c", "d", "e", "f"]
+GROUP = "@pytest.mark.xdist_group('a')\n"
+
+
+def scheduling(host: Project, count: int) -> tuple[Any, list[Worker]]:
+    """A scheduler of so many workers that have collected NAMES, of which a1 and a2 are a group."""
+    functions = [
+        f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in NAMES
+    ]
+    items = host.pytester.getitems("import pytest\n" + "".join(functions))
+    config = host.pytester.parseconfigure("--dist=load", *["--tx=popen"] * count)
+    workers.deal(config, [xdist.execnet.XSpec("popen") for _ in range(count)])
+    workers.tell(Path(config.stash[workers._FOLDER].name), items)
+    made: Any = workers.scheduler(config, xdist.Producer("test"))
+    nodes = [Worker(f"gw{number}") for number in range(count)]
+    for node in nodes:
+        made.add_node(node)
+        made.add_node_collection(node, [item.nodeid for item in items])
+    made.schedule()
+    return made, nodes
+
+
+def test_a_group_stays_together_and_nobody_has_more_work_than_it_needs(host: Project) -> None:
+    made, (one, two) = scheduling(host, 2)
+    assert [NAMES[number] for number in one.sent] == ["a1", "a2"]
+    assert [NAMES[number] for number in two.sent] == ["b1", "c"]
+    made.mark_test_complete(two, 1)
+    assert [NAMES[number] for number in two.sent[2:]] == ["d"]
+    made.mark_test_complete(one, 0)
+    assert [NAMES[number] for number in one.sent[2:]] == ["e"]
+
+
+def test_of_a_worker_that_dies_the_test_is_lost_that_it_ran(host: Project) -> None:
+    made, (one, two) = scheduling(host, 2)
+    assert made.remove_node(one).endswith("test_a1")
+    made.mark_test_complete(two, 1)
+    assert [NAMES[number] for number in two.sent[2:]] == ["a2"]
+    assert made.remove_node(two).endswith("test_c")
+
+
+def test_who_asks_for_another_distribution_has_it(host: Project) -> None:
+    host.tests(STEP)
+    for dist, dealt in (("loadfile", True), ("load", False)):
+        config = host.pytester.parseconfigure(f"--dist={dist}", "--tx=popen")
+        if dealt:
+            workers.deal(config, [xdist.execnet.XSpec("popen")])
+        assert workers.scheduler(config, None) is None
