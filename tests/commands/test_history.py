@@ -187,7 +187,7 @@ SUMMARY = """\
 | test | device | last 30 nights | now | last change |
 | --- | --- | --- | --- | --- |
 | test\\_training\\_step\\[tf32\\]: cycles | NVIDIA H200 | ▁▁▁·▁·▁▁▁▁▁▁▁▂▁│█████████ | 407.85 M | +1.97 % since 2026-03-16 |
-"""
+"""  # noqa: E501
 
 
 def test_a_summary_says_since_when_who_and_what_to_type_next(saved: Path, tmp_path: Path) -> None:
