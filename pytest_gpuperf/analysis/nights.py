@@ -24,6 +24,7 @@ from pytest_gpuperf.judge.suspects import (
     Night,
     Suspect,
     SuspectKind,
+    differences,
     ranked,
 )
 from pytest_gpuperf.model.entry import BaselineFile, Calibration
@@ -69,6 +70,12 @@ class MetricHistory:
     gaps: Mapping[int, str]
     """Nights without a value, by day, with the reason: they are no zeros."""
     creep: Crept | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Test, measurement, architecture and device."""
+        seen = self.seen
+        return seen.test, seen.name, seen.arch, seen.slug
 
     @property
     def gap_text(self) -> str:
@@ -125,6 +132,18 @@ class LevelChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LastNight:
+    """What of a device's last night is another thing than on the night before it."""
+
+    device: DeviceKey
+    before: int
+    """The day of the night before it."""
+    day: int
+    differences: tuple[Suspect, ...]
+    """Without shares: they are suspected of nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """All that many runs say."""
 
@@ -138,18 +157,19 @@ class History:
     titles: Mapping[tuple[str, str], str]
     """What people call each test and measurement."""
     source: Recollection
+    last_nights: tuple[LastNight, ...]
+    """Of each device that has two nights."""
 
     @property
     def headline(self) -> str:
         """How much it is that is looked back at."""
-        tests = len({one.seen.test for one in self.series})
         span = f"{date(self.days[0])} to {date(self.days[-1])}" if self.days else "no night"
         worse = sum(event.worse for event in self.events)
-        return (
-            f"{len(self.days):,} nights, {span}: {tests} tests on {len(self.devices)} devices, "
-            f"{len(self.source.files):,} runs. Levels changed {len(self.events)} times, "
-            f"{worse} of them for the worse"
-        )
+        tests = _many(len({one.seen.test for one in self.series}), "test")
+        devices, runs = _many(len(self.devices), "device"), _many(len(self.source.files), "run")
+        times = f"Levels changed {_many(len(self.events), 'time')}, {worse} of them for the worse"
+        changed = times if self.events else "No level changed"
+        return f"{_many(len(self.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
 
     def title(self, one: MetricHistory, *, device: bool = True) -> str:
         """What people call a series' measurement, with its device where there are several."""
@@ -167,14 +187,17 @@ class History:
         said = [f"{len(sides[True])} worse"] if sides[True] else []
         said += [f"{len(better)} better"] if better else []
         tests = len({self.series[move.series].seen.test for move in event.moves})
-        noun = "test" if tests == 1 else "tests"
-        return f"{tests} {noun} changed" + (f", {', '.join(said)}" if said else "")
+        return f"{_many(tests, 'test')} changed" + (f", {', '.join(said)}" if said else "")
 
     @property
     def creeping(self) -> list[MetricHistory]:
         """Series that creep, the worst first."""
         creeps = [one for one in self.series if one.creep is not None and one.creep.creeping]
         return sorted(creeps, key=lambda one: -abs(_creep_of(one)))
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _creep_of(one: MetricHistory) -> float:
@@ -199,9 +222,11 @@ def history(
         mine = {one.test for one in source.series if (one.arch, one.slug) == device}
         known = _Baselines(baselines, device, mine)
         series += _of_device(source, device, days, known)
-    events = _events(source, list(devices), series)
+    calendar = _Calendar(source, list(devices))
+    events = _events(source, calendar, series)
     named = titles((one.seen.test, one.seen.name) for one in series)
-    past = History(days, devices, tuple(series), tuple(events), named, source)
+    last = _last_nights(calendar)
+    past = History(days, devices, tuple(series), tuple(events), named, source, last)
     return _matching(past, tests) if tests else past
 
 
@@ -403,11 +428,18 @@ class _Calendar:
         return self._places[device][key]
 
 
+def _last_nights(calendar: _Calendar) -> tuple[LastNight, ...]:
+    return tuple(
+        LastNight(device, nights[-2].day, nights[-1].day, differences(*nights[-2:]))
+        for device, nights in zip(calendar.devices, calendar.nights, strict=True)
+        if len(nights) > 1
+    )
+
+
 def _events(
-    source: Recollection, devices: Sequence[DeviceKey], series: Sequence[MetricHistory]
+    source: Recollection, calendar: _Calendar, series: Sequence[MetricHistory]
 ) -> list[LevelChange]:
     """The changes that matter by device and night, with what is suspected of each."""
-    calendar = _Calendar(source, devices)
     exact = {
         (one.seen.arch, one.seen.slug, one.seen.test, one.seen.name)
         for one in series
@@ -441,7 +473,7 @@ def _events(
         at = moves[0].change
         listed.append(
             LevelChange(
-                device=devices[device],
+                device=calendar.devices[device],
                 before=before.day,
                 day=day,
                 revisions=(before.surroundings.revision, now.surroundings.revision),

@@ -3,39 +3,58 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.commands import tell
+from pytest_gpuperf.commands import json_text, say, tell
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.model.measurement import Canary, Machine
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.device.checks import Check
 
 NAME = "doctor"
 HELP = "can this machine be measured, and if not, why not; and what its GPU is beyond its name"
 USAGE: str | None = None
-EXAMPLES = ("gpuperf doctor",)
+EXAMPLES = ("gpuperf doctor", "gpuperf doctor --json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no flags."""
+    """The flag of `gpuperf doctor`."""
+    parser.add_argument("--json", action="store_true", help="the same, for programs")
 
 
-def act(options: argparse.Namespace) -> int:  # noqa: ARG001
+def act(options: argparse.Namespace) -> int:
     """Prints every check and its remedy; returns 1 where something that is needed is missing.
 
     Then what the GPU is beyond its name, and its canary.
     """
-    from pytest_gpuperf.measure.device import canary, fingerprint, nvml
-    from pytest_gpuperf.measure.device.checks import examine
+    from pytest_gpuperf.measure.device import canary, checks, fingerprint, nvml
 
-    checks = examine()
-    for check in checks:
-        tell(f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}")
-        if check.remedy and not check.ok:
-            tell(f"     -> {check.remedy}")
-    if device := nvml.detect_device():
+    answers = checks.examine()
+    if not options.json:
+        tell(*_check_lines(answers))
+    machine, read, device = None, None, nvml.detect_device()
+    if device:
         machine = fingerprint.machine(canary.sm_map(device.arch)) or Machine()
-        tell(*_machine_lines(machine), *_canary_lines(canary.read(device.arch)))
-    return OK if all(check.ok or check.optional for check in checks) else FAILED
+        read = canary.read(device.arch)
+    measurable = all(check.ok or check.optional for check in answers)
+    if options.json:
+        all_of_it = checks.Examination(
+            checks.SCHEMA, measurable, tuple(answers), device, machine, read
+        )
+        say(*json_text(asdict(all_of_it)).split("\n"))
+    elif machine and read:
+        tell(*_machine_lines(machine), *_canary_lines(read))
+    return OK if measurable else FAILED
+
+
+def _check_lines(answers: Iterable[Check]) -> Iterator[str]:
+    for check in answers:
+        yield f"{'yes' if check.ok else 'no ':3}  {check.name}: {check.detail}"
+        if check.remedy and not check.ok:
+            yield f"     -> {check.remedy}"
 
 
 def _machine_lines(machine: Machine) -> Iterator[str]:

@@ -6,22 +6,22 @@ No gate: whatever changed, the exit code is 0. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis.nights import (
     History,
+    LastNight,
     LevelChange,
     MetricHistory,
     date,
     history,
-    said_of,
 )
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import complain, json_text, say, tell
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.report.text import night_lines
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, history_files, run_files
 
@@ -31,15 +31,15 @@ USAGE: str | None = None
 EXAMPLES = (
     "gpuperf history",
     "gpuperf history . --report history.html",
+    "gpuperf history . --report night.md",
     "gpuperf history '*.json' --json",
 )
 
 SCHEMA = 1
 """Of what `--json` prints."""
+_SUFFIXES = (".html", ".md")
 _EVENTS = 10
 """So many are printed; the others are in the report and in JSON."""
-_LEAST_SHARE = 0.01
-"""Of a suspect that is printed."""
 _MOVES, _SUSPECTS, _PROBLEMS, _CREEPS = 5, 3, 10, 10
 
 
@@ -67,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "there is such a folder",
     )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument("--report", type=Path, metavar="FILE.html", help="write a page, too")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write a page (.html) or a summary (.md), too"
+    )
 
 
 def act(options: argparse.Namespace) -> int:
@@ -77,9 +79,30 @@ def act(options: argparse.Namespace) -> int:
     baseline that cannot be trusted.
     """
     report: Path | None = options.report
-    if report is not None and report.suffix != ".html":
-        raise UsageFailure(f"--report {report}: the page is HTML, name a file that ends in .html")
+    if report is not None and report.suffix not in _SUFFIXES:
+        raise UsageFailure(
+            f"--report {report}: name a file that ends in .html, a page, or in .md, a summary"
+        )
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
+    past = looked_back(named, options.baselines, options.tests)
+    if report is not None:
+        files.write_atomically(report, _report_text(past, report))
+    if options.json:
+        say(*json_text(plain(past)).split("\n"))
+        return 0
+    tell(*_lines(past, detailed=bool(options.tests)))
+    if report is not None:
+        say(f"report written: {report}")
+    return 0
+
+
+def looked_back(
+    named: Sequence[str], baselines: Path | None = None, tests: Sequence[str] = ()
+) -> History:
+    """What the runs of these folders, patterns and files say; complains of what it left out.
+
+    Raises as `act` does.
+    """
     runs, folder = history_files.run_files_of(named)
     source = history_files.recollect(runs, folder)
     for problem in source.problems[:_PROBLEMS]:
@@ -88,23 +111,20 @@ def act(options: argparse.Namespace) -> int:
         complain(f"and {len(source.problems) - _PROBLEMS} more files were left out")
     if source.note:
         complain(source.note)
-    baselines: Path = options.baselines or Path("baselines")
-    if options.baselines is not None and not baselines.is_dir():
-        raise UsageFailure(f"--baselines {baselines}: no such folder")
-    past = history(source, baselines if baselines.is_dir() else None, options.tests)
-    if report is not None:
-        from pytest_gpuperf.report.html.history_page import history_page
+    place = baselines or Path("baselines")
+    if baselines is not None and not place.is_dir():
+        raise UsageFailure(f"--baselines {place}: no such folder")
+    return history(source, place if place.is_dir() else None, tests)
 
-        files.write_atomically(
-            report, history_page(past, {id(one): commands(one) for one in past.events})
-        )
-    if options.json:
-        say(*json_text(plain(past)).split("\n"))
-        return 0
-    tell(*_lines(past, detailed=bool(options.tests)))
-    if report is not None:
-        say(f"report written: {report}")
-    return 0
+
+def _report_text(past: History, report: Path) -> str:
+    if report.suffix == ".md":
+        from pytest_gpuperf.report.markdown import nights
+
+        return nights(past)
+    from pytest_gpuperf.report.html.history_page import history_page
+
+    return history_page(past)
 
 
 # Text
@@ -128,11 +148,10 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield from (f"  {past.title(one)}: {one.crept}" for one in creeping[:_CREEPS])
         if len(creeping) > _CREEPS:
             yield f"  and {len(creeping) - _CREEPS} more"
-    pending = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
-    if pending:
-        yield ""
-        what = counted(len(pending), "metric")
-        yield f"{what} stood apart in the last night: the next will tell whether that stays"
+    yield ""
+    yield from night_lines.spoken(past)
+    if waiting := night_lines.waiting(past):
+        yield waiting
     if detailed:
         yield ""
         yield from (_trend_line(past, one) for one in past.series)
@@ -140,28 +159,15 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
 
 def _of_event(past: History, event: LevelChange) -> Iterator[str]:
     yield f"{date(event.day)}  {past.devices[event.device]}: {past.what(event)}"
-    for move in event.moves[:_MOVES]:
-        one = past.series[move.series]
-        yield f"  {past.title(one, device=False)}: {said_of(one, move.change)}"
-    if len(event.moves) > _MOVES:
-        yield f"  and {counted(len(event.moves) - _MOVES, 'other metric')}"
-    for suspect in event.suspects[:_SUSPECTS]:
-        if suspect.share < _LEAST_SHARE:
-            break
-        yield f"  suspect, {suspect.share:.0%}: {suspect.kind.value}, {suspect.what}"
+    told = night_lines.moved(past, event)
+    yield from (f"  {title}: {said}" for title, said, _ in told[:_MOVES])
+    if len(told) > _MOVES:
+        yield f"  and {counted(len(told) - _MOVES, 'other test')}"
+    for suspect in night_lines.suspected(event)[:_SUSPECTS]:
+        yield f"  suspect, {suspect}"
     if not event.suspects:
         yield f"  nothing that runs record changed since {date(event.before)}"
-    yield from (f"  {command}" for command in commands(event))
-
-
-def commands(event: LevelChange) -> tuple[str, ...]:
-    """What one types next."""
-    before, after = map(str, event.files)
-    typed = [f"gpuperf compare {shlex.quote(before)} {shlex.quote(after)}"]
-    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
-    if old and new and old != new:
-        typed.append(f"git log --oneline {old}..{new}")
-    return tuple(typed)
+    yield from (f"  {command}" for command in night_lines.commands(event))
 
 
 def _trend_line(past: History, one: MetricHistory) -> str:
@@ -184,8 +190,19 @@ def plain(past: History) -> dict[str, Any]:
         "schema": SCHEMA,
         "nights": [date(day) for day in past.days],
         "left_out": list(past.source.problems),
+        "last_nights": [_plain_last_night(one) for one in past.last_nights],
         "events": [_plain_event(past, event) for event in past.events],
         "series": [_plain_series(one) for one in past.series],
+    }
+
+
+def _plain_last_night(one: LastNight) -> dict[str, Any]:
+    return {
+        "arch": one.device[0],
+        "device": one.device[1],
+        "before": date(one.before),
+        "night": date(one.day),
+        "differences": [{"kind": d.kind.value, "what": d.what} for d in one.differences],
     }
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.commands import say
+from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import interchange
@@ -19,7 +20,10 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "report"
 HELP = "write a saved run as HTML, Markdown or JSON; needs no GPU"
 USAGE: str | None = None
-EXAMPLES = ("gpuperf report run.json --output report.html",)
+EXAMPLES = (
+    "gpuperf report run.json --output report.html",
+    "gpuperf report run.json --history . --output report.html",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="judge the run against the baselines in this folder first; tolerances that tests have "
         "in their markers are not known then. Default: the verdicts that the run has",
+    )
+    parser.add_argument(
+        "--history",
+        action="append",
+        default=[],
+        metavar="FOLDER|GLOB|FILE",
+        help="runs of other nights: HTML and Markdown then say what got worse since when, who is "
+        "suspected and what to type next, with the last 30 nights of each test; may be repeated",
     )
     parser.add_argument(
         "--output",
@@ -49,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say: writes the reports, and returns 0.
 
-    Raises GpuperfError for a run or a baseline that cannot be read, and for an unknown suffix.
+    Raises GpuperfError for a run or a baseline that cannot be read, for an unknown suffix, and
+    where --history names no run.
     """
     outputs = options.outputs or [Path("report.html")]
     for output in outputs:
@@ -66,8 +79,10 @@ def act(options: argparse.Namespace) -> int:
         if not options.baseline.is_dir():
             raise UsageFailure(f"--baseline {options.baseline}: no such folder")
         run = judged(run, options.baseline)
+    past = looked_back(options.history, options.baseline) if options.history else None
     for output in outputs:
-        files.write_atomically(output, interchange.report_text(run, output, str(file)))
+        text = interchange.report_text(run, output, str(file), past=past)
+        files.write_atomically(output, text)
         say(f"report written: {output}")
     return 0
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.catalogue import units
@@ -22,6 +22,9 @@ from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.analysis.nights import History
 
 SUFFIXES = (".html", ".md", ".json")
 """Of the files of reports."""
@@ -37,21 +40,27 @@ _BENCHMARK = "benchmark"
 
 
 def report_text(
-    run: Run, report: Path, file: str = "", context: CommandContext | None = None
+    run: Run,
+    report: Path,
+    file: str = "",
+    context: CommandContext | None = None,
+    past: History | None = None,
 ) -> str:
     """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
 
     `file` is where the run is saved, "" where it is not; commands in the report name it. `context`
-    is what they depend on; None of a run of which nothing else is known.
+    is what they depend on; None of a run of which nothing else is known. `past` is what other runs
+    say, which is not in JSON.
     """
     if report.suffix == ".html":
+        from pytest_gpuperf.report.html.history_page import nights_of_run
         from pytest_gpuperf.report.html.page import page
 
-        return page(run, file, context)
+        return page(run, file, context, nights_of_run(past, run) if past else None)
     if report.suffix == ".md":
-        from pytest_gpuperf.report.markdown import markdown
+        from pytest_gpuperf.report.markdown import markdown, nights
 
-        return markdown(run)
+        return markdown(run) + (f"\n{nights(past)}" if past else "")
     return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 

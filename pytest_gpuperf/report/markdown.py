@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable, printable_lines
@@ -37,12 +38,18 @@ from pytest_gpuperf.report.text import (
 from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, alone, typed
 from pytest_gpuperf.storage import files
 
+if TYPE_CHECKING:
+    from pytest_gpuperf.analysis.nights import History
+
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
 _LISTED = 20
 """So many are named before the tables, the worst of them; all of them have tables."""
 _RESERVE = 200
 """Bytes for what is said of tables that are left out."""
+_EVENTS, _MOVES, _SUSPECTS = 5, 3, 3
+"""Nights that something got worse on; metrics and suspects of each."""
+_NIGHTS = ("test", "device", "last 30 nights", "now", "last change")
 _SEEN = (*FAULTS, *DOUBTS)
 """Outcomes whose tables are not folded."""
 _TOLD = (*_SEEN, Outcome.IMPROVED)
@@ -75,6 +82,45 @@ def markdown(run: Run, limit: int | None = None) -> str:
     text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
     missing = len(above) + len(below) - fitting
     return text + (_left_out(missing, limit) if missing else "")
+
+
+def nights(past: History) -> str:
+    """What got worse in the last 30 nights, since when, who is suspected, and what to type next.
+
+    Then what differs since the night before, and a sparkline per test.
+    """
+    from pytest_gpuperf.analysis.nights import date
+    from pytest_gpuperf.report.text import night_lines
+
+    worse = night_lines.worse_lately(past)
+    lines = [f"## {'Worse since' if worse else 'Nothing got worse in the last 30 nights'}", ""]
+    for event in worse[:_EVENTS]:
+        where = f"{date(event.day)}, {past.devices[event.device]}"
+        lines += [f"- **{cell(where)}**: {past.what(event)}"]
+        told = night_lines.moved(past, event)
+        lines += [f"  - {cell(f'{title}: {said}')}" for title, said, _ in told[:_MOVES]]
+        lines += [f"  - and {len(told) - _MOVES} more"] if len(told) > _MOVES else []
+        suspects = night_lines.suspected(event)[:_SUSPECTS]
+        lines += [f"  - suspect, {cell(suspect)}" for suspect in suspects]
+        lines += [f"  - `{code(command)}`" for command in night_lines.commands(event)]
+    if len(worse) > _EVENTS:
+        lines += [f"- and {len(worse) - _EVENTS} more nights"]
+    lines += [f"- {cell(said)}" for said in night_lines.spoken(past)]
+    if waiting := night_lines.waiting(past):
+        lines += [f"- {waiting}"]
+    lines += [f"- creep: {cell(past.title(one))}: {cell(one.crept)}" for one in past.creeping]
+    rows = night_lines.night_rows(past)
+    if rows:
+        lines += ["", row(_NIGHTS), row(["---"] * len(_NIGHTS))]
+    for shown in rows[:_LISTED]:
+        main = shown.main
+        spark = night_lines.sparkline(main, night_lines.first_recent(past), past.days[-1])
+        changed = f"{shown.change} since {shown.since}" if shown.since else ""
+        name = f"{shown.label}: {main.metric.name}"
+        lines += [row([name, shown.device, spark, shown.now, changed])]
+    if len(rows) > _LISTED:
+        lines += ["", f"and {len(rows) - _LISTED} more tests: `gpuperf history --report FILE.html`"]
+    return "\n".join([*lines, ""])
 
 
 def _head(results: Sequence[Result], run: Run) -> Iterator[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
+from typing import Any
 
+import jsonschema
 import pytest
 
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.measure.device import canary, checks
 from pytest_gpuperf.measure.device.checks import Check
 from pytest_gpuperf.model.measurement import Canary
+from tests import ROOT
 from tests.scripted_nvml import Gpu, Library
 
 FIT = Check("driver", True, "580.159", "Install it")
@@ -38,6 +42,15 @@ Its canary (sm90-0123456789ab):
 """
 
 
+def in_json(capsys: pytest.CaptureFixture[str], code: int = errors.OK) -> Any:
+    """What it says to programs, which is as its schema has it."""
+    assert __main__.main(["doctor", "--json"]) == code
+    said = json.loads(capsys.readouterr().out)
+    schema = ROOT / "docs" / "schema" / "doctor.schema.json"
+    jsonschema.validate(said, json.loads(schema.read_text(encoding="utf-8")))
+    return said
+
+
 def test_every_no_has_a_remedy_and_what_is_needed_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +64,13 @@ def test_every_no_has_a_remedy_and_what_is_needed_fails(
         "no   GPU: none is visible",
         "     -> Look for one",
     ]
+    said = in_json(capsys, errors.FAILED)
+    assert [(one["name"], one["ok"]) for one in said["checks"]] == [
+        ("driver", True),
+        ("Nsight Compute", False),
+        ("GPU", False),
+    ]
+    assert (said["measurable"], said["device"], said["canary"]) == (False, None, None)
 
 
 def test_what_the_gpu_is_beyond_its_name_and_its_canary(
@@ -66,6 +86,9 @@ def test_what_the_gpu_is_beyond_its_name_and_its_canary(
     monkeypatch.setattr(canary, "read", lambda _: read)
     assert __main__.main(["doctor"]) == errors.OK
     assert capsys.readouterr().out == MACHINE
+    said = in_json(capsys)
+    assert (said["device"]["name"], said["machine"]["vbios"]) == ("NVIDIA H200", "96.00.A5.00.1A")
+    assert said["canary"]["readings"] == readings
     # Without clusters there is no map, and nothing is said of what was read in full.
     monkeypatch.setattr(canary, "sm_map", lambda _: ())
     monkeypatch.setattr(canary, "read", lambda _: replace(read, obstacle=""))

@@ -66,10 +66,11 @@ def test_a_change_has_its_night_its_suspects_and_what_to_type_next(
 ) -> None:
     assert __main__.main(["history", str(saved)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "24 nights, 2026-03-01 to 2026-03-24: 1 tests on 1 devices, 23 runs" in text
+    assert "24 nights, 2026-03-01 to 2026-03-24: 1 test on 1 device, 23 runs" in text
     assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in text
     assert "cycles +1.9" in text or "cycles +2.0" in text
-    assert "driver, driver 570 -> 580" in text
+    assert "suspect, 98%: driver 570 -> 580" in text
+    assert "last night, 2026-03-24, against 2026-03-23: code r22..r23" in text
     assert f"gpuperf compare {saved}/014.json {saved}/015.json" in text
     assert "git log --oneline r14..r15" in text
 
@@ -168,15 +169,47 @@ def test_the_page_is_one_file_without_a_script(
     assert "script-src 'none'" in html.unescape(text)
     assert "<script" not in text
     assert text.count("<polyline") >= 3  # the gaps divide the line
-    assert "driver 570 -&gt; 580" in text
+    assert "<strong>driver</strong> 570 -&gt; 580" in text
     capsys.readouterr()
+
+
+SUMMARY = """\
+## Worse since
+
+- **2026-03-16, NVIDIA H200**: 1 test changed, 1 worse
+  - test\\_training\\_step\\[tf32\\]: cycles +1.97 % (400.01 M -\\> 407.85 M)
+  - suspect, 98%: driver 570 -\\> 580
+  - suspect, 2%: code r14..r15
+  - `gpuperf compare RUNS/014.json RUNS/015.json`
+  - `git log --oneline r14..r15`
+- last night, 2026-03-24, against 2026-03-23: code r22..r23
+
+| test | device | last 30 nights | now | last change |
+| --- | --- | --- | --- | --- |
+| test\\_training\\_step\\[tf32\\]: cycles | NVIDIA H200 | ▁▁▁·▁·▁▁▁▁▁▁▁▂▁│█████████ | 407.85 M | +1.97 % since 2026-03-16 |
+"""  # noqa: E501
+
+
+def test_a_summary_says_since_when_who_and_what_to_type_next(saved: Path, tmp_path: Path) -> None:
+    assert __main__.main(["history", str(saved), "--report", "night.md"]) == 0
+    said = (tmp_path / "night.md").read_text(encoding="utf-8").replace(str(saved), "RUNS")
+    assert said == SUMMARY
+    # The same at the end of a run's report, and beside its tests on its page.
+    words = ["report", str(saved / "023.json"), "--history", str(saved)]
+    assert __main__.main([*words, "--output", "run.md", "--output", "run.html"]) == 0
+    told = (tmp_path / "run.md").read_text(encoding="utf-8").replace(str(saved), "RUNS")
+    assert told.startswith("# gpuperf: ")
+    assert told.endswith(f"\n\n{SUMMARY}")
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert '<h2 id="since">Worse since</h2>' in page
+    assert page.count('<svg class="nights spark"') == 1
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["nowhere"], "nowhere: no run file there"),
-        (["RUNS", "--report", "a.md"], "a.md: the page is HTML"),
+        (["RUNS", "--report", "a.pdf"], "a.pdf: name a file that ends in .html"),
         (["RUNS", "--baselines", "none"], "--baselines none: no such folder"),
         (["RUNS", "--test", "other"], "--test other: no test matches; there are test_training"),
     ],

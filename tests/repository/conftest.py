@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,17 +14,20 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests import ROOT
+
 HEAD = "0123456789abcdef0123456789abcdef01234567"
 BOT = "github-actions[bot]"
 
 
 @dataclass
 class GitHub:
-    """Pull request 7 and its comments, and issues."""
+    """Pull request 7 and its comments, issues, and pull requests that were opened."""
 
     head: str = HEAD
     comments: list[dict[str, Any]] = field(default_factory=list)
     issues: list[dict[str, Any]] = field(default_factory=list)
+    pulls: list[dict[str, Any]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     url: str = ""
     refuses: int = 0
@@ -59,6 +64,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.endswith("/issues"):
             number = 1 + len(self.github.issues)
             self.github.issues.append({"number": number, "state": "open", "comments": [], **said})
+        elif self.path.endswith("/pulls"):
+            self.github.pulls.append(said)
         elif self.path.endswith("/issues/7/comments"):
             self.github.comment(said["body"])
         else:
@@ -93,6 +100,26 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
+
+
+def ran(name: str, *arguments: str) -> int:
+    """A script, in this process, since each start takes half a second; its exit code."""
+    sys.argv[:] = [str(ROOT / "script" / name), *arguments]
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def github_job(github: GitHub, monkeypatch: pytest.MonkeyPatch) -> GitHub:
+    """The stand-in, and the environment of a job by which `ran` finds it."""
+    monkeypatch.setenv("GITHUB_API_URL", github.url)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/project")
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    monkeypatch.setenv("NIGHT", "https://example.org/night")
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.syspath_prepend(ROOT / "script")
+    return github
 
 
 @pytest.fixture

@@ -11,7 +11,10 @@ import pytest
 from tests import ROOT
 from tests.plugin.projects import Project
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy" / "README.md"),
+    *(page for folder in ("docs", "examples") for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 _ROOMS = (ROOT, ROOT / "pytest_gpuperf")
 """Where a path in backticks may begin."""
 _A_PROJECTS_OWN = ("tests/perf", ".gpuperf/", ".github/workflows/gpu-performance.yml")
@@ -50,7 +53,7 @@ def missing_files(page: Path) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_named_files_exist(page: Path) -> None:
     assert (broken_links(page), missing_files(page)) == ([], [])
 

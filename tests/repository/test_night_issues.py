@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +10,9 @@ import pytest
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
-from tests.repository.conftest import GitHub
+from tests.repository.conftest import GitHub, ran
 
 RED = run_files.load(ROOT / "docs" / "runs" / "h200-tf32-broken.json.xz")
-SCRIPT = ROOT / "script" / "night-issues"
 TITLE = "test\\_training\\_step\\[tf32\\] regressed on NVIDIA H200 (sm90)"
 
 
@@ -44,27 +41,18 @@ class Night:
         return self.of(*files)
 
     def of(self, *files: Path) -> Done:
-        """The script, in this process: each start takes half a second."""
-        sys.argv[1:] = map(str, files)
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
+        """The script on these."""
+        code = ran("night-issues", *map(str, files))
         out, err = self._capsys.readouterr()
-        return Done(int(ended.value.code or 0), out, err)
+        return Done(code, out, err)
 
 
 @pytest.fixture
 def night(
-    github: GitHub,
+    github_job: GitHub,  # noqa: ARG001
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Night:
-    monkeypatch.setenv("GITHUB_API_URL", github.url)
-    monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/project")
-    monkeypatch.setenv("GITHUB_TOKEN", "secret")
-    monkeypatch.setenv("NIGHT", "https://example.org/night")
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
-    monkeypatch.syspath_prepend(SCRIPT.parent)
     return Night(tmp_path, capsys)
 
 

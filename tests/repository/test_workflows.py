@@ -19,6 +19,8 @@ DOCUMENTED = re.findall(
     r"```yaml\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(encoding="utf-8"), re.DOTALL
 )
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+ACTION = ROOT / "action.yml"
+EXAMPLE = ROOT / "examples" / "nightly" / "gpu-nightly.yml"
 
 
 def steps(text: str) -> list[dict[str, Any]]:
@@ -33,10 +35,11 @@ def test_workflows_are_valid(tmp_path: Path) -> None:
     for file, text in zip(documented, DOCUMENTED, strict=True):
         file.write_text(text, encoding="utf-8")
     # The schema comes with the program: nothing is fetched.
-    command = [sys.executable, "-m", "check_jsonschema"]
-    command += ["--builtin-schema", "vendor.github-workflows", *map(str, [*documented, *OURS])]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    for schema, files in (("workflows", [*documented, *OURS, EXAMPLE]), ("actions", [ACTION])):
+        command = [sys.executable, "-m", "check_jsonschema"]
+        command += ["--builtin-schema", f"vendor.github-{schema}", *map(str, files)]
+        checked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_nothing_in_workflows_lets_somebody_in() -> None:
@@ -45,6 +48,7 @@ def test_nothing_in_workflows_lets_somebody_in() -> None:
     if not program.exists():
         pytest.skip("zizmor is not installed: the extra lint has it")
     command = [str(program), "--offline", "--quiet", str(ROOT / ".github" / "workflows")]
+    command += [str(ACTION)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -13,7 +13,7 @@ from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, Measurement
 from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device import driver, fingerprint, guard, nvml
-from pytest_gpuperf.model.measurement import STEP, Machine
+from pytest_gpuperf.model.measurement import CHECKED, STEP, Canary, Device, Machine
 
 _FOUND = "CUPTI"
 _READ = "hardware counters"
@@ -32,13 +32,42 @@ _DOCTOR = "Report it with this output: https://developer.nvidia.com/cupti"
 class Check:
     """One question about the machine, and its answer."""
 
+    __pydantic_config__ = CHECKED
+
     name: str
+    """What is asked for: torch, driver, GPU, CUPTI, hardware counters, ..."""
     ok: bool
+    """Whether it is there."""
     detail: str
+    """Which one it is, or what is in the way."""
     remedy: str = ""
     """What to do about a "no"."""
     optional: bool = False
     """Measuring works without it."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What `gpuperf doctor --json` prints."""
+
+    __pydantic_config__ = CHECKED
+
+    schema: int
+    """Of this format."""
+    measurable: bool
+    """Whether everything is there that is not optional; the exit code says the same."""
+    checks: tuple[Check, ...]
+    """Every question with its answer, in the order in which they were asked."""
+    device: Device | None
+    """The GPU that is measured; None where there is none."""
+    machine: Machine | None
+    """What it is beyond its name; None without a GPU."""
+    canary: Canary | None
+    """What its canary read; None without a GPU."""
+
+
+SCHEMA = 1
+"""Of `Examination`."""
 
 
 def examine() -> list[Check]:

@@ -6,24 +6,22 @@ colours of the report's own style.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_gpuperf import __version__
-from pytest_gpuperf.analysis.nights import History, LevelChange, MetricHistory, date, said_of
+from pytest_gpuperf.analysis.nights import History, LevelChange, MetricHistory, date
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html.page import policy, style, template
+from pytest_gpuperf.report.text import night_lines
 
-MAIN = ("step_time", "wall_time", "cycles", "duration")
-"""What a test's row is about: the first of these that was measured."""
-RECENT_DAYS = 30
-"""That a sparkline shows."""
 _WIDTH, _HEIGHT = 640, 92
 _SPARK_WIDTH, _SPARK_HEIGHT = 150, 26
 _MARGIN = 5
-_MOST_EVENTS, _MOST_MOVES, _DRAWN = 120, 12, 1
-"""Events on the page; metrics of one that are named; and that are drawn."""
+_MOST_EVENTS, _MOST_MOVES = 120, 6
+"""Events on the page, and tests of one that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +42,9 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    label: str
-    title: str
-    device: str
-    metric: str
-    now: str
-    change: str
-    tone: str
-    since: str
-    gaps: str
-    spark: Drawing
+class NightEvent:
+    """A night on which levels of a device changed, as the template wants it."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Event:
     anchor: str
     day: str
     before: str
@@ -71,37 +57,82 @@ class _Event:
     suspects: tuple[tuple[str, str, str], ...]
     """Share, kind and what."""
     commands: tuple[str, ...]
-    drawn: tuple[tuple[str, Drawing], ...]
+    drawn_of: str
+    drawn: Drawing
+    """What changed most, over all nights."""
 
 
-def history_page(past: History, commands: Mapping[int, Sequence[str]]) -> str:
-    """The history as HTML; `commands` are what one types next, by the `id` of each event."""
+@dataclass(frozen=True, slots=True)
+class NightsOfRun:
+    """What the nights say of a run's tests, for its own page."""
+
+    events: tuple[NightEvent, ...]
+    """What got worse lately on the run's devices, the latest first."""
+    yesterday: tuple[str, ...]
+    """What differs between the last two nights of each device."""
+    waiting: str
+    creeping: tuple[tuple[str, str], ...]
+    sparks: Mapping[tuple[str, str, str, str], Drawing]
+    """By test, measurement, architecture and device."""
+    nights: int
+
+
+def nights_of_run(past: History, run: Run) -> NightsOfRun:
+    """What the nights say of the tests and devices of this run."""
+    devices = {
+        (device.arch, device.slug)
+        for measurement in run.measurements
+        for device in [measurement.fingerprint.device]
+    }
+    keys = {
+        (result.test, result.name, device.arch, device.slug)
+        for result in run.results()
+        if result.measurements
+        for device in [result.first.fingerprint.device]
+    }
+    events = night_lines.worse_lately(past, devices)
+    return NightsOfRun(
+        events=tuple(_event(past, n, one) for n, one in enumerate(events[:_MOST_EVENTS], 1)),
+        yesterday=tuple(night_lines.spoken(past, devices)),
+        waiting=night_lines.waiting(past),
+        creeping=tuple((past.title(one), one.crept) for one in past.creeping if one.key in keys),
+        sparks={
+            row.main.key: _spark(past, row.main)
+            for row in night_lines.night_rows(past)
+            if row.main.key in keys
+        },
+        nights=len(past.days),
+    )
+
+
+def history_page(past: History) -> str:
+    """The history as HTML."""
     text = template("history.html.j2").render(
         version=__version__,
         policy=policy(style(), ()),
         style=style(),
         past=past,
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
-        tone="bad" if _fresh(past) else "",
-        events=[
-            _event(past, n, one, commands.get(id(one), ()))
-            for n, one in enumerate(past.events[:_MOST_EVENTS], 1)
-        ],
+        worse=night_lines.worse_lately(past),
+        yesterday=list(night_lines.spoken(past)),
+        waiting=night_lines.waiting(past),
+        events=[_event(past, n, one) for n, one in enumerate(past.events[:_MOST_EVENTS], 1)],
         left_out=max(0, len(past.events) - _MOST_EVENTS),
         creeping=[(past.title(one), one.crept) for one in past.creeping],
-        rows=sorted(_rows(past), key=lambda row: (row.tone != "bad", row.label, row.device)),
+        rows=[(row, _spark(past, row.main)) for row in night_lines.night_rows(past)],
     )
     return text.encode("utf-8", "replace").decode()
 
 
-def _fresh(past: History) -> bool:
-    """Whether something got worse within the nights of a sparkline."""
-    return any(e.worse and e.day > past.days[-1] - RECENT_DAYS for e in past.events)
+def _spark(past: History, one: MetricHistory) -> Drawing:
+    first = night_lines.first_recent(past)
+    return drawing(one, first, past.days[-1], _SPARK_WIDTH, _SPARK_HEIGHT)
 
 
-def _event(past: History, number: int, event: LevelChange, commands: Sequence[str]) -> _Event:
-    moves = [(past.series[move.series], move.change) for move in event.moves]
-    return _Event(
+def _event(past: History, number: int, event: LevelChange) -> NightEvent:
+    told = night_lines.moved(past, event)
+    first = past.series[event.moves[0].series]
+    return NightEvent(
         anchor=f"e{number}",
         day=date(event.day),
         before=date(event.before),
@@ -109,62 +140,19 @@ def _event(past: History, number: int, event: LevelChange, commands: Sequence[st
         what=past.what(event),
         tone="bad" if event.worse else "good",
         moves=tuple(
-            (
-                past.title(one, device=False),
-                said_of(one, change),
-                "" if change.worse is None else "bad" if change.worse else "good",
-            )
-            for one, change in moves[:_MOST_MOVES]
+            (title, said, "" if worse is None else "bad" if worse else "good")
+            for title, said, worse in told[:_MOST_MOVES]
         ),
-        more=max(0, len(moves) - _MOST_MOVES),
+        more=max(0, len(told) - _MOST_MOVES),
         suspects=tuple(
-            (f"{one.share:.0%}", one.kind.value, one.what)
+            (f"{one.share:.0%}", one.kind.value, one.what.removeprefix(f"{one.kind.value} "))
             for one in event.suspects
             if one.share >= 0.005
         ),
-        commands=tuple(commands),
-        drawn=tuple(
-            (
-                f"{past.title(one, device=False)}, {one.metric.name}",
-                drawing(one, past.days[0], past.days[-1], _WIDTH, _HEIGHT),
-            )
-            for one, _ in moves[:_DRAWN]
-        ),
+        commands=night_lines.commands(event),
+        drawn_of=f"{past.title(first, device=False)}, {first.metric.name}",
+        drawn=drawing(first, past.days[0], past.days[-1], _WIDTH, _HEIGHT),
     )
-
-
-def _rows(past: History) -> Iterator[_Row]:
-    by_test: dict[tuple[str, str, str, str], dict[str, MetricHistory]] = {}
-    for one in past.series:
-        seen = one.seen
-        key = (seen.test, seen.name, seen.arch, seen.slug)
-        by_test.setdefault(key, {})[one.metric.name] = one
-    for (test, name, arch, slug), metrics in by_test.items():
-        main = next((metrics[m] for m in MAIN if m in metrics), None)
-        if main is None:
-            continue
-        matters = [change for change in main.trend.changes if change.matters]
-        last = matters[-1] if matters else None
-        recent = last and main.seen.days[last.at] > past.days[-1] - RECENT_DAYS
-        worse = last is not None and last.worse
-        yield _Row(
-            label=past.titles[test, name],
-            title=test,
-            device=past.devices[arch, slug],
-            metric=main.metric.name,
-            now=units.value(main.trend.levels[-1], main.metric.unit) if main.trend.levels else "-",
-            change=units.moved(last.change, points=main.trend.points) if last else "",
-            tone=("bad" if worse else "good") if last and recent else "",
-            since=date(main.seen.days[last.at]) if last else "",
-            gaps=main.gap_text if main.gaps else "",
-            spark=drawing(
-                main,
-                max(past.days[0], past.days[-1] - RECENT_DAYS + 1),
-                past.days[-1],
-                _SPARK_WIDTH,
-                _SPARK_HEIGHT,
-            ),
-        )
 
 
 def drawing(one: MetricHistory, first: int, last: int, width: int, height: int) -> Drawing:

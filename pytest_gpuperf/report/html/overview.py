@@ -105,6 +105,8 @@ class TestRow:
     """The test as people call it."""
     test: str
     """Its node id, and the measurement's name where it has one of its own."""
+    series: tuple[str, str, str, str]
+    """Test, measurement, architecture and device: what histories know it by."""
     outcome: str
     tone: str
     device: str
@@ -241,6 +243,7 @@ def _row(subject: FigureSubject, *, unique: bool) -> TestRow:
     return TestRow(
         label=result.title if unique else test,
         test=test,
+        series=(result.test, result.name, device.arch, device.slug),
         outcome=outcome.value if outcome else NOT_JUDGED,
         tone=_TONES.get(outcome, "") if outcome else "",
         device=f"{device.name} ({device.arch}{counted})",

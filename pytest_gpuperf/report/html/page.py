@@ -40,6 +40,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 if TYPE_CHECKING:
     from jinja2 import Template
 
+    from pytest_gpuperf.report.html.history_page import NightsOfRun
 
 _FOLDER = Path(__file__).parent
 _PAGE = "page.html.j2"
@@ -79,10 +80,16 @@ class _Facts:
     """What differs, a value per label."""
 
 
-def page(run: Run, file: str = "", context: CommandContext | None = None) -> str:
+def page(
+    run: Run,
+    file: str = "",
+    context: CommandContext | None = None,
+    nights: NightsOfRun | None = None,
+) -> str:
     """The report of `run` as HTML. `file` is where the run is saved, for the commands to type.
 
-    `context` is what these depend on; None where only the run is known.
+    `context` is what these depend on; None where only the run is known. `nights` is what other runs
+    say of its tests, where there is a history.
     """
     measured = subjects(run)
     figures = all_figures(measured)
@@ -99,6 +106,7 @@ def page(run: Run, file: str = "", context: CommandContext | None = None) -> str
         scripts=scripts,
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
+        nights=nights,
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
         figures=[_shown(one, drawn=one.key in charts) for one in figures if one not in lacking],
         lacking=lacking,

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpuperf.analysis.nights import History
+from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.report.html.history_page import history_page, nights_of_run
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import measurement, run, verdict
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PHONE, DESK = 390, 1440
+MOST_BYTES = 3_000_000
 INKS = ("#16191d", "#545c66")
 """Of text in page.css, without the dark scheme."""
 BROKEN = "h200-tf32-broken.json.xz"
@@ -136,14 +140,29 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def reports(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
+def past(tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Nights of the test of `many` that is worst; one of them changed its level."""
+    from tests.commands import test_history
+
+    folder = tmp_path_factory.mktemp("nights")
+    for night in range(test_history.NIGHTS):
+        if night != 3:
+            test = "a.py::test_step[14]"
+            test_history.save(folder, night, test_history.cycles(night), test=test)
+    return looked_back([str(folder)])
+
+
+@pytest.fixture(scope="module")
+def reports(
+    browser: Browser, past: History, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Opened]:
     """The pages by name, each opened once."""
     folder = tmp_path_factory.mktemp("pages")
     texts = {
         "full": page(full(2), "run.json"),
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
-        "many": page(many(), "run.json"),
+        "many": page(many(), "run.json", nights=nights_of_run(past, many())),
         "modules": page(with_modules(), "run.json"),
     }
     opened = {}
@@ -229,6 +248,22 @@ def serious_faults(opened: Opened, axe: str, rules: Sequence[str]) -> list[tuple
     ]
 
 
+def test_a_history_is_for_everybody_and_says_and_asks_nothing(
+    browser: Browser, past: History, axe: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "history.html"
+    file.write_text(history_page(past), encoding="utf-8")
+    assert file.stat().st_size < MOST_BYTES
+    opened = Opened(browser, file)
+    opened.page.wait_for_load_state()
+    for width, scheme in ((PHONE, "dark"), (1300, "light")):
+        opened.show(width, scheme)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == width
+        assert serious_faults(opened, axe, ()) == [], (width, scheme)
+    assert opened.count("svg.wide .mark.bad") == 1
+    assert (opened.complaints, len(opened.requests)) == ([], 1)
+
+
 def test_hovering_gives_the_kernel_and_its_value_and_the_moment_in_every_lane(
     report: Opened,
 ) -> None:
@@ -298,6 +333,13 @@ def table(reports: dict[str, Opened]) -> Iterator[Opened]:
     opened.page.wait_for_selector("html[data-drawn=yes]", state="attached")
     yield opened
     assert opened.complaints == []
+
+
+def test_where_there_is_a_history_a_test_has_its_nights_beside_it(table: Opened) -> None:
+    assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in table.page.inner_text("section h3")
+    row = table.page.locator(".tests tbody tr", has=table.page.locator("svg.spark"))
+    assert "test_step[14]" in row.first.inner_text()
+    assert (row.count(), row.locator(".mark.bad").count()) == (1, 1)
 
 
 def test_the_table_has_what_failed_first_and_folds_what_passed(table: Opened) -> None:

@@ -1,0 +1,157 @@
+"""A night as a job has it: doctor, pytest, what is kept, the summary, the issues.
+
+The device is scripted and GitHub a stand-in; all else is real.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pytest_gpuperf.measure.device import checks
+from pytest_gpuperf.measure.device.checks import Check
+from tests import ROOT
+from tests.plugin.projects import STEP, Project
+from tests.repository.conftest import GitHub, ran
+
+FIT = [Check("GPU", True, "NVIDIA A100-SXM4-80GB")]
+UNFIT = [Check("GPU", False, "none is visible", "Look for one")]
+LEFT = {"doctor.json", "report.html", "run.json.xz"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """The steps of action.yml, in a project."""
+
+    root: Path
+    capture: pytest.CaptureFixture[str]
+
+    def night(self, *arguments: str) -> int:
+        """The first step."""
+        flags = ["--into", "night", "--nights", "nights", "--", "--gpu-arch", "auto"]
+        return ran("night", *flags, *arguments)
+
+    def issues(self, run: Path | None = None) -> str:
+        """The last step; what it printed."""
+        self.capture.readouterr()
+        assert ran("night-issues", str(run or self.root / "night" / "run.json.xz")) == 0
+        return self.capture.readouterr().out
+
+    @property
+    def left(self) -> set[str]:
+        """What is uploaded."""
+        return {file.name for file in (self.root / "night").iterdir()}
+
+    @property
+    def kept(self) -> list[Path]:
+        """The runs of all nights."""
+        return sorted((self.root / "nights").glob("*.json.xz"))
+
+    def summary(self) -> str:
+        """What the job's summary says; the next step begins a new one."""
+        file = self.root / "summary.md"
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        file.unlink(missing_ok=True)
+        return text
+
+
+@pytest.fixture
+def job(
+    project: Project,
+    github_job: GitHub,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Job:
+    for name, value in {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(project.root / "summary.md"),
+        "GITHUB_WORKSPACE": str(project.root),
+        "GITHUB_EVENT_NAME": "schedule",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(checks, "examine", lambda: FIT)
+    project.device()
+    project.tests(STEP)
+    return Job(project.root, capfd)
+
+
+def test_a_green_night_and_a_red_one(job: Job, project: Project, github: GitHub) -> None:
+    project.accept()
+    job.summary()
+    assert job.night() == 0
+    assert job.left == LEFT
+    assert json.loads((job.root / "night" / "doctor.json").read_text("utf-8"))["measurable"]
+    summary = job.summary()
+    assert summary.startswith("# gpuperf: 1 unchanged\n")
+    assert "## Nothing got worse in the last 30 nights" in summary
+    (green,) = job.kept
+    assert job.issues(green) == ""
+    assert github.issues == []
+
+    project.device(factors={"": {"cycles": 1.05, "step_time": 1.05}})
+    assert job.night() == 1
+    assert job.left == LEFT
+    assert len(job.kept) == 2
+    assert job.summary().startswith("# gpuperf: 1 regressed\n")
+    report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
+    assert '<svg class="nights spark"' in report
+    assert job.issues().startswith("opened: test\\_step regressed on NVIDIA A100")
+    assert job.issues().startswith("still there, #1: ")
+    assert "cycles +5.00 %" in github.issues[0]["body"]
+    assert job.issues(green).startswith("closed, #1: ")
+    assert [issue["state"] for issue in github.issues] == ["closed"]
+
+
+def test_a_night_that_judged_nothing_is_red(job: Job) -> None:
+    """All tests were skipped: pytest is content, and nobody would know."""
+    (job.root / "test_steps.py").write_text(
+        "import pytest\n\n@pytest.mark.skip(reason='later')\ndef test_step(gpuperf): ...\n"
+    )
+    (job.root / "night").mkdir()
+    (job.root / "night" / "run.json.xz").write_bytes(lzma.compress(b"last night's"))
+    assert job.night() == 1
+    assert job.left == {"doctor.json"}
+    assert job.summary().strip() == "# gpuperf: a night that judged nothing"
+    assert "nothing was judged, so it is red" in job.capture.readouterr().err
+
+
+def test_where_the_doctor_says_no_nothing_is_measured(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "examine", lambda: UNFIT)
+    assert job.night() == 1
+    assert job.left == {"doctor.json"}
+    assert "this machine cannot be measured" in job.summary()
+    assert "-> Look for one" in job.capture.readouterr().out
+
+
+@pytest.mark.parametrize("event", ["pull_request", "pull_request_target"])
+def test_nobody_elses_code_is_measured(
+    event: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_EVENT_NAME", event)
+    assert job.night() == 4
+    assert not (job.root / "night").exists()
+
+
+def loaded(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_another_project_has_it_in_ten_lines() -> None:
+    text = (ROOT / "examples" / "nightly" / "gpu-nightly.yml").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 10
+    called = yaml.safe_load(text)["jobs"]["night"]["steps"][-1]
+    assert {*called["with"]} <= {*loaded("action.yml")["inputs"]}
+    (ours,) = (
+        one
+        for one in loaded(".github/workflows/gpu-nightly.yml")["jobs"]["measure"]["steps"]
+        if one["uses"] == "./"
+    )
+    assert {*ours["with"]} <= {*loaded("action.yml")["inputs"]}
