@@ -74,6 +74,10 @@ class BadFile(UsageFailure):
         super().__init__(f"{where}: {problem}. {remedy}")
 
 
+class NotInstalled(UsageFailure):
+    """A revision or a release that cannot be installed here, however often that is tried."""
+
+
 class CountersUnavailable(GpuperfError):
     """Hardware counters cannot be read here. `reason` says why, `remedy` what to do about it."""
 

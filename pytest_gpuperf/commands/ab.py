@@ -38,7 +38,7 @@ from pytest_gpuperf.model.measurement import Measurement, title_of
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
-from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext
+from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.storage import files, run_files
@@ -172,7 +172,7 @@ def act(options: argparse.Namespace) -> int:
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
         environment = opened.enter_context(device_held(here, place.folder))
-        command = run_files.command_line([*PAIRED.split(), *_words(options)])
+        command = run_files.command_line(["gpuperf", NAME, *_words(options)])
         return InTurn(options, sides, environment, command).run()
 
 

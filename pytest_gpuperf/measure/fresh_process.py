@@ -128,6 +128,21 @@ def run_pytest(
         return child.finished(time_limit, tick)
 
 
+def run(command: Sequence[str], *, folder: Path) -> tuple[int, str]:
+    """The exit code of another command, and what it prints; it ends with this process, too.
+
+    Raises UsageFailure where it cannot be started.
+    """
+    with tempfile.TemporaryFile() as output:
+        process = _started(command, folder, _environment({}), output.fileno())
+        try:
+            _waited(process, None, None)
+        finally:
+            _end(process)
+        output.seek(0)
+        return process.wait(), output.read().decode(errors="replace")
+
+
 def run_in_turn(
     arguments: Sequence[str],
     count: int,

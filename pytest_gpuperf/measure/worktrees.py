@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest_gpuperf
-from pytest_gpuperf.errors import UsageFailure, meant, printable
+from pytest_gpuperf.errors import NotInstalled, UsageFailure, meant, printable
+from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.storage import files
 
 PREFIX = "gpuperf-worktrees-"
@@ -110,22 +110,12 @@ class Tree:
         return os.pathsep.join(dict.fromkeys([*known, *others]))
 
     def install(self, command: str) -> None:
-        """Has a shell run the command here. Raises UsageFailure where it fails."""
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=self.top,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-        if done.returncode:
-            last = "\n".join(done.stdout.splitlines()[-_QUOTED_LINES:])
-            raise UsageFailure(
-                f"--install `{printable(command)}` ended with {done.returncode} in "
-                f"{self.top}:\n{last}"
+        """Has a shell run the command here. Raises NotInstalled where it fails."""
+        code, said = fresh_process.run(["/bin/sh", "-c", command], folder=self.top)
+        if code:
+            last = "\n".join(said.splitlines()[-_QUOTED_LINES:])
+            raise NotInstalled(
+                f"--install `{printable(command)}` ended with {code} in {self.top}:\n{last}"
             )
 
 

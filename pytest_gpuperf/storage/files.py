@@ -454,8 +454,8 @@ def write_atomically(file: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(file.parent)
-        with _staging(file.parent) as folder:
+        sweep(file.parent)
+        with staging(file.parent) as folder:
             temporary = folder / "content"
             with temporary.open("wb") as stream:
                 stream.write(data)
@@ -518,13 +518,13 @@ _STAGING = ".gpuperf-writing-"
 
 
 @contextmanager
-def _staging(parent: Path) -> Iterator[Path]:
+def staging(parent: Path, prefix: str = _STAGING) -> Iterator[Path]:
     """A folder for what is being written beside its place, which git never adds.
 
     It is held until its process ends, however that ends.
     """
     while True:
-        folder = Path(tempfile.mkdtemp(dir=parent, prefix=_STAGING))
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         with held(folder) as free:
             if not (free and folder.exists()):
                 continue  # another writer swept it away before it was held
@@ -554,9 +554,9 @@ def held(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _sweep(parent: Path) -> None:
+def sweep(parent: Path, prefix: str = _STAGING) -> None:
     """Removes what writers left in `parent` that were killed: nobody holds it any more."""
-    for left in parent.glob(f"{_STAGING}*"):
+    for left in parent.glob(f"{prefix}*"):
         with suppress(OSError), held(left) as free:
             if free:
                 shutil.rmtree(left, ignore_errors=True)

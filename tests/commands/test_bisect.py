@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,9 +21,14 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.commands.bisect import EXAMPLES
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED
 from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.environments import left
 from pytest_gpuperf.measure.fresh_process import Finished
 from tests import examples
-from tests.plugin.test_conditions import EVERY
+from tests.plugin.test_conditions import AT_NIGHT, EVERY
+from tests.releases import Index, index, packages_of, small_environment
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
 
 ONE, TWO = "tests/perf/test_steps.py::test_one", "tests/perf/test_steps.py::test_two"
 CYCLES = 4e8
@@ -54,12 +61,11 @@ class Processes:
         python: str,
     ) -> Finished:
         assert environment
-        assert python
         tick(0.0)
-        self.started.append(folder.name)
+        self.started.append(self.what(folder, python))
         if len(self.started) > self.ends:
             raise KeyboardInterrupt
-        written = (folder / "factor").read_text("utf-8").strip()
+        written = self.factor(folder, python).read_text("utf-8").strip()
         if written in (BROKEN, HANGS):
             return Finished(None, 2, written, time_limit, timed_out=written == HANGS)
         factors = dict(zip((ONE, TWO), map(float, written.split()), strict=True))
@@ -74,6 +80,16 @@ class Processes:
             if test not in left_out
         ]
         return Finished(examples.run(made), 0, "", 1.0)
+
+    def what(self, folder: Path, python: str) -> str:
+        """What is measured: the commit."""
+        assert python == sys.executable
+        return folder.name
+
+    def factor(self, folder: Path, python: str) -> Path:
+        """The file that says how slow it is."""
+        assert python
+        return folder / "factor"
 
     @property
     def builds(self) -> int:
@@ -260,7 +276,189 @@ def test_every_example_works_as_it_is_typed(
 ) -> None:
     history(folder, ["1.0 1.0", *["1.02 1.02"] * 1])
     git(folder, "tag", "v1.2", "c0")
-    for example in EXAMPLES:
+    for example in (one for one in EXAMPLES if "--package" not in one):
         assert bisect(*shlex.split(example.replace("HEAD~20", "HEAD~1"))[2:]) == FAILED
         assert named(capsys) == "1"
     assert processes.started
+
+
+# Releases
+
+
+class InEnvironments(Processes):
+    """Fresh processes of environments, which say how slow their packages are."""
+
+    def what(self, folder: Path, python: str) -> str:
+        """The packages and releases."""
+        assert folder == Path.cwd()
+        found = (one.stem.split(".dist")[0] for one in packages_of(Path(python)).glob("*.dist-*"))
+        return " ".join(sorted(found))
+
+    def factor(self, folder: Path, python: str) -> Path:
+        """As slow as the slowest."""
+        assert folder
+        files = packages_of(Path(python)).glob("*.py")
+        return max(files, key=lambda file: file.read_text("utf-8"))
+
+
+@pytest.fixture
+def offered(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    """An index, in the place of any other, and a small environment in the place of this one."""
+    small_environment(tmp_path, monkeypatch)
+    assert folder == Path.cwd()
+    return index(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> InEnvironments:
+    """In the place of fresh processes."""
+    scripted = InEnvironments()
+    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    return scripted
+
+
+def slow_from(slow: int, count: int) -> dict[str, str]:
+    """So many releases, 1.0 and so on, and what is in the module of each."""
+    return {f"1.{n}": "1.02 1.0" if n >= slow else "1.0 1.0" for n in range(count)}
+
+
+@AT_NIGHT
+@pytest.mark.parametrize(("count", "slow"), [(7, 5), (20, 1), (20, 7), (20, 12), (20, 19)])
+def test_the_release_is_named_wherever_it_is(
+    offered: Index,
+    measured: InEnvironments,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+    slow: int,
+) -> None:
+    offered.release("net", slow_from(slow, count))
+    assert bisect(f"--package=net=1.0..1.{count - 1}", "--", "tests") == FAILED
+    said = capsys.readouterr().out
+    assert f"net: {count} releases, 1.0 to 1.{count - 1}\n" in said
+    assert f"the first that is slower: net 1.{slow}\n" in said
+    assert f"baseline: net 1.{slow - 1}\nmeasured: net 1.{slow}\n" in said
+    assert "gpuperf: cycles +2.00 %: regressed on NVIDIA H200" in said
+    assert measured.builds <= 1 + ceil(log2(count)) + 1
+    assert not left()
+
+
+@pytest.mark.parametrize(
+    ("guilty", "named_as"),
+    [
+        ("second", "second 1.1 (with first 1.2)"),
+        pytest.param("first", "first 1.1 (with second 1.0)", marks=AT_NIGHT),
+    ],
+)
+def test_of_two_packages_the_guilty_one_is_named_first_and_then_its_release(
+    offered: Index,
+    measured: InEnvironments,
+    capsys: pytest.CaptureFixture[str],
+    guilty: str,
+    named_as: str,
+) -> None:
+    for name in ("first", "second"):
+        offered.release(name, slow_from(1 if name == guilty else 9, 3))
+    spans = ("--package=first=1.0..1.2", "--package=second=1.0..1.2")
+    assert bisect(*spans, "--", "tests") == FAILED
+    assert f"the first that is slower: {named_as}\n" in capsys.readouterr().out
+    asked = [*dict.fromkeys(measured.started)]
+    assert asked[:3] == [f"first-1.{a} second-1.{b}" for a, b in ((0, 0), (2, 2), (2, 0))]
+    assert measured.builds <= 3
+    assert not left()
+
+
+@AT_NIGHT
+def test_a_release_that_cannot_be_installed_is_passed_over(
+    offered: Index, measured: InEnvironments, capsys: pytest.CaptureFixture[str]
+) -> None:
+    factors = slow_from(3, 5)
+    offered.release("net", {"1.2": factors.pop("1.2")}, requires=["none-such"])
+    offered.release("net", factors)
+    assert bisect("--package=net=1.0..1.4", "--", "tests") == FAILED
+    said = capsys.readouterr()
+    assert "net==1.2 cannot be installed" in said.err
+    assert "is one of these, of which the others were skipped:\n  net 1.2\n  net 1.3\n" in said.out
+    assert measured.started
+
+
+@AT_NIGHT
+def test_interrupted_it_goes_on_with_the_releases_it_knows(
+    offered: Index, measured: InEnvironments, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered.release("net", slow_from(2, 4))
+    words = ("--package", "net=1.0..1.3", "--", "tests")
+    measured.ends = 8
+    assert bisect(*words) == INTERRUPTED
+    assert not left()
+    measured.ends = 999
+    measured.started.clear()
+    assert bisect(*words) == FAILED
+    said = capsys.readouterr().out
+    assert "going on: 1 release measured before" in said
+    assert "the first that is slower: net 1.2\n" in said
+    assert "net-1.3" not in measured.started
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "name GOOD and BAD, two revisions, or --package NAME=OLD..NEW"),
+        (["c0"], "name GOOD and BAD"),
+        (["c0", "--package=net=1..2"], "bisect either commits or releases"),
+        (["--package=net=1..2", "--install=x"], "--install is for checkouts"),
+        (["--package=net=1..2", "--package=Net=2..3"], "name each package once"),
+        (["--package=net"], "write NAME=OLD..NEW"),
+    ],
+)
+def test_a_question_that_is_none_says_how_to_ask(
+    folder: Path,
+    processes: Processes,
+    capsys: pytest.CaptureFixture[str],
+    words: Sequence[str],
+    said: str,
+) -> None:
+    history(folder, of_one(1.0, 1.02))
+    assert bisect(*words, "--", "tests") == BAD_CONFIGURATION
+    assert said in capsys.readouterr().err
+    assert not processes.started
+
+
+@AT_NIGHT
+def test_a_slow_release_is_named_by_processes_of_whole_environments(
+    tmp_path: Path, project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """Two packages of 20 releases, one of them slow, beside all that is installed here."""
+    offered = index(tmp_path, monkeypatch)
+    offered.release("tinynet", {f"1.{n}": f"LAYERS = {1 + (n >= 13)}\n" for n in range(20)})
+    offered.release("tinydata", {f"2.{n}": "" for n in range(20)})
+    project.device(kernels=[["conv", 900, 5e6]])
+    project.tests("""
+        import json
+        from pathlib import Path
+        import tinydata, tinynet
+
+        script = json.loads(Path("device.json").read_text())
+        if tinynet.LAYERS == 2:
+            script["kernels"].append(["more", 18, 1e5])
+            script["factors"] = {"": {"cycles": 1.02}}
+        Path("device.json").write_text(json.dumps(script))
+
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+    """)
+    device = project.root / "device.json"
+    original = fresh_process.run_pytest
+
+    def afresh(*given: Any, **more: Any) -> Finished:
+        project.device(kernels=[["conv", 900, 5e6]])
+        return original(*given, **more)
+
+    monkeypatch.setattr(fresh_process, "run_pytest", afresh)
+    assert device.exists()
+    spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
+    assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
+    said = capsys.readouterr().out
+    assert "the first that is slower: tinynet 1.13 (with tinydata 2.19)\n" in said
+    assert "gpuperf: cycles +2.00 %: regressed on NVIDIA A100" in said
+    assert "more" in said.partition("the first that is slower")[2]
+    assert not left()

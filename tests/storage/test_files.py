@@ -463,7 +463,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_s_is_
     left = tmp_path / f"{files._STAGING}left"
     left.mkdir()
     (left / "content").write_text("half")
-    with files._staging(tmp_path) as held:
+    with files.staging(tmp_path) as held:
         files.write_atomically(tmp_path / "a.json", "{}")
         assert (held / ".gitignore").read_text() == "*\n"
         assert {*tmp_path.iterdir()} == {held, tmp_path / "a.json"}

@@ -13,8 +13,8 @@ from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_firs
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
-PAIRED = "gpuperf ab "
-"""How the command of a run begins whose verdicts are of two revisions."""
+PAIRED = ("gpuperf ab ", "gpuperf bisect ")
+"""How the command of a run begins whose verdicts are of two revisions, or of two releases."""
 _INDENT = "  "
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
 _ABOUT_THE_RUN = {
