@@ -1,6 +1,6 @@
 """How fast and how right `gpuperf history` is, over synthetic nights whose causes are known.
 
-    python -m benchmarks.nights [--nights N] [--folder FOLDER] [--json FILE]
+    python -m benchmarks.nights [--nights N] [--seeds K] [--folder FOLDER] [--json FILE]
 
 Written are run files as a nightly job leaves them: 365 nights, 3 devices, 10 files a night and
 device of 4 tests with 12 metrics each. The code is another one every night. On each device the
@@ -318,6 +318,63 @@ def quiet(seeds: range) -> dict[str, int]:
     return {"device_years": len(seeds), "change_points": points, "nights": nights, "most": worst}
 
 
+def years(seeds: range) -> dict[str, Any]:
+    """Years of all devices, of each seed with other causes and another noise, in memory.
+
+    How many steps of 1 % are at their night, and on how many nights a level is said to have changed
+    on which nothing happened: in all, and on the device with most of them in a year.
+    """
+    steps = found = 0
+    false: list[int] = []
+    for seed in seeds:
+        made = causes(np.random.default_rng(seed), NIGHTS)
+        for device in range(len(DEVICES)):
+            mine = {one.night: one for one in made if one.device == device}
+            at, nights = _changes(seed, device, made)
+            large = [
+                (night, test)
+                for night, one in mine.items()
+                for test, step in one.steps.items()
+                if abs(step) >= np.log(1.0099)
+            ]
+            steps += len(large)
+            found += sum(step in at for step in large)
+            false.append(len(nights - {*mine}))
+    return {
+        "device_years": len(false),
+        "steps_of_1_percent": steps,
+        "steps_found_at_their_night": found,
+        "false_nights": sum(false),
+        "most_in_a_device_year": max(false, default=0),
+        "of_each_seed": [sum(false[n : n + 3]) for n in range(0, len(false), 3)],
+    }
+
+
+def _changes(seed: int, device: int, made: list[Cause]) -> tuple[set[tuple[int, int]], set[int]]:
+    """Nights and tests of what is said to have changed on a device, and the nights alone.
+
+    What a test changed while it was not measured counts for the night on which something happened.
+    """
+    series = values(np.random.default_rng([seed, device]), NIGHTS, device, made)
+    lost = np.random.default_rng([seed, device, 1]).random((TESTS, NIGHTS)) < 0.02
+    mine = [one for one in made if one.device == device]
+    kinds = [one.night for one in mine if one.kind == "kind of GPU"]
+    names, asked = [], []
+    for metric, of_all in series.items():
+        for test in range(TESTS):
+            days = np.flatnonzero(~lost[test]).tolist()
+            gpus = [str(sum(day >= night for night in kinds)) for day in days]
+            names.append((test, days))
+            asked.append((catalogue().metrics[metric], Nights([*of_all[test, days]], gpus, days)))
+    at = set()
+    for (test, days), trend in zip(names, trends(asked), strict=True):
+        for change in (one for one in trend.changes if one.matters):
+            first, last = days[change.before], days[change.at]
+            known = [one.night for one in mine if first < one.night <= last]
+            at.add((known[0] if known else last, test))
+    return at, {night for night, _ in at}
+
+
 def _timed(arguments: list[str]) -> tuple[float, float, int]:
     """Seconds `gpuperf history` takes, those of its processors, and bytes of its largest."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -338,6 +395,7 @@ def main() -> int:
     """Writes, measures, and prints what came of it as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nights", type=int, default=NIGHTS)
+    parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -374,6 +432,7 @@ def main() -> int:
             **told(history(recollect(runs, place)), made),
             "prompt": prompt(NIGHTS, range(40)),
             "quiet": quiet(range(20)),
+            "years": years(range(options.seeds)),
         }
     text = json.dumps(result, indent=1)
     print(text)
@@ -384,7 +443,12 @@ def main() -> int:
         or warm > WARM
         or memory > MEMORY
         or result["prompt"]["found_on_the_second_night"] < LEAST_FOUND * result["prompt"]["steps"]
+        or result["steps_found_at_their_night"] < LEAST_FOUND * result["steps_of_1_percent"]
+        or result["false_events"] > MOST_FALSE * len(DEVICES) * options.nights / NIGHTS
         or result["quiet"]["nights"] > MOST_FALSE * result["quiet"]["device_years"]
+        or result["years"]["false_nights"] > MOST_FALSE * result["years"]["device_years"]
+        or result["years"]["steps_found_at_their_night"]
+        < LEAST_FOUND * result["years"]["steps_of_1_percent"]
         or result["first_suspect_right"] < LEAST_TOLD * result["causes"]
     )
     return int(missed)

@@ -298,7 +298,7 @@ def _of_device(
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
     gpus = [one.gpu for one in source.surroundings]
-    nights = [Nights(one.values, [gpus[n] for n in one.surroundings]) for one in mine]
+    nights = [Nights(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine]
     judged = trends(list(zip(metrics, nights, strict=True)), known.calibration)
     here = frozenset(source.nights.get(device, ()))
     series = [
@@ -311,13 +311,12 @@ def _of_device(
 def _gaps(
     source: Recollection, seen: Observations, days: Sequence[int], here: frozenset[int]
 ) -> dict[int, str]:
-    measured = {*seen.days}
     first, last = seen.days[0], max(here)
     unfit = source.unfit.get((seen.test, seen.name, seen.arch, seen.slug), frozenset())
     return {
         day: UNFIT if day in unfit else UNMEASURED if day in here else NO_RUN
-        for day in days
-        if first <= day <= last and day not in measured
+        for day in sorted({*days}.difference(seen.days))
+        if first <= day <= last
     }
 
 
@@ -367,7 +366,8 @@ def _origin(
 
 
 def _recorded(one: MetricHistory, nights: Nights, part: slice) -> Recorded:
-    kept = [n for n in range(len(nights.values)) if n not in one.trend.set_aside][part]
+    aside = {*one.trend.set_aside}
+    kept = [n for n in range(len(nights.values)) if n not in aside][part]
     return Recorded(
         {one.metric.name: [(nights.values[n],) for n in kept]},
         tuple(nights.gpus[n] for n in kept),

@@ -14,6 +14,16 @@ That is the usual penalty of a known variance (2 ln n of one series), over all s
 
 A segment has two nights at least: one night that stands apart is no change of level, and is set
 aside like a process that does (`noise.py`), the last one too, until the next night agrees with it.
+
+The chances above are of series that move by themselves. A night on which the machine is slow moves
+all of a device's at once, by as much, and two such nights with one between, or one beside a real
+change, make what a single series of 0.1 % noise cannot tell from a level of two nights: any of the
+M may, and hundreds do. What they share is therefore judged first, as a series of its own: that of
+the medians, over all series of a class, of the steps from one night to another (`_apart_together`).
+It has the noise of a median of N, at best 1.25 / sqrt(N) of one's, so that two slow nights agree in
+it by chance as much more rarely; and what changes fewer than half of the series is not in it. The
+nights that stand apart there are set aside in all of them. A level that the whole machine keeps for
+two nights is one.
 """
 
 from __future__ import annotations
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[np.float64]
+    Steps = Mapping[int, Array]
 
 LEAST_NIGHTS = 2
 """Of a level."""
@@ -45,8 +56,8 @@ _MOST_STEPS = 0.1
 _MAD_TO_SIGMA = 1.4826
 _LEAST_MOVES = 3
 """So often a series goes between two GPUs until how they differ is known: once may be a change."""
-_TOGETHER = 32
-"""Series that are segmented at a time: their tables fit a core's cache."""
+_TOGETHER = 128
+"""Series that are segmented at a time: more, and their tables are too large for a cache."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class Nights:
     values: Sequence[float]
     gpus: Sequence[str]
     """Per night the GPU (a digest of its UUID)."""
+    days: Sequence[int] = ()
+    """When each was, of all series by one calendar; () where all have a value of every night."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +138,15 @@ def trends(
         if known:
             values -= [known.get(gpu, 0.0) for gpu in nights.gpus]
     sigmas = _noise(series, scaled, tolerances)
-    apart = [_apart(values, sigma) for values, sigma in zip(scaled, sigmas, strict=True)]
+    apart = [
+        _apart(_steps(values), sigma, len(values))
+        for values, sigma in zip(scaled, sigmas, strict=True)
+    ]
+    pending = [bool(len(one)) and bool(one[-1]) for one in apart]
+    for one, together in zip(apart, _apart_together(series, scaled, sigmas), strict=True):
+        one |= together
     kept = [np.flatnonzero(~one) for one in apart]
+    aside = [np.flatnonzero(one).tolist() for one in apart]
     normal = [
         (values[places] - values[places[0]]) / sigma if len(places) else values[places]
         for values, places, sigma in zip(scaled, kept, sigmas, strict=True)
@@ -134,7 +154,18 @@ def trends(
     points = sum(map(len, normal))
     cuts = segmented(normal, 2 * math.log(max(points, 2)))
     return [
-        _trend(metric, nights, tolerances[n], scaled[n], kept[n], cuts[n], sigmas[n], offsets[n])
+        _trend(
+            metric,
+            nights,
+            tolerances[n],
+            scaled[n],
+            kept[n],
+            cuts[n],
+            sigmas[n],
+            offsets[n],
+            set_aside=aside[n],
+            pending=pending[n],
+        )
         for n, (metric, nights) in enumerate(series)
     ]
 
@@ -162,20 +193,22 @@ def _segmented(series: Sequence[Array], penalty: float) -> Iterator[list[int]]:
     sums = np.zeros((len(series), longest + 1))
     for row, values in enumerate(series):
         sums[row, 1 : len(values) + 1] = np.cumsum(values)
+    # Of what ends at each night, with the penalty for what follows; the first level has none.
     least = np.full((len(series), longest + 1), np.inf)
     least[:, 0] = 0.0
     last = np.zeros((len(series), longest + 1), dtype=np.int64)
-    lengths = np.arange(longest, -1, -1.0)
+    shares = 1 / np.arange(longest, 0, -1.0)
+    room = np.empty(len(series) * longest)
     rows = np.arange(len(series))
     for t in range(LEAST_NIGHTS, longest + 1):
         until = t - LEAST_NIGHTS + 1
-        costs = sums[:, :until] - sums[:, t, None]
+        costs = room[: len(series) * until].reshape(len(series), until)
+        np.subtract(sums[:, :until], sums[:, t, None], out=costs)
         costs *= costs
-        costs /= lengths[longest - t : longest - t + until]
+        costs *= shares[longest - t : longest - t + until]
         np.subtract(least[:, :until], costs, out=costs)
-        costs[:, 1:] += penalty
         last[:, t] = np.argmin(costs, axis=1)
-        least[:, t] = costs[rows, last[:, t]]
+        least[:, t] = costs[rows, last[:, t]] + penalty
     for row, values in enumerate(series):
         cuts: list[int] = []
         t = len(values)
@@ -216,7 +249,7 @@ def _noise(
 ) -> list[float]:
     """The standard deviation of a night's value, of each series, on the judged scale."""
     own = [
-        _deviation(values, tolerance.scale)
+        _deviation(_steps(values), tolerance.scale)
         for values, tolerance in zip(scaled, tolerances, strict=True)
     ]
     classes: dict[tuple[str, bool], list[float]] = {}
@@ -227,13 +260,21 @@ def _noise(
     sigmas = []
     for key, deviation, values, tolerance in zip(keys, own, scaled, tolerances, strict=True):
         shared = max(tolerance.scale, median(classes.get(key, [0.0])))
-        seen = max(len(values) - 1, 0)
-        pooled = (PRIOR_WEIGHT * shared**2 + seen * deviation**2) / (PRIOR_WEIGHT + seen)
-        sigmas.append(math.sqrt(max(pooled, deviation**2)))
+        sigmas.append(_pooled(shared, deviation, max(len(values) - 1, 0)))
     return sigmas
 
 
-def _deviation(values: Array, assumed: float) -> float:
+def _pooled(shared: float, deviation: float, seen: int) -> float:
+    """A noise that was seen `seen` times, with what is known besides; no less than was seen."""
+    pooled = (PRIOR_WEIGHT * shared**2 + seen * deviation**2) / (PRIOR_WEIGHT + seen)
+    return math.sqrt(max(pooled, deviation**2))
+
+
+def _steps(values: Array) -> Steps:
+    return {lag: values[lag:] - values[:-lag] for lag in _LAGS}
+
+
+def _deviation(steps: Steps, assumed: float) -> float:
     """From differences between nights, which a change of level moves once.
 
     Without those that are of changes or of nights that stand apart: few, and far beyond the others.
@@ -241,28 +282,97 @@ def _deviation(values: Array, assumed: float) -> float:
     import numpy as np
 
     largest = 0.0
-    for lag in _LAGS:
-        steps = np.abs(values[lag:] - values[:-lag]) / math.sqrt(2)
-        if len(steps) < LEAST_NIGHTS:
+    for lag, of_lag in steps.items():
+        sizes = np.abs(of_lag) / math.sqrt(2)
+        if len(sizes) < LEAST_NIGHTS:
             break
-        robust = max(_MAD_TO_SIGMA * float(np.median(steps)), assumed / PRIOR_WEIGHT)
-        near = steps[steps <= OUTLIER_SPREADS * robust]
-        used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(steps) - 2 * lag else steps
-        largest = max(largest, math.sqrt(float(np.mean(used * used))) if len(used) else 0.0)
+        robust = max(_MAD_TO_SIGMA * _median(sizes), assumed / PRIOR_WEIGHT)
+        near = sizes[sizes <= OUTLIER_SPREADS * robust]
+        used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(sizes) - 2 * lag else sizes
+        largest = max(largest, math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
     return largest
 
 
-def _apart(values: Array, sigma: float) -> npt.NDArray[np.bool_]:
+def _apart(steps: Steps, sigma: float, nights: int) -> npt.NDArray[np.bool_]:
     """Nights that are near to none of the two before them and of the two behind."""
     import numpy as np
 
     reach = OUTLIER_SPREADS * sigma
-    near = np.zeros(len(values), dtype=bool)
+    near = np.zeros(nights, dtype=bool)
     for lag in (1, 2):
-        close = np.abs(values[lag:] - values[:-lag]) <= reach
+        close = ~(np.abs(steps[lag]) > reach)  # also where nobody knows
         near[lag:] |= close
         near[:-lag] |= close
-    return ~near if len(values) > LEAST_NIGHTS else np.zeros(len(values), dtype=bool)
+    return ~near if nights > LEAST_NIGHTS else np.zeros(nights, dtype=bool)
+
+
+def _apart_together(
+    series: Sequence[tuple[Metric, Nights]], scaled: Sequence[Array], sigmas: Sequence[float]
+) -> list[npt.NDArray[np.bool_]]:
+    """Per series its nights on which the device as a whole stands apart, by the same rule.
+
+    By the steps of its median series, of each class of metrics: from one night to another the
+    median of the steps of all. What changes fewer than half of them is not in it. Its noise is
+    pooled with that of one of them, and so becomes known with the nights: it is the less, the more
+    they are.
+    """
+    import numpy as np
+
+    places, nights = _calendar([one for _, one in series])
+    classes: dict[tuple[str, bool], list[int]] = {}
+    for number, (metric, _) in enumerate(series):
+        classes.setdefault((metric.metric_class.value, metric.percentage), []).append(number)
+    apart = [np.zeros(len(values), dtype=bool) for values in scaled]
+    for members in classes.values():
+        table = np.full((nights, len(members)), np.nan)
+        for column, number in enumerate(members):
+            table[places[number], column] = scaled[number]
+        steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
+        shared = median(sigmas[number] for number in members)
+        known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
+        sigma = _pooled(shared, _deviation(known, shared), max(nights - 1, 0))
+        together = _apart(steps, sigma, nights)
+        for number in members:
+            apart[number] = together[places[number]]
+    return apart
+
+
+def _calendar(series: Sequence[Nights]) -> tuple[list[npt.NDArray[np.intp]], int]:
+    """Where the values of each series are among the nights of all, and how many these are.
+
+    The second value of a day is another night than the first.
+    """
+    import numpy as np
+
+    days = [np.array(one.days or range(len(one.values)), dtype=np.int64) for one in series]
+    again = [np.arange(len(of_one)) - np.searchsorted(of_one, of_one) for of_one in days]
+    most = 1 + max((int(of_one.max()) for of_one in again if len(of_one)), default=0)
+    keys = [of_one * most + nth for of_one, nth in zip(days, again, strict=True)]
+    nights = np.unique(np.concatenate([*keys, np.zeros(0, dtype=np.int64)]))
+    return [np.searchsorted(nights, of_one) for of_one in keys], len(nights)
+
+
+def _median(values: Array) -> float:
+    """As numpy has it, which takes four times as long of a year's nights."""
+    import numpy as np
+
+    half = len(values) // 2
+    parted = np.partition(values, half)
+    high = float(parted[half])
+    return high if len(values) % 2 else (float(parted[:half].max()) + high) / 2
+
+
+def _medians(rows: Array) -> Array:
+    """The median of each row, of what is there; NaN where nothing is."""
+    import numpy as np
+
+    ordered = np.sort(rows, axis=1)  # NaN comes last
+    counts = np.count_nonzero(~np.isnan(rows), axis=1)
+    places = np.arange(len(rows))
+    low = ordered[places, np.maximum(counts - 1, 0) // 2]
+    high = ordered[places, np.minimum(counts // 2, rows.shape[1] - 1)]
+    middle: Array = (low + high) / 2
+    return middle
 
 
 def _trend(
@@ -274,13 +384,16 @@ def _trend(
     cuts: Sequence[int],
     sigma: float,
     offsets: Mapping[str, float],
+    *,
+    set_aside: Sequence[int],
+    pending: bool,
 ) -> Trend:
     import numpy as np
 
     logarithmic = not tolerance.points and len(nights.values) > 0 and min(nights.values) > 0
     parts = np.split(kept, list(cuts)) if cuts else [kept]
     measured = np.array(nights.values, dtype=float)
-    means = [float(np.mean(values[part])) if len(part) else 0.0 for part in parts]
+    means = [float(values[part].sum()) / len(part) if len(part) else 0.0 for part in parts]
     changes = []
     for one, other, old, new in zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True):
         change = _shown(new - old, logarithmic)
@@ -298,18 +411,17 @@ def _trend(
                 matters=abs(change) > tolerance.floor,
             )
         )
-    aside = np.setdiff1d(np.arange(len(values)), kept).tolist() if len(kept) < len(values) else []
-    pending = None
-    if aside and aside[-1] == len(values) - 1:
-        pending = _shown(float(values[-1]) - means[-1], logarithmic)
+    moved = None
+    if pending:
+        moved = _shown(float(values[-1]) - means[-1], logarithmic)
     return Trend(
         changes=tuple(changes),
-        levels=tuple(float(np.median(measured[part])) for part in parts if len(part)),
+        levels=tuple(_median(measured[part]) for part in parts if len(part)),
         noise=sigma,
         points=tolerance.points,
         tolerance=tolerance.floor,
-        set_aside=tuple(aside),
-        pending=pending,
+        set_aside=tuple(set_aside),
+        pending=moved,
         offsets=offsets,
     )
 

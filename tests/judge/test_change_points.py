@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -61,6 +63,43 @@ def test_one_night_that_stands_apart_is_no_change(at: int) -> None:
     one = trend(values)
     assert (one.changes, one.set_aside) == ((), (at,))
     assert (one.pending is not None) is (at == 59)  # the next night will tell
+
+
+def device(
+    slow: Mapping[int, float], days: Mapping[int, range] = MappingProxyType({})
+) -> list[Trend]:
+    """Of twelve tests on one machine, which is slower on some nights; of some not every night."""
+    asked = []
+    for test in range(12):
+        values = noisy(60, 100 + test)
+        of = days.get(test, range(60))
+        of_machine = [values[day] * (1 + slow.get(day, 0.0)) for day in of]
+        asked.append((CYCLES, Nights(of_machine, ["a"] * len(of), of)))
+    return trends(asked)
+
+
+def test_a_machine_that_is_slow_on_two_nights_of_three_has_no_other_level() -> None:
+    slow = {30: 0.012, 31: 0.008, 33: 0.016}
+    for one in device(slow):
+        assert (one.changes, one.set_aside) == ((), (30, 31, 33))
+    alone = [
+        trend([v * (1 + slow.get(n, 0)) for n, v in enumerate(noisy(60, s))]) for s in range(4)
+    ]
+    assert any(one.changes for one in alone)  # which one series cannot know
+
+
+def test_a_machine_that_is_slow_from_a_night_on_has() -> None:
+    for one in device(dict.fromkeys(range(30, 60), 0.01)):
+        assert [(change.before, change.at) for change in one.changes] == [(29, 30)]
+    for one in device({59: 0.01}):
+        assert (one.changes, one.set_aside, one.pending is not None) == ((), (59,), True)
+
+
+def test_tests_that_take_turns_tell_of_their_own_nights() -> None:
+    days = {test: range(test % 4, 60, 4) for test in range(12)}
+    for test, one in enumerate(device(dict.fromkeys(range(30, 60), 0.02), days)):
+        assert [days[test][change.at] >= 30 for change in one.changes] == [True]
+        assert not one.set_aside
 
 
 def test_what_is_within_the_tolerance_is_known_and_does_not_matter() -> None:
