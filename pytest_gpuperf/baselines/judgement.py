@@ -234,6 +234,11 @@ class Judging:
         return (own, *replicas.measurements(own.test, own.name, wanted - 1, meanwhile))
 
 
+def tolerated(baseline: Baseline, marker: Mapping[str, str]) -> dict[str, str]:
+    """What is tolerated of a test, by metric: by its marker, and else by its suite's baseline."""
+    return {**baseline.tolerance, **marker}
+
+
 def verdicts(
     measurements: Sequence[Measurement],
     baseline: Baseline,
@@ -244,7 +249,7 @@ def verdicts(
     `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
     unfit.
     """
-    tolerances = {**baseline.tolerance, **tolerance}
+    tolerances = tolerated(baseline, tolerance)
     judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
     complaints = _complaints(measurements)
     return withheld(judged, complaints) if complaints else judged
@@ -276,8 +281,8 @@ def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
     """What the judge says of one test of two revisions, of processes that were measured in turn.
 
     Each pair is the old revision's measurement and the new one's. Pairs during which the device was
-    unfit are left out; where there is no other, nothing is judged. The tolerance is that of the new
-    revision's marker, and what the change comes from is said where both have kernel tables.
+    unfit are left out; where there is no other, nothing is judged. The tolerance is the new
+    revision's (`tolerated`), and what the change comes from is said where both have kernel tables.
     """
     fit = [pair for pair in pairs if not _complaints(pair)]
     measured, reference = paired(fit or pairs)

@@ -351,7 +351,8 @@ class Measurement:
     """Which of the samples' phases are components (`gpuperf.component`), in order of their first
     appearance. They may be inside phases and inside each other."""
     tolerance: Mapping[str, str] = field(default_factory=dict)
-    """What the test's marker tolerates, by metric, as it was written: "1%"."""
+    """What is tolerated of it, by metric, as it was written: "1%". By the test's marker, and else
+    by its suite's baseline."""
 
     @property
     def title(self) -> str:

@@ -288,9 +288,14 @@ class GpuPerf:
         measurements = self._instrument.measure(subject, work, plan)
         result, baseline = Result(subject.test, subject.name, measurements), None
         with_kernels = cache(lambda: self._instrument.with_kernels(measurements[0], work, plan))
-        if self._settings.judge:
-            judging, traits = self._session.judging, self._traits
+        judging, traits = self._session.judging, self._traits
+        if not self._settings.judge:
+            result = self._with_tolerance(result)
+            measurements = result.measurements
+        else:
             baseline = judging.baseline(measurements[0])
+            tolerance = judgement.tolerated(baseline, traits.tolerance)
+            measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
             # By then the counts of a regression's kernels are there, and else nobody wants them.
             meanwhile = with_kernels if self._settings.kernels == "on-regression" else None
             result = judging.settle(
@@ -310,6 +315,20 @@ class GpuPerf:
             except MeasurementError as error:
                 return replace(result, notes=(*result.notes, f"no paper window: {error}"))
         return replace(result, measurements=(first, *others))
+
+    def _with_tolerance(self, result: Result) -> Result:
+        """The same with what a verdict would go by: `gpuperf ab` will judge what is only measured.
+
+        A baseline that cannot be read is nobody's business here but for that.
+        """
+        try:
+            baseline = self._session.judging.baseline(result.first)
+        except UsageFailure as error:
+            note = f"what the suite's baseline tolerates is not known: {error}"
+            return replace(result, notes=(*result.notes, note))
+        tolerance = judgement.tolerated(baseline, self._traits.tolerance)
+        measured = tuple(replace(one, tolerance=tolerance) for one in result.measurements)
+        return replace(result, measurements=measured)
 
     def _wants_kernels(self, result: Result) -> bool:
         if self._settings.kernels != "on-regression":

@@ -336,3 +336,25 @@ def test_the_command_that_records_judges_nothing_whatever_is_required(a100: Proj
     result = a100.gpuperf("record", "--processes=1", "--run=run.json", "--", REQUIRED)
     assert result.ret == 0, result.stderr.str()
     assert len(a100.saved("run.json").measurements) == 1
+
+
+def test_what_is_tolerated_is_in_a_run_by_the_marker_and_else_by_the_suite(a100: Project) -> None:
+    """Also where nothing is judged: `gpuperf ab` judges it later."""
+    a100.tests("""
+        import pytest
+
+        @pytest.mark.gpuperf(tolerance={"cycles": "2%"})
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+    """)
+    a100.accept()
+    (file,) = a100.root.glob("baselines/*/*/*.yaml")
+    known = a100.baseline_text().replace("tolerance: {}", "tolerance: {cycles: 3%, ipc: 4%}")
+    file.write_text(known, encoding="utf-8")
+    for flags in ((), ("--gpuperf-no-judge",)):
+        assert a100.run("--gpuperf-run=run.json", *flags).ret == 0
+        (measurement,) = a100.saved("run.json").measurements
+        assert measurement.tolerance == {"cycles": "2%", "ipc": "4%"}
+    file.write_text("no baseline", encoding="utf-8")
+    assert a100.run("--gpuperf-no-judge", "--gpuperf-run=run.json").ret == 0
+    assert a100.saved("run.json").measurements[0].tolerance == {"cycles": "2%"}
