@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import shlex
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,64 +22,38 @@ from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.instrument import STAND_IN
-from pytest_gpuperf.measure.worktrees import PREFIX
 from pytest_gpuperf.model.measurement import Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 from tests import examples
+from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git, left
 from tests.kernel_steps import table
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
 
-ONE, TWO = "tests/perf/test_steps.py::test_one", "tests/perf/test_steps.py::test_two"
-CYCLES = 4e8
-_GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout
+__all__ = ["checkout"]
+ALWAYS = "--gpuperf-kernels=always"
 
 
 @dataclass
-class Processes:
-    """Fresh processes: each measures what the script has for its side and number."""
+class Scripted(Processes):
+    """Each measures what the script has for its side and number."""
 
     factors: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Per side its processes' factors of the cycles; the last of them for all that follow."""
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     codes: Mapping[str, int] = field(default_factory=dict)
     more: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    ends: int = 99
-    """After so many processes comes Ctrl-C."""
-    started: list[tuple[str, list[str], Path]] = field(default_factory=list)
     hot: Set[tuple[str, int]] = frozenset()
     """Sides and numbers of processes during which the GPU was throttled."""
 
-    def __call__(
-        self,
-        arguments: Sequence[str],
-        *,
-        folder: Path,
-        time_limit: float,
-        environment: Mapping[str, str],
-        tick: Callable[[float], None],
-        python: str,
-    ) -> Finished:
-        tick(0.0)
-        assert python == sys.executable
-        assert str(folder) in environment["PYTHONPATH"]
-        assert time_limit >= 1
-        side = "a" if "a" in folder.parts else "b"
-        number = sum(one == side for one, _, _ in self.started)
-        self.started.append((side, [*arguments], folder))
-        if len(self.started) > self.ends:
-            raise KeyboardInterrupt
-        deselected = {word.partition("=")[2] for word in arguments if "--deselect=" in word}
-        tests = [test for test in self.tests.get(side, (ONE,)) if test not in deselected]
-        always = "--gpuperf-kernels=always" in arguments
-        kernels = table(("conv", 300.0, 9.0)) if always else None
+    def finished(self, one: Started, before: Sequence[Started]) -> Finished:
+        """By its side, and how many it has had before."""
+        assert one.python == sys.executable
+        side, number = one.side, sum(other.side == one.side for other in before)
+        tests = [test for test in self.tests.get(side, (ONE,)) if test not in one.deselected]
+        kernels = table(("conv", 300.0, 9.0)) if ALWAYS in one.arguments else None
         made = [self._one(side, number, test, kernels) for test in tests]
         code = self.codes.get(side, 0)
         run = examples.run(made) if code in (OK, FAILED) else None
@@ -94,19 +67,12 @@ class Processes:
 
     @property
     def order(self) -> str:
-        return "".join(side for side, _, _ in self.started)
+        return "".join(one.side for one in self.started)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(checkout: Path) -> Path:
     """A repository of one commit, with a change that is in none."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    (tmp_path / "temporary").mkdir()
-    checkout = tmp_path / "checkout"
-    checkout.mkdir()
-    monkeypatch.chdir(checkout)
-    git(checkout, "init", "-q", "-b", "main")
     (checkout / "step.py").write_text("LAYERS = 1\n", encoding="utf-8")
     git(checkout, "add", "-A")
     git(checkout, "commit", "-q", "-m", "One layer")
@@ -115,11 +81,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+def processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """In the place of fresh processes, of the repository in `folder`."""
     assert folder == Path.cwd()
-    scripted = Processes()
-    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    scripted = Scripted()
+    scripted.stand_in(monkeypatch)
     return scripted
 
 
@@ -130,12 +96,6 @@ def ab(*words: str) -> int:
 def kept(folder: Path, side: str) -> Any:
     (file,) = folder.glob(f".gpuperf/ab/*/{side}.json")
     return run_files.load(file)
-
-
-def left(folder: Path) -> list[str]:
-    """What is left of worktrees, for git and in the temporary folder."""
-    listed = git(folder, "worktree", "list", "--porcelain").split("\n\n")
-    return [*listed[1:-1], *(p.name for p in (folder.parent / "temporary").glob(f"{PREFIX}*"))]
 
 
 # Really in fresh processes
@@ -218,7 +178,7 @@ def test_an_uncommitted_slowdown_is_found_with_its_kernel(
     ],
 )
 def test_processes_follow_each_other_until_it_is_decided(
-    processes: Processes,
+    processes: Scripted,
     capsys: pytest.CaptureFixture[str],
     new: Sequence[float],
     order: str,
@@ -233,7 +193,7 @@ def test_processes_follow_each_other_until_it_is_decided(
     assert ("gpuperf compare .gpuperf/ab/" in said) is (outcome != "unchanged")
 
 
-def test_drift_is_in_neither(processes: Processes) -> None:
+def test_drift_is_in_neither(processes: Scripted) -> None:
     """By 1 % from each pair to the next."""
     drift = [1.01**number for number in range(9)]
     processes.factors = {"a": drift, "b": drift}
@@ -242,29 +202,31 @@ def test_drift_is_in_neither(processes: Processes) -> None:
     assert ab("main", "--", "tests") == FAILED
 
 
-def test_what_is_decided_is_measured_no_more(processes: Processes, folder: Path) -> None:
+def test_what_is_decided_is_measured_no_more(processes: Scripted, folder: Path) -> None:
     two = f"{ONE}_more"
     processes.tests = {"a": (ONE, two, TWO), "b": (ONE, two, TWO)}
     processes.factors = {"b": [1.02]}
     assert ab("main", "--", "tests") == FAILED
-    last = processes.started[-1][1]
+    last = processes.started[-1].arguments
     assert f"--deselect={TWO}" in last
     assert f"--deselect={two}" in last
     assert f"--deselect={ONE}" not in last  # it would leave out the other, too
     assert len(kept(folder, "b").results()) == 3
 
 
-def test_a_test_is_not_left_out_whose_name_another_begins_with(processes: Processes) -> None:
+def test_a_test_is_not_left_out_whose_name_another_begins_with(processes: Scripted) -> None:
     longer = f"{ONE}_more"
     processes.tests = {"a": (ONE, longer), "b": (ONE, longer)}
     processes.factors = {"b": [1.0]}
     assert ab("main", "--", "tests") == OK
-    assert all(f"--deselect={ONE}" not in words for _, words, _ in processes.started)
+    assert all(
+        f"--deselect={ONE}" not in words for words in (one.arguments for one in processes.started)
+    )
 
 
 @pytest.mark.parametrize("most", [1, 3, 4])
 def test_no_more_processes_are_started_than_allowed(
-    processes: Processes, capsys: pytest.CaptureFixture[str], most: int
+    processes: Scripted, capsys: pytest.CaptureFixture[str], most: int
 ) -> None:
     processes.factors = {"b": [1.01, 0.99, 1.0, 1.02]}
     assert ab("main", "--processes", str(most), "--", "tests") == FAILED
@@ -273,7 +235,7 @@ def test_no_more_processes_are_started_than_allowed(
 
 
 def test_undecided_at_the_time_limit_fails_and_says_so(
-    processes: Processes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    processes: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(0, 10_000, 7))
     monkeypatch.setattr("pytest_gpuperf.commands.ab.time.monotonic", lambda: float(next(ticks)))
@@ -284,20 +246,20 @@ def test_undecided_at_the_time_limit_fails_and_says_so(
     assert "1 measurement undecided at the time limit: --time-limit 120 allows more pairs" in said
 
 
-def test_kernels_are_counted_where_a_test_may_be_slower(processes: Processes, folder: Path) -> None:
+def test_kernels_are_counted_where_a_test_may_be_slower(processes: Scripted, folder: Path) -> None:
     processes.factors = {"b": [1.01]}
     assert ab("main", "--", "tests") == FAILED
-    counted = ["--gpuperf-kernels=always" in words for _, words, _ in processes.started]
+    counted = [ALWAYS in words for words in (one.arguments for one in processes.started)]
     assert counted == [False, False, True, True, False, False]
     assert kept(folder, "b").attributions
 
 
 def test_kernels_of_what_was_slower_later_are_counted_in_the_end(
-    processes: Processes, folder: Path
+    processes: Scripted, folder: Path
 ) -> None:
     processes.factors = {"b": [1.002, 1.01]}
     assert ab("main", "--", "tests") == FAILED
-    counted = ["--gpuperf-kernels=always" in words for _, words, _ in processes.started]
+    counted = [ALWAYS in words for words in (one.arguments for one in processes.started)]
     assert counted.count(True) == 2
     assert counted[-2:] == [True, True]
     assert kept(folder, "b").attributions
@@ -306,17 +268,17 @@ def test_kernels_of_what_was_slower_later_are_counted_in_the_end(
 # What is compared
 
 
-def test_head_is_a_revision_or_the_working_tree(processes: Processes, folder: Path) -> None:
+def test_head_is_a_revision_or_the_working_tree(processes: Scripted, folder: Path) -> None:
     assert ab("main", "--", "tests") == OK
-    assert {path == folder for side, _, path in processes.started if side == "b"} == {True}
+    assert {one.folder == folder for one in processes.started if one.side == "b"} == {True}
     git(folder, "stash")
     git(folder, "commit", "-q", "--allow-empty", "-m", "Another")
     processes.started.clear()
     before = git(folder, "status", "--porcelain"), (folder / ".git" / "index").read_bytes()
     assert ab("HEAD~1", "HEAD", "--", str(folder / "tests"), f"--rootdir={folder}") == OK
-    assert folder not in {path for _, _, path in processes.started}
-    for _, words, path in processes.started:
-        assert words[-2:] == [f"{path}/tests", f"--rootdir={path}"]
+    assert folder not in {one.folder for one in processes.started}
+    for one in processes.started:
+        assert one.arguments[-2:] == [f"{one.folder}/tests", f"--rootdir={one.folder}"]
     assert before == (
         git(folder, "status", "--porcelain"),
         (folder / ".git" / "index").read_bytes(),
@@ -325,7 +287,7 @@ def test_head_is_a_revision_or_the_working_tree(processes: Processes, folder: Pa
 
 
 def test_in_a_folder_below_it_runs_there(
-    processes: Processes, folder: Path, monkeypatch: pytest.MonkeyPatch
+    processes: Scripted, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = folder / "packages" / "one"
     inside.mkdir(parents=True)
@@ -334,24 +296,24 @@ def test_in_a_folder_below_it_runs_there(
     git(folder, "commit", "-q", "-m", "A package")
     monkeypatch.chdir(inside)
     assert ab("HEAD", "HEAD", "--", "tests") == OK
-    assert {path.parts[-2:] for _, _, path in processes.started} == {("packages", "one")}
+    assert {one.folder.parts[-2:] for one in processes.started} == {("packages", "one")}
 
 
-def test_a_tolerance_of_the_marker_is_the_test_s(processes: Processes) -> None:
+def test_a_tolerance_of_the_marker_is_the_test_s(processes: Scripted) -> None:
     processes.factors = {"b": [1.01]}
     assert ab("main", "--", "tests") == FAILED
-    original = Processes._one
+    original = Scripted._one
 
-    def tolerant(self: Processes, *given: Any) -> Measurement:
+    def tolerant(self: Scripted, *given: Any) -> Measurement:
         return replace(original(self, *given), tolerance={"cycles": "3%"})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Processes, "_one", tolerant)
+        patch.setattr(Scripted, "_one", tolerant)
         assert ab("main", "--", "tests") == OK
 
 
 def test_tests_that_only_one_side_has_are_listed(
-    processes: Processes, folder: Path, capsys: pytest.CaptureFixture[str]
+    processes: Scripted, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     processes.tests = {"a": (ONE, TWO), "b": (ONE, f"{ONE}_new")}
     assert ab("main", "--", "tests") == OK
@@ -364,7 +326,7 @@ def test_tests_that_only_one_side_has_are_listed(
 
 
 def test_another_workload_is_not_compared(
-    processes: Processes, capsys: pytest.CaptureFixture[str]
+    processes: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     processes.more = {"b": {"workload": {"size": 64}}}
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
@@ -372,7 +334,7 @@ def test_another_workload_is_not_compared(
     assert "nothing to compare\n  not compared: test_one: its workload is size " in said
 
 
-def test_two_devices_are_refused(processes: Processes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_devices_are_refused(processes: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     processes.more = {"b": {"device": examples.OTHER_H200}}
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
     assert "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb" in (
@@ -391,16 +353,16 @@ def test_a_gpu_is_held_until_all_is_measured(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(nvml, "detect_device", lambda: examples.H200)
     monkeypatch.setattr(nvml, "node", lambda: node)
     places: list[str] = []
-    original = Processes.__call__
+    original = Scripted.__call__
 
-    def looking(self: Processes, arguments: Sequence[str], **given: Any) -> Finished:
+    def looking(self: Scripted, arguments: Sequence[str], **given: Any) -> Finished:
         with pytest.raises(files.Locked), files.locked(node, patience=0):
             pass
         places.append(given["environment"][STAND_IN])
         with files.locked(Path(places[-1]), patience=0):
             return original(self, arguments, **given)
 
-    monkeypatch.setattr(Processes, "__call__", looking)
+    monkeypatch.setattr(Scripted, "__call__", looking)
     assert ab("main", "--", "tests") == OK
     assert len(places) == 2
     assert len({*places}) == 1
@@ -410,18 +372,18 @@ def test_a_gpu_is_held_until_all_is_measured(folder: Path, monkeypatch: pytest.M
 
 
 def test_pairs_on_a_throttled_gpu_do_not_count(
-    processes: Processes, capsys: pytest.CaptureFixture[str]
+    processes: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hot = Conditions(Reading(), Reading(throttle_reasons=("hardware thermal slowdown",)))
-    original = Processes._one
+    original = Scripted._one
 
-    def throttled(self: Processes, side: str, number: int, *given: Any) -> Measurement:
+    def throttled(self: Scripted, side: str, number: int, *given: Any) -> Measurement:
         made = original(self, side, number, *given)
         conditions = hot if (side, number) in self.hot else None
         return replace(made, fingerprint=replace(made.fingerprint, conditions=conditions))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Processes, "_one", throttled)
+        patch.setattr(Scripted, "_one", throttled)
         processes.hot = {("b", 0), ("a", 1)}
         processes.factors = {"b": [2.0, 0.5, 1.0]}
         assert ab("main", "--", "tests") == OK
@@ -451,7 +413,7 @@ def test_pairs_on_a_throttled_gpu_do_not_count(
     ],
 )
 def test_bad_configuration_says_what_to_do(
-    processes: Processes,
+    processes: Scripted,
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     words: Sequence[str],
@@ -487,7 +449,7 @@ def test_what_is_installed_is_installed_in_each_worktree_and_not_in_the_checkout
     ("side", "code", "ends_with"), [("a", 4, 4), ("b", 2, 2), ("a", 5, 5), ("b", -11, 139)]
 )
 def test_a_side_that_measures_nothing_ends_it(
-    processes: Processes,
+    processes: Scripted,
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     side: str,
@@ -505,7 +467,7 @@ def test_a_side_that_measures_nothing_ends_it(
 
 @pytest.mark.parametrize(("side", "code"), [("a", OK), ("b", FAILED)])
 def test_a_failing_test_fails_it_where_it_is_of_the_new_revision(
-    processes: Processes, capsys: pytest.CaptureFixture[str], side: str, code: int
+    processes: Scripted, capsys: pytest.CaptureFixture[str], side: str, code: int
 ) -> None:
     processes.codes = {side: FAILED}
     assert ab("main", "--", "tests") == code
@@ -516,7 +478,7 @@ def test_a_failing_test_fails_it_where_it_is_of_the_new_revision(
 
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_else(
-    processes: Processes, folder: Path, capsys: pytest.CaptureFixture[str], after: int
+    processes: Scripted, folder: Path, capsys: pytest.CaptureFixture[str], after: int
 ) -> None:
     processes.ends, processes.factors = after, {"b": [1.01]}
     assert ab("main", "--", "tests") == INTERRUPTED
@@ -539,14 +501,14 @@ def test_sigterm_removes_the_worktrees(folder: Path, monkeypatch: pytest.MonkeyP
     assert not left(folder)
 
 
-def test_everything_after_the_dashes_is_pytest_s(processes: Processes) -> None:
+def test_everything_after_the_dashes_is_pytest_s(processes: Scripted) -> None:
     assert ab("main", "--", "tests", "-k", "one", "--", "x") == OK
-    assert processes.started[0][1][-5:] == ["tests", "-k", "one", "--", "x"]
+    assert processes.started[0].arguments[-5:] == ["tests", "-k", "one", "--", "x"]
     assert ab("main") == errors.OK
 
 
 def test_what_is_beyond_the_tolerance_by_the_baseline_s_rule_has_half_of_it_here(
-    processes: Processes, folder: Path
+    processes: Scripted, folder: Path
 ) -> None:
     processes.factors = {"b": [1.004]}
     assert ab("main", "--", "tests") == FAILED
@@ -555,7 +517,7 @@ def test_what_is_beyond_the_tolerance_by_the_baseline_s_rule_has_half_of_it_here
     assert verdict.tolerance == pytest.approx(0.0025)
 
 
-def test_every_example_works_as_it_is_typed(processes: Processes, folder: Path) -> None:
+def test_every_example_works_as_it_is_typed(processes: Scripted, folder: Path) -> None:
     git(folder, "tag", "v1.2")
     git(folder, "commit", "-qam", "Two layers")
     git(folder, "tag", "v1.3")

@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
@@ -24,96 +24,68 @@ from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.environments import left
 from pytest_gpuperf.measure.fresh_process import Finished
 from tests import examples
+from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git
 from tests.plugin.test_conditions import AT_NIGHT, EVERY
 from tests.releases import Index, index, packages_of, small_environment
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
 
-ONE, TWO = "tests/perf/test_steps.py::test_one", "tests/perf/test_steps.py::test_two"
-CYCLES = 4e8
+__all__ = ["checkout"]
 BROKEN, HANGS = "broken", "hangs"
-_NEW = ("user.name=a", "user.email=a@b", "commit.gpgsign=false", "gc.auto=0")
-_GIT = ("git", *(word for setting in _NEW for word in ("-c", setting)))
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @dataclass
-class Processes:
-    """Fresh processes, of which some do not import and some hang."""
+class Written(Processes):
+    """Of which some do not import and some hang: what the file `factor` of their checkout says."""
 
-    ends: int = 999
-    """After so many of them comes Ctrl-C."""
-    started: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """What each of them has measured."""
 
-    def __call__(
-        self,
-        arguments: Sequence[str],
-        *,
-        folder: Path,
-        time_limit: float,
-        environment: Mapping[str, str],
-        tick: Callable[[float], None],
-        python: str,
-    ) -> Finished:
-        assert environment
-        tick(0.0)
-        self.started.append(self.what(folder, python))
-        if len(self.started) > self.ends:
-            raise KeyboardInterrupt
-        written = self.factor(folder, python).read_text("utf-8").strip()
+    def finished(self, one: Started, before: Sequence[Started]) -> Finished:
+        """Two tests, as slow as it says."""
+        self.asked.append(self.what(one))
+        written = self.factor(one).read_text("utf-8").strip()
         if written in (BROKEN, HANGS):
-            return Finished(None, 2, written, time_limit, timed_out=written == HANGS)
+            return Finished(None, 2, written, one.time_limit, timed_out=written == HANGS)
         factors = dict(zip((ONE, TWO), map(float, written.split()), strict=True))
-        left_out = {word.partition("=")[2] for word in arguments if "--deselect=" in word}
         made = [
             examples.measurement(
                 {"cycles": [CYCLES * factor], "instructions": [1e9]},
                 test=test,
-                process=f"p{len(self.started)}",
+                process=f"p{len(before)}",
             )
             for test, factor in factors.items()
-            if test not in left_out
+            if test not in one.deselected
         ]
         return Finished(examples.run(made), 0, "", 1.0)
 
-    def what(self, folder: Path, python: str) -> str:
+    def what(self, one: Started) -> str:
         """What is measured: the commit."""
-        assert python == sys.executable
-        return folder.name
+        assert one.python == sys.executable
+        return one.folder.name
 
-    def factor(self, folder: Path, python: str) -> Path:
+    def factor(self, one: Started) -> Path:
         """The file that says how slow it is."""
-        assert python
-        return folder / "factor"
+        return one.folder / "factor"
 
     @property
     def builds(self) -> int:
         """Of how many commits there were processes, the good one not counted."""
-        return len({*self.started}) - 1
+        return len({*self.asked}) - 1
 
 
 @pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+def processes(monkeypatch: pytest.MonkeyPatch) -> Written:
     """In the place of fresh processes."""
-    scripted = Processes()
-    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    scripted = Written()
+    scripted.stand_in(monkeypatch)
     return scripted
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(checkout: Path) -> Path:
     """An empty repository."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    checkout = tmp_path / "checkout"
-    checkout.mkdir()
-    monkeypatch.chdir(checkout)
-    git(checkout, "init", "-q", "-b", "main")
     return checkout
 
 
@@ -148,7 +120,7 @@ def of_one(*factors: float) -> list[str]:
 
 @pytest.mark.parametrize("slow", [1, 6, 9])
 def test_the_commit_is_named_wherever_it_is(
-    folder: Path, processes: Processes, capsys: pytest.CaptureFixture[str], slow: int
+    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], slow: int
 ) -> None:
     history(folder, of_one(*[1.0] * slow, *[1.02] * (10 - slow)))
     assert bisect("c0", "main", "--", "tests") == FAILED
@@ -186,7 +158,7 @@ def losses(count: int = 65) -> list[str]:
 )
 def test_each_loss_that_is_asked_for_is_named_in_eight_builds(
     folder: Path,
-    processes: Processes,
+    processes: Written,
     capsys: pytest.CaptureFixture[str],
     good: str,
     bad: str,
@@ -201,7 +173,7 @@ def test_each_loss_that_is_asked_for_is_named_in_eight_builds(
 
 
 def test_a_metric_that_is_not_slower_is_not_looked_for(
-    folder: Path, processes: Processes, capsys: pytest.CaptureFixture[str]
+    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history(folder, of_one(1.0, 1.0, 1.02))
     assert bisect("c0", "c2", "--metric", "instructions", "--", "tests") == BAD_CONFIGURATION
@@ -212,7 +184,7 @@ def test_a_metric_that_is_not_slower_is_not_looked_for(
 
 
 def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
-    folder: Path, processes: Processes, capsys: pytest.CaptureFixture[str]
+    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == FAILED
@@ -221,7 +193,7 @@ def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
     assert processes.started
 
 
-def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Processes) -> None:
+def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Written) -> None:
     history(folder, [BROKEN, "1.0 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == 2
     assert len(processes.started) == 1
@@ -229,7 +201,7 @@ def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Pro
 
 @pytest.mark.parametrize("after", [3, 17])
 def test_interrupted_it_goes_on_with_what_it_knows(
-    folder: Path, processes: Processes, capsys: pytest.CaptureFixture[str], after: int
+    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], after: int
 ) -> None:
     history(folder, of_one(*[1.0] * 5, *[1.02] * 4))
     assert bisect("c0", "main", "--", "tests") == FAILED
@@ -260,7 +232,7 @@ def test_interrupted_it_goes_on_with_what_it_knows(
 )
 def test_bad_configuration_says_what_to_do(
     folder: Path,
-    processes: Processes,
+    processes: Written,
     capsys: pytest.CaptureFixture[str],
     words: Sequence[str],
     said: str,
@@ -272,7 +244,7 @@ def test_bad_configuration_says_what_to_do(
 
 
 def test_every_example_works_as_it_is_typed(
-    folder: Path, processes: Processes, capsys: pytest.CaptureFixture[str]
+    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
     history(folder, ["1.0 1.0", *["1.02 1.02"] * 1])
     git(folder, "tag", "v1.2", "c0")
@@ -285,20 +257,19 @@ def test_every_example_works_as_it_is_typed(
 # Releases
 
 
-class InEnvironments(Processes):
-    """Fresh processes of environments, which say how slow their packages are."""
+class InEnvironments(Written):
+    """In environments, which say how slow their packages are."""
 
-    def what(self, folder: Path, python: str) -> str:
+    def what(self, one: Started) -> str:
         """The packages and releases."""
-        assert folder == Path.cwd()
-        found = (one.stem.split(".dist")[0] for one in packages_of(Path(python)).glob("*.dist-*"))
-        return " ".join(sorted(found))
+        assert one.folder == Path.cwd()
+        known = packages_of(Path(one.python)).glob("*.dist-*")
+        return " ".join(sorted(info.stem.split(".dist")[0] for info in known))
 
-    def factor(self, folder: Path, python: str) -> Path:
+    def factor(self, one: Started) -> Path:
         """As slow as the slowest."""
-        assert folder
-        files = packages_of(Path(python)).glob("*.py")
-        return max(files, key=lambda file: file.read_text("utf-8"))
+        modules = packages_of(Path(one.python)).glob("*.py")
+        return max(modules, key=lambda module: module.read_text("utf-8"))
 
 
 @pytest.fixture
@@ -313,7 +284,7 @@ def offered(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> In
 def measured(monkeypatch: pytest.MonkeyPatch) -> InEnvironments:
     """In the place of fresh processes."""
     scripted = InEnvironments()
-    monkeypatch.setattr(fresh_process, "run_pytest", scripted)
+    scripted.stand_in(monkeypatch)
     return scripted
 
 
@@ -361,7 +332,7 @@ def test_of_two_packages_the_guilty_one_is_named_first_and_then_its_release(
     spans = ("--package=first=1.0..1.2", "--package=second=1.0..1.2")
     assert bisect(*spans, "--", "tests") == FAILED
     assert f"the first that is slower: {named_as}\n" in capsys.readouterr().out
-    asked = [*dict.fromkeys(measured.started)]
+    asked = [*dict.fromkeys(measured.asked)]
     assert asked[:3] == [f"first-1.{a} second-1.{b}" for a, b in ((0, 0), (2, 2), (2, 0))]
     assert measured.builds <= 3
     assert not left()
@@ -391,12 +362,13 @@ def test_interrupted_it_goes_on_with_the_releases_it_knows(
     assert bisect(*words) == INTERRUPTED
     assert not left()
     measured.ends = 999
+    measured.asked.clear()
     measured.started.clear()
     assert bisect(*words) == FAILED
     said = capsys.readouterr().out
     assert "going on: 1 release measured before" in said
     assert "the first that is slower: net 1.2\n" in said
-    assert "net-1.3" not in measured.started
+    assert "net-1.3" not in measured.asked
 
 
 @pytest.mark.parametrize(
@@ -412,7 +384,7 @@ def test_interrupted_it_goes_on_with_the_releases_it_knows(
 )
 def test_a_question_that_is_none_says_how_to_ask(
     folder: Path,
-    processes: Processes,
+    processes: Written,
     capsys: pytest.CaptureFixture[str],
     words: Sequence[str],
     said: str,
