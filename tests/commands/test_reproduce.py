@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from pytest_gpuperf.measure.device import fingerprint, nvml
 from pytest_gpuperf.model.measurement import Device
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import run_files
+from tests.commands.revisions import git
 from tests.examples import H200, measurement, run, verdict
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
 TEST = "tests/perf/test_steps.py::test_step[tf32]"
 OTHER = "tests/perf/test_steps.py::test_other"
-_GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture

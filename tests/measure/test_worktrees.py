@@ -22,8 +22,8 @@ from pytest_gpuperf.measure.worktrees import (
     worktrees,
 )
 from tests import ROOT
+from tests.commands.revisions import git
 
-_GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -35,11 +35,6 @@ with worktrees(repository(Path.cwd())) as place:
         sys.stdin.read()
     os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture
