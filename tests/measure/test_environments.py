@@ -109,6 +109,7 @@ def test_a_copy_has_one_release_and_all_else_is_the_same_file(
     assert not left()
 
 
+@AT_NIGHT
 def test_the_release_takes_the_place_of_the_one_that_is_there(
     offered: Index, packages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ def test_the_release_takes_the_place_of_the_one_that_is_there(
         assert versions == ["VERSION = '1.0'\n", "VERSION = '2.0'\n"]
 
 
+@AT_NIGHT
 def test_of_an_environment_that_is_not_virtual_the_packages_are_there(
     offered: Index, packages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
