@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -160,10 +160,22 @@ measurements = built(
     timeline=st.none() | _timelines(),
     components=st.just(()),
 )
-verdicts = built(Verdict)
+verdicts = built(Verdict).map(
+    # Of a metric that we know, in its unit: anything else is refused when it is read.
+    lambda said: replace(
+        said,
+        unit=catalogue().metrics[said.metric].unit
+        if said.metric in catalogue().metrics
+        else said.unit,
+    )
+)
 attributions = built(Attribution)
 run_files = built(
-    Run, schema=st.just(SCHEMA), measurements=several(measurements), metric_units=st.just({})
+    Run,
+    schema=st.just(SCHEMA),
+    measurements=several(measurements),
+    verdicts=several(verdicts),
+    metric_units=st.just({}),
 )
 
 
