@@ -30,6 +30,7 @@ from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Resul
 from pytest_gpuperf.storage.files import Shelf
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.measure.ranks import RankReplicas
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
@@ -104,7 +105,7 @@ class Ratio:
 class Judging:
     """Judges the measurements of a session, and keeps them for the ratios between them."""
 
-    def __init__(self, settings: Settings, replicas: Replicas | None) -> None:
+    def __init__(self, settings: Settings, replicas: Replicas | RankReplicas | None) -> None:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
@@ -222,7 +223,7 @@ class Judging:
 
     @staticmethod
     def _processes(
-        replicas: Replicas,
+        replicas: Replicas | RankReplicas,
         measured: Processes,
         wanted: int,
         meanwhile: Callable[[], object] | None = None,
@@ -444,6 +445,7 @@ def alarming(result: Result) -> bool:
 def _complaints(measurements: Sequence[Measurement]) -> list[str]:
     """Why the device was not fit to be measured, each reason once."""
     conditions = [m.fingerprint.conditions for m in measurements]
+    conditions += [peer.conditions for m in measurements for peer in m.peers]
     return list(dict.fromkeys(c for seen in conditions if seen for c in guard.unfit(seen)))
 
 
