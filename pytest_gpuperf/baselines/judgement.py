@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.catalogue import kernel_families
+from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, meant
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.interval import next_look
+from pytest_gpuperf.judge.machine import kind_of
+from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
@@ -41,6 +44,7 @@ NOT_AGAIN = "not-looked-again"
 KERNELS = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
+_OWN_TIME = "own_time"
 _Said = TypeVar("_Said", Verdict, Expectation)
 Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
@@ -320,6 +324,24 @@ def _explained(
         verdicts=(*(() if operators else _changed_kernels(result, attribution)), *result.verdicts),
         notes=notes,
         attribution=attribution,
+    )
+
+
+def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
+    """A note for each rank of a step that works longer than its peers; on GPUs, which are alike."""
+    ranks = [
+        (peer, sample.values)
+        for peer in measurement.peers
+        for sample in peer.samples
+        if (sample.phase, sample.metric) == (STEP, _OWN_TIME) and peer.device.arch != CPU
+    ]
+    found = stragglers(
+        [values for _, values in ranks], [kind_of(peer.conditions) for peer, _ in ranks]
+    )
+    return tuple(
+        f"{ranks[one.rank][0].name} is slower than its peers: it works {100 * one.slower:.1f} % "
+        f"longer, {one.own / 1e6:.6g} ms where they take {one.peers / 1e6:.6g} ms"
+        for one in found
     )
 
 

@@ -37,7 +37,7 @@ _JOINED, _AT, _IN, _ON, _SAID, _FAILED, _LEFT = "joined", "at", "in", "on", "sai
 _GO, _STOP = "go", "stop"
 
 
-class Line:
+class Connection:
     """One end of a connection: messages in, messages out. Sending is for any thread."""
 
     def __init__(self, connected: socket.socket) -> None:
@@ -99,7 +99,7 @@ def listen(name: str) -> socket.socket:
     return listening
 
 
-def connect(name: str, patience: float) -> Line:
+def connect(name: str, patience: float) -> Connection:
     """A line to who listens there, waited for. Raises MeasurementError after `patience` seconds."""
     end = time.monotonic() + patience
     while True:
@@ -116,7 +116,7 @@ def connect(name: str, patience: float) -> Line:
                 ) from error
             time.sleep(_POLL)
             continue
-        line = Line(connecting)
+        line = Connection(connecting)
         if not line.is_ours():
             line.close()
             raise MeasurementError(f"the socket @{name} is another user's")
@@ -127,7 +127,7 @@ def connect(name: str, patience: float) -> Line:
 class _Place:
     """What is known of one participant."""
 
-    line: Line
+    line: Connection
     pid: int
     at: str = ""
     """The execution that it has arrived at, or is in; "" before the first."""
@@ -211,13 +211,13 @@ class Meeting:
                 connected, _ = self._listening.accept()
             except OSError:  # closed
                 return
-            line = Line(connected)
+            line = Connection(connected)
             if line.is_ours():
                 Thread(target=self._hear, args=(line,), daemon=True).start()
             else:
                 line.close()
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: Connection) -> None:
         first = line.receive()
         if first is None or first.get("is") != _JOINED or first["number"] in self._places:
             line.close()

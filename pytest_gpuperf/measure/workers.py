@@ -17,7 +17,7 @@ from threading import Lock, Thread
 from types import TracebackType
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.meeting import Line, connect, listen
+from pytest_gpuperf.measure.meeting import Connection, connect, listen
 from pytest_gpuperf.model.measurement import STEP, Device, Peer, Sample
 
 VARIABLE = "GPUPERF_WORKERS"
@@ -134,13 +134,13 @@ class Workers:
                 connected, _ = self._listening.accept()
             except OSError:  # closed
                 return
-            line = Line(connected)
+            line = Connection(connected)
             if line.is_ours():
                 Thread(target=self._hear, args=(line,), daemon=True).start()
             else:
                 line.close()
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: Connection) -> None:
         first = line.receive()
         if first is None or _NAME not in first:
             return
@@ -176,7 +176,7 @@ class Workers:
             known[metric] = known.get(metric, 0.0) + value
 
 
-_lines: dict[tuple[int, str, str], Line | None] = {}
+_lines: dict[tuple[int, str, str], Connection | None] = {}
 """By process, which may have been forked since, socket and name; None where nobody answered."""
 
 
@@ -211,11 +211,11 @@ def attached(name: str = "worker") -> Iterator[None]:
         line.receive()
 
 
-_open: list[Line] = []
+_open: list[Connection] = []
 """Of which a block is open."""
 
 
-def _line(name: str) -> Line | None:
+def _line(name: str) -> Connection | None:
     socket = os.environ.get(VARIABLE)
     if socket is None:
         return None

@@ -437,7 +437,8 @@ class GpuPerf:
             first = with_kernels()
         if self._settings.timeline == "always":
             first = instrument.with_timeline(first, work)
-        result = replace(result, measurements=(first, *others))
+        notes = (*result.notes, *judgement.slower_ranks(first))
+        result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None:
             result = attributed(result, baseline)
         if self._settings.protocol == PAPER_WINDOW:
