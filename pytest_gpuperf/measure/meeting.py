@@ -71,10 +71,15 @@ class Connection:
         """Whether the other end is a process of the same user: names of sockets are anybody's."""
         return self._credentials()[1] == os.getuid()
 
-    def close(self) -> None:
-        """Ends the connection, and whoever waits for a message."""
+    def hang_up(self) -> None:
+        """Ends the connection: who waits for a message at either end gets none any more."""
         with suppress(OSError):  # the other end was first
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Gives it back, where nobody waits for a message."""
+        self.hang_up()
+        self._read.close()
         self._socket.close()
 
     def _credentials(self) -> tuple[int, int, int]:
@@ -97,6 +102,13 @@ def listen(name: str) -> socket.socket:
         ) from error
     listening.listen(128)
     return listening
+
+
+def refuse(listening: socket.socket) -> None:
+    """Ends a socket of `listen`, and whoever waits at it for somebody to come."""
+    with suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
 
 
 def connect(name: str, patience: float) -> Connection:
@@ -198,9 +210,9 @@ class Meeting:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._listening.close()
+        refuse(self._listening)
         for place in self._places.values():
-            place.line.close()
+            place.line.hang_up()
 
     def _all(self, holds: Callable[[_Place], bool]) -> bool:
         return len(self._places) == self._count and all(map(holds, self._places.values()))
@@ -234,6 +246,7 @@ class Meeting:
         with self._changed:
             place.gone = True
             self._changed.notify_all()
+        line.close()
 
     def _take(self, place: _Place, message: Message) -> None:
         kind = message["is"]
@@ -425,6 +438,7 @@ class Participant:
         self._line.send({"is": _LEFT})
         with self._changed:
             self._changed.wait_for(lambda: self.why or not wait, _PATIENCE)
+        self._line.hang_up()
 
     def stops(self) -> bool:
         """Whether all are to stop, which may take a moment to be known."""
@@ -459,6 +473,7 @@ class Participant:
             self.why = self.why or "the process that holds the ranks together has ended"
             self._changed.notify_all()
         self._end_where_stuck()
+        self._line.close()
 
     def _end_where_stuck(self) -> None:
         if self._tell is None or not self._inside or self._out.wait(_GRACE):

@@ -17,7 +17,7 @@ from threading import Lock, Thread
 from types import TracebackType
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.meeting import Connection, connect, listen
+from pytest_gpuperf.measure.meeting import Connection, connect, listen, refuse
 from pytest_gpuperf.model.measurement import STEP, Device, Peer, Sample
 
 VARIABLE = "GPUPERF_WORKERS"
@@ -60,7 +60,7 @@ class Workers:
             os.environ.pop(VARIABLE, None)
         else:
             os.environ[VARIABLE] = self._before
-        self._listening.close()
+        refuse(self._listening)
 
     def begin(self) -> None:
         """A measurement begins: what was counted before is another's."""
@@ -160,6 +160,7 @@ class Workers:
             if name in self._at_work:
                 self._at_work.remove(name)
                 self._lost.append(name)
+        line.close()
 
     def _named(self, asked: str) -> str:
         """The name of one more worker: "loader", "loader 2" and so on."""
