@@ -46,7 +46,7 @@ class Straggler:
 def stragglers(
     times: Sequence[Sequence[float]], kinds: Sequence[Kind | None] = ()
 ) -> tuple[Straggler, ...]:
-    """The ranks of a step that are slower than their peers, by the times of each, the slowest first.
+    """The ranks of a step that are slower than their peers, by the times of each; slowest first.
 
     `kinds` are those of the ranks' GPUs, where their canaries say them. Of fewer than two ranks, or
     where one has no time above 0, nobody can say.

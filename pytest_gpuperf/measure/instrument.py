@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -266,7 +266,9 @@ class DeviceInstrument:
         if self.device.arch == architectures.CPU or not self._guarded:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
-        with self._alone(work.progress):
+        # Devices without a node of their own share one, at which ranks would wait for each other.
+        shared = work.together and self._node == nvml.ANY_NODE
+        with nullcontext() if shared else self._alone(work.progress):
             if self._machine is None:
                 self._machine = self._identified()
             # All ranks execute equally often, and only one of them may be disturbed.

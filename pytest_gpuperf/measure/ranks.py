@@ -347,8 +347,9 @@ class _Announced(Progress):
         self._shown.begins(stage, place, left)
 
     def goes_on(self) -> None:
-        """It still does, and nobody is to take this rank for one that hangs."""
-        self._participant.goes_on()
+        """It still does. Where it waits for its device too long, it is taken for one that hangs:
+        another rank may have the same one.
+        """
         self._shown.goes_on()
 
     def aside(self) -> AbstractContextManager[object]:

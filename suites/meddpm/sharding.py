@@ -107,6 +107,6 @@ SHARD: dict[str, Callable[[nn.Module, str], nn.Module]] = {
 
 
 def _local(tensor: Any) -> Tensor:
-    """This rank's part of a sharded tensor, which shares its memory; any other as it is."""
+    """The rank's own part of a sharded tensor, which shares its memory; any other as it is."""
     part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part

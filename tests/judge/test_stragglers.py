@@ -58,9 +58,7 @@ def test_of_nothing_to_compare_nobody_is_named(times: list[list[float]]) -> None
 
 
 @given(
-    st.lists(
-        st.lists(st.floats(0.5, 2.0), min_size=1, max_size=4), min_size=2, max_size=8
-    ),
+    st.lists(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=4), min_size=2, max_size=8),
     st.floats(1e-3, 1e6),
 )
 def test_the_unit_of_the_times_names_nobody_else(times: list[list[float]], unit: float) -> None:
@@ -76,7 +74,7 @@ def test_the_unit_of_the_times_names_nobody_else(times: list[list[float]], unit:
 def test_alike_ranks_are_called_stragglers_as_seldom_as_is_allowed(
     ranks: int, *, known: bool
 ) -> None:
-    """Drawn with the spreads that the rule goes by; three standard deviations above are let pass."""
+    """Drawn with the spreads that the rule goes by."""
     chance = random.Random(7)
     between = ALIKE * 0.01 if known else BETWEEN_GPUS
     named = 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,9 +70,8 @@ def test_all_go_on_when_all_have_arrived_and_rank_0_decides(table: Table) -> Non
     held = table.holds(3)
     seats = table.seats(3)
     for execution in ("the first", "the second"):
-        acts = [lambda seat=seat: seat.arrive(execution) for seat in seats]
-        assert at_once(*acts) == [None] * 3
-    said = [lambda seat=seat: seat.agreed("enough", seat.number + 7) for seat in seats]
+        assert at_once(*(partial(seat.arrive, execution) for seat in seats)) == [None] * 3
+    said = [partial(seat.agreed, "enough", seat.number + 7) for seat in seats]
     assert at_once(*said) == [7, 7, 7]
     for seat in seats:
         seat.say(f"brought by {seat.number}")
