@@ -113,9 +113,9 @@ class Session:
         if self.rank.leads:
             signal.signal(signal.SIGTERM, self._told_to_end)
         if not self.rank.leads:
-            self.settings = replace(
-                self.settings, judge=False, reports=(), run=None, missing="warn", github="never"
-            )
+            self.settings = replace(self.settings, judge=False, missing="warn", github="never")
+        if self.follows:
+            self.settings = replace(self.settings, reports=(), run=None)
 
     @property
     def follows(self) -> bool:

@@ -97,7 +97,8 @@ def _fully_sharded(diffusion: nn.Module, device: str) -> nn.Module:
         # Not the list itself, which is never called: gathering comes with a call.
         for part in block if isinstance(block, Block) else ():
             fully_shard(part, mesh=mesh)
-    return fully_shard(diffusion, mesh=mesh)
+    fully_shard(diffusion, mesh=mesh)  # in place
+    return diffusion
 
 
 SHARD: dict[str, Callable[[nn.Module, str], nn.Module]] = {
