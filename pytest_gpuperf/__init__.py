@@ -11,7 +11,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     """What workers need of it, imported when they ask: `from pytest_gpuperf import attached`."""
     if name == "attached":
-        from pytest_gpuperf.measure.workers import attached
+        from pytest_gpuperf.measure.attachment import attached
 
         return attached
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

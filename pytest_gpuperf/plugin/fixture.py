@@ -32,11 +32,10 @@ from pytest_gpuperf.errors import (
     printable_lines,
 )
 from pytest_gpuperf.judge import expectation, interval
+from pytest_gpuperf.measure.attachment import Workers
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
-from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Subject
 from pytest_gpuperf.measure.ranks import RankInstrument, RankLauncher
-from pytest_gpuperf.measure.workers import Workers
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     STEP,
@@ -201,9 +200,10 @@ class GpuPerf:
         where that has a `reset`, it is called before every execution. Where torchrun has started
         the ranks already, those are measured.
 
-        `gpus` are the UUIDs of the GPUs; without it those that this process sees. The test is
-        skipped where there are fewer than ranks. Otherwise as `measure`: one measurement, one
-        verdict, the workload says how many ranks there were, and the file has the samples of each.
+        `gpus` are the UUIDs of the GPUs; without it those of `gpuperf.gpus`, or all that the test
+        may have. It is skipped where there are fewer than ranks. Otherwise as `measure`: one
+        measurement, one verdict, the workload says how many ranks there were, and the file has the
+        samples of each.
         """
         options: dict[str, Any] = {
             "name": name,
@@ -223,7 +223,8 @@ class GpuPerf:
             return self.measure(step, reset=getattr(step, "reset", None), **options)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self.measure(_NOT_HERE, **options)
-        given = () if self.torch_device == "cpu" else gpus or nvml.visible_gpus()
+        given = gpus or self._session.gpus or self._session.gpus_here or ()
+        given = () if self.torch_device == "cpu" else given
         if self.torch_device != "cpu" and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
         launcher = RankLauncher(

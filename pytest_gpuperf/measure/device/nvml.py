@@ -95,15 +95,6 @@ def _device(session: NvmlSession, gpu: Gpu) -> Device | None:
     return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid) if uuid else this_machine())
 
 
-def visible_gpus() -> tuple[str, ...]:
-    """The UUIDs of the GPUs that CUDA would see, in its order; those of MIG instances, if any."""
-    with open_session() as session:
-        uuids: list[str] = []
-        while session and (gpu := session.gpu(len(uuids))) is not None:
-            uuids.append(session.text("nvmlDeviceGetUUID", gpu.visible))
-        return tuple(uuids)
-
-
 def silent_gpu() -> str:
     """The PCI address of an NVIDIA GPU of this machine where no driver speaks of any; "" else.
 

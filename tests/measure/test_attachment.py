@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import pytest_gpuperf
 from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.attachment import VARIABLE, Workers, attached
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.workers import VARIABLE, Workers, attached
 from pytest_gpuperf.model.measurement import STEP
 from tests.plugin.test_conditions import AT_NIGHT
 
