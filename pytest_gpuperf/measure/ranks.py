@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -89,6 +89,21 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
     job = [given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
     name = "-".join([str(os.getuid()), given["MASTER_ADDR"], given["MASTER_PORT"], *job])
     return Rank(number, count, f"gpuperf-{name}")
+
+
+def take_gpu(
+    rank: Rank, gpus: Sequence[str], environment: MutableMapping[str, str]
+) -> tuple[str, ...]:
+    """Makes the rank's GPU the only one that it sees, before CUDA is asked; returns all ranks'.
+
+    LOCAL_RANK is 0 then, so that who chooses by it chooses this one. Where there are not as many
+    `gpus` (UUIDs) as ranks, whoever started the ranks has given them theirs: nothing is changed.
+    """
+    if len(gpus) < rank.count:
+        return ()
+    environment["CUDA_VISIBLE_DEVICES"] = gpus[rank.number]
+    environment["LOCAL_RANK"] = "0"
+    return tuple(gpus[: rank.count])
 
 
 class RankInstrument:

@@ -60,6 +60,8 @@ class Session:
         self.timer = Timer(config)
         """pytest-timeout's, of the test that runs."""
         self._stderr = -1
+        self._rank_gpus: tuple[str, ...] = ()
+        """Those of all ranks that torchrun has started, where this process has taken one."""
         self.rank: Rank | None = None
         """Which of several that torchrun, or another session, has started."""
         self._parent: int | None = None
@@ -112,6 +114,11 @@ class Session:
         self._stderr = os.dup(2)  # before tests run: pytest takes theirs
         if self.rank.leads:
             signal.signal(signal.SIGTERM, self._told_to_end)
+        if not self.rank.launched and "cpu" not in (self.settings.arch, self.settings.collector):
+            from pytest_gpuperf.measure.device import nvml
+
+            visible = [gpu.uuid for gpu in nvml.visible_gpus()]
+            self._rank_gpus = ranks.take_gpu(self.rank, visible, os.environ)
         if not self.rank.leads:
             self.settings = replace(self.settings, judge=False, missing="warn", github="never")
         if self.follows:
@@ -292,7 +299,11 @@ class Session:
         from pytest_gpuperf.measure.ranks import RankLauncher, RankReplicas
 
         launcher = RankLauncher(
-            self.replicas, self.rank.count, self.settings.time_limit, (), decides=self.decides
+            self.replicas,
+            self.rank.count,
+            self.settings.time_limit,
+            self._rank_gpus,
+            decides=self.decides,
         )
         waits = getattr(self.instrument, "waits", str)
         return Judging(self.settings, RankReplicas(launcher, self.display, waits))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.ranks import Rank, joined, own_rank, peer_waits
+from pytest_gpuperf.measure.ranks import Rank, joined, own_rank, peer_waits, take_gpu
 from pytest_gpuperf.measure.trace.activity import host_collectives
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from tests.examples import H200, measurement, samples_of
@@ -43,6 +43,16 @@ def test_ranks_of_several_hosts_are_refused() -> None:
         own_rank({**TORCHRUN, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
     with pytest.raises(UsageFailure, match="are numbers"):
         own_rank({**TORCHRUN, "RANK": "first"})
+
+
+def test_a_rank_under_torchrun_takes_a_gpu_of_its_own_where_there_is_one_for_each() -> None:
+    rank = Rank(1, 2, "here")
+    environment = {**TORCHRUN, "LOCAL_RANK": "1"}
+    assert take_gpu(rank, ["GPU-a", "GPU-b", "GPU-c"], environment) == ("GPU-a", "GPU-b")
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["LOCAL_RANK"]) == ("GPU-b", "0")
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-b", "LOCAL_RANK": "1"}
+    assert take_gpu(rank, ["GPU-b"], given) == ()
+    assert given == {"CUDA_VISIBLE_DEVICES": "GPU-b", "LOCAL_RANK": "1"}
 
 
 def test_a_rank_that_a_session_started_never_leads() -> None:
