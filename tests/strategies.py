@@ -21,6 +21,7 @@ from pytest_gpuperf.model.measurement import (
     Launch,
     Machine,
     Measurement,
+    Peer,
     Sample,
     Scalar,
     Timeline,
@@ -159,6 +160,14 @@ measurements = built(
     window=st.none(),
     timeline=st.none() | _timelines(),
     components=st.just(()),
+    peers=several(
+        built(
+            Peer,
+            samples=several(built(Sample, metric=counted, values=rounds), 2),
+            collectives=several(st.dictionaries(texts, rounds, max_size=2), 2),
+        ),
+        2,
+    ),
 )
 verdicts = built(Verdict).map(
     # Of a metric that we know, in its unit: anything else is refused when it is read.

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.catalogue import kernel_families
+from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, meant
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.interval import next_look
+from pytest_gpuperf.judge.machine import kind_of
+from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
@@ -30,6 +33,7 @@ from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Resul
 from pytest_gpuperf.storage.files import Shelf
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.measure.ranks import RankReplicas
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
@@ -40,6 +44,7 @@ NOT_AGAIN = "not-looked-again"
 KERNELS = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
+_OWN_TIME = "own_time"
 _Said = TypeVar("_Said", Verdict, Expectation)
 Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
@@ -104,7 +109,7 @@ class Ratio:
 class Judging:
     """Judges the measurements of a session, and keeps them for the ratios between them."""
 
-    def __init__(self, settings: Settings, replicas: Replicas | None) -> None:
+    def __init__(self, settings: Settings, replicas: Replicas | RankReplicas | None) -> None:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
@@ -222,7 +227,7 @@ class Judging:
 
     @staticmethod
     def _processes(
-        replicas: Replicas,
+        replicas: Replicas | RankReplicas,
         measured: Processes,
         wanted: int,
         meanwhile: Callable[[], object] | None = None,
@@ -319,6 +324,24 @@ def _explained(
         verdicts=(*(() if operators else _changed_kernels(result, attribution)), *result.verdicts),
         notes=notes,
         attribution=attribution,
+    )
+
+
+def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
+    """A note for each rank of a step that works longer than its peers; on GPUs, which are alike."""
+    ranks = [
+        (peer, sample.values)
+        for peer in measurement.peers
+        for sample in peer.samples
+        if (sample.phase, sample.metric) == (STEP, _OWN_TIME) and peer.device.arch != CPU
+    ]
+    found = stragglers(
+        [values for _, values in ranks], [kind_of(peer.conditions) for peer, _ in ranks]
+    )
+    return tuple(
+        f"{ranks[one.rank][0].name} is slower than its peers: it works {100 * one.slower:.1f} % "
+        f"longer, {one.own / 1e6:.6g} ms where they take {one.peers / 1e6:.6g} ms"
+        for one in found
     )
 
 
@@ -444,6 +467,7 @@ def alarming(result: Result) -> bool:
 def _complaints(measurements: Sequence[Measurement]) -> list[str]:
     """Why the device was not fit to be measured, each reason once."""
     conditions = [m.fingerprint.conditions for m in measurements]
+    conditions += [peer.conditions for m in measurements for peer in m.peers]
     return list(dict.fromkeys(c for seen in conditions if seen for c in guard.unfit(seen)))
 
 

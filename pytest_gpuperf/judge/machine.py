@@ -106,6 +106,14 @@ def kinds(
     ), kind
 
 
+def kind_of(conditions: Conditions | None) -> Kind | None:
+    """The kind of the GPU that was in these conditions, where its canary was read."""
+    seen = _both(conditions) if conditions else None
+    if not seen:
+        return None
+    return _kind([[canary.readings.get(name) for canary in seen] for name in KIND_READINGS])
+
+
 def moved(
     measurements: Sequence[Measurement], known: Canaries | None, gpus: Sequence[str] = ()
 ) -> tuple[Moved, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model.measurement import (
@@ -20,6 +20,9 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage.files import writable
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.attachment import Workers
 
 
 class PhaseListener(Protocol):
@@ -90,6 +93,14 @@ class Phases(Components):
     def __init__(self) -> None:
         super().__init__()
         self._current: str | None = None
+        self.entered: Callable[[str], object] | None = None
+        """Told of each, whoever listens besides."""
+
+    def mark(self, name: str) -> AbstractContextManager[None]:
+        """The same, and who waits for this process knows how far it has come."""
+        if self.entered is not None:
+            self.entered(name)
+        return super().mark(name)
 
     @contextmanager
     def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
@@ -187,6 +198,12 @@ class Work:
     components: Components = field(default_factory=Components)
     reproducible: float | None = REPRODUCIBLE
     """How far the losses of two executions after `reset` may be apart, relative; None: any."""
+    barrier: Callable[[], object] = no_reset
+    """Called right before every execution: returns when all ranks are there."""
+    together: bool = False
+    """Whether the step is one of several ranks'."""
+    workers: Workers | None = None
+    """Other processes that do a part of it, where there may be any."""
 
 
 Rounds = Mapping[str, Sequence[float]]
@@ -237,6 +254,8 @@ class Collected:
     """What was counted of the paper's window, where that was the task."""
     components: tuple[str, ...] = ()
     """Which of the samples' phases are components."""
+    collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
+    """Of a step of several ranks, see `Peer`."""
 
 
 class Collector(Protocol):

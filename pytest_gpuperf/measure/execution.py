@@ -91,12 +91,13 @@ class Stopwatch:
 
 
 def prepare(work: Work, timer: CudaTimer) -> None:
-    """Puts the step's state back, and waits until the device has done so."""
+    """Puts the step's state back, and waits until the device has done so, on every rank."""
     # Cycles that the last execution left can hold device memory. They are in the youngest
     # generation, which takes far less time than the heap of an imported torch.
     gc.collect(0)
     work.reset()
     timer.synchronize()
+    work.barrier()
 
 
 class Executions:

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -176,6 +176,43 @@ def run_in_turn(
             yield child.finished(time_limit, tick)
 
 
+@contextmanager
+def together(
+    arguments: Sequence[str], environments: Sequence[Mapping[str, str]], *, folder: Path
+) -> Iterator[Together]:
+    """The same pytest in a process for each of these environments, at once.
+
+    Leaving the block ends them and all that they have started. For the rest see `run_pytest`.
+    """
+    with ExitStack() as started:
+        yield Together(
+            [
+                started.enter_context(_Child(arguments, folder, (), environment))
+                for environment in environments
+            ]
+        )
+
+
+class Together:
+    """Processes that run at the same time."""
+
+    def __init__(self, children: Sequence[_Child]) -> None:
+        self._children = children
+
+    def ended(self, number: int) -> str:
+        """How this one has ended, as a predicate; "" while it runs."""
+        code = self._children[number].code()
+        if code is None:
+            return ""
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"has ended with exit code {code}"
+
+    def finished(self, number: int, time_limit: float) -> Finished:
+        """Waits for this one, and ends it where it takes longer."""
+        return self._children[number].finished(time_limit, None)
+
+
 class _Child:
     """A pytest in a process of its own. Leaving the block ends it, and all that it has started."""
 
@@ -230,6 +267,10 @@ class _Child:
             _end(self._process)
         finally:
             self._close()
+
+    def code(self) -> int | None:
+        """How it has ended; None while it runs."""
+        return self._process.poll()
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
         """Returns when it waits for its turn, or has ended before.

@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +39,8 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task, TaskRunner
+from pytest_gpuperf.measure.ranks import Rank, RankInstrument
+from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -49,6 +50,7 @@ from pytest_gpuperf.model.measurement import (
     Fingerprint,
     Machine,
     Measurement,
+    Peer,
     Reading,
     Sample,
     Scalar,
@@ -148,6 +150,8 @@ class DeviceInstrument:
         and UnsoundStep where memory runs out, or torch's profiler records.
         """
         _check_unprofiled()
+        if work.workers:
+            work.workers.begin()
         begun = files.utc_now()
         collected, conditions = self._collected(work, plan)
         _check(collected, self._collector.name)
@@ -181,8 +185,22 @@ class DeviceInstrument:
             window=collected.window,
             components=collected.components,
             tolerance=subject.tolerance,
+            peers=self._peers(work, samples, conditions, collected),
         )
         return (measurement,)
+
+    def _peers(
+        self,
+        work: Work,
+        samples: tuple[Sample, ...],
+        conditions: Conditions | None,
+        collected: Collected,
+    ) -> tuple[Peer, ...]:
+        """The processes that a measurement is of: this one among several ranks, and workers."""
+        if not work.together:
+            return work.workers.peers(self.device) if work.workers else ()
+        collectives = collected.collectives
+        return (Peer("rank", self.device, _ordered(samples), conditions, collectives),)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
         """The same with every kernel of the step by itself, and the seconds that this took.
@@ -248,10 +266,13 @@ class DeviceInstrument:
         if self.device.arch == architectures.CPU or not self._guarded:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
-        with self._alone(work.progress):
+        # Devices without a node of their own share one, at which ranks would wait for each other.
+        shared = work.together and self._node == nvml.ANY_NODE
+        with nullcontext() if shared else self._alone(work.progress):
             if self._machine is None:
                 self._machine = self._identified()
-            for attempt in range(_ATTEMPTS):
+            # All ranks execute equally often, and only one of them may be disturbed.
+            for attempt in range(1 if work.together else _ATTEMPTS):
                 before = self._reading(anew=attempt > 0)
                 with memory.suffices():
                     collected = self._collector.collect(work, plan)
@@ -390,7 +411,7 @@ class RecordedRun:
         """Nothing is counted."""
 
 
-Instrument = DeviceInstrument | RecordedRun
+Instrument = DeviceInstrument | RankInstrument | RecordedRun
 """Where a session's measurements come from."""
 
 
@@ -457,8 +478,12 @@ def instrument_for(
     task: Task | None = None,
     allotment: Allotment | None = None,
     gpus: Callable[[], Sequence[str]] = tuple,
+    rank: Rank | None = None,
+    tell: Callable[[str], object] = str,
 ) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
+
+    With a `rank`, one of several; `tell` see there.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
     `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
@@ -472,9 +497,14 @@ def instrument_for(
         check_architecture(settings.arch, run.device, settings.replay)
         return run
     collector = collector_for(settings, replicas, offered)
-    if task is None or task.is_replica:
+    if rank is not None and collector.name == "ncu":
+        raise UsageFailure(
+            "--gpuperf-collector ncu replays kernels, and a collective that one rank replays waits "
+            "for the others forever: measure ranks with --gpuperf-collector cupti"
+        )
+    if task is None or task.is_replica or task.kind == RANKS:
         own = offered is None and collector.device().arch != architectures.CPU
-        return DeviceInstrument(
+        device = DeviceInstrument(
             collector,
             settings.root,
             parent,
@@ -483,6 +513,7 @@ def instrument_for(
             allotment=allotment,
             gpus=gpus,
         )
+        return device if rank is None else RankInstrument(device, rank, settings.time_limit, tell)
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
     from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter

@@ -14,8 +14,8 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,9 @@ FIRST = "first"
 """Run the step once: somebody watches the process from its start."""
 WINDOW = "window"
 """Count the first launches of the test oneself."""
+
+RANKS = "ranks"
+"""Be one of several ranks that execute the step together."""
 
 PROFILED_S = "profiled_s"
 """The setting that has the seconds between the marks."""
@@ -205,6 +208,20 @@ class Replicas:
         # Only what counts by itself is sent without a profiler: the paper's window.
         self._progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         return self._alone(task, under, environment or {})
+
+    @contextmanager
+    def together(
+        self, task: Task, environments: Sequence[Mapping[str, str]]
+    ) -> Iterator[fresh_process.Together]:
+        """A fresh process for each environment, at once, all with this task."""
+        _release_memory()
+        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+            arguments, apart = self._invocation.apart(Path(folder))
+            told = {**apart, VARIABLE: json.dumps(asdict(task))}
+            every = [{**told, **environment} for environment in environments]
+            folder_of_session = self._invocation.folder
+            with fresh_process.together(arguments, every, folder=folder_of_session) as started:
+                yield started
 
     def _measure(
         self,

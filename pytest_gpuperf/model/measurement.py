@@ -322,6 +322,24 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """One of several processes that executed a step together, and what was measured of it."""
+
+    __pydantic_config__ = CHECKED
+
+    name: str
+    """"rank 0", "rank 1" and so on; of other processes what they call themselves, "loader"."""
+    device: Device
+    samples: tuple[Sample, ...]
+    """Those of a rank are of its own executions, in the order of the other ranks'."""
+    conditions: Conditions | None = None
+    """Its device before and after, where that is a GPU."""
+    collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
+    """Per execution that was traced: the nanoseconds of each of its collectives, in their order, by
+    the name that the library gives them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """What one `gpuperf.measure(...)` produced in one process."""
 
@@ -353,6 +371,10 @@ class Measurement:
     tolerance: Mapping[str, str] = field(default_factory=dict)
     """What is tolerated of it, by metric, as it was written: "1%". By the test's marker, and else
     by its suite's baseline."""
+    peers: tuple[Peer, ...] = ()
+    """Where several processes executed the step together, each of them. The samples are those of
+    the step as a whole: of several ranks what is worst of any of them in one execution, and with
+    what was counted in workers added."""
 
     @property
     def title(self) -> str:

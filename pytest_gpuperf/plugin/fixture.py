@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -32,8 +32,10 @@ from pytest_gpuperf.errors import (
     printable_lines,
 )
 from pytest_gpuperf.judge import expectation, interval
+from pytest_gpuperf.measure.attachment import Workers
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
-from pytest_gpuperf.measure.instrument import Subject
+from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Subject
+from pytest_gpuperf.measure.ranks import RankInstrument, RankLauncher
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     STEP,
@@ -47,6 +49,11 @@ from pytest_gpuperf.plugin.markers import Traits, allowed_distance, check_count
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.storage import files
+
+_NOT_HERE = no_reset
+"""A step that other processes execute."""
+FOLLOWED = "rank 0 has judged the measurement"
+"""What tests of the other ranks say, for which nobody has to read them."""
 
 
 class GpuPerf:
@@ -64,6 +71,7 @@ class GpuPerf:
         self._traits = traits
         self._phases = Phases()
         self._components = Components()
+        self._workers: Workers | None = None
 
     def unsent(self) -> list[Result]:
         """What was measured since the last call, for the test's report to take along."""
@@ -112,6 +120,25 @@ class GpuPerf:
         self.used = True
         return self._components.mark(name)
 
+    @contextmanager
+    def workers(self) -> Iterator[None]:
+        """A block in which processes are started that do a part of the step.
+
+        `with gpuperf.workers():` around what starts them and what measures. In a worker,
+        `from pytest_gpuperf import attached` and `with attached("loader"):` around its work: what
+        it counts there is added to the step's counts, and stands by itself in the run. The step has
+        to wait for all that its workers do. On a GPU the test is skipped: work of other processes
+        is counted by the collector cpu.
+        """
+        self.used = True
+        if self.torch_device != "cpu":
+            _skip("gpuperf: what workers do is counted by the collector cpu, and not yet on a GPU")
+        with Workers() as self._workers:
+            try:
+                yield
+            finally:
+                self._workers = None
+
     def measure(
         self,
         step: Callable[[], object],
@@ -143,6 +170,84 @@ class GpuPerf:
         the test has used, and for a name, a workload or settings that no file can hold: they are
         texts, bools and finite numbers.
         """
+        return self._measured(
+            self._instrument,
+            step,
+            reset=reset,
+            name=name,
+            workload=workload,
+            repetitions=repetitions,
+            reproducible=reproducible,
+            settings=settings,
+        )
+
+    def measure_ranks(
+        self,
+        entry: Callable[[int], Callable[[], object]],
+        ranks: int = 2,
+        *,
+        gpus: Sequence[str] | None = None,
+        name: str = STEP,
+        workload: Mapping[str, Scalar] | None = None,
+        repetitions: int | None = None,
+        reproducible: float | bool | None = None,
+    ) -> Measurement:
+        """Measures a step that several ranks execute together, and starts the ranks.
+
+        Each rank is a fresh process that runs this test up to here, with torchrun's variables
+        (RANK, WORLD_SIZE, MASTER_ADDR and so on) in its environment and a GPU of its own as its
+        only one. There `entry(rank)` is called, which opens the process group and returns the step;
+        where that has a `reset`, it is called before every execution. Where torchrun has started
+        the ranks already, those are measured.
+
+        `gpus` are the UUIDs of the GPUs; without it those of `gpuperf.gpus`, or all that the test
+        may have. It is skipped where there are fewer than ranks. Otherwise as `measure`: one
+        measurement, one verdict, the workload says how many ranks there were, and the file has the
+        samples of each.
+        """
+        options: dict[str, Any] = {
+            "name": name,
+            "workload": workload,
+            "repetitions": repetitions,
+            "reproducible": reproducible,
+        }
+        check_count("ranks", ranks)
+        own = self._session.rank
+        if own is not None and own.count != ranks:
+            raise UsageFailure(
+                f"{self._traits.nodeid} measures {ranks} ranks, and there are {own.count} here: "
+                f"torchrun --nproc-per-node {ranks} starts as many"
+            )
+        if own is not None and own.only in ("", name):
+            step = entry(own.number)
+            return self.measure(step, reset=getattr(step, "reset", None), **options)
+        if own is not None or isinstance(self._instrument, RecordedRun):
+            return self.measure(_NOT_HERE, **options)
+        given = gpus or self._session.gpus or self._session.gpus_here or ()
+        given = () if self.torch_device == "cpu" else given
+        if self.torch_device != "cpu" and len(given) < ranks:
+            _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
+        launcher = RankLauncher(
+            self._session.replicas,
+            ranks,
+            self._settings.time_limit,
+            given,
+            decides=self._session.decides,
+        )
+        return self._measured(launcher, _NOT_HERE, reset=None, settings=None, **options)
+
+    def _measured(
+        self,
+        instrument: Instrument | RankLauncher,
+        step: Callable[[], object],
+        *,
+        reset: Callable[[], object] | None,
+        name: str,
+        workload: Mapping[str, Scalar] | None,
+        repetitions: int | None,
+        reproducible: float | bool | None,
+        settings: Callable[[], Mapping[str, Scalar]] | None,
+    ) -> Measurement:
         self.used = True
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
@@ -172,19 +277,44 @@ class GpuPerf:
             self._session.display,
             self._components,
             reproducible=allowed,
+            workers=self._workers,
         )
+        unsound = ""
         with self._session.display.of(_title(subject)):
             try:
-                result = self._result(subject, work, plan)
+                result = self._result(instrument, subject, work, plan)
             except (CountersUnavailable, UnsoundStep) as error:
-                _fail(f"gpuperf: {error}")
+                unsound = f"gpuperf: {error}"
+        if unsound:  # out here it says it once
+            _fail(unsound)
         self.results.append(result)
         config = self._session.config
         config.hook.pytest_gpuperf_judged(
             config=config, measurement=result.first, verdicts=result.verdicts
         )
-        self._conclude(result)
+        self._concluded(result)
         return result.first
+
+    def _concluded(self, result: Result) -> None:
+        """Fails or skips the test; of several ranks on all of them, which go on together."""
+        if not isinstance(self._instrument, RankInstrument):
+            self._conclude(result)
+            return
+        outcome = "passed"
+        try:
+            self._conclude(result)
+        except pytest.fail.Exception:
+            outcome = "failed"
+            raise
+        except pytest.skip.Exception:
+            outcome = "skipped"
+            raise
+        finally:
+            outcome = self._instrument.verdict(outcome)
+        if outcome == "failed":
+            _fail(f"gpuperf: {FOLLOWED}, where the test has failed")
+        if outcome == "skipped":
+            _skip(f"gpuperf: {FOLLOWED}, where the test was skipped")
 
     def _conclude(self, result: Result) -> None:
         """Fails or skips the test, where what was said of its measurement does that."""
@@ -283,11 +413,13 @@ class GpuPerf:
             _fail(expectation_lines.failure(expected, self.device))
         return expected
 
-    def _result(self, subject: Subject, work: Work, plan: Plan) -> Result:
+    def _result(
+        self, instrument: Instrument | RankLauncher, subject: Subject, work: Work, plan: Plan
+    ) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
-        measurements = self._instrument.measure(subject, work, plan)
+        measurements = instrument.measure(subject, work, plan)
         result, baseline = Result(subject.test, subject.name, measurements), None
-        with_kernels = cache(lambda: self._instrument.with_kernels(measurements[0], work, plan))
+        with_kernels = cache(lambda: instrument.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
         if not self._settings.judge:
             result = self._with_tolerance(result)
@@ -305,13 +437,14 @@ class GpuPerf:
         if self._wants_kernels(result):
             first = with_kernels()
         if self._settings.timeline == "always":
-            first = self._instrument.with_timeline(first, work)
-        result = replace(result, measurements=(first, *others))
+            first = instrument.with_timeline(first, work)
+        notes = (*result.notes, *judgement.slower_ranks(first))
+        result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None:
             result = attributed(result, baseline)
         if self._settings.protocol == PAPER_WINDOW:
             try:
-                first = self._instrument.with_window(first, work)
+                first = instrument.with_window(first, work)
             except MeasurementError as error:
                 return replace(result, notes=(*result.notes, f"no paper window: {error}"))
         return replace(result, measurements=(first, *others))

@@ -6,6 +6,7 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -83,11 +84,14 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     session = config.stash[_SESSION] = Session(config)
-    if not session.is_worker:
+    if session.follows:
+        config.pluginmanager.register(_Follower(session), "gpuperf-follower")
+    elif not session.is_worker:
         config.pluginmanager.register(_Gatherer(session), "gpuperf-gatherer")
-        # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
-        if session.settings.arch_is_flag or session.settings.replay:
-            _or_usage_error(lambda: session.instrument)
+    # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
+    typed = session.settings.arch_is_flag or session.settings.replay
+    if typed and not session.is_worker:
+        _or_usage_error(lambda: session.instrument)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -183,6 +187,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with session.holding(wanted):
         return (yield)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """A rank says goodbye."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.close()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -309,6 +320,27 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
     last = [entry for entry in raised.traceback.filter(raised) if not _is_ours(entry.frame)][-1]
     place = f"{short(Path(last.path), item.config.invocation_params.dir)}:{last.lineno + 1}"
     return "\n".join([*within(text, item.config.stash[_SESSION].width), f"{place}: Failed"])
+
+
+class _Follower:
+    """Keeps a rank quiet that another one leads; what fails on it alone it says."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """The leading rank prints."""
+        reporter: Any = self._session.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter._tw._file = io.StringIO()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Nobody else knows what has failed here only."""
+        from pytest_gpuperf.plugin.fixture import FOLLOWED
+
+        if report.failed and FOLLOWED not in report.longreprtext:
+            self._session.say(f"{report.nodeid}: {report.longreprtext}")
 
 
 class _Gatherer:

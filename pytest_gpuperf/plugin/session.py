@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.device.allotment import Allotment
     from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
+    from pytest_gpuperf.measure.ranks import Rank
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.ledger import Ledger
@@ -57,6 +59,11 @@ class Session:
         """What a replica waits for before its test."""
         self.timer = Timer(config)
         """pytest-timeout's, of the test that runs."""
+        self._stderr = -1
+        self._rank_gpus: tuple[str, ...] = ()
+        """Those of all ranks that torchrun has started, where this process has taken one."""
+        self.rank: Rank | None = None
+        """Which of several that torchrun, or another session, has started."""
         self._parent: int | None = None
         self._has_frozen: bool | None = None
         self._measured = 0
@@ -75,6 +82,8 @@ class Session:
             self._follow_the_parent()
         elif not self.is_worker:  # its controller has been asked
             options.check_verdicts(config, self.settings)
+        if "RANK" in os.environ and not self.is_worker:
+            self._join_ranks()
         if not self.settings.judge:
             # Fresh processes, and their workers, have the flags of who started them.
             self.settings = replace(self.settings, require_judged=False)
@@ -95,9 +104,62 @@ class Session:
                 self.settings, kernels="never", timeline="never", protocol="whole-step"
             )
 
+    def _join_ranks(self) -> None:
+        """One of several ranks has the leading one judge, write and print."""
+        from pytest_gpuperf.measure import ranks
+
+        self.rank = ranks.own_rank()
+        if self.rank is None:
+            return
+        self._stderr = os.dup(2)  # before tests run: pytest takes theirs
+        if self.rank.leads:
+            signal.signal(signal.SIGTERM, self._told_to_end)
+        if not self.rank.launched and "cpu" not in (self.settings.arch, self.settings.collector):
+            from pytest_gpuperf.measure.device import nvml
+
+            visible = [gpu.uuid for gpu in nvml.visible_gpus()]
+            self._rank_gpus = ranks.take_gpu(self.rank, visible, os.environ)
+        if not self.rank.leads:
+            self.settings = replace(self.settings, judge=False, missing="warn", github="never")
+        if self.follows:
+            self.settings = replace(self.settings, reports=(), run=None)
+
+    @property
+    def follows(self) -> bool:
+        """Whether another rank judges, writes and prints what this one measures."""
+        return self.rank is not None and not (self.rank.leads or self.rank.launched)
+
+    def say(self, what: str) -> None:
+        """Says something of a rank past pytest's capture."""
+        from pytest_gpuperf.errors import printable_lines
+
+        number = self.rank.number if self.rank else 0
+        text = printable_lines(f"\ngpuperf: rank {number}: {what}\n")
+        os.write(self._stderr, text.encode(errors="replace"))
+
+    def _told_to_end(self, number: int, _: object) -> None:
+        """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
+        instrument = self.__dict__.get("instrument")
+        if instrument is None or not instrument.stops:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _tell(self, why: str) -> None:
+        """Says why this process ends at once, which all ranks do."""
+        if not self.follows:
+            self.say(f"the ranks stopped: {why}")
+
+    def close(self) -> None:
+        """The session ends."""
+        instrument = self.__dict__.get("instrument")
+        if self.rank is not None and instrument is not None:
+            instrument.close()
+
     @property
     def decides(self) -> bool:
         """Whether a verdict is what this process measures for, and not a baseline of many."""
+        if self.rank is not None and self.rank.launched:
+            return self.rank.decides
         if self.task is not None:
             return self.task.is_replica
         return self.settings.judge and self.settings.missing != "record"
@@ -153,6 +215,8 @@ class Session:
             task=self.task,
             allotment=self.allotment,
             gpus=lambda: self.gpus,
+            rank=self.rank,
+            tell=self._tell,
         )
         if settings.protocol == "paper-window":
             instrument.check_window()
@@ -193,8 +257,8 @@ class Session:
 
         None where nobody asks: what measured a recorded run had what it needed.
         """
-        if self.settings.replay is not None:
-            return None
+        if self.settings.replay is not None or self.rank is not None:
+            return None  # a rank has its own
         if self.allotment is not None:
             return self.allotment.gpus
         if self.instrument.device.arch == "cpu":
@@ -230,7 +294,19 @@ class Session:
         """Judges what this process measures."""
         from pytest_gpuperf.baselines.judgement import Judging
 
-        return Judging(self.settings, None if self.settings.replay else self.replicas)
+        if self.settings.replay is not None or self.rank is None:
+            return Judging(self.settings, None if self.settings.replay else self.replicas)
+        from pytest_gpuperf.measure.ranks import RankLauncher, RankReplicas
+
+        launcher = RankLauncher(
+            self.replicas,
+            self.rank.count,
+            self.settings.time_limit,
+            self._rank_gpus,
+            decides=self.decides,
+        )
+        waits = getattr(self.instrument, "waits", str)
+        return Judging(self.settings, RankReplicas(launcher, self.display, waits))
 
     @cached_property
     def display(self) -> Display:

@@ -299,6 +299,10 @@ def _without_retired(run: Run) -> Run:
         replace(
             measurement,
             samples=tuple(s for s in measurement.samples if s.metric not in retired),
+            peers=tuple(
+                replace(peer, samples=tuple(s for s in peer.samples if s.metric not in retired))
+                for peer in measurement.peers
+            ),
             unsupported=tuple(u for u in measurement.unsupported if u.metric not in retired),
         )
         for measurement in run.measurements
@@ -352,6 +356,11 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
         if lacking.metric not in known:
             problem = f"no such metric in the catalogue: {lacking.metric}"
             yield f"unsupported/{index}/metric", problem
+    for number, peer in enumerate(measurement.peers):
+        for index, sample in enumerate(peer.samples):
+            if sample.metric not in known:
+                problem = f"no such metric in the catalogue: {sample.metric}"
+                yield f"peers/{number}/samples/{index}/metric", problem
     if measurement.kernels:
         for where, problem in kernel_files.problems(measurement.kernels):
             yield f"kernels/{where}", problem

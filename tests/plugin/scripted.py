@@ -91,6 +91,7 @@ class ScriptedCollector:
         heard = PhaseNames()
         work.progress.begins("counting", "round 1 of 1, pass 1 of 1", 1)
         work.reset()
+        work.barrier()
         with work.phases.heard_by(heard):
             work.step()
         factors = self._factors()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,12 @@ from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, garbage_kept
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import Compilations, checked
+from pytest_gpuperf.measure.trace.activity import (
+    Collectives,
+    Compilations,
+    checked,
+    host_collectives,
+)
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
@@ -78,13 +84,21 @@ class CpuCollector:
         repetitions = plan.repetitions or _REPETITIONS
         for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + repetitions):
             work.reset()
+            work.barrier()
             losses.add(work.step())
         series: _Series = {}
         _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
-        series[STEP, "wall_time"] = [_wall_time(work) for _ in timed]
+        times = [_times(work) for _ in timed]
+        series[STEP, "wall_time"] = [wall for wall, _ in times]
         unsupported: tuple[Unsupported, ...] = ()
         components: tuple[str, ...] = ()
+        collectives: tuple[Collectives, ...] = ()
+        if work.together:
+            series[STEP, "own_time"] = [own for _, own in times]
+            traced = [_collectives(work) for _ in each(work.progress, "tracing", repetitions)]
+            series[STEP, "collective_time"] = [taken for taken, _ in traced]
+            collectives = tuple(durations for _, durations in traced)
         if plan.activity:
             for metric, value in _compiled(work).items():
                 series[STEP, metric] = [value]
@@ -95,10 +109,10 @@ class CpuCollector:
                 if not metric.portable
             )
             phases = {phase for phase, _ in series}
-            times = _component_times(work, repetitions)
-            components = checked([list(once) for once in times], phases)
+            parts = _component_times(work, repetitions)
+            components = checked([list(once) for once in parts], phases)
             for name in components:
-                series[name, "wall_time"] = [once[name] for once in times]
+                series[name, "wall_time"] = [once[name] for once in parts]
         return Collected(
             samples_of(series),
             unsupported,
@@ -109,6 +123,7 @@ class CpuCollector:
                 "cost_s": round(time.perf_counter() - started, 3),
             },
             components=components,
+            collectives=collectives,
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:  # noqa: ARG002
@@ -153,15 +168,24 @@ def _compiled(work: Work) -> dict[str, float]:
     if not compilations.any:
         return compilations.counted(())
     work.reset()
+    work.barrier()
     return compilations.counted(profile.events(work.step, lambda: None, host=True))
 
 
-def _wall_time(work: Work) -> float:
-    """Milliseconds of one execution."""
+def _collectives(work: Work) -> tuple[float, Collectives]:
+    """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
     work.reset()
-    started = time.perf_counter_ns()
+    work.barrier()
+    return host_collectives(profile.events(work.step, lambda: None, host=True))
+
+
+def _times(work: Work) -> tuple[float, float]:
+    """Milliseconds of one execution, and nanoseconds in which this thread had the processor."""
+    work.reset()
+    work.barrier()
+    own, started = time.thread_time_ns(), time.perf_counter_ns()
     work.step()
-    return (time.perf_counter_ns() - started) / 1e6
+    return (time.perf_counter_ns() - started) / 1e6, float(time.thread_time_ns() - own)
 
 
 def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
@@ -170,6 +194,7 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
     for _ in each(work.progress, "timing components", repetitions, after=None):
         listener = HostTimes()
         work.reset()
+        work.barrier()
         with work.components.heard_by(listener):
             work.step()
         times.append(listener.times)
@@ -193,9 +218,11 @@ def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int)
                 "Give `measure` a `reset` after which the step does the same work again"
             )
         phases = names
+        others = work.workers.counted() if work.workers else {}
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
-                series.setdefault((phase, metric), []).append(float(value))
+                theirs = others.get(metric, 0.0) if phase == STEP else 0.0
+                series.setdefault((phase, metric), []).append(float(value) + theirs)
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
         series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
 
@@ -210,7 +237,9 @@ def _counted(
     counter = StepCounter(operators)
     with garbage_kept():
         try:
-            with work.phases.heard_by(counter), counter.watching():
+            work.barrier()
+            workers = work.workers.counting() if work.workers and not operators else nullcontext()
+            with workers, work.phases.heard_by(counter), counter.watching():
                 returned = work.step()
             losses.add(returned)
             del returned

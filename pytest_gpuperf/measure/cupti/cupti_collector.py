@@ -33,6 +33,7 @@ from pytest_gpuperf.measure.execution import (
     CudaClock,
     CudaTimer,
     Executions,
+    Series,
     Stopwatch,
     garbage_kept,
     prepare,
@@ -153,13 +154,15 @@ class CuptiCollector:
                 alone=not counted.series,
             )
             activity_s = watch.lap()
+            own, lacking = self._own_instructions(work) if work.together else ({}, ())
         traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
         passes = int(counted.settings.get("passes", 0))
         least = max(plan.warmup, 1) + (LEAST_ROUNDS + bool(ranges)) * passes
         return Collected(
-            samples=samples_of({**executions.series, **counted.series, **active.series}),
-            unsupported=(*counted.unsupported, *active.unsupported),
+            samples=samples_of({**executions.series, **counted.series, **active.series, **own}),
+            unsupported=(*counted.unsupported, *active.unsupported, *lacking),
             components=active.components,
+            collectives=active.collectives,
             settings={
                 **executions.settings(),
                 **counted.settings,
@@ -173,6 +176,33 @@ class CuptiCollector:
                 "floor_s": executions.floor_s(least),
             },
         )
+
+    def _own_instructions(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
+        """The instructions of the kernels that are no collectives, one by one.
+
+        Collectives wait for the other ranks in a loop: how many instructions that takes, chance
+        decides. Every kernel is a range of its own and runs once in the pass, as its peers do: none
+        is replayed.
+        """
+        name = "own_instructions"
+        work.progress.begins("tracing kernels")
+        prepare(work, self._timer)
+        traced = trace(work.step, self._timer.synchronize)
+        counted = catalogue().metrics["instructions"]
+        try:
+            table = self._counted(work, [counted], traced)
+        except CountersUnavailable as error:
+            return {}, (Unsupported(name, str(error)),)
+        if table.mismatch or not table.metrics:
+            return {}, (Unsupported(name, table.mismatch),)
+        if traced.graphs:
+            return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
+        own = math.fsum(
+            launch.values[0] or 0.0
+            for launch in table.launches
+            if launch.values and not activity.is_collective(table.names[launch.name])
+        )
+        return {(STEP, name): [own]}, ()
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch.

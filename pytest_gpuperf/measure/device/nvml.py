@@ -28,7 +28,9 @@ _BITS, _WORDS = 64, 16
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 """PCI's vendor, and its class of VGA and 3D controllers."""
-_NODE, _ANY_NODE = "/dev/nvidia{}", Path("/dev/null")
+_NODE = "/dev/nvidia{}"
+ANY_NODE = Path("/dev/null")
+"""That of all devices that have none of their own."""
 _MACHINE_FILES = (
     *(Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")),
     Path("/proc/sys/kernel/random/boot_id"),
@@ -123,12 +125,12 @@ def node(which: int | str = 0) -> Path:
     """
     with open_session() as session:
         if session is None:
-            return _ANY_NODE
+            return ANY_NODE
         gpu = session.by_uuid(which) if isinstance(which, str) else session.gpu(which)
         if gpu is None:
-            return _ANY_NODE
+            return ANY_NODE
         own = Path(_NODE.format(session.integer("nvmlDeviceGetMinorNumber", gpu.physical)))
-    return own if _is_node(own) else _ANY_NODE
+    return own if _is_node(own) else ANY_NODE
 
 
 def _is_node(path: Path) -> bool:

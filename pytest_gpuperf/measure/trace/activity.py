@@ -57,6 +57,8 @@ _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<
 """Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
 Interval = tuple[float, float]
 """Begin and end."""
+Collectives = dict[str, tuple[float, ...]]
+"""Nanoseconds of the collectives of one execution by their names, in order."""
 Tracing = Callable[..., list[Event]]
 """`profile.events`, or a script in its place."""
 
@@ -80,8 +82,8 @@ class Activity:
     """Of a copy from or to the host: pinned, or pageable for all that is not pinned."""
     size: float = 0.0
     """Of a copy, in bytes."""
-    collective: bool = False
-    """A kernel of NCCL."""
+    collective: str = ""
+    """The name of a kernel of NCCL; "" for all else."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Active:
     unsupported: tuple[Unsupported, ...] = ()
     components: tuple[str, ...] = ()
     settings: dict[str, Scalar] = field(default_factory=dict)
+    collectives: tuple[Collectives, ...] = ()
+    """Of a step of several ranks, per trace."""
 
 
 def measured(
@@ -105,31 +109,37 @@ def measured(
 ) -> Active:
     """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
 
-    One execution is traced. Several are where components are measured too, and where the traces are
-    `alone` with the verdict, since no counters can be read; before them then comes one more, which
-    takes along what a profiler does once. Components take executions of their own. Raises
-    MeasurementError for components that cannot be told apart, and what the step raises.
+    One execution is traced. Several are where components are measured too, where the step is one of
+    several ranks, and where the traces are `alone` with the verdict, since no counters can be read;
+    before them then comes one more, which takes along what a profiler does once. Components take
+    executions of their own. Raises MeasurementError for components that cannot be told apart, and
+    what the step raises.
     """
     if not plan.activity:
         return Active()
-    traces = min(TRACES, plan.rounds) if plan.components else TRACES if alone else 1
+    several = alone or work.together
+    traces = min(TRACES, plan.rounds) if plan.components else TRACES if several else 1
     first = 0 if plan.components or traces == 1 else 1
     names: tuple[str, ...] = ()
     parts: list[dict[str, list[Activity]]] = []
     wholes = []
+    collectives: list[Collectives] = []
     try:
         if plan.components:
             names, parts = _in_components(work, phases, timer, traced, traces)
         for number in each(work.progress, "tracing", first + traces, after=None):
             prepare(work, timer)
-            whole = _whole(work, timer, traced)
+            whole, durations = _whole(work, timer, traced)
             if number > first:
                 wholes.append(whole)
+                collectives.append(durations)
     except CountersUnavailable as error:
         return _untraced(plan, str(error))
     if not all(wholes):
         return _untraced(plan, NOTHING)
     wanted = {metric.name for metric in plan.activity}
+    if work.together:
+        wanted |= {"own_time", "collective_time"}
     series: Series = {}
     for whole in wholes:
         for part, values in whole.items():
@@ -139,7 +149,9 @@ def measured(
             _append(series, name, values_of_part(launched[name]), wanted)
     # A share of nothing is no number: some of the traces may have had nothing to copy.
     series = {key: values for key, values in series.items() if len(values) == traces}
-    return Active(series, components=names, settings={"traces": traces})
+    shared = tuple(collectives) if work.together else ()
+    settings: dict[str, Scalar] = {"traces": traces}
+    return Active(series, components=names, settings=settings, collectives=shared)
 
 
 def _untraced(plan: Plan, reason: str) -> Active:
@@ -147,8 +159,12 @@ def _untraced(plan: Plan, reason: str) -> Active:
     return Active(unsupported=missing, settings={"traces": 0})
 
 
-def _whole(work: Work, timer: CudaTimer, traced: Tracing) -> dict[str, dict[str, float]]:
+def _whole(
+    work: Work, timer: CudaTimer, traced: Tracing
+) -> tuple[dict[str, dict[str, float]], Collectives]:
     """The metrics of the step and of its phases in one execution; none where a trace saw nothing.
+
+    And its collectives.
 
     torch's own ranges, which take the host time, are in the trace where something was compiled.
     """
@@ -157,7 +173,7 @@ def _whole(work: Work, timer: CudaTimer, traced: Tracing) -> dict[str, dict[str,
         events = traced(work.step, timer.synchronize, host=compilations.any, spans=spans)
     ran, calls = activities(events), host_calls(events)
     if not ran and not launch_calls(events):
-        return {}
+        return {}, {}
     ranges = Ranges(events, PHASE)
     values = {STEP: {**values_of_step(ran), **counted(name for _, name in calls)}}
     values[STEP] |= compilations.counted(events)
@@ -168,7 +184,10 @@ def _whole(work: Work, timer: CudaTimer, traced: Tracing) -> dict[str, dict[str,
                 **values_of_part([entry for entry in in_phases if entry.component == number]),
                 **counted(name for at, name in calls if ranges.at(at) == number),
             }
-    return values
+    shared = [entry for entry in ran if entry.collective]
+    values[STEP]["own_time"] = length(union(entry for entry in ran if not entry.collective))
+    values[STEP]["collective_time"] = length(union(shared))
+    return values, _by_name((entry.collective, entry.end - entry.begin) for entry in shared)
 
 
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
@@ -227,7 +246,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
     return {
         "kernel_time": length(union(entry for entry in ran if entry.kind == KERNEL)),
         "launches": float(launches(ran)),
-        "collectives": float(sum(entry.collective for entry in ran)),
+        "collectives": float(sum(bool(entry.collective) for entry in ran)),
         "graph_launches": float(graphs(ran)),
         "copies": float(len(copies)),
         **sizes,
@@ -362,7 +381,7 @@ def _activity(
         direction,
         memory,
         float(arguments.get("bytes", 0.0)) if kind == COPY else 0.0,
-        kind == KERNEL and is_collective(str(event["name"])),
+        str(event["name"]) if kind == KERNEL and is_collective(str(event["name"])) else "",
     )
 
 
@@ -434,6 +453,9 @@ ALLOCATING = {
 }
 """Calls that ask the driver for memory of the device, or for pinned memory of the host."""
 _COLLECTIVE = ("ncclDevKernel", "ncclKernel")
+_OF_GLOO = "gloo:"
+"""How the ranges begin that torch's process group gloo opens from a collective's start to its end,
+in threads of its own."""
 _COMPILED = "Torch-Compiled Region: "
 """What the ranges are called in which a compiled graph is executed; then its compile id, "0/0"."""
 _RESUMED = "torch_dynamo_resume_in_"
@@ -482,6 +504,29 @@ def counted(names: Iterable[str]) -> dict[str, float]:
 def is_collective(kernel: str) -> bool:
     """Whether the kernel of this name is one of NCCL's."""
     return kernel.startswith(_COLLECTIVE)
+
+
+def host_collectives(traced: Sequence[Event]) -> tuple[float, Collectives]:
+    """Nanoseconds in which a collective of gloo was under way, and those of each by itself."""
+    ran = sorted(
+        (
+            Activity(KERNEL, begin, begin + float(e["dur"]) * MICROSECOND, collective=e["name"])
+            for e in traced
+            if e.get("cat") == ANNOTATION and str(e.get("name", "")).startswith(_OF_GLOO)
+            for begin in [float(e["ts"]) * MICROSECOND]
+        ),
+        key=lambda entry: entry.begin,
+    )
+    return length(union(ran)), _by_name(
+        (entry.collective, entry.end - entry.begin) for entry in ran
+    )
+
+
+def _by_name(durations: Iterable[tuple[str, float]]) -> Collectives:
+    named: dict[str, list[float]] = {}
+    for name, duration in durations:
+        named.setdefault(name, []).append(duration)
+    return {name: tuple(values) for name, values in named.items()}
 
 
 class Compilations:

@@ -1,0 +1,448 @@
+"""Steps over ranks: each measures its own part, behind a barrier before each execution.
+
+A collective returns when every rank takes part, so all must execute the step equally often: rank 0
+decides for all of them where it is a question, and the barrier names what each is about to do. Each
+rank has a collector of its own; what they bring is joined where the measurement is judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
+from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
+from pytest_gpuperf.measure.meeting import Meeting, Participant
+from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
+from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Peer, Sample
+from pytest_gpuperf.model.metric import Direction
+from pytest_gpuperf.storage import files
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.fresh_process import Together
+    from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
+
+VARIABLE = "GPUPERF_RANKS"
+"""The environment variable with the name of the meeting that a session holds for its ranks, and
+whether that session judges."""
+
+_ENDING = 3.0
+"""Seconds that a rank that has failed gets to say why."""
+_OURS = f"{os.sep}pytest_gpuperf{os.sep}"
+"""Of calls those that say nothing of the step."""
+_REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """The place of this process among several, as torchrun's variables say it."""
+
+    number: int
+    count: int
+    meeting: str
+    """The name of the meeting's socket."""
+    launched: bool = False
+    """Whether a session of ours has started it, which holds the meeting and judges."""
+    decides: bool = True
+    """Whether a verdict is what the ranks measure for."""
+    only: str = ""
+    """The measurement that they were started for; others of the test are passed over."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes, prints and judges for all of them."""
+        return self.number == 0 and not self.launched
+
+
+def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
+    """What rank this process is; None where it is none of several.
+
+    Raises UsageFailure for ranks on several hosts: their meeting is on one.
+    """
+    given = os.environ if environment is None else environment
+    if any(name not in given for name in _REQUIRED):
+        return None
+    try:
+        number, count = int(given["RANK"]), int(given["WORLD_SIZE"])
+        local = int(given.get("LOCAL_WORLD_SIZE", count))
+    except ValueError as error:
+        raise UsageFailure(f"RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are numbers: {error}") from error
+    if count < 2:
+        return None
+    if local != count:
+        raise UsageFailure(
+            f"WORLD_SIZE is {count} and LOCAL_WORLD_SIZE {local}: ranks are measured on one host. "
+            f"Start as many as it has GPUs, torchrun --nproc-per-node {local} -m pytest ..."
+        )
+    if VARIABLE in given:
+        told = json.loads(given[VARIABLE])
+        return Rank(
+            number, count, told["meeting"], True, decides=told["decides"], only=told["only"]
+        )
+    job = [given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
+    name = "-".join([str(os.getuid()), given["MASTER_ADDR"], given["MASTER_PORT"], *job])
+    return Rank(number, count, f"gpuperf-{name}")
+
+
+def take_gpu(
+    rank: Rank, gpus: Sequence[str], environment: MutableMapping[str, str]
+) -> tuple[str, ...]:
+    """Makes the rank's GPU the only one that it sees, before CUDA is asked; returns all ranks'.
+
+    LOCAL_RANK is 0 then, so that who chooses by it chooses this one. Where there are not as many
+    `gpus` (UUIDs) as ranks, whoever started the ranks has given them theirs: nothing is changed.
+    """
+    if len(gpus) < rank.count:
+        return ()
+    environment["CUDA_VISIBLE_DEVICES"] = gpus[rank.number]
+    environment["LOCAL_RANK"] = "0"
+    return tuple(gpus[: rank.count])
+
+
+class RankInstrument:
+    """Measures on this rank what all execute; offers what a DeviceInstrument does.
+
+    On the leading rank the measurement is that of all of them, on the others their own. `tell` gets
+    why the process ends, where it cannot be got out of a step that hangs.
+    """
+
+    def __init__(
+        self, own: DeviceInstrument, rank: Rank, time_limit: float, tell: Callable[[str], object]
+    ) -> None:
+        self._own = own
+        self._rank = rank
+        self._meeting = Meeting(rank.meeting, rank.count, time_limit) if rank.leads else None
+        self._participant = Participant(
+            rank.meeting, rank.number, time_limit, None if rank.launched else tell
+        )
+
+    @property
+    def name(self) -> str:
+        """What reports call it, "rank 1"."""
+        return f"rank {self._rank.number}"
+
+    @property
+    def device(self) -> Device:
+        """The device that this rank measures."""
+        return self._own.device
+
+    @property
+    def torch_device(self) -> str:
+        """Where the step's tensors belong: "cuda" or "cpu"."""
+        return self._own.torch_device
+
+    def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
+        """The measurement of `subject`.
+
+        Raises UnsoundStep where a rank fails, ends, hangs, or does something else than the others:
+        the same on all of them, but for the exception of the step on that rank itself.
+        """
+        if self._rank.only not in ("", subject.name):
+            return (self._passed_over(subject),)
+        with_others = self._participant
+        progress = _Announced(work.progress, with_others, f"{subject.name} of {subject.test}")
+        work = replace(work, barrier=progress.arrive, progress=progress, together=True)
+        decided = plan.enough
+
+        def enough(rounds: Rounds) -> bool:
+            return bool(with_others.agreed("the end of a round", decided(rounds)))
+
+        plan = replace(plan, enough=enough)
+        work.phases.entered = with_others.entered
+        try:
+            with_others.agreed(f"the beginning of {subject.name} of {subject.test}", None)
+            (measured,) = self._own.measure(subject, work, plan)
+        except BaseException as error:
+            why = with_others.failed(error)
+            # A step that raises here says by itself where.
+            if isinstance(error, GpuperfError) or not why.startswith(f"{self.name} failed"):
+                raise UnsoundStep(f"the ranks stopped: {why or error}") from None
+            raise
+        finally:
+            work.phases.entered = None
+        with_others.say(files.to_json(measured))
+        if self._meeting is None:
+            return (measured,)
+        return (joined(read(self._meeting.said())),)
+
+    def verdict(self, outcome: str) -> str:
+        """How the test of the measurement ends where that is judged, on every rank."""
+        return outcome if self._rank.launched else self._participant.agreed("the verdict", outcome)
+
+    def waits(self) -> None:
+        """Says that this rank does something by itself, for which the others have to wait."""
+        self._participant.goes_on()
+
+    @property
+    def stops(self) -> bool:
+        """Whether all ranks are about to end."""
+        return self._participant.stops()
+
+    def close(self) -> None:
+        """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
+        self._participant.leave(wait=not (self._rank.leads or self._rank.launched))
+        if self._meeting is not None:
+            self._meeting.close()
+
+    def _passed_over(self, subject: Subject) -> Measurement:
+        """A measurement of nothing."""
+        return Measurement(
+            test=subject.test,
+            name=subject.name,
+            suite=subject.suite,
+            process="",
+            configuration=subject.configuration,
+            workload=subject.workload,
+            samples=(),
+            unsupported=(),
+            fingerprint=Fingerprint(self.device, {}, {}),
+        )
+
+    def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
+        return measurement
+
+    with_kernels = with_timeline = with_window = _unchanged
+
+    def check_window(self) -> None:
+        """Raises UsageFailure: a window is of one process."""
+        raise UsageFailure(
+            "--gpuperf-protocol paper-window counts the launches of one process: leave it out "
+            "under torchrun"
+        )
+
+    def begin(self) -> None:
+        """Nothing is counted before the step."""
+
+
+class RankLauncher:
+    """Starts the ranks of one measurement, each a fresh process of this session's test.
+
+    `gpus` are those that the ranks get, one each; where there are none, each sees what this process
+    sees. Measures in a DeviceInstrument's place.
+    """
+
+    def __init__(
+        self, replicas: Replicas, count: int, time_limit: float, gpus: Sequence[str], decides: bool
+    ) -> None:
+        self._replicas = replicas
+        self._count = count
+        self._time_limit = time_limit
+        self._gpus = gpus
+        self._decides = decides
+
+    def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
+        """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
+        work.progress.begins(f"{self._count} ranks in fresh processes")
+        return (self.measured(subject.test, subject.name, work.progress.goes_on),)
+
+    def measured(self, test: str, only: str, tick: Callable[[], object]) -> Measurement:
+        """The measurement `only` of this test, likewise; `tick` is called while it is awaited."""
+        name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
+        told = {"meeting": name, "decides": self._decides, "only": only}
+        shared = {
+            "WORLD_SIZE": str(self._count),
+            "LOCAL_WORLD_SIZE": str(self._count),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(_free_port()),
+            # What torchrun has started may be asked to start others, which have no agent.
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
+            VARIABLE: json.dumps(told),
+        }
+        environments = [
+            {
+                **shared,
+                "RANK": str(number),
+                "LOCAL_RANK": "0" if self._gpus else str(number),
+                **({"CUDA_VISIBLE_DEVICES": self._gpus[number]} if self._gpus else {}),
+            }
+            for number in range(self._count)
+        ]
+        started: list[Together] = []
+
+        def ended(number: int) -> str:
+            return started[0].ended(number) if started else ""
+
+        meeting = Meeting(name, self._count, self._time_limit, ended=ended)
+        task = Task(test, RANKS, only)
+        try:
+            with self._replicas.together(task, environments) as processes:
+                started.append(processes)
+                try:
+                    said = meeting.said(tick)
+                except UnsoundStep as problem:
+                    raise UnsoundStep(f"{problem}{_written(processes, meeting)}") from None
+        finally:
+            meeting.close()
+        return joined(read(said))
+
+    def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
+        return measurement
+
+    with_kernels = with_timeline = with_window = _unchanged
+
+
+class RankReplicas:
+    """Further processes of a test that torchrun has started: as many ranks again, one after other.
+
+    In the place of `Replicas`, for the judge on the leading rank. The ranks of the session wait.
+    """
+
+    def __init__(
+        self, launcher: RankLauncher, progress: Progress, waits: Callable[[], object]
+    ) -> None:
+        self._launcher = launcher
+        self._progress = progress
+        self._waits = waits
+        self._measured: dict[tuple[str, str], list[Measurement]] = {}
+
+    def measurements(
+        self,
+        test: str,
+        name: str,
+        count: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> tuple[Measurement, ...]:
+        """`count` measurements `name` of the test, each of as many fresh processes as there are
+        ranks. Raises MeasurementError.
+        """
+        known = self._measured.setdefault((test, name), [])
+        if meanwhile:
+            meanwhile()
+
+        def tick() -> None:
+            self._waits()
+            self._progress.goes_on()
+
+        for _ in each(self._progress, "not settled, fresh ranks", count - len(known)):
+            known.append(self._launcher.measured(test, name, tick))
+        return tuple(known[:count])
+
+
+def _written(processes: Together, meeting: Meeting) -> str:
+    """The last that ranks at fault wrote, or where they stood when they were told to end."""
+    said = []
+    for number in meeting.at_fault:
+        finished = processes.finished(number, 0.0 if meeting.hangs else _ENDING)
+        lines = finished.standing() if finished.timed_out else finished.last_lines()
+        kept = [line for line in lines.splitlines() if _OURS not in line]
+        ended = f"\nThe last that rank {number} wrote:"
+        stood = f"\nWhere rank {number} stood, the innermost call first:"
+        said += [stood if finished.timed_out else ended, *kept] if any(kept) else []
+    return "\n".join(said)
+
+
+def _free_port() -> int:
+    """A port that nobody has at this moment; torch's process group may use it, or none."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class _Announced(Progress):
+    """Passes on what a measurement is doing, and names the barriers by it."""
+
+    def __init__(self, shown: Progress, participant: Participant, what: str) -> None:
+        self._shown = shown
+        self._participant = participant
+        self._what = what
+        self._stage = ""
+
+    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+        """One more execution."""
+        self._stage = f"{stage} {place}".strip()
+        self._shown.begins(stage, place, left)
+
+    def goes_on(self) -> None:
+        """It still does. Where it waits for its device too long, it is taken for one that hangs:
+        another rank may have the same one.
+        """
+        self._shown.goes_on()
+
+    def aside(self) -> AbstractContextManager[object]:
+        """That is no time of the test's."""
+        return self._shown.aside()
+
+    def arrive(self) -> None:
+        """Returns when all ranks are about to execute the step."""
+        self._participant.arrive(f'"{self._stage}" of {self._what}')
+
+
+def read(said: Sequence[str]) -> list[Measurement]:
+    """The ranks' measurements, as they have said them."""
+    return [files.adapter(Measurement).validate_json(text) for text in said]
+
+
+def joined(ranks: Sequence[Measurement]) -> Measurement:
+    """The measurement of the step as a whole, of those of all ranks in their order.
+
+    Of each metric what is worst of any rank in the same execution: a step has the time of its
+    slowest rank, and a rank that does more is not averaged away. What hardware counts of the whole
+    step depends on how long a rank has waited inside collectives: it is kept rank by rank only.
+    """
+    first = ranks[0]
+    waits = peer_waits([peer for one in ranks for peer in one.peers])
+    peers = tuple(
+        replace(
+            one.peers[0],
+            name=f"rank {number}",
+            samples=(*one.peers[0].samples, *_waits(waits, number)),
+        )
+        for number, one in enumerate(ranks)
+    )
+    by_rank = [{(s.phase, s.metric): s.values for s in peer.samples} for peer in peers]
+    known = catalogue().metrics
+    names = list(known)
+    samples: list[Sample] = []
+    for phase, metric in dict.fromkeys(key for one in by_rank for key in one):
+        if known[metric].hardware:
+            continue
+        values = [one[phase, metric] for one in by_rank if (phase, metric) in one]
+        worst = min if known[metric].direction is Direction.HIGHER else max
+        paired = zip(*values, strict=False)  # a rank may have been executed more often
+        samples.append(Sample(phase, metric, tuple(worst(once) for once in paired)))
+    phases = [*dict.fromkeys(sample.phase for sample in samples)]
+    samples.sort(key=lambda s: (phases.index(s.phase), names.index(s.metric)))
+    workload = {**first.workload, "ranks": len(ranks)}
+    return replace(first, samples=tuple(samples), peers=peers, workload=workload)
+
+
+def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:
+    return (Sample(STEP, "peer_wait", tuple(waits[number])),) if waits else ()
+
+
+def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
+    """Nanoseconds that each rank waited for the others inside collectives, per traced execution.
+
+    A collective ends everywhere at about the same time, and takes its own time on the rank that
+    comes last: what it took longer on another, that one has waited. So no clocks are compared.
+    Empty where the ranks' collectives are not the same ones.
+    """
+    traced = [peer.collectives for peer in peers]
+    if not all(traced) or len({len(traces) for traces in traced}) != 1:
+        return []
+    waits: list[list[float]] = [[] for _ in peers]
+    for of_ranks in zip(*traced, strict=True):
+        if len({_shape(one) for one in of_ranks}) != 1:
+            return []
+        for number, one in enumerate(of_ranks):
+            waits[number].append(
+                sum(
+                    own - min(other[name][place] for other in of_ranks)
+                    for name, durations in one.items()
+                    for place, own in enumerate(durations)
+                )
+            )
+    return waits
+
+
+def _shape(one: Mapping[str, Sequence[float]]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, len(durations)) for name, durations in one.items()))

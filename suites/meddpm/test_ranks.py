@@ -1,0 +1,72 @@
+"""Med-DDPM's training step over two and four ranks, batch 1 on each.
+
+On GPUs a rank has one of its own. A CPU counts two ranks in TF32's configuration, which is float32
+there; what more ranks or other kernels change is how GPUs work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpuperf.catalogue import architectures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_gpuperf.plugin.fixture import GpuPerf
+    from suites.meddpm.data import Volumes
+
+SHARDINGS = ("ddp", "fsdp2")
+CONFIGURATIONS = ("tf32", "best")
+RANKS = (2, 4)
+ON_A_CPU = ("tf32", 2)
+
+
+@pytest.mark.beyond
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(
+    "configuration",
+    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in CONFIGURATIONS],
+)
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_training_step_over_ranks(
+    request: pytest.FixtureRequest,
+    gpuperf: GpuPerf,
+    volumes: Volumes,
+    sharding: str,
+    configuration: str,
+    ranks: int,
+) -> None:
+    """Forward, backward and Adam on every rank, which share gradients or weights."""
+    if gpuperf.device.arch == architectures.CPU and (configuration, ranks) != ON_A_CPU:
+        pytest.skip(f"{configuration} on {ranks} ranks: what it changes is how GPUs work")
+    from suites.meddpm.optimizations import uncaptured
+
+    # What waits for other ranks is not captured in a CUDA graph.
+    optimization = uncaptured(configuration)
+    unavailable = optimization.unavailable(gpuperf.device.arch)
+    if unavailable:
+        pytest.skip(unavailable)
+
+    def entry(_: int) -> Callable[[], object]:
+        import torch
+
+        from suites.meddpm import sharding as shards
+        from suites.meddpm.conftest import NETWORK_SIZE
+        from suites.meddpm.model import med_ddpm
+
+        shards.join(gpuperf.torch_device)
+        torch.manual_seed(0)
+        return shards.ShardedStep(
+            sharding,
+            med_ddpm(NETWORK_SIZE),
+            volumes,
+            optimization,
+            gpuperf.phase,
+            gpuperf.torch_device,
+        )
+
+    workload = request.getfixturevalue("workload")
+    gpuperf.measure_ranks(entry, ranks, workload={**workload, "sharding": sharding})

@@ -1,0 +1,133 @@
+"""Which rank is called a straggler: the slow one, and almost never another."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.baselines.judgement import slower_ranks
+from pytest_gpuperf.judge.machine import kind_of
+from pytest_gpuperf.judge.noise import ALIKE, Kind
+from pytest_gpuperf.judge.stragglers import ALPHA, BETWEEN_GPUS, LEAST, NOISE, stragglers
+from pytest_gpuperf.model.measurement import Peer
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
+from tests.examples import H200, measurement, samples_of
+
+RECORDED = ROOT / "tests" / "data" / "h200-kinds"
+TF32 = "test_training_step[tf32]"
+KIND: Kind = (15.16, 14.41)
+OTHER_KIND: Kind = (15.184, 14.41)
+DRAWS = 400
+
+
+def test_the_slow_rank_is_named_with_how_much_longer_it_works() -> None:
+    (found,) = stragglers([[10.0, 10.0], [10.21, 10.19], [10.0, 10.0]], [KIND] * 3)
+    assert found.rank == 1
+    assert found.slower == pytest.approx(0.02)
+    assert (found.own, found.peers) == pytest.approx((10.2, 10.0))
+
+
+def test_gpus_of_no_known_kind_differ_by_that_much_themselves() -> None:
+    times = [[10.0], [10.2], [10.0], [10.0]]
+    assert stragglers(times) == ()
+    assert [one.rank for one in stragglers([[10.0], [11.0], [10.0], [10.0]])] == [1]
+
+
+def test_a_gpu_of_another_kind_is_compared_with_its_like() -> None:
+    kinds = [KIND, OTHER_KIND, KIND, OTHER_KIND]
+    assert stragglers([[10.0], [10.2], [10.0], [10.2]], kinds) == ()
+    (found,) = stragglers([[10.0], [10.4], [10.0], [10.2]], kinds)
+    assert (found.rank, found.peers) == (1, 10.2)
+
+
+def test_less_than_a_hundredth_is_nobodys_concern() -> None:
+    assert stragglers([[10.0], [10.0 * (1 + LEAST) - 0.001]], [KIND] * 2) == ()
+    assert stragglers([[10.0], [10.0 * (1 + LEAST) + 0.01]], [KIND] * 2) != ()
+
+
+@pytest.mark.parametrize("times", [[], [[1.0]], [[1.0], []], [[1.0], [0.0]]])
+def test_of_nothing_to_compare_nobody_is_named(times: list[list[float]]) -> None:
+    assert stragglers(times) == ()
+
+
+@given(
+    st.lists(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=4), min_size=2, max_size=8),
+    st.floats(1e-3, 1e6),
+)
+def test_the_unit_of_the_times_names_nobody_else(times: list[list[float]], unit: float) -> None:
+    scaled = [[unit * value for value in values] for values in times]
+    before, after = stragglers(times), stragglers(scaled)
+    assert {one.rank for one in before} == {one.rank for one in after}
+    fastest = min(range(len(times)), key=lambda rank: fmean(times[rank]))
+    assert fastest not in {one.rank for one in before}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("known", [True, False])
+def test_alike_ranks_are_called_stragglers_as_seldom_as_is_allowed(
+    ranks: int, *, known: bool
+) -> None:
+    """Drawn with the spreads that the rule goes by."""
+    chance = random.Random(7)
+    between = ALIKE * 0.01 if known else BETWEEN_GPUS
+    named = 0
+    for _ in range(10 * DRAWS):
+        gpus = [chance.gauss(0, between) for _ in range(ranks)]
+        times = [[math.exp(gpu + chance.gauss(0, NOISE))] for gpu in gpus]
+        named += bool(stragglers(times, [KIND] * ranks if known else []))
+    expected = ALPHA * 10 * DRAWS
+    assert named <= expected + 3 * math.sqrt(expected)
+
+
+def recorded() -> dict[str, tuple[tuple[float, ...], Kind]]:
+    """The times of TF32's training step in one process of each recorded GPU, and its kind."""
+    found = {}
+    for file in sorted(RECORDED.glob("*.json.xz")):
+        for made in run_files.load(file).measurements:
+            durations = [s.values for s in made.samples if s.metric == "duration"]
+            kind = kind_of(made.fingerprint.conditions)
+            if made.title == TF32 and durations and kind is not None:
+                found[file.name] = durations[0], kind
+    return found
+
+
+def test_a_rank_slowed_by_two_hundredths_is_named_where_a_peers_canary_reads_alike() -> None:
+    """On four of the recorded H200s drawn at random: those with a peer whose memory reads alike."""
+    gpus = recorded()
+    assert len(gpus) == 17
+    chance = random.Random(3)
+    alike = named = others = false = 0
+    for _ in range(DRAWS):
+        drawn = [gpus[name] for name in chance.sample(sorted(gpus), 4)]
+        kinds = [kind for _, kind in drawn]
+        times = [list(values) for values, _ in drawn]
+        false += bool(stragglers(times, kinds))
+        times[0] = [1.02 * value for value in times[0]]
+        found = {one.rank for one in stragglers(times, kinds)}
+        others += bool(found - {0})
+        has_alike = any(abs(kinds[0][0] - kind[0]) < 0.005 for kind in kinds[1:])
+        alike += has_alike
+        named += has_alike and 0 in found
+    assert alike > DRAWS / 2
+    assert named >= 0.95 * alike
+    assert (false, others) == (0, 0)
+
+
+def test_a_note_names_the_rank_and_both_times() -> None:
+    times = [10e6, 10e6, 12e6, 10e6]
+    peers = tuple(
+        Peer(f"rank {number}", H200, samples_of({"own_time": [own]}))
+        for number, own in enumerate(times)
+    )
+    (note,) = slower_ranks(replace(measurement(), peers=peers))
+    assert note == (
+        "rank 2 is slower than its peers: it works 20.0 % longer, 12 ms where they take 10 ms"
+    )
+    assert slower_ranks(measurement()) == ()

@@ -1,0 +1,155 @@
+"""Workers: what other processes count for a step is what this one would."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+import pytest_gpuperf
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.attachment import VARIABLE, Workers, attached
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
+from pytest_gpuperf.measure.cpu.dispatch import StepCounter
+from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.measurement import STEP
+from tests.plugin.test_conditions import AT_NIGHT
+
+PLAN = Plan(metrics=(), rounds=2, repetitions=1)
+
+
+class Products(Dataset[Tensor]):
+    """Eight items, for each of which a worker multiplies matrices."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, number: int) -> Tensor:
+        with attached("loader"):
+            return (torch.ones(4, 4) @ torch.full((4, 4), float(number))).sum()
+
+
+def infer(given: Tensor) -> float:
+    """What a worker is asked for."""
+    with attached("inference"):
+        return float(torch.relu(given @ given).sum())
+
+
+def consume(loader: DataLoader[Tensor]) -> None:
+    """A pass through it: when it is over, nothing is read ahead."""
+    for batch in loader:
+        batch.sum()
+
+
+def serve(pipe: Any) -> None:
+    """An inference worker: answers until it gets None."""
+    while (given := pipe.recv()) is not None:
+        pipe.send(infer(given))
+
+
+def counted(act: Callable[[], object]) -> dict[str, float]:
+    """What is counted of it in this process."""
+    counter = StepCounter()
+    with counter.watching():
+        act()
+    counter.memory.end()
+    return {metric: float(value) for metric, value in asdict(counter.step).items()}
+
+
+def of_workers(workers: Workers) -> dict[str, dict[str, tuple[float, ...]]]:
+    return {
+        peer.name: {sample.metric: sample.values for sample in peer.samples}
+        for peer in workers.peers(portable_device())
+    }
+
+
+def test_where_no_test_waits_a_block_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert pytest_gpuperf.attached is attached
+    with attached():
+        assert torch.ones(2).sum() == 2
+    with pytest.raises(AttributeError, match="attachd"):
+        _ = pytest_gpuperf.attachd
+
+
+def test_what_a_worker_does_in_a_counted_execution_is_counted_and_nothing_else() -> None:
+    given = torch.ones(4, 4)
+    with Workers() as workers:
+        infer(given)
+        with workers.counting():
+            infer(given)
+            with attached("inference"), attached("inside of it"):
+                given.neg()
+        infer(given)
+    alone, negation = counted(lambda: torch.relu(given @ given).sum()), counted(given.neg)
+    total = workers.counted()
+    assert total["flops"] == alone["flops"] == 2 * 4**3
+    assert of_workers(workers)["inference"]["flops"] == (total["flops"],)
+    assert total["operators"] >= alone["operators"] + negation["operators"]
+
+
+def test_work_that_is_not_done_when_the_step_ends_belongs_to_nobody() -> None:
+    with Workers() as workers:
+        with attached("slow"):
+            with (
+                pytest.raises(MeasurementError, match="slow was at work already"),
+                workers.counting(),
+            ):
+                pass
+        working = attached("slow")
+        with (
+            pytest.raises(MeasurementError, match="slow was still at work"),
+            workers.counting(),
+        ):
+            working.__enter__()
+        working.__exit__(None, None, None)
+    assert os.environ.get(VARIABLE) is None
+
+
+def test_items_that_workers_of_a_loader_compute_count_as_those_computed_here() -> None:
+    with Workers() as workers:
+        loader = DataLoader(Products(), num_workers=2, persistent_workers=True)
+        step = partial(consume, loader)
+        workers.begin()
+        collected = CpuCollector().collect(Work(step, Phases(), workers=workers), PLAN)
+        del step, loader
+    here = counted(lambda: [Products()[number] for number in range(8)])
+    theirs = of_workers(workers)
+    assert sorted(theirs) == ["loader", "loader 2"]
+    for metric in ("flops", "operators", "copies"):
+        by_worker = [counts[metric] for counts in theirs.values()]
+        assert [sum(once) for once in zip(*by_worker, strict=True)] == [here[metric]] * 2
+    of_step = {s.metric: s.values for s in collected.samples if s.phase == STEP}
+    assert of_step["flops"] == (here["flops"],) * 2
+
+
+@AT_NIGHT
+def test_a_spawned_worker_counts_what_the_same_call_counts_here() -> None:
+    given = torch.ones(4, 4)
+    with Workers() as workers:
+        context = multiprocessing.get_context("spawn")
+        mine, its = context.Pipe()
+        process = context.Process(target=serve, args=(its,))
+        process.start()
+
+        def step() -> None:
+            mine.send(given)
+            mine.recv()
+
+        workers.begin()
+        CpuCollector().collect(Work(step, Phases(), workers=workers), PLAN)
+        mine.send(None)
+        process.join()
+    here = counted(lambda: infer(given))
+    assert of_workers(workers)["inference"] == {
+        metric: (value, value) for metric, value in here.items()
+    }

@@ -1,0 +1,144 @@
+"""Ranks: which this process is, and what of them becomes one measurement."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure.ranks import Rank, joined, own_rank, peer_waits, take_gpu
+from pytest_gpuperf.measure.trace.activity import host_collectives
+from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
+from tests.examples import H200, measurement, samples_of
+from tests.measure.traces import annotated
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+def test_torchruns_variables_say_which_rank_this_is() -> None:
+    rank = own_rank(TORCHRUN)
+    assert rank is not None
+    assert (rank.number, rank.count, rank.leads, rank.launched) == (1, 2, False, False)
+    zero = own_rank({**TORCHRUN, "RANK": "0"})
+    assert zero is not None
+    assert zero.leads
+    assert zero.meeting == rank.meeting
+    other = own_rank({**TORCHRUN, "MASTER_PORT": "29501"})
+    assert other is not None
+    assert other.meeting != rank.meeting
+
+
+def test_one_rank_alone_is_none() -> None:
+    assert own_rank({}) is None
+    assert own_rank({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}) is None
+    assert own_rank({name: TORCHRUN[name] for name in ("RANK", "WORLD_SIZE")}) is None
+
+
+def test_ranks_of_several_hosts_are_refused() -> None:
+    with pytest.raises(UsageFailure, match="--nproc-per-node 2"):
+        own_rank({**TORCHRUN, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
+    with pytest.raises(UsageFailure, match="are numbers"):
+        own_rank({**TORCHRUN, "RANK": "first"})
+
+
+def test_a_rank_under_torchrun_takes_a_gpu_of_its_own_where_there_is_one_for_each() -> None:
+    rank = Rank(1, 2, "here")
+    environment = {**TORCHRUN, "LOCAL_RANK": "1"}
+    assert take_gpu(rank, ["GPU-a", "GPU-b", "GPU-c"], environment) == ("GPU-a", "GPU-b")
+    assert (environment["CUDA_VISIBLE_DEVICES"], environment["LOCAL_RANK"]) == ("GPU-b", "0")
+    given = {"CUDA_VISIBLE_DEVICES": "GPU-b", "LOCAL_RANK": "1"}
+    assert take_gpu(rank, ["GPU-b"], given) == ()
+    assert given == {"CUDA_VISIBLE_DEVICES": "GPU-b", "LOCAL_RANK": "1"}
+
+
+def test_a_rank_that_a_session_started_never_leads() -> None:
+    told = json.dumps({"meeting": "here", "decides": True, "only": "step"})
+    rank = own_rank({**TORCHRUN, "RANK": "0", "GPUPERF_RANKS": told})
+    assert rank == Rank(0, 2, "here", True, decides=True, only="step")
+    assert rank is not None
+    assert not rank.leads
+
+
+def rank(series: dict[str, list[float]], *collectives: dict[str, tuple[float, ...]]) -> Measurement:
+    """One rank's measurement, as it brings it to be joined."""
+    made = measurement(series)
+    return replace(made, peers=(Peer("rank", H200, made.samples, None, tuple(collectives)),))
+
+
+def test_a_step_is_as_slow_as_its_slowest_rank_in_each_execution() -> None:
+    whole = joined(
+        [
+            rank({"step_time": [10.0, 12.0], "launches": [90.0], "copy_overlap": [50.0]}),
+            rank({"step_time": [11.0, 11.0], "launches": [91.0], "copy_overlap": [40.0]}),
+        ]
+    )
+    of = {(s.phase, s.metric): s.values for s in whole.samples}
+    assert of[STEP, "step_time"] == (11.0, 12.0)
+    assert of[STEP, "launches"] == (91.0,)
+    assert of[STEP, "copy_overlap"] == (40.0,)
+    assert [peer.name for peer in whole.peers] == ["rank 0", "rank 1"]
+    assert whole.workload["ranks"] == 2
+
+
+def test_what_a_rank_counts_while_it_waits_is_kept_for_each_rank_alone() -> None:
+    spinning = {"instructions": [9e9], "cycles": [4e8], "own_instructions": [6e9]}
+    whole = joined([rank(spinning), rank({**spinning, "own_instructions": [6.1e9]})])
+    assert [(s.metric, s.values) for s in whole.samples] == [("own_instructions", (6.1e9,))]
+    kept = [{s.metric for s in peer.samples} for peer in whole.peers]
+    assert kept == [{"instructions", "cycles", "own_instructions"}] * 2
+
+
+def test_the_rank_that_comes_last_has_not_waited() -> None:
+    early = Peer("rank 0", H200, (), None, ({"all_reduce": (50.0, 12.0), "gather": (3.0,)},))
+    late = Peer("rank 1", H200, (), None, ({"all_reduce": (10.0, 15.0), "gather": (3.0,)},))
+    assert peer_waits([early, late]) == [[40.0], [3.0]]
+
+
+def test_other_collectives_on_another_rank_tell_nothing_of_waiting() -> None:
+    one = Peer("rank 0", H200, (), None, ({"all_reduce": (5.0,)},))
+    two = Peer("rank 1", H200, (), None, ({"all_reduce": (5.0, 5.0)},))
+    assert peer_waits([one, two]) == []
+    assert peer_waits([one, replace(two, collectives=())]) == []
+    assert [s.metric for s in joined([rank({"launches": [1.0]})] * 2).samples] == ["launches"]
+
+
+@given(
+    st.lists(st.lists(st.floats(1.0, 1e9), min_size=3, max_size=3), min_size=2, max_size=8),
+)
+def test_nobody_waits_less_than_nothing_and_of_each_collective_one_not_at_all(
+    durations: list[list[float]],
+) -> None:
+    for place in range(3):
+        peers = [
+            Peer("rank", H200, (), None, ({"all_reduce": (own[place],)},)) for own in durations
+        ]
+        waits = peer_waits(peers)
+        assert min(own for (own,) in waits) == 0
+        assert all(own >= 0 for (own,) in waits)
+
+
+def test_gloos_collectives_are_those_that_it_annotates() -> None:
+    events = [
+        annotated(0.0, 30.0, "gloo:all_reduce"),
+        annotated(20.0, 45.0, "gloo:all_gather"),
+        annotated(60.0, 70.0, "gloo:all_reduce"),
+        annotated(0.0, 90.0, "gpuperf step"),
+    ]
+    taken, durations = host_collectives(events)
+    assert taken == 55_000.0
+    assert durations == {
+        "gloo:all_reduce": (30_000.0, 10_000.0),
+        "gloo:all_gather": (25_000.0,),
+    }
+
+
+def test_the_joined_measurement_comes_back_from_its_file_as_it_was() -> None:
+    from pytest_gpuperf.storage import files
+
+    whole = joined([rank({"step_time": [1.0]}, {"all_reduce": (5.0,)})] * 2)
+    assert files.adapter(Measurement).validate_json(files.to_json(whole)) == whole
+    assert samples_of({"step_time": [1.0]})[0] in whole.peers[0].samples

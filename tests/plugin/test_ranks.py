@@ -1,0 +1,214 @@
+"""Steps over ranks: real processes, one run, one verdict, and what is said when a rank fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
+from tests.plugin.projects import Project
+from tests.plugin.test_conditions import AT_NIGHT
+
+OVER_RANKS = """
+    import os, signal, time
+
+    def entry(rank):
+        def step():
+            FAULT
+
+        return step
+
+    def test_step(gpuperf):
+        gpuperf.measure_ranks(entry, 2)
+"""
+UNDER_TORCHRUN = """
+    import os
+
+    def test_step(gpuperf):
+        rank = os.environ["RANK"]
+        print("RANK", rank)
+        with open(f"executions-{rank}", "a") as file:
+            gpuperf.measure(lambda: file.write("x"))
+"""
+DATA_PARALLEL = """
+    import torch
+    from torch import distributed, nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    def entry(rank):
+        torch.set_num_threads(1)
+        distributed.init_process_group("gloo")
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Linear(8, 8))
+        given = torch.ones(2, 8)
+
+        def step():
+            model(given).sum().backward()
+
+        for _ in range(3):  # in the second it makes its buckets anew
+            step()
+        return step
+
+    def test_step(gpuperf):
+        gpuperf.measure_ranks(entry, RANKS)
+"""
+
+
+@pytest.fixture
+def a100(project: Project) -> Project:
+    """A project on a scripted A100."""
+    project.device()
+    return project
+
+
+def left_running(project: Project) -> list[str]:
+    """Processes that run in the project's folder."""
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    mine = str(os.getpid())
+    return [
+        line
+        for line in found.stdout.splitlines()
+        if str(project.root) in line and line.split()[0] != mine
+    ]
+
+
+def torchrun(project: Project, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
+    """As torchrun would start two ranks of pytest, in their order; it is torch that has it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    shared = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": uuid.uuid4().hex,
+    }
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pytest", *arguments],
+            cwd=project.root,
+            env={**os.environ, **shared, "RANK": str(rank), "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (1, 0)
+    ]
+    said = [(process, *process.communicate(timeout=60)) for process in started]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, out, error)
+        for process, out, error in reversed(said)
+    ]
+
+
+def test_a_test_starts_its_ranks_and_judges_them_as_one(a100: Project) -> None:
+    a100.tests(OVER_RANKS.replace("FAULT", "pass"))
+    result = a100.run_apart("--gpuperf-missing=record")
+    assert result.ret == 0
+    (measured,) = a100.saved().measurements
+    assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
+    assert measured.workload == {"ranks": 2}
+    of_step = {sample.metric for sample in measured.samples if sample.phase == STEP}
+    assert of_step == {"step_time", "wall_time"}  # counters are each rank's own
+    assert "cycles" in {sample.metric for sample in measured.peers[1].samples}
+    assert a100.has_baseline()
+    assert left_running(a100) == []
+
+
+def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Project) -> None:
+    a100.tests(UNDER_TORCHRUN)
+    first, other = torchrun(a100, "--gpuperf-missing=record", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (0, 0)
+    assert "baseline recorded" in first.stdout
+    assert (other.stdout, other.stderr) == ("", "")
+    (file,) = a100.run_files()
+    (measured,) = run_files.load(file).measurements
+    assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
+    executed = [(a100.root / f"executions-{rank}").read_text() for rank in (0, 1)]
+    assert executed == ["x", "x"]
+
+
+def test_a_rank_that_is_killed_is_named_and_leaves_nothing(a100: Project) -> None:
+    a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and os.kill(os.getpid(), signal.SIGKILL)"))
+    result = a100.run_apart()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = " ".join(str(result.stdout).split())
+    assert "gpuperf: the ranks stopped: rank 1 (process" in said
+    assert "was ended by SIGKILL; last in" in said
+    assert '"counting round 1 of 1, pass 1 of 1" of step of test_steps.py::test_step' in said
+    assert left_running(a100) == []
+
+
+@AT_NIGHT
+def test_a_rank_that_hangs_is_named_with_where_it_stands(a100: Project) -> None:
+    a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and time.sleep(600)"))
+    result = a100.run_apart("--gpuperf-time-limit=4")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = " ".join(str(result.stdout).split())
+    assert "rank 1 (process" in said
+    assert "does not come out, last in" in said
+    assert "Where rank 1 stood, the innermost call first:" in said
+    assert "in step" in said
+    assert left_running(a100) == []
+
+
+@AT_NIGHT
+def test_a_rank_that_raises_is_quoted(a100: Project) -> None:
+    a100.tests(OVER_RANKS.replace("FAULT", "assert rank == 0, 'boom'"))
+    result = a100.run_apart()
+    said = " ".join(str(result.stdout).split())
+    assert "rank 1 failed, last in" in said
+    assert "AssertionError: boom" in said
+    assert "The last that rank 1 wrote:" in said
+    assert left_running(a100) == []
+
+
+@AT_NIGHT
+def test_a_regression_over_ranks_takes_as_many_fresh_ranks_as_one_process_would(
+    project: Project,
+) -> None:
+    work = DATA_PARALLEL.replace("RANKS", "2")
+    project.tests(work)
+    assert project.run_apart("--gpu-arch=cpu", "--gpuperf-missing=record").ret == 0
+    project.tests(work.replace("model(given).sum()", "(model(given) @ given.T).sum()"))
+    result = project.run_apart("--gpu-arch=cpu", "--gpuperf-processes=3")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = str(result.stdout)
+    assert "flops" in said
+    assert "regressed on portable (cpu)" in said
+
+
+@AT_NIGHT
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_gradients_are_shared_over_gloo_with_the_same_counts_on_every_rank(
+    project: Project, ranks: int
+) -> None:
+    project.tests(DATA_PARALLEL.replace("RANKS", str(ranks)))
+    result = project.run_apart("--gpu-arch=cpu", "--gpuperf-missing=warn")
+    assert result.ret == 0
+    (measured,) = project.saved().measurements
+    flops = {
+        sample.values
+        for peer in measured.peers
+        for sample in peer.samples
+        if (sample.phase, sample.metric) == (STEP, "flops")
+    }
+    assert flops == {(2 * 2 * 8 * 8 * 2.0,) * 2}  # no gradient of what is given
+    assert len(measured.peers) == ranks
+    assert all(len(once) == 1 for peer in measured.peers for once in peer.collectives)
+    waits = [
+        sample.values
+        for peer in measured.peers
+        for sample in peer.samples
+        if sample.metric == "peer_wait"
+    ]
+    assert len(waits) == ranks
+    assert all(min(of_ranks) == 0 for of_ranks in zip(*waits, strict=True))
