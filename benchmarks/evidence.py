@@ -21,8 +21,9 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import calibrate as shown
 from pytest_gpuperf.judge import attribution
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.judge.interval import ALARMING, UNCHANGED_RATE, difference, quantile
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
 from pytest_gpuperf.judge.noise import BaselineGpus, scales
+from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import ALARM_RATE
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from pytest_gpuperf.judge.drift import Recorded, drifts
-from pytest_gpuperf.judge.interval import LEAST_ROUNDS, LOOKS, enough_rounds, next_look
+from pytest_gpuperf.judge.stopping import LEAST_ROUNDS, LOOKS, enough_rounds, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Sample
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass

@@ -34,7 +34,7 @@ import numpy as np
 
 from benchmarks.judge import at_least, at_most
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.interval import LOOKS, next_look
+from pytest_gpuperf.judge.stopping import LOOKS, next_look
 from pytest_gpuperf.judge.trials import allocation
 from pytest_gpuperf.judge.verdict import Reference, judge, paired, samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement, Sample

@@ -27,8 +27,8 @@ import numpy as np
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge import machine
-from pytest_gpuperf.judge.interval import LEAST_TO_ALARM, LOOKS, next_look
 from pytest_gpuperf.judge.noise import Kind
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass

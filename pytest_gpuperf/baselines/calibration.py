@@ -13,7 +13,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.interval import next_look
+from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.trials import (
     Estimate,
     Look,

@@ -22,8 +22,8 @@ from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, meant
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.judge.interval import next_look
 from pytest_gpuperf.judge.machine import kind_of
+from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard

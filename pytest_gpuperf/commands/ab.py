@@ -28,7 +28,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.record import print_failure
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
-from pytest_gpuperf.judge.interval import LOOKS, settled
+from pytest_gpuperf.judge.stopping import LOOKS, settled
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.interval import LEAST_TO_ALARM, UNCHANGED_RATE, error_of_median, quantile
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, quantile
 from pytest_gpuperf.judge.noise import Rounds, scales
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import Calibration

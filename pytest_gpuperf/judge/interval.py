@@ -3,16 +3,12 @@
 The unit of replication is the process: rounds within one are not independent, so each process
 counts once, with its median. Pooling rounds is what makes other tools alarm on identical code
 (docs/verdict.md).
-
-At the end, how many processes and rounds that takes: one process first, then 3, 5 and 9 in all.
-Rounds within a process say how sure its own value is; what differs between processes they do not
-tell, so there is no need for many.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean, median
@@ -24,9 +20,7 @@ from pytest_gpuperf.judge.noise import (
     on_judged_scale,
     scales,
 )
-from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
+from pytest_gpuperf.judge.tolerance import Tolerance
 
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
@@ -253,60 +247,3 @@ def paired_difference(
 def _has_logarithms(old: Sequence[float], new: Sequence[float], tolerance: Tolerance) -> bool:
     """One zero anywhere forbids logarithms for all, of both sides at once."""
     return not tolerance.points and min(*old, *new) > 0
-
-
-LOOKS = (1, 3, 5, 9)
-"""How many processes there are at each look."""
-LEAST_TO_ALARM = 3
-"""A single process is never called a regression: one in fifty is slow as a whole."""
-ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
-"""The looks that can alarm, over which the error is split."""
-
-LEAST_ROUNDS = 2
-"""One value cannot agree with another."""
-AGREEMENT = 0.25
-"""Rounds agree that are within this share of the tolerance from their median. Then the median moves
-by less than an eighth of the smallest slowdown that a test fails for, whatever rounds follow."""
-
-
-def enough_rounds(
-    rounds: Mapping[str, Sequence[float]],
-    metrics: Mapping[str, Metric],
-    tolerances: Mapping[str, str],
-) -> bool:
-    """Whether one process has counted enough of the whole step: by metric, a value per round.
-
-    So it is when more than half of the rounds of each gated metric, and at least two, agree with
-    their median. `tolerances` are those that somebody wrote, by metric.
-    """
-    return all(
-        _agree(values, tolerance_for(metrics[name], tolerances.get(name)))
-        for name, values in rounds.items()
-        if metrics[name].gated
-    )
-
-
-def _agree(values: Sequence[float], tolerance: Tolerance) -> bool:
-    middle = median(values)
-    reach = AGREEMENT * tolerance.floor * (1.0 if tolerance.points else abs(middle))
-    near = sum(abs(value - middle) <= reach for value in values)
-    return near >= LEAST_ROUNDS and 2 * near > len(values)
-
-
-def settled(judged: Iterable[Verdict | Expectation]) -> bool:
-    """Whether more processes would change nothing about the test: it fails, or all is decided."""
-    outcomes = {entry.outcome for entry in judged}
-    failing = {Outcome.REGRESSED, Outcome.BROKEN} & outcomes
-    return bool(failing) or Outcome.INCONCLUSIVE not in outcomes
-
-
-def next_look(
-    judged: Sequence[Verdict | Expectation], processes: int, most: int = LOOKS[-1]
-) -> int | None:
-    """How many processes to look at in all, after a look at `processes`; None: it is over.
-
-    It is over when the test is settled, or after the last look that needs at most `most`.
-    """
-    if settled(judged):
-        return None
-    return next((look for look in LOOKS if processes < look <= most), None)

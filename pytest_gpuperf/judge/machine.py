@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.interval import LEAST_TO_ALARM
 from pytest_gpuperf.judge.noise import Kind
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass

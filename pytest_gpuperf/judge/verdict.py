@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.judge.interval import (
-    ALARMING,
-    LEAST_TO_ALARM,
     Difference,
     centre,
     difference,
@@ -33,6 +31,7 @@ from pytest_gpuperf.judge.noise import (
     scales,
     scales_of,
 )
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement

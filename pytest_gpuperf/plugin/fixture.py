@@ -31,7 +31,7 @@ from pytest_gpuperf.errors import (
     UsageFailure,
     printable_lines,
 )
-from pytest_gpuperf.judge import expectation, interval
+from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.measure.attachment import Workers
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Subject
@@ -342,7 +342,7 @@ class GpuPerf:
             metrics=tuple(metric for metric in selected if not metric.traced),
             rounds=self._traits.rounds or self._settings.rounds,
             enough=partial(
-                interval.enough_rounds,
+                stopping.enough_rounds,
                 metrics=catalogue().metrics,
                 tolerances=self._traits.tolerance,
             )

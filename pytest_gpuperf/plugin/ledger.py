@@ -17,7 +17,7 @@ from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunners
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
-from pytest_gpuperf.report import interchange, markdown
+from pytest_gpuperf.report import github, interchange
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
@@ -244,7 +244,7 @@ class Ledger:
 
     def _tell_github(self, run: Run) -> None:
         settings = self._settings
-        actions = markdown.actions(os.environ) if settings.github == "auto" else None
+        actions = github.actions(os.environ) if settings.github == "auto" else None
         if actions is None:
             return
         note = actions.append(run)
@@ -253,7 +253,7 @@ class Ledger:
             test: actions.place(settings.root, *location)
             for test, location in self._locations.items()
         }
-        self.annotations += markdown.workflow_commands(run.results(), places, self._spared)
+        self.annotations += github.workflow_commands(run.results(), places, self._spared)
 
     def _before(self) -> Path | None:
         """An earlier run in which the worst of the regressed tests was measured and had not."""

@@ -1,20 +1,13 @@
-"""The summary as Markdown, for pull requests and job summaries.
-
-At the end, what GitHub Actions reads: marks at the lines of tests that failed, and the job summary.
-https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
-"""
+"""The summary as Markdown, for pull requests and job summaries."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.errors import printable, printable_lines
+from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
@@ -36,7 +29,6 @@ from pytest_gpuperf.report.text import (
     table,
 )
 from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, alone, typed
-from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.analysis.nights import History
@@ -303,115 +295,3 @@ def _reason(entry: Verdict | Expectation) -> str:
         low, high = units.interval(entry.low, entry.high, points=entry.points)
         text += f", somewhere between {low} and {high}"
     return text + ")"
-
-
-SUMMARY_LIMIT = 1024 * 1024
-"""Bytes of a step's job summary; GitHub drops one that is longer as a whole."""
-_WIDTH = 96
-_KERNELS = 6
-"""Lines about kernels: an annotation is read beside code."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a test is written."""
-
-    file: str
-    """Relative to the checkout, where it lies in it."""
-    line: int | None
-    """From 1 on."""
-
-
-@dataclass(frozen=True)
-class Actions:
-    """What GitHub Actions tells the steps of a job."""
-
-    summary: Path | None
-    """The file that a step appends its job summary to."""
-    workspace: Path | None
-    """The checkout."""
-
-    def place(self, root: Path, file: str, line: int | None) -> Place:
-        """A test's file and line (from 0 on), as pytest gives them, as GitHub wants them."""
-        path = Path(os.path.normpath(root.resolve() / file))
-        short = files.short(path, self.workspace.resolve()) if self.workspace else file
-        return Place(short, None if line is None else line + 1)
-
-    def append(self, run: Run) -> str:
-        """Appends the Markdown of `run` to the job summary, and says in a sentence what came of it.
-
-        Returns "" where GitHub asks for none. Never raises: a summary is worth no failed session.
-        """
-        if self.summary is None:
-            return ""
-        try:
-            with self.summary.open("a+b") as stream:
-                there = stream.seek(0, os.SEEK_END)
-                # What stands there may have come without a line's end.
-                start = "\n\n" if there else ""
-                text = markdown(run, SUMMARY_LIMIT - there - len(start))
-                if not text:
-                    return (
-                        f"note: no job summary: {self.summary} has {there:,} of the "
-                        f"{SUMMARY_LIMIT:,} bytes that GitHub shows"
-                    )
-                stream.write((start + text).encode(errors="replace"))
-        except OSError as error:
-            return f"note: no job summary: {self.summary} cannot be written ({error.strerror})"
-        return "job summary: written"
-
-
-def actions(environment: Mapping[str, str]) -> Actions | None:
-    """What this environment tells of GitHub Actions; None elsewhere."""
-    if environment.get("GITHUB_ACTIONS") != "true":
-        return None
-    return Actions(
-        _path(environment, "GITHUB_STEP_SUMMARY"), _path(environment, "GITHUB_WORKSPACE")
-    )
-
-
-def workflow_commands(
-    results: Iterable[Result],
-    places: Mapping[str, Place],
-    spared: Mapping[str, str] | None = None,
-) -> Iterator[str]:
-    """A line per measurement or ratio that is not as it should be, the worst first.
-
-    GitHub shows the first ten errors and the first ten warnings of a step. `places` are by node id;
-    a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
-    fail whatever it measured ("expected to fail"): what would be an error is a notice then.
-    """
-    for result in worst_first(results):
-        why = (spared or {}).get(result.test, "")
-        if result.outcome in FAULTS:
-            level = "notice" if why else "error"
-            yield _command(level, result, places.get(result.test), why)
-        elif result.outcome in DOUBTS:
-            yield _command("warning", result, places.get(result.test))
-
-
-def _command(level: str, result: Result, place: Place | None, why: str = "") -> str:
-    said = [*([why] if why else []), *reasons(result)]
-    if result.attribution:
-        said += kernel_lines.lines(result.attribution, _WIDTH, _KERNELS)
-    properties = {"file": place.file if place else "", "line": ""}
-    if place and place.line is not None:
-        properties["line"] = str(place.line)
-    properties["title"] = f"gpuperf: {failure.headline(result)}"
-    written = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
-    return f"::{level} {written}::{_data(chr(10).join(said))}"
-
-
-def _data(text: str) -> str:
-    """`text` as the message of a command: nothing in it ends the line."""
-    return printable_lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    """`text` as the value of a property: nothing in it ends the value, either."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    value = environment.get(name)
-    return Path(value) if value else None

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import judge as benchmark
-from pytest_gpuperf.judge.interval import LOOKS, next_look
+from pytest_gpuperf.judge.stopping import LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.interval import (
+from pytest_gpuperf.judge.stopping import (
     ALARMING,
     LEAST_TO_ALARM,
     LOOKS,

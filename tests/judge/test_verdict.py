@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.interval import ALARMING, UNCHANGED_RATE, Difference, difference
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference
 from pytest_gpuperf.judge.noise import BaselineGpus, error_between
+from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
     ABSENT,

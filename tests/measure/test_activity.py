@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.trace import activity
+from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
     COMPONENT,
     Activity,
-    Compilations,
     activities,
     common,
     graphs,
@@ -185,7 +184,7 @@ def shows(traced: Sequence[Event], **expected: float) -> None:
 
 def test_the_metrics_are_those_of_the_set_and_a_part_has_some_of_them() -> None:
     values = of(kernel(0, 1), kernel(2, 1), copy(4, 1, "DtoD", 8))
-    of_calls = {*activity.counted(())} | {*Compilations().counted(())}
+    of_calls = {*host_calls.counted(())} | {*host_calls.Compilations().counted(())}
     assert {*values, *of_calls} == set(catalogue().sets["activity"])
     assert set(values_of_part(())) < set(values)
 

@@ -10,7 +10,7 @@ import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-from pytest_gpuperf.measure.trace.activity import Compilations, counted, plain
+from pytest_gpuperf.measure.trace.host_calls import Compilations, counted, plain
 
 
 def broken(x: torch.Tensor) -> torch.Tensor:

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import printable, printable_lines
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.result import Expectation, Outcome
-from pytest_gpuperf.report.markdown import (
-    SUMMARY_LIMIT,
-    Actions,
-    Place,
-    actions,
-    markdown,
-    workflow_commands,
-)
+from pytest_gpuperf.report.github import SUMMARY_LIMIT, Actions, Place, actions, workflow_commands
+from pytest_gpuperf.report.markdown import markdown
 from tests.examples import TEST, measurement, result, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.workflow_commands import Command, commands

@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks import budget
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.interval import enough_rounds
+from pytest_gpuperf.judge.stopping import enough_rounds
 from pytest_gpuperf.measure.collector import Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from suites.convnext_ddpm.configurations import CONFIGURATIONS

@@ -21,12 +21,8 @@ from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, garbage_kept
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import (
-    Collectives,
-    Compilations,
-    checked,
-    host_collectives,
-)
+from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
+from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 

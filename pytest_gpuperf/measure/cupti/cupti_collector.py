@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.judge.interval import LEAST_ROUNDS
+from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure import paper_window
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.cupti import launch_ranges, library

@@ -3,37 +3,29 @@
 Read from the events of a trace (`profile.py`): of the whole step, and of each component, which
 annotates the trace. What a CUDA graph ran is here by itself, too. What ran on several streams at
 once is counted once: times are those of unions of intervals.
-
-At the end, what the host did beside launching: where it waited, what memory it asked for. Read from
-the CUDA calls of a trace, and of torch.compile from the ranges that it opens in one. They are the
-same on every GPU, and nobody's right to read counters is needed for them.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each
 from pytest_gpuperf.measure.execution import CudaTimer, Series, prepare
-from pytest_gpuperf.measure.trace import profile
+from pytest_gpuperf.measure.trace import host_calls, profile
 from pytest_gpuperf.measure.trace.profile import (
     ANNOTATION,
     COPY,
     KERNEL,
     KINDS,
-    LAUNCHING,
     MICROSECOND,
-    STEP_RANGE,
     Event,
     Spans,
     graph_launches,
@@ -55,6 +47,10 @@ NOTHING = (
 )
 _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<target>.*)\))?")
 """Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
+_COLLECTIVE = ("ncclDevKernel", "ncclKernel")
+_OF_GLOO = "gloo:"
+"""How the ranges begin that torch's process group gloo opens from a collective's start to its end,
+in threads of its own."""
 Interval = tuple[float, float]
 """Begin and end."""
 Collectives = dict[str, tuple[float, ...]]
@@ -168,21 +164,21 @@ def _whole(
 
     torch's own ranges, which take the host time, are in the trace where something was compiled.
     """
-    spans, compilations = Spans(PHASE), Compilations()
+    spans, compilations = Spans(PHASE), host_calls.Compilations()
     with work.phases.heard_by(spans):
         events = traced(work.step, timer.synchronize, host=compilations.any, spans=spans)
-    ran, calls = activities(events), host_calls(events)
+    ran, calls = activities(events), host_calls.during(events)
     if not ran and not launch_calls(events):
         return {}, {}
     ranges = Ranges(events, PHASE)
-    values = {STEP: {**values_of_step(ran), **counted(name for _, name in calls)}}
+    values = {STEP: {**values_of_step(ran), **host_calls.counted(name for _, name in calls)}}
     values[STEP] |= compilations.counted(events)
     in_phases = activities(events, PHASE)
     for phase, number in spans.numbers.items():
         if ranges.has(number):
             values[phase] = {
                 **values_of_part([entry for entry in in_phases if entry.component == number]),
-                **counted(name for at, name in calls if ranges.at(at) == number),
+                **host_calls.counted(name for at, name in calls if ranges.at(at) == number),
             }
     shared = [entry for entry in ran if entry.collective]
     values[STEP]["own_time"] = length(union(entry for entry in ran if not entry.collective))
@@ -438,69 +434,6 @@ class Ranges:
         self._names.append(name)
 
 
-WAITING = {
-    "cudaStreamSynchronize": "stream_synchronizations",
-    "cuStreamSynchronize": "stream_synchronizations",
-    "cudaEventSynchronize": "event_synchronizations",
-    "cuEventSynchronize": "event_synchronizations",
-    "cudaDeviceSynchronize": "device_synchronizations",
-    "cuCtxSynchronize": "device_synchronizations",
-}
-"""Calls in which the host waits, and the metrics that count them."""
-ALLOCATING = {
-    *("cudaMalloc", "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaMallocManaged"),
-    *("cudaMallocHost", "cudaHostAlloc", "cudaHostRegister", "cuMemCreate", "cuMemAlloc"),
-}
-"""Calls that ask the driver for memory of the device, or for pinned memory of the host."""
-_COLLECTIVE = ("ncclDevKernel", "ncclKernel")
-_OF_GLOO = "gloo:"
-"""How the ranges begin that torch's process group gloo opens from a collective's start to its end,
-in threads of its own."""
-_COMPILED = "Torch-Compiled Region: "
-"""What the ranges are called in which a compiled graph is executed; then its compile id, "0/0"."""
-_RESUMED = "torch_dynamo_resume_in_"
-"""What dynamo calls functions that go on after a graph break."""
-
-
-def host_calls(traced: Sequence[Event]) -> list[tuple[float, str]]:
-    """When each call of CUDA began, in the trace's time, and its name: waits and allocations.
-
-    Those of the step only, where the trace says when that was.
-    """
-    since, until = within(traced)
-    made = (
-        (float(event["ts"]), plain(str(event["name"])))
-        for event in traced
-        if event.get("cat") in LAUNCHING
-    )
-    return sorted(
-        (at, name)
-        for at, name in made
-        if (name in WAITING or name in ALLOCATING) and since <= at <= until
-    )
-
-
-def plain(name: str) -> str:
-    """The name of a call without the version of the API: "cudaMalloc_v3020" is cudaMalloc."""
-    return name.partition("_")[0]
-
-
-def within(traced: Sequence[Event]) -> tuple[float, float]:
-    """When the step began and ended, in the trace's time; all of it where nobody said."""
-    for event in traced:
-        if event.get("cat") == ANNOTATION and event.get("name") == STEP_RANGE:
-            return float(event["ts"]), float(event["ts"]) + float(event["dur"])
-    return float("-inf"), float("inf")
-
-
-def counted(names: Iterable[str]) -> dict[str, float]:
-    """The metrics of these calls, by name."""
-    values = dict.fromkeys((*WAITING.values(), "driver_allocations"), 0.0)
-    for name, count in Counter(names).items():
-        values[WAITING.get(name, "driver_allocations")] += count
-    return values
-
-
 def is_collective(kernel: str) -> bool:
     """Whether the kernel of this name is one of NCCL's."""
     return kernel.startswith(_COLLECTIVE)
@@ -527,49 +460,3 @@ def _by_name(durations: Iterable[tuple[str, float]]) -> Collectives:
     for name, duration in durations:
         named.setdefault(name, []).append(duration)
     return {name: tuple(values) for name, values in named.items()}
-
-
-class Compilations:
-    """What torch.compile does in an execution that was executed before."""
-
-    def __init__(self) -> None:
-        self._before = _compilations()
-
-    @property
-    def any(self) -> bool:
-        """Whether anything has been compiled in this process: only then traces are looked at."""
-        return self._before > 0
-
-    def counted(self, traced: Sequence[Event]) -> dict[str, float]:
-        """The metrics of the execution since this was made, by name, from its trace with `host`."""
-        since, until = within(traced)
-        graphs = [
-            str(event["name"]).removeprefix(_COMPILED).split()[0]
-            for event in traced
-            if str(event.get("name", "")).startswith(_COMPILED)
-            and since <= float(event["ts"]) <= until
-        ]
-        resumed = _resumed() if graphs else set()
-        return {
-            "compiled_graphs": float(len(graphs)),
-            "graph_breaks": float(sum(graph in resumed for graph in graphs)),
-            "recompilations": float(_compilations() - self._before),
-        }
-
-
-def _compilations() -> int:
-    """How many graphs dynamo has compiled in this process; torch._dynamo.reset forgets them not."""
-    utils: Any = sys.modules.get("torch._dynamo.utils")
-    counters: Mapping[str, Mapping[str, int]] = getattr(utils, "counters", {})
-    return counters.get("stats", {}).get("unique_graphs", 0)
-
-
-def _resumed() -> set[str]:
-    """The compile ids of frames that go on after a graph break."""
-    utils: Any = sys.modules.get("torch._dynamo.utils")
-    compiled: Callable[[], Iterable[Any]] = getattr(utils, "get_compilation_metrics", list)
-    return {
-        str(entry.compile_id)
-        for entry in compiled()
-        if str(entry.co_name or "").startswith(_RESUMED)
-    }

@@ -25,7 +25,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_gpuperf.judge.alignment import common
-from pytest_gpuperf.measure.trace import activity, profile
+from pytest_gpuperf.measure.trace import activity, host_calls, profile
 from pytest_gpuperf.measure.trace.profile import Spans
 from pytest_gpuperf.model.measurement import CallSite, HostCall, IdleTime, KernelTable
 
@@ -210,7 +210,7 @@ def with_call_sites(
         if number:
             site_of[place] = int(number)
     called = Counter(
-        (name, int(ranges.at(at) or len(sites) - 1)) for at, name in activity.host_calls(events)
+        (name, int(ranges.at(at) or len(sites) - 1)) for at, name in host_calls.during(events)
     )
     return replace(
         table,

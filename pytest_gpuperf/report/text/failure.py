@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Lack, lacking, unread
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.interval import LEAST_TO_ALARM
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     FAULTS,

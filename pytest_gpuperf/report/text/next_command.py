@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
-from pytest_gpuperf.judge.interval import LOOKS
+from pytest_gpuperf.judge.stopping import LOOKS
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
