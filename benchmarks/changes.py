@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _EXTRA_ELEMENTS = 1_200_000_000
 """float32, read and written: 9.6 GB, 2.3 ms at the 4.2 TB/s that an H200 copies with."""
+_ONE_PER_CENT = 0.01
+"""Which that is of the tf32 step."""
 _ELEMENTS_ON_A_CPU = 1000
 _INSTRUCTIONS_PER_ELEMENT = 0.83
 """Warp instructions of `lgamma` per element, as an H200 counted them."""
@@ -65,11 +67,12 @@ def other_plans(step: TrainingStep) -> Iterator[None]:  # noqa: ARG001 -- of the
 
 
 @contextmanager
-def extra_kernel(step: TrainingStep) -> Iterator[None]:
-    """One more elementwise kernel at the end of the step."""
+def extra_kernel(step: TrainingStep, share: float = _ONE_PER_CENT) -> Iterator[None]:
+    """One more elementwise kernel at the end of the step, of this share of the tf32 step's time."""
     import torch
 
-    buffer = torch.ones(_elements(step, _EXTRA_ELEMENTS), device=step.device)
+    elements = int(share / _ONE_PER_CENT * _EXTRA_ELEMENTS)
+    buffer = torch.ones(_elements(step, elements), device=step.device)
     with _after_the_step(step, lambda: buffer.mul_(1.0)):
         yield
 

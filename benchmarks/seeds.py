@@ -8,6 +8,7 @@ those of LOSSES there are
     none              identical code
     instructions      one more kernel of `--seed-share` of the tf32 step's instructions, which takes
                       next to no time
+    time              one more kernel of `--seed-share` of the tf32 step's time
 
 Whether a line of code is named for a loss is asked elsewhere, of others: benchmarks/causes.
 """
@@ -126,7 +127,17 @@ def instructions(share: float) -> Loss:
     )
 
 
-SEEDS = ("none", *(loss.name for loss in LOSSES), "instructions")
+def time(share: float) -> Loss:
+    """One more kernel of this share of the tf32 step's time."""
+    return Loss(
+        "time",
+        f"one more kernel of {share:.3g} of the step's time",
+        "tf32",
+        partial(changes.extra_kernel, share=share),
+    )
+
+
+SEEDS = ("none", *(loss.name for loss in LOSSES), "instructions", "time")
 
 Value = TypeVar("Value")
 
@@ -139,7 +150,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed-share",
         type=float,
         default=0.005,
-        help="of the step's instructions, for --seed instructions; default: %(default)s",
+        help="of the step, for --seed instructions and time; default: %(default)s",
     )
 
 
@@ -160,5 +171,6 @@ def pytest_fixture_setup(
 def chosen(config: pytest.Config) -> Loss | None:
     """The loss that the flags ask for."""
     name = config.getoption("--seed")
-    known = (*LOSSES, instructions(config.getoption("--seed-share")))
+    share = config.getoption("--seed-share")
+    known = (*LOSSES, instructions(share), time(share))
     return next((loss for loss in known if loss.name == name), None)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import seeds
-from benchmarks.seeds import Loss, instructions
+from benchmarks.seeds import Loss, instructions, time
 from suites.meddpm.model import layers
 from suites.meddpm.optimizations import OPTIMIZATIONS
 from suites.meddpm.step import TrainingStep
@@ -25,7 +25,7 @@ from tests.plugin.test_conditions import AT_NIGHT
 # torch 2.9 and 2.10 say so whenever the older settings are read.
 pytestmark = pytest.mark.filterwarnings("ignore:Please use the new API settings")
 
-LOSSES = (*seeds.LOSSES, instructions(1e-9))
+LOSSES = (*seeds.LOSSES, instructions(1e-9), time(1e-9))
 NAMED = {loss.name: loss for loss in LOSSES}
 ATTENTIONS = 4
 """Of the small network."""
