@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections import Counter
@@ -29,8 +30,10 @@ from pytest_gpuperf.measure.collector import Phases, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.storage import run_files
 from pytest_gpuperf.storage.files import to_plain
 from tests import ROOT
+from tests.examples import verdict
 from tests.kernel_steps import NAMING, counted
 
 CAUSES = patches.causes()
@@ -320,6 +323,34 @@ def test_sums_over_modules_are_those_of_all_launches(after: float, alike: bool) 
 )
 def test_what_costs_nothing_and_changes_no_count_need_not_be_found(step: Any, due: bool) -> None:
     assert scored(**step).due is due
+
+
+SEEN = ROOT / "tests" / "data" / "h200-causes"
+"""Seven losses on one H200, with their kernels, and the step as it is on another."""
+SEVEN_EXPECTED = [Expected(**e) for e in json.loads((SEEN / "expected.json").read_text("utf-8"))]
+
+
+@cache
+def seen(side: str, *, counters: bool) -> dict[str, KernelTable]:
+    """What was launched, by cause."""
+    run = run_files.load(SEEN / f"{side}.json.xz")
+    run = run if counters else scores.without_counters(run)
+    tables = {m.test.partition("[")[2].rstrip("]"): m.kernels for m in run.measurements}
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+@pytest.mark.parametrize("counters", [True, False], ids=["counted", "without counters"])
+@pytest.mark.parametrize("expected", SEVEN_EXPECTED, ids=lambda expected: str(expected.name))
+def test_losses_on_an_h200_have_their_line_module_and_kind(
+    expected: Expected, counters: bool
+) -> None:
+    (before,) = seen("clean", counters=counters).values()
+    after = seen("patched", counters=counters)[expected.name]
+    # Of an exact count, which a process more would have settled: times are of two GPUs.
+    count = replace(verdict("launches", unit="launches"), baseline=1541.0, measured=1560.0)
+    blame = to_plain(attribute(after, before, NAMING, [count]))
+    (score,) = scores.scores(report(expected.name, blame), [expected])
+    assert (score.right_place, score.right_kind, score.sums) == (True,) * 3, score.said
 
 
 def test_what_was_not_measured_is_said() -> None:
