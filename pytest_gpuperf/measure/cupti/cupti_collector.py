@@ -39,7 +39,7 @@ from pytest_gpuperf.measure.execution import (
     prepare,
 )
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
-from pytest_gpuperf.measure.trace import activity
+from pytest_gpuperf.measure.trace import activity, compiled_kernels
 from pytest_gpuperf.measure.trace.profile import Trace, Tracer, events, trace
 from pytest_gpuperf.measure.trace.timelines import absent
 from pytest_gpuperf.model.measurement import (
@@ -132,6 +132,7 @@ class CuptiCollector:
         reproduced; what the step raises comes out unchanged.
         """
         watch = Stopwatch()
+        compiled_kernels.note()
         executions = Executions(work, self._timer, self._memory)
         executions.warm_up(plan)
         warmup_s = watch.lap()
@@ -266,7 +267,11 @@ class CuptiCollector:
         """
         if "torch" not in sys.modules:
             return table
-        from pytest_gpuperf.measure.trace.call_sites import with_call_sites, with_idle_sites
+        from pytest_gpuperf.measure.trace.call_sites import (
+            Frames,
+            with_call_sites,
+            with_idle_sites,
+        )
 
         try:
             for add in (with_call_sites, with_idle_sites):
@@ -274,6 +279,7 @@ class CuptiCollector:
                 prepare(work, self._timer)
                 synchronize = self._timer.synchronize
                 table = add(table, self._root, work.step, synchronize, self._traced)
+            table = compiled_kernels.with_sites(table, Frames(self._root))
         except Exception:
             return table
         return table

@@ -119,11 +119,11 @@ class Frames:
 
     def _file(self, code: CodeType) -> str:
         if code not in self._shown:
-            self._shown[code] = self._named(Path(code.co_filename))
+            self._shown[code] = self.named(Path(code.co_filename))
         return self._shown[code]
 
-    def _named(self, file: Path) -> str:
-        """As people find it, without a folder of this machine; "" for a library's."""
+    def named(self, file: Path) -> str:
+        """A file as people find it, without a folder of this machine; "" for a library's."""
         installed = _INSTALLED & {*file.parts}
         if installed or file.is_relative_to(_OURS) or any(map(file.is_relative_to, _PYTHONS)):
             return ""

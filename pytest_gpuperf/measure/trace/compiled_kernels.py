@@ -1,0 +1,119 @@
+"""Kernels of torch.compile: the lines of code that inductor made each of them of.
+
+Inductor notes them where it was asked to before it compiles, by INDUCTOR_PROVENANCE (torch 2.9; in
+older ones nothing comes of it): a compiled graph then has, as JSON and by the name of each of its
+kernels, the stacks of the operators that were fused in it, in backward those of their forward.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpuperf.model.measurement import CallSite, KernelTable
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.trace.call_sites import Frames
+
+_VARIABLE, _LINES_ALONE = "INDUCTOR_PROVENANCE", 2
+"""Level 1 has the nodes of each pass, too."""
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in \S+')
+
+
+def note() -> None:
+    """Has inductor note them from now on, here and in fresh processes, unless somebody chose.
+
+    It takes no time that could be measured.
+    """
+    if _VARIABLE in os.environ:
+        return
+    os.environ[_VARIABLE] = str(_LINES_ALONE)
+    config: Any = sys.modules.get("torch._inductor.config")
+    trace: Any = getattr(
+        config, "trace", None
+    )  # read when it is imported, which may have been before
+    if getattr(trace, "provenance_tracking_level", None) == 0:
+        trace.provenance_tracking_level = _LINES_ALONE
+
+
+def with_sites(table: KernelTable, frames: Frames) -> KernelTable:
+    """The same table, in which these kernels have their call sites if no operator launches them."""
+    known, numbers = sites(frames), {site: n for n, site in enumerate(table.sites)}
+    site_of = list(table.site_of)
+    for place, (launch, number) in enumerate(zip(table.launches, table.site_of, strict=True)):
+        site = known.get(table.names[launch.name])
+        if site and not table.sites[number].line:
+            site_of[place] = numbers.setdefault(site, len(numbers))
+    return replace(table, sites=tuple(numbers), site_of=tuple(site_of))
+
+
+def sites(frames: Frames) -> dict[str, CallSite]:
+    """Where the kernels of all graphs come from that were compiled lately, by their names.
+
+    Of several lines that are fused in a kernel it is the one of most operators. Graphs number their
+    kernels anew: a name that stands for several lines says nothing, and is not here.
+    """
+    found: dict[str, set[CallSite]] = {}
+    for noted, backward in _graphs():
+        for name, stacks in json.loads(noted).items():
+            lines = Counter(filter(None, (_innermost(stack, frames) for stack in stacks)))
+            for (line, function), _ in lines.most_common(1):
+                site = CallSite(line, function, backward=backward)
+                found.setdefault(name.partition(":")[0], set()).add(site)
+    return {name: site for name, those in found.items() if len(those) == 1 for site in those}
+
+
+def _graphs() -> Iterator[tuple[str, bool]]:
+    """What is noted of each compiled graph, and whether it is one of backward.
+
+    Nobody lists them. Those that the garbage collector was told to leave alone it does not tell.
+    """
+    kind = getattr(sys.modules.get("torch._inductor.output_code"), "CompiledFxGraph", None)
+    for graph in [made for made in gc.get_objects() if type(made) is kind]:
+        noted = getattr(graph, "inductor_provenance_stack_traces_str", None)
+        if noted:
+            yield noted, bool(graph.fx_kwargs.get("is_backward"))
+
+
+def _innermost(stack: str, frames: Frames) -> tuple[str, str] | None:
+    """The line and the function of the innermost frame that is no library's."""
+    for frame in reversed([*_FRAME.finditer(stack)]):
+        file, line = Path(frame["file"]), int(frame["line"])
+        if shown := frames.named(file):
+            return f"{shown}:{line}", _function(file, line)
+    return None
+
+
+def _function(file: Path, line: int) -> str:
+    """Which function stands at a line, as in "Attention.attend"; "" outside of all."""
+    inside = [(first, name) for first, last, name in _functions(file) if first <= line <= last]
+    return max(inside, default=(0, ""))[1]
+
+
+@lru_cache
+def _functions(file: Path) -> tuple[tuple[int, int, str], ...]:
+    """First and last line of each function, and its name with those that it stands in."""
+
+    def within(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
+        for child in ast.iter_child_nodes(node):
+            name = outer
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                name = f"{outer}{child.name}."
+                if not isinstance(child, ast.ClassDef):
+                    yield child.lineno, child.end_lineno or child.lineno, name.rstrip(".")
+            yield from within(child, name)
+
+    try:
+        return tuple(within(ast.parse(file.read_bytes()), ""))
+    except (OSError, SyntaxError, ValueError):
+        return ()

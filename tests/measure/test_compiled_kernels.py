@@ -1,0 +1,91 @@
+"""Lines of code of compiled kernels: inductor's own notes, of a network compiled for the CPU."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pytest_gpuperf.measure.trace import compiled_kernels
+from pytest_gpuperf.measure.trace.call_sites import Frames
+from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
+from tests import ROOT
+
+SILENT = CallSite("", "")
+OPERATOR = CallSite("model.py:3", "Net.forward")
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        z = y.sin() * 2 + 1
+        return z.relu() @ z
+
+
+def line_of(text: str) -> str:
+    lines, first = inspect.getsourcelines(Net)
+    number = next(number for number, line in enumerate(lines, first) if text in line)
+    return f"{Path(__file__).relative_to(ROOT).as_posix()}:{number}"
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if nobody had asked inductor for anything, in a process that is left so."""
+    import torch._inductor.config as config
+
+    monkeypatch.setenv("INDUCTOR_PROVENANCE", "")  # put back at the end
+    monkeypatch.delenv("INDUCTOR_PROVENANCE")
+    torch._dynamo.reset()
+    untyped: Any = config
+    with untyped.patch({"trace.provenance_tracking_level": 0}):
+        yield
+
+
+@pytest.mark.usefixtures("unset")
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
+def test_kernels_of_forward_and_backward_have_the_line_that_they_were_made_of() -> None:
+    compiled_kernels.note()
+    net = Net()
+    torch.compile(net)(torch.rand(8, 8)).sum().backward()
+    found = compiled_kernels.sites(Frames(ROOT))
+    made = {name: site for name, site in found.items() if name.startswith("cpp_fused")}
+    (forward,) = (site for site in made.values() if not site.backward)
+    assert (forward.line, forward.function) == (line_of("y.sin()"), "Net.forward")
+    assert line_of("z.relu()") in {site.line for site in made.values() if site.backward}
+
+    names = (*made, "another")
+    launches = tuple(Launch(n, "kernel", None, None, 1.0, ()) for n in (*range(len(names)), 0))
+    site_of = (*(1 for _ in names), 0)
+    table = KernelTable(names, (), launches, 0.0, sites=(OPERATOR, SILENT), site_of=site_of)
+    table = compiled_kernels.with_sites(table, Frames(ROOT))
+    at = [table.sites[number] for number in table.site_of]
+    assert at == [*made.values(), SILENT, OPERATOR]
+
+
+@pytest.mark.usefixtures("unset")
+def test_what_somebody_chose_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Any = sys.modules["torch._inductor.config"]
+    for chosen, then in (("0", "0"), (None, "2")):
+        if chosen is None:
+            monkeypatch.delenv("INDUCTOR_PROVENANCE")
+        else:
+            monkeypatch.setenv("INDUCTOR_PROVENANCE", chosen)
+        compiled_kernels.note()
+        assert os.environ["INDUCTOR_PROVENANCE"] == then
+        assert config.trace.provenance_tracking_level == int(then)
+
+
+def test_without_a_compiler_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch._inductor.output_code", raising=False)
+    assert compiled_kernels.sites(Frames(ROOT)) == {}
