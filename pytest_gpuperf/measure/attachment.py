@@ -17,7 +17,7 @@ from threading import Lock, Thread
 from types import TracebackType
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.meeting import Connection, connect, listen, refuse
+from pytest_gpuperf.measure.meeting import Connection, accept, connect, listen, refuse
 from pytest_gpuperf.model.measurement import STEP, Device, Peer, Sample
 
 VARIABLE = "GPUPERF_WORKERS"
@@ -47,7 +47,8 @@ class Workers:
     def __enter__(self) -> Workers:
         self._before = os.environ.get(VARIABLE)
         os.environ[VARIABLE] = self._socket
-        Thread(target=self._accept, name="gpuperf-workers", daemon=True).start()
+        whoever = (self._listening, self._hear)
+        Thread(target=accept, args=whoever, name="gpuperf-workers", daemon=True).start()
         return self
 
     def __exit__(
@@ -127,18 +128,6 @@ class Workers:
                 "do, and wait for all of it. A DataLoader that reads ahead does that over a whole "
                 "pass through it"
             )
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listening.accept()
-            except OSError:  # closed
-                return
-            line = Connection(connected)
-            if line.is_ours():
-                Thread(target=self._hear, args=(line,), daemon=True).start()
-            else:
-                line.close()
 
     def _hear(self, line: Connection) -> None:
         first = line.receive()

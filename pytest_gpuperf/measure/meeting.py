@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Event, Lock, Thread
 from typing import Any
 
@@ -104,6 +105,23 @@ def listen(name: str) -> socket.socket:
     return listening
 
 
+def accept(listening: socket.socket, hear: Callable[[Connection], object]) -> None:
+    """Has `hear` have a line to each of our own that comes, in a thread of its own; until `refuse`.
+
+    Whoever else comes is sent away.
+    """
+    while True:
+        try:
+            connected, _ = listening.accept()
+        except OSError:  # closed
+            return
+        line = Connection(connected)
+        if line.is_ours():
+            Thread(target=hear, args=(line,), daemon=True).start()
+        else:
+            line.close()
+
+
 def refuse(listening: socket.socket) -> None:
     """Ends a socket of `listen`, and whoever waits at it for somebody to come."""
     with suppress(OSError):
@@ -189,7 +207,7 @@ class Meeting:
         self._moved = time.monotonic()
         self._closing = False
         self._listening = listen(name)
-        for act in (self._accept, self._watch):
+        for act in (partial(accept, self._listening, self._hear), self._watch):
             Thread(target=act, name="gpuperf-meeting", daemon=True).start()
 
     def said(self, tick: Callable[[], object] = str) -> list[Any]:
@@ -216,18 +234,6 @@ class Meeting:
 
     def _all(self, holds: Callable[[_Place], bool]) -> bool:
         return len(self._places) == self._count and all(map(holds, self._places.values()))
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listening.accept()
-            except OSError:  # closed
-                return
-            line = Connection(connected)
-            if line.is_ours():
-                Thread(target=self._hear, args=(line,), daemon=True).start()
-            else:
-                line.close()
 
     def _hear(self, line: Connection) -> None:
         first = line.receive()

@@ -228,6 +228,12 @@ def test_interrupted_it_goes_on_with_what_it_knows(
         (["c0", "c0"], " is not before "),
         (["c0", "main", "--metric", "cylces"], "--metric cylces: "),
         (["c0", "main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
+        ([], "name GOOD and BAD, two revisions, or --package NAME=OLD..NEW"),
+        (["c0"], "name GOOD and BAD"),
+        (["c0", "--package=net=1..2"], "bisect either commits or releases"),
+        (["--package=net=1..2", "--install=x"], "--install is for checkouts"),
+        (["--package=net=1..2", "--package=Net=2..3"], "name each package once"),
+        (["--package=net"], "write NAME=OLD..NEW"),
     ],
 )
 def test_bad_configuration_says_what_to_do(
@@ -369,30 +375,6 @@ def test_interrupted_it_goes_on_with_the_releases_it_knows(
     assert "going on: 1 release measured before" in said
     assert "the first that is slower: net 1.2\n" in said
     assert "net-1.3" not in measured.asked
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "name GOOD and BAD, two revisions, or --package NAME=OLD..NEW"),
-        (["c0"], "name GOOD and BAD"),
-        (["c0", "--package=net=1..2"], "bisect either commits or releases"),
-        (["--package=net=1..2", "--install=x"], "--install is for checkouts"),
-        (["--package=net=1..2", "--package=Net=2..3"], "name each package once"),
-        (["--package=net"], "write NAME=OLD..NEW"),
-    ],
-)
-def test_a_question_that_is_none_says_how_to_ask(
-    folder: Path,
-    processes: Written,
-    capsys: pytest.CaptureFixture[str],
-    words: Sequence[str],
-    said: str,
-) -> None:
-    history(folder, of_one(1.0, 1.02))
-    assert bisect(*words, "--", "tests") == BAD_CONFIGURATION
-    assert said in capsys.readouterr().err
-    assert not processes.started
 
 
 @AT_NIGHT
