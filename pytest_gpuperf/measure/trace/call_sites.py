@@ -75,7 +75,7 @@ class Frames:
     """Finds where in the code the interpreter is."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._shown: dict[CodeType, str] = {}
         """The file as it is shown, by code; "" for a library's."""
         self._modules: dict[int, str] = {}
@@ -129,8 +129,8 @@ class Frames:
             return ""
         if not file.exists():
             return ""  # made at run time
-        if file.is_relative_to(self._root):
-            return file.relative_to(self._root).as_posix()
+        if file.is_relative_to(self.root):
+            return file.relative_to(self.root).as_posix()
         below = [Path(p) for p in sys.path if p and file.is_relative_to(p)]
         longest = max(below, key=lambda folder: len(folder.parts), default=file.parent)
         return file.relative_to(longest).as_posix()

@@ -66,7 +66,7 @@ def sites(frames: Frames) -> dict[str, CallSite]:
     found: dict[str, set[CallSite]] = {}
     for noted, backward in _graphs():
         for name, stacks in json.loads(noted).items():
-            lines = Counter(filter(None, (_innermost(stack, frames) for stack in stacks)))
+            lines = Counter(filter(None, (innermost(stack, frames) for stack in stacks)))
             for (line, function), _ in lines.most_common(1):
                 site = CallSite(line, function, backward=backward)
                 found.setdefault(name.partition(":")[0], set()).add(site)
@@ -85,13 +85,25 @@ def _graphs() -> Iterator[tuple[str, bool]]:
             yield noted, bool(graph.fx_kwargs.get("is_backward"))
 
 
-def _innermost(stack: str, frames: Frames) -> tuple[str, str] | None:
+def innermost(stack: str, frames: Frames) -> tuple[str, str] | None:
     """The line and the function of the innermost frame that is no library's."""
     for frame in reversed([*_FRAME.finditer(stack)]):
-        file, line = Path(frame["file"]), int(frame["line"])
+        file, line = _here(Path(frame["file"]), frames), int(frame["line"])
         if shown := frames.named(file):
             return f"{shown}:{line}", _function(file, line)
     return None
+
+
+def _here(file: Path, frames: Frames) -> Path:
+    """A file of another checkout in this one, by the folder that it is in and those above.
+
+    A graph out of inductor's cache has the lines of whoever compiled it.
+    """
+    library = file.exists() and not frames.named(file)
+    if library or file.is_relative_to(frames.root):
+        return file
+    tails = (frames.root.joinpath(*file.parts[n:]) for n in range(1, len(file.parts) - 1))
+    return next((tail for tail in tails if tail.is_file()), file)
 
 
 def _function(file: Path, line: int) -> str:
