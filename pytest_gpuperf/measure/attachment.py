@@ -8,6 +8,7 @@ the step is counted in the worker and added to the step.
 
 from __future__ import annotations
 
+import atexit
 import os
 import uuid
 from collections.abc import Iterator
@@ -219,4 +220,5 @@ def _line(name: str) -> Connection | None:
             line.give_up_after(_ANSWER_S)
             line.send({_NAME: name})
             _lines[key] = line
+            atexit.register(line.close)
     return _lines[key]
