@@ -66,20 +66,30 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
 
 
 def _keep_together(items: Sequence[pytest.Item]) -> None:
-    """Has workers of pytest-xdist run the tests of a claim in one of them, suite by suite."""
-    suites: dict[Path, dict[pytest.Item, Claim]] = {}
+    """Has workers of pytest-xdist run the tests of a claim in one of them, suite by suite.
+
+    Those that measure its configurations are beside it, or in another file where none is beside it:
+    others, of quality say, use a configuration that is measured there.
+    """
+    claims: dict[Path, dict[pytest.Item, Claim]] = {}
     for item in items:
         callspec = getattr(item, "callspec", None)  # not every test has parameters
         claim = callspec and callspec.params.get("claim")
         if isinstance(claim, Claim):
-            suites.setdefault(item.path.parent, {})[item] = claim
-    for folder, claims in suites.items():
-        groups = together(claims.values())
+            claims.setdefault(item.path, {})[item] = claim
+    for file, of_file in claims.items():
+        groups = together(of_file.values())
+        beside = {_configuration(item) for item in items if item.path == file}
         for item in items:
-            marker = item.get_closest_marker("optimization")
-            of = claims[item].numerator if item in claims else marker and marker.args[0]
-            if item.path.parent == folder and of in groups:
-                item.add_marker(pytest.mark.xdist_group(f"{folder.name}: {groups[of]}"))
+            of = of_file[item].numerator if item in of_file else _configuration(item)
+            measured = item.path == file or of not in beside
+            if item.path.parent == file.parent and of in groups and measured:
+                item.add_marker(pytest.mark.xdist_group(f"{file.parent.name}: {groups[of]}"))
+
+
+def _configuration(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("optimization")
+    return str(marker.args[0]) if marker else ""
 
 
 _LEFT_OUT = pytest.StashKey[int]()

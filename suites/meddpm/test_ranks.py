@@ -28,7 +28,11 @@ ON_A_CPU = ("tf32", 2)
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize(
     "configuration",
-    [pytest.param(name, marks=pytest.mark.optimization(name)) for name in CONFIGURATIONS],
+    [
+        # Another configuration than that of one GPU, for claims to tell them apart.
+        pytest.param(name, marks=pytest.mark.optimization(f"{name}_ranks"))
+        for name in CONFIGURATIONS
+    ],
 )
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_training_step_over_ranks(

@@ -210,3 +210,10 @@ def test_every_configuration_has_a_network_of_its_own(device: str) -> None:
     assert {weight.requires_grad for weight in copied.parameters()} == {True}
     if device == "cpu":
         assert not any(its[name].data_ptr() == value.data_ptr() for name, value in ours.items())
+
+
+def test_only_the_steps_that_claims_compare_are_a_group(checkout: Project) -> None:
+    """Workers of pytest-xdist run a group one after the other: quality and ranks need not wait."""
+    items, _ = checkout.pytester.inline_genitems("suites/meddpm", "--everything")
+    those = [item.name for item in items if item.get_closest_marker("xdist_group")]
+    assert {name.partition("[")[0] for name in those} == {"test_training_step", "test_claim"}
