@@ -65,7 +65,7 @@ def test_an_issue_is_opened_once_kept_up_to_date_and_closed(github: GitHub, nigh
         assert (done.code, done.out) == (0, said), done.err
     issue = github.issues[1]
     assert (issue["title"], issue["state"], issue["labels"]) == (TITLE, "open", ["gpuperf"])
-    assert "cycles x4.83" in issue["body"]
+    assert "cycles x4.82" in issue["body"]
     assert "https://example.org/night" in issue["body"]
     # Of what was not judged nothing is known.
     assert night(all_of(Outcome.UNFIT)).out == ""
