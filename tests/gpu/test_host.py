@@ -15,6 +15,7 @@ from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.trace import compiled_kernels
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 from tests import ROOT
 
@@ -192,3 +193,22 @@ def test_a_compiled_step_is_compiled_still_after_its_lines_were_looked_for() -> 
     before = [launch.kind for launch in table_of(lambda: compiled(x)).launches]
     counted = values(lambda: compiled(x))[STEP]
     assert (counted["launches"], counted["compiled_graphs"]) == (len(before), 1)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
+def test_kernels_that_torch_compile_made_have_their_line() -> None:
+    import torch
+
+    def net(y: torch.Tensor) -> torch.Tensor:
+        return (y.sin() + 1).relu()
+
+    compiled_kernels.note()
+    x, compiled = matrix(), torch.compile(net)
+    compiled(x)
+    table = table_of(lambda: compiled(x))
+    lines = {
+        table.sites[number].line
+        for launch, number in zip(table.launches, table.site_of, strict=True)
+        if table.names[launch.name].startswith("triton")
+    }
+    assert lines == {line_of(net, "y.sin()")}
