@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -603,3 +604,15 @@ def test_what_a_module_keeps_of_a_step_is_memory_that_outlives_it() -> None:
     assert kept() == {gradients}
     model.attentions[1].keeps = True
     assert kept() == {gradients + activation}
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "passive"), ("active", "active")])
+def test_threads_leave_the_processor_to_others_while_they_wait(
+    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
+) -> None:
+    """Of torch where it is loaded later, and in every process that is started from here."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", before or "")
+    if before is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    CpuCollector()
+    assert os.environ["OMP_WAIT_POLICY"] == after
