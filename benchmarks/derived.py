@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pytest_gpuperf.analysis import launch_totals, roofline
+from pytest_gpuperf.analysis import launch_totals, priority, roofline
 from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.model.result import Run
 
@@ -21,7 +21,7 @@ def example(run: Run, configuration: str) -> str:
     """One kernel, the one with the highest score, step by step."""
     (table,) = (m.kernels for m in run.measurements if m.configuration == configuration)
     assert table is not None, configuration
-    score = roofline.priorities(table, kernel_families.family).kernels[0]
+    score = priority.priorities(table, kernel_families.family).kernels[0]
     rate = next(
         k
         for k in launch_totals.of_kernels(table, kernel_families.family).kernels

@@ -6,13 +6,6 @@ own IPC, all instructions over all cycles, weighs each by its cycles. Both are h
 
 Cycles are those in which an SM had a warp, summed over the SMs, so that an IPC is one of an SM (at
 most 4 from Volta on): what Nsight Compute calls Executed IPC Active.
-
-Then the mixes of instructions, of a step, a family or a kernel, by their kind. Each is there
-twice: by the pipe that executed them (warp instructions) and by SASS class (thread instructions
-whose predicates were true), as counted, and in the classes of the paper's figures 4, 7 and 9. Those
-are the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper
-counted opcodes; counters know pipes and SASS classes, which are not the same thing.
-`instruction_classes.yaml` says what each class is made of here, and which have no counter.
 """
 
 from __future__ import annotations
@@ -20,34 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace.profile import COUNTED, GRAPH
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch
 
 INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
 COUNTS = (INSTRUCTIONS, CYCLES)
-PIPES = (
-    "pipe_fma", "pipe_fp16", "pipe_fp64", "pipe_alu", "pipe_lsu", "pipe_tex", "pipe_tma",
-    "pipe_tmem", "pipe_cbu", "pipe_adu", "pipe_uniform", "pipe_tensor", "pipe_tc", "pipe_xu",
-)  # fmt: skip
-"""Metrics of warp instructions by the pipe that executes them, in the order of the classes."""
-SASS = (
-    "sass_fp32", "sass_fp16", "sass_fp64", "sass_fp8", "sass_fp4", "sass_integer", "sass_bit",
-    "sass_memory", "sass_control", "sass_uniform", "sass_conversion", "sass_communication",
-    "sass_misc",
-)  # fmt: skip
-"""Metrics of thread instructions by SASS class, in the same order."""
-THREADS = "thread_instructions"
-"""The metric of all thread instructions, whatever their class."""
-_ROUNDING = 1e-3
-"""Counters of several passes differ by some parts in 100,000 of identical work."""
-_WARPS, _THREADS = "instructions", "thread instructions"
-REST = "rest"
-"""Instructions of no pipe, or of no SASS class, that is counted."""
 
 Family = Callable[[str], str]
 """What a kernel belongs to, by its name: `kernel_families.family`, or any other grouping."""
@@ -284,189 +256,3 @@ def _of(counters: Counters, group: Group) -> KernelIpc:
 
 def _rate(counters: Counters, launch: Launch) -> float | None:
     return of_step(counters.values(launch, (*COUNTS, IPC)))
-
-
-@dataclass(frozen=True, slots=True)
-class PaperClass:
-    """A class of instructions of the paper's figures 4, 7 and 9, and what it is made of here."""
-
-    name: str
-    meaning: str
-    pipes: tuple[str, ...]
-    """Empty where no pipe tells these instructions from others."""
-    sass: tuple[str, ...]
-    """Empty where no SASS class does."""
-
-
-@cache
-def paper_classes() -> tuple[PaperClass, ...]:
-    """The classes, in the paper's order."""
-    known = yaml_table(Path(__file__).with_name("instruction_classes.yaml"))
-    return tuple(
-        PaperClass(name, of["meaning"], tuple(of["pipes"]), tuple(of["sass"]))
-        for name, of in known.items()
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One kind of instructions in a mix."""
-
-    name: str
-    """A metric of the catalogue, REST, or a class of the paper."""
-    value: float
-    """In the mix's unit."""
-    share: float | None
-    """Of the mix; None where it has no instructions."""
-    ipc: float | None
-    """share x IPC: its part of the IPC stack (figure 4). None where the IPC is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Instructions by kind."""
-
-    unit: str
-    """Of `total` and of every part's value."""
-    total: float
-    parts: tuple[Part, ...]
-    """In the order of PIPES, SASS or of the classes; empty where nothing was collected."""
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class InstructionMix:
-    """The instructions of a step, a family or a kernel, by pipe and by SASS class."""
-
-    of: str
-    """STEP, the family, or the kernel's name."""
-    ipc: float | None
-    """instructions/cycle, of these launches together."""
-    pipes: Mix
-    """Warp instructions by pipe."""
-    sass: Mix
-    """Thread instructions by SASS class. Part by part an IPC stack only as far as all warps have
-    equally many active threads."""
-    pipe_classes: Mix
-    """`pipes` in the paper's classes."""
-    sass_classes: Mix
-    """`sass` in the paper's classes."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstructionMixes:
-    """The instruction mixes of a step's kernels."""
-
-    step: InstructionMix
-    families: tuple[InstructionMix, ...]
-    """Those that take longest first."""
-    dominant: InstructionMix | None
-    """Of the kernel, by name, that takes longest (figure 4); None where there is no kernel."""
-    missing: tuple[str, ...]
-
-
-def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> InstructionMix:
-    """The instruction mix that these counts describe, such as those of a whole measured step.
-
-    share of a pipe = its warp instructions / `instructions`; share of a SASS class = its thread
-    instructions / `thread_instructions`. What is left is REST. Where parts have more than the
-    whole, as an instruction may pass through two pipes, shares are of the parts' sum; so they are
-    where the whole was not counted. What does not exist on `arch` is not missed.
-    """
-    rate = of_step(values)
-    pipes = _counted(values, PIPES, INSTRUCTIONS, arch)
-    sass = _counted(values, SASS, THREADS, arch)
-    return InstructionMix(
-        of=of,
-        ipc=rate,
-        pipes=_mix(_WARPS, *pipes, rate),
-        sass=_mix(_THREADS, *sass, rate),
-        pipe_classes=_classes(_WARPS, *pipes, rate, {c.name: c.pipes for c in paper_classes()}),
-        sass_classes=_classes(_THREADS, *sass, rate, {c.name: c.sass for c in paper_classes()}),
-    )
-
-
-def instruction_mixes(table: KernelTable, family: Family, arch: str) -> InstructionMixes:
-    """The instruction mixes of a table: of all kernels, of each family, of the dominant kernel.
-
-    By `instruction_mix`, of counts added up over launches. The dominant kernel's `pipe_classes` are
-    its IPC stack (figure 4).
-    """
-    counters = Counters(table)
-    everything = counters.whole()
-    wanted = (*PIPES, *SASS, THREADS, *COUNTS)
-
-    step = counters.totals(everything.launches, wanted)
-
-    def mix(group: Group) -> InstructionMix:
-        counts = counters.totals(group.launches, wanted)
-        return instruction_mix(counts.values, arch, of=group.name)
-
-    dominant = max(counters.by_kernel(family), key=_time, default=None)
-    families = sorted(counters.by_family(family), key=_time, reverse=True)
-    return InstructionMixes(
-        step=instruction_mix(step.values, arch),
-        families=tuple(mix(group) for group in families),
-        dominant=None if dominant is None else mix(dominant),
-        missing=(
-            *counters.mismatch(),
-            *left_out(step.left_out, len(everything.launches), "they lack counters"),
-            *of_graphs(everything.launches),
-        ),
-    )
-
-
-def _time(group: Group) -> float:
-    return total(launch.duration for launch in group.launches)
-
-
-def _counted(
-    values: Mapping[str, float], parts: Sequence[str], whole: str, arch: str
-) -> tuple[dict[str, float], list[str]]:
-    """Instructions by part, and what is to be said of them. `whole` is the metric of all."""
-    counts = {name: values[name] for name in parts if name in values}
-    notes = [*absent(existing((*parts, whole), arch), values)]
-    if counts and whole in values:
-        every, several = values[whole], total(counts.values())
-        if several > every:
-            notes += _too_many(several, every)
-        else:
-            counts[REST] = every - several
-    return counts, notes
-
-
-def _too_many(several: float, every: float) -> Iterator[str]:
-    over = ratio(several - every, every)
-    if over is None or over > _ROUNDING:
-        more = "" if over is None else f" by {over:.1%}"
-        yield f"the parts have more instructions than the whole{more}: shares are of their sum"
-
-
-def _classes(
-    unit: str,
-    counts: Mapping[str, float],
-    notes: Sequence[str],
-    rate: float | None,
-    members: Mapping[str, Sequence[str]],
-) -> Mix:
-    """What was found, in the paper's classes; only those of which something was collected."""
-    there = {
-        name: [counts[member] for member in own if member in counts]
-        for name, own in members.items()
-    }
-    classes = {name: total(values) for name, values in there.items() if values}
-    uncounted = [name for name, own in members.items() if not own]
-    said = [*notes]
-    if counts:
-        said.append(f"no counter tells {', '.join(uncounted)} from the other classes")
-    return _mix(unit, classes, said, rate)
-
-
-def _mix(unit: str, counts: Mapping[str, float], notes: Sequence[str], rate: float | None) -> Mix:
-    whole = total(counts.values())
-    parts = []
-    for name, value in counts.items():
-        share = ratio(value, whole)
-        stacked = None if share is None or rate is None else share * rate
-        parts.append(Part(name, value, share, stacked))
-    return Mix(unit, whole, tuple(parts), tuple(notes))

@@ -8,7 +8,7 @@ import sys
 
 def test_nothing_heavy_is_imported() -> None:
     program = (
-        "import sys; from pytest_gpuperf.analysis import launch_totals, roofline; "
+        "import sys; from pytest_gpuperf.analysis import launch_totals, mix, priority, roofline; "
         "heavy = {'pydantic', 'pytest', 'scipy', 'torch', 'yaml'} & {*sys.modules}; "
         "assert not heavy, heavy"
     )

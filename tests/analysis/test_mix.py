@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.analysis import launch_totals
-from pytest_gpuperf.analysis.launch_totals import PIPES, REST, SASS, existing, paper_classes
+from pytest_gpuperf.analysis import mix
+from pytest_gpuperf.analysis.launch_totals import existing
+from pytest_gpuperf.analysis.mix import PIPES, REST, SASS, paper_classes
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.analysis.tables import family, hostile, paper_set, recorded, step, table
 from tests.strategies import few
@@ -51,12 +52,12 @@ SASS_COUNTS = {
 UNCOUNTED = "no counter tells MV, PRED from the other classes"
 
 
-def shares(mixed: launch_totals.Mix) -> dict[str, float | None]:
+def shares(mixed: mix.Mix) -> dict[str, float | None]:
     return {part.name: part.share for part in mixed.parts}
 
 
 def test_pipes_and_what_is_left() -> None:
-    mixed = launch_totals.instruction_mix(COUNTS, "sm100").pipes
+    mixed = mix.instruction_mix(COUNTS, "sm100").pipes
     # The pipes have 960 of the 1000 instructions.
     assert (mixed.unit, mixed.total, mixed.missing) == ("instructions", 1000, ())
     assert [part.name for part in mixed.parts] == [*PIPES, REST]
@@ -66,7 +67,7 @@ def test_pipes_and_what_is_left() -> None:
 
 
 def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
-    mixed = launch_totals.instruction_mix(COUNTS, "sm100")
+    mixed = mix.instruction_mix(COUNTS, "sm100")
     assert mixed.ipc == 2
     parts = mixed.pipe_classes.parts
     assert {part.name: part.value for part in parts} == {
@@ -86,7 +87,7 @@ def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
 
 
 def test_the_papers_classes_by_sass_class() -> None:
-    mixed = launch_totals.instruction_mix(SASS_COUNTS, "sm100")
+    mixed = mix.instruction_mix(SASS_COUNTS, "sm100")
     assert (mixed.sass.unit, mixed.sass.total) == ("thread instructions", 10_000)
     assert shares(mixed.sass)["sass_fp32"] == pytest.approx(0.4)
     assert shares(mixed.sass_classes) == pytest.approx(
@@ -107,7 +108,7 @@ def test_the_papers_classes_by_sass_class() -> None:
 
 def test_pipes_that_were_not_collected_are_named() -> None:
     some = {"pipe_fma": 30.0, "pipe_alu": 10.0}
-    mixed = launch_totals.instruction_mix(some, "sm80")
+    mixed = mix.instruction_mix(some, "sm80")
     assert shares(mixed.pipes) == {"pipe_fma": 0.75, "pipe_alu": 0.25}
     (missing,) = mixed.pipes.missing
     assert missing.startswith("not collected: pipe_fp16, pipe_fp64, pipe_lsu, pipe_tex")
@@ -116,7 +117,7 @@ def test_pipes_that_were_not_collected_are_named() -> None:
 
 
 def test_instructions_that_pass_through_two_pipes() -> None:
-    mixed = launch_totals.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipes
+    mixed = mix.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipes
     # 960 in pipes, a fifth more than the 800 executed
     assert mixed.total == 960
     assert shares(mixed)["pipe_fma"] == pytest.approx(400 / 960)
@@ -127,7 +128,7 @@ def test_instructions_that_pass_through_two_pipes() -> None:
 
 
 def test_nothing_counted_is_no_mix_and_says_so() -> None:
-    mixed = launch_totals.instruction_mix({"instructions": 1000.0}, "sm90")
+    mixed = mix.instruction_mix({"instructions": 1000.0}, "sm90")
     for one, some in ((mixed.pipes, "pipe_fma"), (mixed.sass, "sass_fp32")):
         assert (one.parts, one.total) == ((), 0)
         assert one.missing[0].startswith(f"not collected: {some}, ")
@@ -152,7 +153,7 @@ def counted(alu: float, fma: float, cycles: float) -> dict[str, float]:
 
 
 def test_mixes_of_step_families_and_dominant_kernel() -> None:
-    mixed = launch_totals.instruction_mixes(
+    mixed = mix.instruction_mixes(
         table(
             ("norm", 20.0, counted(30, 10, 80)),
             ("conv a", 50.0, counted(20, 80, 50)),
@@ -179,7 +180,7 @@ def test_mixes_of_step_families_and_dominant_kernel() -> None:
 
 
 def test_launches_without_counters_are_left_out_of_mixes() -> None:
-    mixed = launch_totals.instruction_mixes(
+    mixed = mix.instruction_mixes(
         table(("a", 1.0, counted(10, 30, 20)), ("a", 9.0)), family, "sm90"
     )
     assert shares(mixed.step.pipes) == pytest.approx({"pipe_fma": 0.75, "pipe_alu": 0.25, REST: 0})
@@ -187,7 +188,7 @@ def test_launches_without_counters_are_left_out_of_mixes() -> None:
 
 
 def test_an_empty_table_has_no_dominant_kernel() -> None:
-    mixed = launch_totals.instruction_mixes(table(), family, "sm90")
+    mixed = mix.instruction_mixes(table(), family, "sm90")
     assert (mixed.dominant, mixed.families, mixed.step.pipes.parts) == (None, (), ())
 
 
@@ -199,7 +200,7 @@ amounts = st.floats(0, 1e15)
 @few
 @given(st.fixed_dictionaries(dict.fromkeys((*PIPES, *SASS, "instructions"), amounts)))
 def test_shares_add_up_to_one(values: dict[str, float]) -> None:
-    mixed = launch_totals.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
+    mixed = mix.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
     for one in (mixed.pipes, mixed.sass, mixed.pipe_classes, mixed.sass_classes):
         known = [part.share for part in one.parts if part.share is not None]
         assert math.fsum(known) == pytest.approx(1) or one.total == 0
@@ -211,7 +212,7 @@ def test_shares_add_up_to_one(values: dict[str, float]) -> None:
 @few
 @given(hostile((*PIPES[:4], *SASS[:3], "instructions", "active_cycles")))
 def test_no_table_is_too_odd(mixed: KernelTable) -> None:
-    mixes = launch_totals.instruction_mixes(mixed, family, "sm90")
+    mixes = mix.instruction_mixes(mixed, family, "sm90")
     for one in (mixes.step, *mixes.families, *([mixes.dominant] if mixes.dominant else [])):
         for parts in (one.pipes.parts, one.sass.parts, one.pipe_classes.parts):
             assert all(part.share is None or math.isfinite(part.share) for part in parts)
@@ -221,13 +222,13 @@ def test_no_table_is_too_odd(mixed: KernelTable) -> None:
 
 
 def test_a_recorded_step_without_pipes_says_so() -> None:
-    mixed = launch_totals.instruction_mix(step(recorded()), "sm90")
+    mixed = mix.instruction_mix(step(recorded()), "sm90")
     assert mixed.ipc is not None
     assert mixed.pipes.missing[0].startswith("not collected: pipe_fma, ")
 
 
 def test_the_classes_of_a_recorded_step_are_all_of_its_instructions() -> None:
     for configuration in ("baseline", "tf32"):
-        mixed = launch_totals.instruction_mix(paper_set()[configuration], "sm90")
+        mixed = mix.instruction_mix(paper_set()[configuration], "sm90")
         for kind in (mixed.pipes, mixed.sass):
             assert math.fsum(part.share or 0 for part in kind.parts) == pytest.approx(1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.analysis import roofline
-from pytest_gpuperf.analysis.roofline import THROUGHPUTS
+from pytest_gpuperf.analysis import priority
+from pytest_gpuperf.analysis.priority import THROUGHPUTS
 from pytest_gpuperf.catalogue import kernel_families as naming
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.analysis.tables import family, hostile, kernels, scaled, table
@@ -30,7 +30,7 @@ def test_the_estimated_speedup() -> None:
         ({"l1_throughput": 90.0}, None),
         ({}, None),
     ):
-        assert roofline.estimated_speedup(throughputs) == pytest.approx(expected)
+        assert priority.estimated_speedup(throughputs) == pytest.approx(expected)
 
 
 def test_the_bottleneck() -> None:
@@ -53,7 +53,7 @@ def test_the_bottleneck() -> None:
         ({"memory_throughput": 60.0}, "memory_throughput"),
         ({}, None),
     ):
-        assert roofline.bottleneck(throughputs) == expected, throughputs
+        assert priority.bottleneck(throughputs) == expected, throughputs
 
 
 def rates(sm: float, dram: float) -> dict[str, float]:
@@ -77,7 +77,7 @@ STEP = table(
 
 
 def test_kernels_are_ranked_by_their_scores() -> None:
-    ranked = roofline.priorities(STEP, family)
+    ranked = priority.priorities(STEP, family)
     assert ranked.missing == ()
     assert [(p.name, p.launches, p.score) for p in ranked.kernels] == [
         ("norm", 2, pytest.approx(31_500)),
@@ -97,7 +97,7 @@ def test_kernels_are_ranked_by_their_scores() -> None:
 
 
 def test_scores_of_a_family_add_up() -> None:
-    ranked = roofline.priorities(STEP, family)
+    ranked = priority.priorities(STEP, family)
     assert [(p.name, p.score) for p in ranked.families] == [
         ("conv", pytest.approx(35_000)),
         ("norm", pytest.approx(31_500)),
@@ -112,7 +112,7 @@ def test_scores_of_a_family_add_up() -> None:
 
 
 def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
-    ranked = roofline.priorities(table(("a", 1.0, {"sm_throughput": 80.0})), family)
+    ranked = priority.priorities(table(("a", 1.0, {"sm_throughput": 80.0})), family)
     assert ranked.kernels[0].speedup == pytest.approx(0.25)
     assert ranked.missing == (
         "not collected: l1_throughput, l2_throughput, dram_throughput, memory_throughput",
@@ -121,26 +121,26 @@ def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
     )
     # The memory system's throughput has those of its units.
     values = {"sm_throughput": 10.0, "memory_throughput": 80.0}
-    ranked = roofline.priorities(table(("a", 1.0, values)), family)
+    ranked = priority.priorities(table(("a", 1.0, values)), family)
     assert ranked.kernels[0].bottleneck == "memory_throughput"
     assert ranked.missing == ("not collected: l1_throughput, l2_throughput, dram_throughput",)
 
 
 def test_launches_without_throughputs_are_left_out() -> None:
-    ranked = roofline.priorities(table(("a", 1.0, rates(80, 10)), ("a", 7.0), ("b", 5.0)), family)
+    ranked = priority.priorities(table(("a", 1.0, rates(80, 10)), ("a", 7.0), ("b", 5.0)), family)
     assert [(p.name, p.launches, p.nanoseconds) for p in ranked.kernels] == [("a", 1, 1_000)]
     assert ranked.missing == ("2 of 3 launches left out: they have no throughput",)
 
 
 def test_without_throughputs_nothing_is_ranked() -> None:
     for rows in ((), (("copy HtoD", 5.0),), (("a", 5.0),)):
-        ranked = roofline.priorities(table(*rows), family)
+        ranked = priority.priorities(table(*rows), family)
         assert (ranked.step, ranked.families, ranked.kernels) == (None, (), ()), rows
         assert ranked.missing[0].startswith("not collected: sm_throughput"), rows
 
 
 def test_launches_of_no_time_have_no_speedup() -> None:
-    (ranked,) = roofline.priorities(table(("a", 0.0, rates(40, 10))), family).kernels
+    (ranked,) = priority.priorities(table(("a", 0.0, rates(40, 10))), family).kernels
     assert (ranked.score, ranked.speedup, ranked.share, ranked.throughput) == (0, None, None, None)
 
 
@@ -158,7 +158,7 @@ def test_longer_launches_have_higher_scores(
     given_rows: list[tuple[str, float, dict[str, float]]], factor: float
 ) -> None:
     ranked = table(*given_rows)
-    before, after = (roofline.priorities(t, family) for t in (ranked, scaled(ranked, factor)))
+    before, after = (priority.priorities(t, family) for t in (ranked, scaled(ranked, factor)))
     assert {p.name: p.score for p in after.kernels} == pytest.approx(
         {p.name: factor * p.score for p in before.kernels}
     )
@@ -167,7 +167,7 @@ def test_longer_launches_have_higher_scores(
 @few
 @given(rows)
 def test_shares_of_scores_add_up(given_rows: list[tuple[str, float, dict[str, float]]]) -> None:
-    ranked = roofline.priorities(table(*given_rows), family)
+    ranked = priority.priorities(table(*given_rows), family)
     assert ranked.step is not None
     for parts in (ranked.families, ranked.kernels):
         assert math.fsum(p.score for p in parts) == pytest.approx(ranked.step.score)
@@ -179,15 +179,15 @@ def test_shares_of_scores_add_up(given_rows: list[tuple[str, float, dict[str, fl
 @few
 @given(measured)
 def test_the_bottleneck_is_near_the_highest(throughputs: dict[str, float]) -> None:
-    named = roofline.bottleneck(throughputs)
+    named = priority.bottleneck(throughputs)
     assert named is not None
-    assert throughputs[named] >= 0.98 * (roofline.observed(throughputs) or 0)
+    assert throughputs[named] >= 0.98 * (priority.observed(throughputs) or 0)
 
 
 @few
 @given(hostile(THROUGHPUTS))
 def test_no_table_is_too_odd(ranked: KernelTable) -> None:
-    result = roofline.priorities(ranked, family)
+    result = priority.priorities(ranked, family)
     for one in (*result.families, *result.kernels):
         for number in (one.speedup, one.share, one.throughput):
             assert number is None or math.isfinite(number)
@@ -197,7 +197,7 @@ def test_no_table_is_too_odd(ranked: KernelTable) -> None:
 
 
 def test_normalization_is_where_a_recorded_step_could_gain() -> None:
-    ranked = roofline.priorities(kernels(), naming.family)
+    ranked = priority.priorities(kernels(), naming.family)
     assert ranked.step is not None
     assert ranked.step.launches == 1548
     assert ranked.step.nanoseconds / 1e6 == pytest.approx(226.2, abs=0.1)

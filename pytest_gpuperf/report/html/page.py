@@ -24,7 +24,8 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, chart_of, csv_text
+from pytest_gpuperf.report.html import chart
+from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import (
@@ -93,7 +94,7 @@ def page(
     """
     measured = subjects(run)
     figures = all_figures(measured)
-    drawings = ((one.key, chart_of(one)) for one in figures)
+    drawings = ((one.key, chart.drawing(one)) for one in figures)
     charts = {key: drawing for key, drawing in drawings if drawing is not None}
     # A table of half of what a figure is about is none: the first screen has it.
     lacking = [one for one in figures if one.key not in charts and (one.missing or not one.rows)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from pytest_gpuperf.analysis.launch_totals import InstructionMixes, instruction_mixes
+from pytest_gpuperf.analysis.mix import InstructionMixes, instruction_mixes
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement

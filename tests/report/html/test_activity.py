@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.report.html.figure import Figure, cell_text, chart_of
+from pytest_gpuperf.report.html.chart import drawing
+from pytest_gpuperf.report.html.figure import Figure, cell_text
 from pytest_gpuperf.report.html.figures.activity_figures import components, transfers
 from pytest_gpuperf.report.html.subject import subjects
 from tests.examples import measurement, run
@@ -62,7 +63,7 @@ def test_without_a_trace_it_says_why_or_what_takes_one() -> None:
         ),
     ):
         figure = transfers(subjects(run([measured])))
-        assert (figure.rows, chart_of(figure), figure.missing) == ((), None, said)
+        assert (figure.rows, drawing(figure), figure.missing) == ((), None, said)
 
 
 def test_components_are_stacked_by_configuration_the_longest_first() -> None:
@@ -110,7 +111,7 @@ def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that
 
 def test_of_many_components_the_largest_have_a_colour() -> None:
     shares = {f"part{number}": number / 10 for number in range(12)}
-    drawn = chart_of(components(subjects(run([with_components("eager", shares)]))))
+    drawn = drawing(components(subjects(run([with_components("eager", shares)]))))
     assert drawn is not None
     legend = [(entry["name"], entry["colour"]) for entry in drawn["legend"]]  # type: ignore[attr-defined]
     names = ["part11", "part10", "part9", "part8", "part7", "part6", "(outside)"]

@@ -13,13 +13,13 @@ import pytest
 
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
     Quantity,
     Roof,
     Shape,
-    chart_of,
     csv_text,
     of_each,
     percent,
@@ -81,7 +81,7 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing() -> None:
         for figure in figures_of(name).values():
             assert figure.title
             assert figure.conclusion.endswith(".")
-            drawn = chart_of(figure) is not None
+            drawn = chart.drawing(figure) is not None
             assert figure.rows or (figure.missing and not drawn), (name, figure.key)
             assert name != "full" or (drawn and not figure.missing), figure.key
     lacking = [key for key, figure in figures_of("h200-paper.json.xz").items() if figure.missing]
@@ -91,7 +91,7 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing() -> None:
 def test_what_is_drawn_is_what_the_table_has() -> None:
     for name in (*COMMITTED, "full"):
         for figure in figures_of(name).values():
-            plot, drawing = figure.plot, chart_of(figure)
+            plot, drawing = figure.plot, chart.drawing(figure)
             if drawing is None or plot is None or plot.shape is Shape.LINES:
                 continue
             titles = plot.values[1:] if plot.shape is Shape.POINTS else plot.values
@@ -124,7 +124,7 @@ def test_a_column_of_one_unit_has_it_in_its_heading_and_others_beside_each_value
     assert csv_text(figure) == "what,value,unit\r\na,2,%\r\nb,1000000000,ns\r\n"
     one = replace(figure, rows=figure.rows[:1])
     assert csv_text(one) == "what,value [%]\r\na,2\r\n"
-    assert chart_of(figure) is None
+    assert chart.drawing(figure) is None
 
 
 def test_no_name_is_a_formula_in_a_spreadsheet() -> None:
@@ -158,7 +158,7 @@ def test_durations_that_overflow_draw_nothing() -> None:
     huge = KernelTable(("conv",), (), launches, 0.0)
     said = figures(run([measurement(kernels=huge)]))
     assert column(said["kernels"], "time") == [None]
-    assert chart_of(said["kernels"]) is None
+    assert chart.drawing(said["kernels"]) is None
 
 
 def test_a_figure_without_its_metrics_names_them_and_the_flag() -> None:
@@ -286,7 +286,7 @@ def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
     rows = (("a", "layout", Quantity(9.0, "%")), ("a", "gemm", Quantity(1.0, "%")))
     plot = Plot(Shape.STACK, "name", ("v",), series="family")
     figure = Figure("k", "t", "c.", ("name", "family", "v"), rows, plot)
-    drawing = chart_of(figure)
+    drawing = chart.drawing(figure)
     assert drawing is not None
     assert [(e["name"], e["colour"]) for e in _list(drawing["legend"])] == [
         ("gemm", "f3"),
@@ -298,14 +298,14 @@ def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
 def test_one_point_alone_is_a_number_and_no_chart() -> None:
     figure = figures_of("h200-tf32-broken.json.xz")["ipc-time"]
     assert len(figure.rows) == 1
-    assert chart_of(figure) is None
+    assert chart.drawing(figure) is None
 
 
 def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
     shared = {
         key
         for key, figure in figures_of("full").items()
-        if (drawing := chart_of(figure)) and drawing["shared"]
+        if (drawing := chart.drawing(figure)) and drawing["shared"]
     }
     assert shared == {
         *("timeline", "kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
@@ -336,7 +336,7 @@ def test_no_name_of_a_kernel_is_written_otherwise_at_the_beginning_of_a_sentence
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     rows = (("a", Quantity(0.0, "ns"), Quantity(1.0, "")), ("b", Quantity(1.0, "ns"), None))
     plot = Plot(Shape.POINTS, "n", ("x", "y"), logarithmic=(True, False), roofs=(Roof("r", 1, 1),))
-    assert chart_of(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
+    assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
 
 
 def test_findings_that_are_alike_are_said_once() -> None:
@@ -351,7 +351,7 @@ def test_findings_that_are_alike_are_said_once() -> None:
 
 
 def _panels(figure: Figure) -> list[Any]:
-    drawing = chart_of(figure)
+    drawing = chart.drawing(figure)
     assert drawing is not None
     return _list(drawing["panels"])
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import Measurement, Timeline, TimelinePhase, Unsupported
+from pytest_gpuperf.report.html import chart
+from pytest_gpuperf.report.html.chart import drawn_together
 from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
     Shape,
     cell_text,
-    chart_of,
     csv_text,
-    drawn_together,
     quantity,
 )
 from pytest_gpuperf.report.html.figures.activity_figures import over_the_step
@@ -60,7 +60,7 @@ def summary(shown: Figure) -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 def panels(shown: Figure) -> list[dict[str, Any]]:
-    drawing: Any = chart_of(shown)
+    drawing: Any = chart.drawing(shown)
     assert drawing is not None
     assert drawing["shape"] == "lines"
     return list(drawing["panels"])
@@ -191,7 +191,7 @@ def test_a_unit_that_was_not_sampled_has_no_lane_and_without_a_value_there_is_no
     assert len(whole["series"]) == 4
     assert summary(shown)["tf32", "step"][1:4] == ("-", "-", "-")
     empty = figure(having(replace(SAMPLED, series={"sm_active": (None,) * 10})))
-    assert (empty.rows, chart_of(empty)) == ((), None)
+    assert (empty.rows, chart.drawing(empty)) == ((), None)
 
 
 def test_of_several_processes_the_first_that_was_sampled_is_drawn() -> None:
@@ -228,7 +228,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 def test_what_overflows_or_is_empty_is_not_drawn() -> None:
     for huge in (1.7e308, 5e-324):
         odd = replace(SAMPLED, begin=huge, interval=huge, duration=huge)
-        drawing: Any = chart_of(figure(having(odd)))
+        drawing: Any = chart.drawing(figure(having(odd)))
         for panel in drawing["panels"] if drawing else ():
             assert all(-1e309 < x < 1e309 for x in panel["x"])
     empty = (TimelinePhase("nothing", 2e6, 2e6), *SAMPLED.phases)

@@ -11,13 +11,13 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import STEP, Measurement, Timeline, TimelinePhase
+from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import (
     Band,
     Cell,
     Figure,
     FigureTable,
     described,
-    drawn_together,
     percent,
     quantity,
     share,
@@ -183,7 +183,7 @@ def _bands(one: _Sampled) -> Iterator[Band]:
 
 def _notes(drawn: Sequence[_Sampled], others: int) -> Iterator[str]:
     for one in drawn:
-        together = drawn_together(len(one.points), len(drawn))
+        together = chart.drawn_together(len(one.points), len(drawn))
         point = together * one.timeline.interval if together > 1 else 0.0
         parts = [
             step_tables.sampling(one.timeline, point),
@@ -192,7 +192,7 @@ def _notes(drawn: Sequence[_Sampled], others: int) -> Iterator[str]:
         if len(one.phases) > _MOST_BANDS:
             parts.append(f"the {_MOST_BANDS} longest of {len(one.phases):,} phases are marked")
         yield f"{one.label}: {'; '.join(parts)}."
-    if any(drawn_together(len(one.points), len(drawn)) > 1 for one in drawn):
+    if any(chart.drawn_together(len(one.points), len(drawn)) > 1 for one in drawn):
         yield (
             "A line is the mean of several points, in a lighter band from the lowest to the "
             "highest of them. The CSV file has every point."

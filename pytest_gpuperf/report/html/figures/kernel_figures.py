@@ -6,16 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.analysis.launch_totals import COUNTS, of_kernels
-from pytest_gpuperf.analysis.roofline import (
-    DRAM_BYTES,
-    OPCODES,
-    TENSOR,
-    THROUGHPUTS,
-    Point,
-    Roofline,
-    priorities,
-    roofline,
-)
+from pytest_gpuperf.analysis.priority import THROUGHPUTS, priorities
+from pytest_gpuperf.analysis.roofline import DRAM_BYTES, OPCODES, TENSOR, Point, Roofline, roofline
 from pytest_gpuperf.analysis.roofline import of_device as peaks_of_device
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.measurement import KernelTable

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from pytest_gpuperf.analysis import launch_totals
-from pytest_gpuperf.analysis.launch_totals import PIPES, SASS, InstructionMix, Mix, paper_classes
+from pytest_gpuperf.analysis import mix
+from pytest_gpuperf.analysis.mix import PIPES, SASS, InstructionMix, Mix, paper_classes
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.report.html.figure import (
@@ -227,7 +227,7 @@ def _mix_figure(
     notes: list[str] = []
     said: list[tuple[str, str]] = []
     for subject in subjects:
-        whole = launch_totals.instruction_mix(subject.values, subject.device.arch)
+        whole = mix.instruction_mix(subject.values, subject.device.arch)
         groups = [(_STEP, classes(whole))]
         mixes = subject.instructions
         if mixes is not None:
