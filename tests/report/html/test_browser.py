@@ -374,7 +374,8 @@ def test_a_name_in_the_table_leads_to_its_numbers_and_a_button_copies_its_node_i
 ) -> None:
     table.page.click(".passes summary")
     table.page.click(".tests a >> text=test_step[7]")
-    assert table.page.locator(".verdict[open] h3", has_text="test_step[7]").is_visible()
+    # It opens when the page has followed the link, which is after the click.
+    table.page.locator(".verdict[open] h3", has_text="test_step[7]").wait_for()
     table.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     code = table.page.locator(".copied", has_text="test_step[7]")
     code.locator("xpath=following-sibling::button").click()
