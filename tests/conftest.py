@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -50,6 +51,14 @@ def not_on_github() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """As in a process that has compiled nothing: else a step is executed once more, for that."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    if utils is not None:
+        utils.counters.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.call_sites import function_of, with_call_sites, with_idle_sites
+from pytest_gpuperf.measure.trace.call_sites import (
+    Frames,
+    function_of,
+    with_call_sites,
+    with_idle_sites,
+)
 from pytest_gpuperf.measure.trace.profile import Event, Spans
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
@@ -111,6 +116,16 @@ def test_what_the_other_execution_did_not_launch_comes_from_nowhere_known() -> N
     nowhere = CallSite("", "")
     assert located(step, "gemm", "of a graph", "relu") == [GEMM, nowhere, RELU]
     assert located(lambda: None, "gemm") == [nowhere]
+
+
+def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who adds call sites later counts on that."""
+    monkeypatch.setattr(Frames, "innermost", lambda *_, **__: CallSite("", ""))
+    assert {*located(lambda: NET(FACTOR), "gemm", "relu")} == {CallSite("", "")}
+    made = with_call_sites(
+        KernelTable((), (), (), 0.0), ROOT, step, lambda: None, lambda run, *_, **__: run() or []
+    )
+    assert len(made.sites) == len({*made.sites})
 
 
 def waiting() -> None:

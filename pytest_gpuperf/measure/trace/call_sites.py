@@ -195,8 +195,10 @@ def with_call_sites(
             step()
 
     events = traced(annotated, synchronize, host=True)
-    sites = (*call_sites.sites, _NOWHERE)
-    site_of = [len(sites) - 1] * len(table.launches)
+    # Each once, as who adds to them counts on: what libraries alone call comes from nowhere, too.
+    sites = tuple(dict.fromkeys((*call_sites.sites, _NOWHERE)))
+    nowhere = sites.index(_NOWHERE)
+    site_of = [nowhere] * len(table.launches)
     entries, ranges = profile.parse(events).entries, activity.Ranges(events)
     beginning = profile.beginning(events)
     same = common(
@@ -210,7 +212,7 @@ def with_call_sites(
         if number:
             site_of[place] = int(number)
     called = Counter(
-        (name, int(ranges.at(at) or len(sites) - 1)) for at, name in host_calls.during(events)
+        (name, int(ranges.at(at) or nowhere)) for at, name in host_calls.during(events)
     )
     return replace(
         table,

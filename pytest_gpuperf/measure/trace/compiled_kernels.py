@@ -38,10 +38,9 @@ def note() -> None:
     if _VARIABLE in os.environ:
         return
     os.environ[_VARIABLE] = str(_LINES_ALONE)
+    # Inductor reads it when it is imported, which may have been before.
     config: Any = sys.modules.get("torch._inductor.config")
-    trace: Any = getattr(
-        config, "trace", None
-    )  # read when it is imported, which may have been before
+    trace: Any = getattr(config, "trace", None)
     if getattr(trace, "provenance_tracking_level", None) == 0:
         trace.provenance_tracking_level = _LINES_ALONE
 
