@@ -242,6 +242,9 @@ class Meeting:
             return
         place = _Place(line, line.pid())
         with self._changed:
+            if self._closing:  # whoever comes after the end would wait for ever
+                line.close()
+                return
             self._places[first["number"]] = place
             self._got_on()
             if self.problem:
