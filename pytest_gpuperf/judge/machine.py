@@ -25,6 +25,10 @@ _MOST_WAITING = 0.99
 """Of a step in which a kernel ran at all."""
 REASON = "canary-moved"
 """The reason code of what the machine explains."""
+UNKNOWN_HOST = "unknown-host"
+"""The same where nobody knows how fast the host is that the GPU waits for."""
+KNOWN_HOSTS = 3
+"""From so many GPUs on, the spread of the baseline's own processes says how far hosts differ."""
 
 
 @dataclass(frozen=True)
@@ -152,17 +156,21 @@ def told_apart(
     canary: tuple[Moved, ...],
     *,
     unmet: bool,
+    known_gpus: int = KNOWN_HOSTS,
 ) -> Iterator[Verdict]:
     """The same verdicts, where what the machine explains is not said of the code.
 
     Of the gated cycles and times of the whole step. A change is explained whose interval begins no
     further from its tolerance than a reading moved. What a GPU waits for its host, the share of the
     step in which no kernel ran, is explained where the host is another; to know it takes the metric
-    kernel_time. What is within its tolerance stays there, but on an `unmet` GPU, one that the
-    baseline has no process of, of a kind that it has none of: nobody knows what to expect of that.
+    kernel_time. So it is on an `unmet` GPU, one that the baseline has no process of, where the
+    baseline is of fewer than KNOWN_HOSTS GPUs: the canary's few launches say less of a host than
+    a thousand of a step do. What is within its tolerance stays there, but on an unmet GPU of a kind
+    that the baseline has none of: nobody knows what to expect of that.
     """
     waiting = _waiting(measurements)
     foreign = [one for one in canary if unmet and one.reading in KIND_READINGS]
+    unknown_host = unmet and known_gpus < KNOWN_HOSTS
     for verdict in verdicts:
         metric = metrics[verdict.metric]
         judged = verdict.phase == STEP and metric.gated and verdict.change is not None
@@ -178,26 +186,50 @@ def told_apart(
         if causes:
             detail = "the canary moved too: " + "; ".join(map(str, causes))
             yield replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
+        elif judged and doubtful and unknown_host and _waits(verdict, metric, waiting):
+            detail = (
+                f"no kernel ran in {waiting:.0%} of the step, and how fast this host is the "
+                f"baseline does not know: accept a run of this machine beside its others"
+            )
+            yield replace(verdict, outcome=Outcome.MACHINE, reason=UNKNOWN_HOST, detail=detail)
         else:
             yield verdict
 
 
 def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float) -> bool:
     """Whether the verdict's change, at its end next to none, is one that the reading explains."""
-    change = verdict.change or 0.0
     trait = cause.trait
     if trait.clock and metric.unit == "cycles":
         return False
-    if trait.host and metric.name == "kernel_time":
-        return False
-    slower = change > 0 if metric.direction is not Direction.HIGHER else change < 0
-    if trait.slower and (cause.change * trait.slower > 0) is not slower:
+    if trait.slower and (cause.change * trait.slower > 0) is not _slower(verdict, metric):
         return False
     if trait.alone:
         return True
+    if trait.host:
+        return metric.name != "kernel_time" and _within(verdict, -math.log1p(-waiting))
+    return _within(verdict, abs(cause.change))
+
+
+def _waits(verdict: Verdict, metric: Metric, waiting: float) -> bool:
+    """Whether the step is slower by no more than a slower host explains.
+
+    Of how much faster a faster one makes it, its own waiting says nothing.
+    """
+    if metric.name == "kernel_time" or not _slower(verdict, metric):
+        return False
+    return _within(verdict, -math.log1p(-waiting))
+
+
+def _slower(verdict: Verdict, metric: Metric) -> bool:
+    change = verdict.change or 0.0
+    return change > 0 if metric.direction is not Direction.HIGHER else change < 0
+
+
+def _within(verdict: Verdict, share: float) -> bool:
+    """Whether a logarithm of that size explains the end of the change that is next to none."""
+    change = verdict.change or 0.0
     near = verdict.low if change > 0 else verdict.high
     least = max(0.0, abs(math.log1p(near)) if near is not None and near * change > 0 else 0.0)
-    share = -math.log1p(-waiting) if trait.host else abs(cause.change)
     return share > 0 and least <= share + math.log1p(verdict.tolerance or 0.0)
 
 

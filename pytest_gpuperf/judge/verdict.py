@@ -165,7 +165,14 @@ def judge(
             )
     canary = machine.moved(measurements, reference.canary, reference.gpus)
     unmet = gpus is not None and not gpus.known
-    told = machine.told_apart(_of_a_step(verdicts), measurements, metrics, canary, unmet=unmet)
+    told = machine.told_apart(
+        _of_a_step(verdicts),
+        measurements,
+        metrics,
+        canary,
+        unmet=unmet,
+        known_gpus=len(set(reference.gpus)),
+    )
     weighed = tuple(_weighed(list(told), metrics))
     return (*weighed, *_unsupported(first, measured, known, metrics))
 
