@@ -16,7 +16,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import accumulate
 from statistics import fmean
@@ -48,6 +48,7 @@ from pytest_gpuperf.model.result import (
     LaunchCounts,
     LineChange,
     ModuleChange,
+    Outcome,
     StepChange,
     Verdict,
 )
@@ -137,6 +138,8 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
         before, after = _MILLISECOND * verdict.baseline, _MILLISECOND * verdict.measured
         change = after - before
         known = verdict.low is not None and verdict.high is not None
+        if verdict.outcome is Outcome.MACHINE and verdict.low is not None:
+            verdict = replace(verdict, low=min(verdict.low, 0.0))  # it may not be the step's
         return StepChange(
             metric=metric,
             before=before,

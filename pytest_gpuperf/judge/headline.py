@@ -48,12 +48,15 @@ _PRECISE = 0.2
 """The part of what changed that has another data type, where that is why: casts come with it."""
 _SCALAR = 1e4
 """Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
-_LAUNCHED = 2e4
-"""Nanoseconds that the host takes at most to launch a kernel. A GPU that waits no longer than that
-for each of the new ones waits for them."""
+_LAUNCHED = 1e5
+"""Nanoseconds that the host takes at most for one launch, with all that torch does for it. A GPU
+that waits no longer than that for each that is another one waits for them."""
+_UNFUSED = 20
+"""So many launches in place of one that is gone are the same work, launched piece by piece."""
 _NAMED = 3
 """Kernels that are named."""
 _WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
+_FREES = re.compile(r"Free|MemRelease|MemUnmap|HostUnregister")
 _ALLOCATES = re.compile(r"Malloc|Free|MemCreate|MemMap|MemAlloc|HostAlloc|HostRegister")
 _COUNTED = (
     (re.compile(r"synchronizations$"), LossKind.SYNCHRONISATION),
@@ -81,6 +84,8 @@ _PRECISIONS = (
 """What a kernel's name says of its data type; of several the first: a float32 is everywhere. cuBLAS
 calls its newest kernels nvjet_sm90_tst_...: the first letter is of what is multiplied, t of
 bfloat16, h of float16, d of float64."""
+_SENT = "HtoD (Pageable"
+"""In the name of a copy that the host waits for, and does not ask for."""
 _COPIED = (
     (r"HtoD|HtoA", "copy_bytes_h2d"),
     (r"DtoH|AtoH", "copy_bytes_d2h"),
@@ -175,6 +180,8 @@ class _Suspect:
     replaced: list[Pair] = field(default_factory=list)
     same: list[Pair] = field(default_factory=list)
     calls: list[CallChange] = field(default_factory=list)
+    bound: bool = False
+    """Whether the idle time is that of its launches: the host takes it to launch them."""
 
     @property
     def score(self) -> tuple[float, int, int]:
@@ -185,6 +192,17 @@ class _Suspect:
     def launched(self) -> int:
         """How many more launches there are."""
         return len(self.added) - len(self.removed)
+
+    @property
+    def others(self) -> int:
+        """How many launches came, went, or are others."""
+        return len(self.added) + len(self.removed) + len(self.replaced)
+
+    @property
+    def freed(self) -> int:
+        """How many more calls give memory back to the driver, which is then asked for it anew."""
+        calls = (call for call in self.calls if _FREES.search(call.name))
+        return sum(call.after - call.before for call in calls)
 
     @property
     def more(self) -> int:
@@ -280,26 +298,33 @@ def _blame_gap(
     entries: Sequence[KernelChange],
     idle: Sequence[IdleChange],
 ) -> None:
-    """Lays the gaps' change, where the step confirms it, at the lines that the host was at."""
+    """Lays the gaps' change, where the step confirms it, at what made the host late.
+
+    Where the host calls more than before that is at the lines that it was at, and at those calls.
+    Else, where it launches others, at those: the GPU is idle at another line in each trace of a
+    step that the host bounds, and launches are counted. Only then at the lines alone.
+    """
     (gap,) = (entry for entry in entries if entry.kind is ChangeKind.GAP)
-    confirmed = evidence.step is None or evidence.step.high >= CONFIRMED * gap.change
+    step = evidence.step
+    confirmed = step is None or (step.slower and step.high >= CONFIRMED * gap.change)
     if not (gap.significant and confirmed and gap.change > 0):
         return
-    for part in idle:
-        _at(suspects, part.line, part.function).idle += part.change
-    rest = gap.change - math.fsum(part.change for part in idle)
-    if rest <= 0:
-        return
-    # Nobody knows where: at what calls more than before, or launches more, or nowhere.
     known = list(suspects.values())
     calling = max(known, key=lambda one: one.more, default=None)
-    launching = max(known, key=lambda one: one.launched, default=None)
-    if calling and calling.more > 0:
-        calling.idle += rest
-    elif launching and rest <= _LAUNCHED * launching.launched:
-        launching.idle += rest
-    else:
-        suspects.setdefault(("", ""), _Suspect()).idle += rest
+    late = calling if calling and calling.more > 0 else None
+    if late is None:
+        others = max(known, key=lambda one: (one.others, one.change), default=None)
+        least = step.low if step else gap.change
+        if others and least <= _LAUNCHED * others.others:
+            others.idle += gap.change
+            others.bound = True
+            return
+    for part in idle:
+        _at(suspects, part.line, part.function).idle += part.change
+    rest = gap.change - math.fsum(part.change for part in idle if part.change > 0)
+    if rest > 0:
+        late = late or suspects.setdefault(("", ""), _Suspect())
+        late.idle += rest
 
 
 class _Trial:
@@ -328,17 +353,19 @@ class _Trial:
         only_copies = bool(copies) and len(copies) == len(suspect.added) and not suspect.replaced
         if suspect.more > 0 and (suspect.idle >= suspect.change or only_copies):
             return self.of_calls(suspect)
-        if suspect.idle > suspect.change:
+        if suspect.idle > suspect.change and not suspect.bound:
             for kind in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.RECOMPILATION):
                 if kind in counted:
                     return self.of_metric(kind, counted[kind], suspect)
-            if suspect.idle <= _LAUNCHED * suspect.launched:
-                return self._of_kernels(suspect, LossKind.LAUNCHES)
             return self.made(LossKind.HOST, suspect)
         return self._of_kernels(suspect)
 
     def of_calls(self, suspect: _Suspect) -> Headline:
-        """Of what the host does more often: it waits, or asks for memory."""
+        """Of what the host does more often: it waits, or asks for memory.
+
+        Who sends something to the GPU out of pageable memory waits for that; and memory is asked
+        for where it was given back.
+        """
         more = [call for call in suspect.calls if call.after > call.before]
         kinds = {_kind_of_call(call.name) for call in more}
         kind = next(
@@ -347,7 +374,15 @@ class _Trial:
             if one in kinds
         )
         those = [call for call in more if _kind_of_call(call.name) is kind]
-        most = max(those, key=lambda call: call.after - call.before)
+        sent = sum(_SENT in self._of.new.keys[i][0] for i in suspect.added)
+        if kind is LossKind.SYNCHRONISATION and 0 < sum(c.after - c.before for c in those) <= sent:
+            return self._transfer(suspect)
+        freeing = max(self._suspects, key=lambda one: one.freed)
+        if kind is LossKind.MEMORY and suspect.freed <= 0 < freeing.freed:
+            return self.of_calls(freeing)
+        most = max(
+            those, key=lambda call: (bool(_FREES.search(call.name)), call.after - call.before)
+        )
         return self.made(
             kind,
             suspect,
@@ -380,8 +415,8 @@ class _Trial:
             return self.made(kind, suspect, what=verdict.metric, before=0, after=0, copied=copied)
         return self.made(kind, suspect, what=verdict.metric, before=before, after=after)
 
-    def _of_kernels(self, suspect: _Suspect, kind: LossKind | None = None) -> Headline:
-        """Of what it launches: the reason that most of its change has, if `kind` does not say."""
+    def _of_kernels(self, suspect: _Suspect) -> Headline:
+        """Of what it launches: the reason that most of its change has."""
         told = self._precision(suspect)
         if told:
             now, formerly, family = told
@@ -393,10 +428,14 @@ class _Trial:
             return self.made(
                 LossKind.REPEATED, suspect, what=self._most(suspect.added), times=times
             )
-        if kind is None:
-            parts = self._parts(suspect)
-            kind = max(parts, key=lambda one: parts[one])
-            kind = kind if parts[kind] > 0 else LossKind.SLOWER
+        parts = self._parts(suspect)
+        kind = max(parts, key=lambda one: parts[one])
+        if parts[kind] <= 0:
+            kind = LossKind.LAUNCHES if suspect.bound else LossKind.SLOWER
+        instead = self._instead(suspect)
+        if instead and kind in (LossKind.LAUNCHES, LossKind.LAYOUT):
+            now, formerly = instead
+            return self.made(LossKind.ALGORITHM, suspect, what=now, formerly=formerly)
         if kind is LossKind.ALGORITHM and self._converts_otherwise(suspect):
             kind = LossKind.LAYOUT  # kernels for tensors in another format come with it
         if kind is LossKind.LAYOUT:
@@ -448,6 +487,33 @@ class _Trial:
             return LossKind.TRANSFER
         copying = self._copying and self._of.short(name) in _COPYING
         return LossKind.LAYOUT if family == LAYOUT or copying else LossKind.LAUNCHES
+
+    def _instead(self, suspect: _Suspect) -> tuple[str, str] | None:
+        """The kernel that does most of what another one did, and that one; None if none did.
+
+        A line does it otherwise where all its kernels of a family are gone, and others have come.
+        """
+        of, places = self._of, self._of.places
+        if places is None or not suspect.added:
+            return None
+
+        def kinds(sequence: LaunchSequence, at: int, which: Iterable[int]) -> dict[int, object]:
+            families = {place: of.family(sequence.keys[place][0]) for place in which}
+            return {
+                place: (places[at][place], family)
+                for place, family in families.items()
+                if family not in (LAYOUT, COPY)
+            }
+
+        still = set(kinds(of.new, 0, range(len(of.new.keys))).values())
+        left = kinds(of.old, 1, suspect.removed)
+        gone = [place for place, kind in left.items() if kind not in still]
+        come = kinds(of.new, 0, suspect.added)
+        if not gone or not come or len(suspect.added) > _UNFUSED * len(gone):
+            return None
+        now = _largest([(of.short(of.new.keys[i][0]), of.new.durations[i]) for i in come])
+        formerly = _largest([(of.short(of.old.keys[j][0]), of.old.durations[j]) for j in gone])
+        return now, formerly
 
     def _converts_otherwise(self, suspect: _Suspect) -> bool:
         """Whether most of what changed are conversions of formats: some come, and others go."""
@@ -544,9 +610,13 @@ class _Trial:
             for i, _ in (*of.pairing.matched, *of.pairing.moved)
             if of.new.sites[i].module in modules
         }
-        those = [of.new.keys[i] for i in suspect.added]
-        again = [key for key in those if key in known]
-        return len({*again}) >= _DISTINCT and len(again) >= _AGAIN * len(those)
+        again = [i for i in suspect.added if of.new.keys[i] in known]
+        weights = (
+            math.fsum(of.weight(i, None) for i in launches) for launches in (again, suspect.added)
+        )
+        mine, every = weights
+        distinct = {of.new.keys[i][0] for i in again}
+        return len(distinct) >= _DISTINCT and mine >= _AGAIN * every > 0
 
     def _layout(self, suspect: _Suspect) -> Headline:
         """Of the kernel that brings most into another memory format."""

@@ -68,6 +68,10 @@ ADAM = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
     "namespace)::TensorListMetadata<3>, at::native::(anonymous namespace)::FusedAdam<float> >(int)"
 )
+REDUCE = (
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::"
+    "func_wrapper_t<float, at::native::sum_functor<float, float, float> >, unsigned int> >(int)"
+)
 UP, DOWN = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"
 
 NORM, ATTEND = "layers.py:45 GroupNorm32.forward", "layers.py:118 SelfAttention._attend"
@@ -463,6 +467,118 @@ def test_a_gap_that_the_step_has_too_is_the_cause() -> None:
     assert (told.kind, told.line) == (LossKind.HOST, "")
     assert told.change == pytest.approx(11.55e6)
     assert told.traced == pytest.approx(12e6)
+
+
+# Steps that the host bounds
+
+
+def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Headline:
+    """What is said where the GPU waits for the host for so many more microseconds.
+
+    It waits at other lines than before: where the host is late is another place in each execution.
+    """
+    return cause(
+        of(
+            rows,
+            *verdicts,
+            idle=1_000.0 + idle,
+            idle_at=[(f"{ATTEND} {MODULES[0]}", 1_000.0 + idle)],
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "kind"),
+    [
+        (BLOCK, before_each(COPY, 2.0, times=20), LossKind.LAYOUT),
+        (BLOCK, before_each(MUL, 2.0, times=20), LossKind.LAUNCHES),
+        (NORM, lambda row: [(MUL, 2.0, row[2]), *in_double(row)], LossKind.PRECISION),
+    ],
+    ids=["layout", "launches", "precision"],
+)
+def test_a_gpu_that_waits_for_the_host_waits_for_the_launches_that_are_new(
+    place: str, change: Callable[[Sited], Sequence[Sited]], kind: LossKind
+) -> None:
+    told = bound(changed((place, change)), 5_000.0, step_time(0.3, 0.29))
+    assert (told.kind, f"{told.line} {told.function}") == (kind, place)
+
+
+@pytest.mark.parametrize(("launches", "blamed"), [(20, LossKind.LAUNCHES), (19, LossKind.HOST)])
+def test_no_launch_takes_the_host_longer_than_a_tenth_of_a_millisecond(
+    launches: int, blamed: LossKind
+) -> None:
+    """4 ms were lost at least, and there are two blocks."""
+    rows = changed((BLOCK, before_each(MUL, 2.0, times=launches)))
+    assert bound(rows, 4_200.0, step_time(0.22, 0.0201)).kind is blamed
+
+
+def test_a_gap_that_is_not_beyond_the_steps_noise_is_nobodys() -> None:
+    noisy = step_time(0.2, 0.21), more("launches", 12, 14)
+    told = bound(changed((BLOCK, before_each(MUL, 50.0))), 4_000.0, *noisy)
+    assert (told.kind, told.function) == (LossKind.LAUNCHES, "ResidualBlock.forward")
+
+
+def test_a_gap_of_python_alone_is_at_the_line_that_python_was_at() -> None:
+    """What has gone from other lines does not come on top of it."""
+    idle_at = [("data.py:8 Volumes.load", 5_000.0), (TRAIN, 0.0), (f"{NORM} blocks.0.norm", 500.0)]
+    told = cause(of(STEP_ROWS, step_time(0.22), idle=5_500.0, idle_at=idle_at))
+    assert (told.kind, told.line) == (LossKind.HOST, "data.py:8")
+
+
+# Work that is done otherwise
+
+
+def summed(row: Sited) -> list[Sited]:
+    """A product of matrices, by multiplying and adding up."""
+    return [(MUL, 600.0, row[2]), (REDUCE, 300.0, row[2])] if row[0] == GEMM else [row]
+
+
+def test_a_line_whose_kernels_are_gone_and_others_have_come_does_it_otherwise() -> None:
+    told = cause(of(changed((ATTEND, summed)), step_time(0.1)))
+    assert (told.kind, told.function) == (LossKind.ALGORITHM, "SelfAttention._attend")
+    names = tuple(map(kernel_families.short_name, (MUL, GEMM)))
+    assert (told.what, told.formerly) == names
+
+
+@pytest.mark.parametrize(("pieces", "kind"), [(20, LossKind.ALGORITHM), (21, LossKind.LAUNCHES)])
+def test_what_one_kernel_did_piece_by_piece_is_more_launches(pieces: int, kind: LossKind) -> None:
+    told = cause(of(changed((TRAIN, lambda row: [(MUL, 200.0, row[2])] * pieces)), step_time(0.1)))
+    assert (told.kind, told.function) == (kind, "Training.step")
+
+
+def test_what_is_done_again_may_bring_a_sum_of_both() -> None:
+    """Of its launches two fifths are that, and of its time next to nothing."""
+    once = changed((BLOCK, lambda row: [(name, 900.0, row[2]) for name in (CONV, GEMM, SOFTMAX)]))
+    again_ = [made for row in once for made in ([row, row] if BLOCK in row[2] else [row])]
+    extra = [(name, 9.0, f"{BLOCK} blocks.{n}") for n in range(2) for name in (ADD, MUL)]
+    others = [(MOMENTS, 10.0, f"{BLOCK} blocks.{n}") for n in range(2)] * 6
+    after, before = sited(*again_, *extra, *others), sited(*once, *others)
+    told = cause(attribute(after, before, NAMING, [step_time(0.2)]))
+    assert (told.kind, told.function) == (LossKind.REPEATED, "ResidualBlock.forward")
+
+
+# What the host waits for, and asks for
+
+
+@pytest.mark.parametrize(("waits", "kind"), [(1, LossKind.TRANSFER), (2, LossKind.SYNCHRONISATION)])
+def test_who_sends_from_pageable_memory_waits_for_that_alone(waits: int, kind: LossKind) -> None:
+    told = cause(
+        of(
+            (*STEP_ROWS, (UP, 40.0, ITEM)),
+            step_time(0.0),
+            more("stream_synchronizations", 0, waits),
+            calls=[("cudaStreamSynchronize", ITEM, waits)],
+        )
+    )
+    assert (told.kind, told.line) == (kind, ITEM.split()[0])
+
+
+def test_memory_is_asked_for_anew_where_it_was_given_back() -> None:
+    """By the lines that come after; what is to be mended is the one before."""
+    given, asked = "net.py:9 Net.forward net", [f"{BLOCK} blocks.{n}" for n in range(2)]
+    calls = [("cudaFree", given, 1), *(("cudaMalloc", place, 4) for place in asked)]
+    told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 8), calls=calls))
+    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "net.py:9", "cudaFree")
 
 
 # Steps of an H200

@@ -27,6 +27,13 @@ ALLOCATING = {
     *("cudaMallocHost", "cudaHostAlloc", "cudaHostRegister", "cuMemCreate", "cuMemAlloc"),
 }
 """Calls that ask the driver for memory of the device, or for pinned memory of the host."""
+FREEING = {
+    *("cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaHostUnregister", "cuMemRelease"),
+    *("cuMemUnmap", "cuMemFree"),
+}
+"""Calls that give it back. No metric counts them: what is given back is asked for anew, but their
+line is the one that makes it so."""
+_LOOKED_AT = {*WAITING, *ALLOCATING, *FREEING}
 _COMPILED = "Torch-Compiled Region: "
 """What the ranges are called in which a compiled graph is executed; then its compile id, "0/0"."""
 _RESUMED = "torch_dynamo_resume_in_"
@@ -34,7 +41,7 @@ _RESUMED = "torch_dynamo_resume_in_"
 
 
 def during(traced: Sequence[Event]) -> list[tuple[float, str]]:
-    """When each call of CUDA began, in the trace's time, and its name: waits and allocations.
+    """When each call of CUDA began, in the trace's time, and its name: of waits, and of memory.
 
     Those of the step only, where the trace says when that was.
     """
@@ -44,11 +51,7 @@ def during(traced: Sequence[Event]) -> list[tuple[float, str]]:
         for event in traced
         if event.get("cat") in LAUNCHING
     )
-    return sorted(
-        (at, name)
-        for at, name in made
-        if (name in WAITING or name in ALLOCATING) and since <= at <= until
-    )
+    return sorted((at, name) for at, name in made if name in _LOOKED_AT and since <= at <= until)
 
 
 def plain(name: str) -> str:
@@ -68,7 +71,8 @@ def counted(names: Iterable[str]) -> dict[str, float]:
     """The metrics of these calls, by name."""
     values = dict.fromkeys((*WAITING.values(), "driver_allocations"), 0.0)
     for name, count in Counter(names).items():
-        values[WAITING.get(name, "driver_allocations")] += count
+        if name not in FREEING:
+            values[WAITING.get(name, "driver_allocations")] += count
     return values
 
 
