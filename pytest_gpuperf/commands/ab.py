@@ -481,7 +481,11 @@ class InTurn:
     def _save(self, side: Revision, *, draft: bool = True) -> None:
         """Keeps what a side has measured."""
         files.ignored_by_git(self._place.parent.parent)
-        run_files.save(run_files.merged(side.runs, self._command), self._file(side), draft=draft)
+        run, file = run_files.merged(side.runs, self._command), self._file(side)
+        if draft:
+            run_files.save_draft(run, run.results(), file)
+        else:
+            run_files.save(run, file)
 
     def _file(self, side: Revision) -> Path:
         return self._place / f"{side.letter}.json"

@@ -61,6 +61,8 @@ class Ledger:
         self._shelf = Shelf(Result)
         self._kept: list[bytes] = []
         """The results, until the session's end."""
+        self._measured: set[str] = set()
+        """The tests that they are of."""
         self._failed: set[int] = set()
         """The numbers of those whose tests have failed."""
         self._told: list[int] = []
@@ -96,6 +98,7 @@ class Ledger:
         if failed:
             self._failed.update(range(len(self._kept), len(self._kept) + len(results)))
         self._kept += map(self._shelf.put, results)
+        self._measured |= {result.test for result in results}
         if told and results:
             self._told.append(len(self._kept) - 1)
         for result in results[:-1] if told else results:
@@ -115,7 +118,8 @@ class Ledger:
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
         if self._kept and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                run_files.save(self._run_of(self._taken()), self._file, draft=True)
+                results = map(self._shelf.take, self._kept)
+                run_files.save_draft(self._run_of(()), results, self._file)
             self._drafts_s += self._clock() - before
 
     def save(self, context: Callable[[Path], CommandContext] | None = None) -> None:
@@ -211,8 +215,7 @@ class Ledger:
         return [self._shelf.take(put) for put in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
-        measured = {result.test for result in results}
-        skipped = {test: why for test, why in self.skipped.items() if test not in measured}
+        skipped = {test: why for test, why in self.skipped.items() if test not in self._measured}
         run = Run(run_files.SCHEMA, utc_now(), self._command, (), skipped=skipped)
         return run.with_results(results)
 

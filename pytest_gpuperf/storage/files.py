@@ -429,11 +429,11 @@ def writable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def packed(text: str, file: Path, *, quickly: bool = False) -> bytes:
-    """`text` as `file` holds it: compressed for a name in .xz, `quickly` at the cost of size."""
+def packed(content: bytes, file: Path, *, quickly: bool = False) -> bytes:
+    """What `file` holds: compressed for a name in .xz, `quickly` at the cost of size."""
     if file.suffix != COMPRESSED:
-        return text.encode()
-    return lzma.compress(text.encode(), preset=0 if quickly else lzma.PRESET_DEFAULT)
+        return content
+    return lzma.compress(content, preset=0 if quickly else lzma.PRESET_DEFAULT)
 
 
 def check_writable(file: Path) -> None:

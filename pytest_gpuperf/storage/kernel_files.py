@@ -72,7 +72,7 @@ def content(tables: Tables, device: Device, suite: str, replaced: Tables | None 
     files.check_values(
         text, Path(suite + SUFFIX), "Nothing was written: accept fewer tests at once"
     )
-    return files.packed(text, Path(suite + SUFFIX))
+    return files.packed(text.encode(), Path(suite + SUFFIX))
 
 
 def accepted_table(

@@ -36,7 +36,7 @@ def save(folder: Path, night: int, cycles: float, *, unfit: bool = False, **chan
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     saved = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
     file = folder / f"{night:03}.json"
-    run_files.save(saved, file, draft=True)
+    run_files.save_draft(saved, saved.results(), file)
     return file
 
 

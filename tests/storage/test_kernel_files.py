@@ -210,7 +210,7 @@ def test_what_cannot_be_true_is_refused(baseline: Path) -> None:
     cases = [(changed(data, path, value), problem) for path, value, problem in WRONG]
     cases.append((without(data, ("schema",)), "schema version None is not 1"))
     for wrong, problem in ([data], "expected a mapping"), *cases:
-        beside.write_bytes(files.packed(json.dumps(wrong), beside))
+        beside.write_bytes(files.packed(json.dumps(wrong).encode(), beside))
         assert problem in refusal(lambda _: accepted(baseline), beside, BadFile), problem
 
 

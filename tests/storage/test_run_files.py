@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import recorded
 from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.trace import timelines
@@ -95,8 +96,19 @@ def test_a_saved_run_is_readable_text_with_every_bit_in_the_place_of_the_old_one
 @pytest.mark.parametrize("name", ["run.json", "run.json.xz"])
 def test_a_draft_says_the_same(name: str, tmp_path: Path) -> None:
     whole = run(processes("cycles", [[1.0, 2.0], [3.0, 4.0]]))
-    run_files.save(whole, tmp_path / name, draft=True)
+    run_files.save_draft(whole, whole.results(), tmp_path / name)
     assert run_files.load(tmp_path / name) == whole
+
+
+@pytest.mark.parametrize(
+    "recording", ["h200-meddpm.json", "h200-tf32-broken.json.xz", "h200-optimizations.json.xz"]
+)
+def test_a_draft_of_what_was_recorded_says_the_same(recording: str, tmp_path: Path) -> None:
+    """Verdicts, expectations and attributions too; an empty one is a run of nothing."""
+    whole = recorded.run(f"docs/runs/{recording}")
+    for results in (whole.results(), ()):
+        run_files.save_draft(whole, iter(results), tmp_path / "run.json")
+        assert run_files.load(tmp_path / "run.json") == whole.with_results(results)
 
 
 def test_a_run_without_timelines_is_read_as_before(file: Path) -> None:
