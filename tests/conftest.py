@@ -92,7 +92,7 @@ def project(
     monkeypatch.setenv("COLUMNS", "200")  # so that no line of the summary is wrapped
     for name in ("CI", "BUILD_NUMBER"):  # there pytest's own summary repeats messages in full
         monkeypatch.delenv(name, raising=False)
-    # The device is scripted, and nobody else's: its lock is not shared with the tests beside this.
+    # What it leaves among temporary files is not found by the tests beside this.
     private = tmp_path_factory.mktemp("private")
     monkeypatch.setenv("TMPDIR", str(private))
     monkeypatch.setattr(tempfile, "tempdir", None)

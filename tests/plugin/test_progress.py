@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.plugin.session import outlet
 from pytest_gpuperf.report.text import progress as progress_module
 from pytest_gpuperf.report.text.progress import Below, Occasional, Outlet
@@ -80,8 +81,8 @@ def in_terminal(project: Project, *arguments: str, columns: int = 80, term: str 
     child = subprocess.Popen(
         command,
         cwd=project.root,
-        # Locks of its own: the devices of all these projects are one and the same.
-        env={**known, "TERM": term, "TMPDIR": str(project.root)},
+        # Alone: the devices of all these projects are one and the same, and have one lock.
+        env={**known, "TERM": term, STAND_IN: str(project.root)},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
