@@ -159,6 +159,8 @@ class History:
     source: Recollection
     last_nights: tuple[LastNight, ...]
     """Of each device that has two nights."""
+    web: str = ""
+    """Where the code is read in a browser; "" where that is not known."""
 
     @property
     def headline(self) -> str:

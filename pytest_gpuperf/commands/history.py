@@ -9,6 +9,7 @@ import argparse
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,8 @@ def looked_back(
     place = baselines or Path("baselines")
     if baselines is not None and not place.is_dir():
         raise UsageFailure(f"--baselines {place}: no such folder")
-    return history(source, place if place.is_dir() else None, tests)
+    past = history(source, place if place.is_dir() else None, tests)
+    return replace(past, web=files.web_address(Path.cwd()))
 
 
 def _report_text(past: History, report: Path) -> str:
@@ -186,7 +188,7 @@ def _of_event(past: History, event: LevelChange) -> Iterator[str]:
         yield f"  suspect, {suspect}"
     if not event.suspects:
         yield f"  nothing that runs record changed since {date(event.before)}"
-    yield from (f"  {command}" for command in night_lines.commands(event))
+    yield from (f"  {command}" for command in night_lines.commands(past, event))
 
 
 def _trend_line(past: History, one: MetricHistory) -> str:
@@ -232,6 +234,7 @@ def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
         "last_before": date(event.before),
         "first_after": date(event.day),
         "revisions": list(event.revisions),
+        "compare": night_lines.comparison(past, event),
         "runs": [str(file) for file in event.files],
         "suspects": [
             {"kind": one.kind.value, "what": one.what, "share": round(one.share, 4)}

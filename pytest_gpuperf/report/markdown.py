@@ -94,7 +94,9 @@ def nights(past: History) -> str:
         lines += [f"  - and {len(told) - _MOVES} more"] if len(told) > _MOVES else []
         suspects = night_lines.suspected(event)[:_SUSPECTS]
         lines += [f"  - suspect, {cell(suspect)}" for suspect in suspects]
-        lines += [f"  - `{code(command)}`" for command in night_lines.commands(event)]
+        lines += [f"  - `{code(command)}`" for command in night_lines.commands(past, event)]
+        if compared := night_lines.comparison(past, event):
+            lines += [f"  - [what changed in the code](<{compared}>)"]
     if len(worse) > _EVENTS:
         lines += [f"- and {len(worse) - _EVENTS} more nights"]
     lines += [f"- {cell(said)}" for said in night_lines.spoken(past)]

@@ -514,6 +514,26 @@ def git(folder: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
+_REMOTE = re.compile(
+    r"(?:https?://|ssh://|git://)?(?:[^@/]*@)?(?P<host>[\w.-]+\.[\w-]+)(?::\d+)?[:/]"
+    r"(?P<path>[\w.~-]+(?:/[\w.~-]+)+)/?"
+)
+"""Where a repository comes from, by either protocol; who logs in is left out."""
+
+
+def web_address(folder: Path) -> str:
+    """Where the repository of this folder is read in a browser; "" where that is not known.
+
+    By the remote `origin`. GitHub, GitLab and Gitea have revisions there: compare/A...B.
+    """
+    try:
+        remote = git(folder, "remote", "get-url", "origin").decode().strip()
+    except UsageFailure:
+        return ""
+    known = _REMOTE.fullmatch(remote)
+    return f"https://{known['host']}/{known['path'].removesuffix('.git')}" if known else ""
+
+
 _STAGING = ".gpuperf-writing-"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf import __main__
-from pytest_gpuperf.storage import history_files, run_files
+from pytest_gpuperf.storage import files, history_files, run_files
 from tests.examples import TEST, measurement, run, verdict
 
 pytest.importorskip("duckdb", reason='needs pip install "pytest-gpuperf[history]"')
@@ -203,6 +203,34 @@ def test_a_summary_says_since_when_who_and_what_to_type_next(saved: Path, tmp_pa
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert '<h2 id="since">Worse since</h2>' in page
     assert page.count('<svg class="nights spark"') == 1
+
+
+@pytest.fixture
+def by_code(tmp_path: Path) -> Path:
+    """Nights of which nothing but the code is another one, each in a checkout of lab/net."""
+    files.git(tmp_path, "init", "-q")
+    files.git(tmp_path, "remote", "add", "origin", "git@github.com:lab/net.git")
+    for night in range(NIGHTS):
+        file = save(tmp_path / "runs", night, cycles(night))
+        file.write_text(file.read_text().replace('"580"', '"570"'), encoding="utf-8")
+    return tmp_path / "runs"
+
+
+def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away(
+    by_code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert __main__.main(["history", str(by_code), "--report", "night.md"]) == 0
+    shown = capsys.readouterr().out
+    bisect = "gpuperf bisect r14 r15 -- 'suites/meddpm/test_training.py::test_training_step[tf32]'"
+    assert bisect in " ".join(shown.split())
+    web = "https://github.com/lab/net/compare/r14...r15"
+    told = (tmp_path / "night.md").read_text(encoding="utf-8")
+    assert f"  - `{bisect}`\n  - [what changed in the code](<{web}>)\n" in told
+    assert __main__.main(["history", str(by_code), "--report", "night.html"]) == 0
+    page = (tmp_path / "night.html").read_text(encoding="utf-8")
+    assert f'<a href="{web}" rel="noopener noreferrer">r14..r15</a>' in page
+    capsys.readouterr()
+    assert [event["compare"] for event in said(capsys, str(by_code))["events"]] == [web]
 
 
 @pytest.mark.parametrize(

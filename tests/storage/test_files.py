@@ -486,3 +486,29 @@ def test_what_is_put_on_a_shelf_is_taken_from_it_as_it_was_and_its_like_is_small
     assert [shelf.take(one) for one in put] == trees
     if leaves == 1:
         assert len(put[2]) < len(files.to_json(trees[2])) / 2
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://github.com/lab/net.git", "https://github.com/lab/net"),
+        (
+            "https://somebody:secret@git.lab.org:8443/group/sub/net/",
+            "https://git.lab.org/group/sub/net",
+        ),
+        ("git@github.com:lab/net.git", "https://github.com/lab/net"),
+        ("ssh://git@git.lab.org:2222/lab/net", "https://git.lab.org/lab/net"),
+        ("/srv/git/net.git", ""),
+        ("file:///srv/git/net.git", ""),
+        ("https://github.com/lab/<script>", ""),
+        ("", ""),
+    ],
+)
+def test_a_repository_is_read_where_it_comes_from(
+    remote: str, address: str, tmp_path: Path
+) -> None:
+    """Without who logs in; and nowhere, where that is no place that a browser knows."""
+    files.git(tmp_path, "init", "-q")
+    if remote:
+        files.git(tmp_path, "remote", "add", "origin", remote)
+    assert files.web_address(tmp_path) == address

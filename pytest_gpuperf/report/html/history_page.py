@@ -57,6 +57,8 @@ class NightEvent:
     suspects: tuple[tuple[str, str, str], ...]
     """Share, kind and what."""
     commands: tuple[str, ...]
+    compared: str
+    """Where the code's revisions are compared in a browser; "" where that is not known."""
     drawn_of: str
     drawn: Drawing
     """What changed most, over all nights."""
@@ -149,7 +151,8 @@ def _event(past: History, number: int, event: LevelChange) -> NightEvent:
             for one in event.suspects
             if one.share >= 0.005
         ),
-        commands=night_lines.commands(event),
+        commands=night_lines.commands(past, event),
+        compared=night_lines.comparison(past, event),
         drawn_of=f"{past.title(first, device=False)}, {first.metric.name}",
         drawn=drawing(first, past.days[0], past.days[-1], _WIDTH, _HEIGHT),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from pytest_gpuperf.analysis.nights import (
     DeviceKey,
@@ -18,7 +19,7 @@ from pytest_gpuperf.analysis.nights import (
 )
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.change_points import ChangePoint
-from pytest_gpuperf.judge.suspects import Suspect
+from pytest_gpuperf.judge.suspects import Suspect, SuspectKind
 from pytest_gpuperf.report.text.progress import counted
 
 RECENT_DAYS = 30
@@ -131,14 +132,32 @@ def _in_short(one: MetricHistory, change: ChangePoint) -> str:
     return f"{one.metric.name} {units.moved(change.change, points=one.trend.points)}"
 
 
-def commands(event: LevelChange) -> tuple[str, ...]:
-    """What one types next."""
+def commands(past: History, event: LevelChange) -> tuple[str, ...]:
+    """What one types next; where the code is suspected first, how to find the commit."""
     before, after = map(str, event.files)
     typed = [f"gpuperf compare {shlex.quote(before)} {shlex.quote(after)}"]
-    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
-    if old and new and old != new:
-        typed.append(f"git log --oneline {old}..{new}")
+    if revisions := _revisions(event):
+        old, new = revisions
+        typed.append(f"git log --oneline {shlex.quote(f'{old}..{new}')}")
+        if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
+            worst = next((m for m in event.moves if m.change.worse), event.moves[0])
+            test = past.series[worst.series].seen.test
+            typed.append(shlex.join(("gpuperf", "bisect", old, new, "--", test)))
     return tuple(typed)
+
+
+def comparison(past: History, event: LevelChange) -> str:
+    """Where the event's revisions are compared in a browser; "" where that is not known."""
+    revisions = _revisions(event)
+    return (
+        f"{past.web}/compare/{'...'.join(map(quote, revisions))}" if past.web and revisions else ""
+    )
+
+
+def _revisions(event: LevelChange) -> tuple[str, str] | None:
+    """The last before and the first after, as git knows them; None where they are one."""
+    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
+    return (old, new) if old and new and old != new else None
 
 
 def since_last_night(one: LastNight) -> str:
