@@ -47,6 +47,7 @@ class Cause:
     at: str
     modules: str
     summary: str
+    held_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Expected:
     function: str
     modules: str
     """A regular expression that each module has to match as a whole; "" for no module."""
+    held_out: bool = False
+    """Whether no rule was mended with it."""
 
 
 @cache
@@ -129,7 +132,7 @@ def expected(cause: Cause) -> Expected:
     return Expected(**kept, file=cause.at, first=begin, last=end)
 
 
-_KEPT = ("name", "kinds", "step", "summary", "function", "modules")
+_KEPT = ("name", "kinds", "step", "summary", "function", "modules", "held_out")
 
 
 def _function(source: str, cause: Cause) -> _LINES:

@@ -68,6 +68,8 @@ class Score:
     both."""
     error: str = ""
     """Why there is nothing to score."""
+    held_out: bool = False
+    """Whether no rule was mended with it."""
 
     @property
     def due(self) -> bool:
@@ -110,7 +112,8 @@ def _score(report: Report, expected: Expected) -> Score:
     lines = {expected.first: None, expected.last: None}
     place = f"{expected.file}:{'-'.join(map(str, lines))}"
     modules = f", {expected.modules}" if expected.modules else ""
-    blank = Score(expected.name, f"{' or '.join(expected.kinds)}: {place}{modules}")
+    due = f"{' or '.join(expected.kinds)}: {place}{modules}"
+    blank = Score(expected.name, due, held_out=expected.held_out)
     verdicts = _of(report, "verdicts", expected.name)
     blames = [entry["blame"] for entry in _of(report, "blames", expected.name)]
     step = {verdict["metric"]: verdict for verdict in verdicts if verdict["phase"] == STEP}
@@ -272,7 +275,11 @@ def lines(scored: Sequence[Score]) -> list[str]:
 
 
 def summary(scored: Sequence[Score]) -> str:
-    """How many are right, in one line."""
+    """How many are right, in one line, and how many of those that shaped no rule."""
+    shaping = [score for score in scored if not score.held_out]
+    if len(shaping) < len(scored):
+        others = summary([replace(score, held_out=False) for score in scored if score.held_out])
+        return "; held out: ".join(filter(None, [summary(shaping) if shaping else "", others]))
     due = [score for score in scored if score.due]
 
     def of_all(what: str, right: Iterable[bool]) -> str:
