@@ -156,12 +156,13 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield "no measurements in these runs"
         return
     yield past.headline
-    for event in past.events[:_EVENTS]:
+    occasions = night_lines.occasions(past, past.events)
+    for occasion in occasions[:_EVENTS]:
         yield ""
-        yield from _of_event(past, event)
-    if len(past.events) > _EVENTS:
+        yield from _of_occasion(past, occasion)
+    if len(occasions) > _EVENTS:
         yield ""
-        yield f"and {len(past.events) - _EVENTS} earlier nights: --report FILE.html has them all"
+        yield f"and {len(occasions) - _EVENTS} earlier nights: --report FILE.html has them all"
     creeping = past.creeping
     if creeping:
         yield ""
@@ -178,12 +179,14 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield from (_trend_line(past, one) for one in past.series)
 
 
-def _of_event(past: History, event: LevelChange) -> Iterator[str]:
-    yield f"{date(event.day)}  {past.devices[event.device]}: {past.what(event)}"
+def _of_occasion(past: History, occasion: night_lines.Occasion) -> Iterator[str]:
+    event = occasion.event
+    yield f"{date(event.day)}  {night_lines.where(past, occasion)}: {past.what(event)}"
     told = night_lines.moved(past, event)
     yield from (f"  {title}: {said}" for title, said, _ in told[:_MOVES])
     if len(told) > _MOVES:
         yield f"  and {counted(len(told) - _MOVES, 'other test')}"
+    yield from (f"  {said}" for said in night_lines.elsewhere(past, occasion))
     for suspect in night_lines.suspected(event)[:_SUSPECTS]:
         yield f"  suspect, {suspect}"
     if not event.suspects:

@@ -84,14 +84,16 @@ def nights(past: History) -> str:
     from pytest_gpuperf.analysis.nights import date
     from pytest_gpuperf.report.text import night_lines
 
-    worse = night_lines.worse_lately(past)
+    worse = night_lines.occasions(past, night_lines.worse_lately(past))
     lines = [f"## {'Worse since' if worse else 'Nothing got worse in the last 30 nights'}", ""]
-    for event in worse[:_EVENTS]:
-        where = f"{date(event.day)}, {past.devices[event.device]}"
+    for occasion in worse[:_EVENTS]:
+        event = occasion.event
+        where = f"{date(event.day)}, {night_lines.where(past, occasion)}"
         lines += [f"- **{cell(where)}**: {past.what(event)}"]
         told = night_lines.moved(past, event)
         lines += [f"  - {cell(f'{title}: {said}')}" for title, said, _ in told[:_MOVES]]
         lines += [f"  - and {len(told) - _MOVES} more"] if len(told) > _MOVES else []
+        lines += [f"  - {cell(said)}" for said in night_lines.elsewhere(past, occasion)]
         suspects = night_lines.suspected(event)[:_SUSPECTS]
         lines += [f"  - suspect, {cell(suspect)}" for suspect in suspects]
         lines += [f"  - `{code(command)}`" for command in night_lines.commands(past, event)]

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.storage import files, history_files, run_files
-from tests.examples import TEST, measurement, run, verdict
+from tests.examples import A100, H200, TEST, measurement, run, verdict
 
 pytest.importorskip("duckdb", reason='needs pip install "pytest-gpuperf[history]"')
 
@@ -31,7 +31,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def save(folder: Path, night: int, cycles: float, *, unfit: bool = False, **changes: Any) -> Path:
     """One night's run; the driver is another one from STEP_AT on, the code every night."""
     software = {"driver": "570" if night < STEP_AT else "580"}
-    one = measurement({"cycles": [cycles] * 3}, process=f"p{night}", software=software, **changes)
+    one = measurement({"cycles": [cycles] * 3}, process=f"{folder.name}-{night}", software=software, **changes)
     one = replace(one, fingerprint=replace(one.fingerprint, revision=f"r{night:02}"))
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     saved = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
@@ -231,6 +231,26 @@ def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away
     assert f'<a href="{web}" rel="noopener noreferrer">r14..r15</a>' in page
     capsys.readouterr()
     assert [event["compare"] for event in said(capsys, str(by_code))["events"]] == [web]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_what_one_change_did_on_several_devices_is_told_once(
+    alike: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the same night, of the same test, by the same suspect; else each by itself."""
+    for device, slower in ((H200, 1.0), (A100, 1.01 if alike else 1.0)):
+        for night in range(NIGHTS):
+            late = night >= STEP_AT if alike or device == H200 else night >= STEP_AT + 2
+            size = cycles(0) * (1 + 1e-5 * night) * (1.02 * slower if late else 1)
+            save(tmp_path / device.slug, night, size, device=device)
+    assert __main__.main(["history", str(tmp_path), "--report", "night.html"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    page = (tmp_path / "night.html").read_text(encoding="utf-8")
+    both = f"{A100.name} and {H200.name}: 1 test changed, 1 worse"
+    other = f"on {H200.name} test_training_step[tf32]: cycles +2.0"
+    assert (both in text, other in text) == (alike, alike)
+    assert (both in page, other in page) == (alike, alike)
+    assert page.count("gpuperf compare") == (1 if alike else 2)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_gpuperf import __version__
-from pytest_gpuperf.analysis.nights import History, LevelChange, MetricHistory, date
+from pytest_gpuperf.analysis.nights import History, MetricHistory, date
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html.page import policy, style, template
@@ -54,6 +54,8 @@ class NightEvent:
     moves: tuple[tuple[str, str, str], ...]
     """Title, what became of it, tone."""
     more: int
+    elsewhere: tuple[str, ...]
+    """What changed most on each of the other devices that show the same."""
     suspects: tuple[tuple[str, str, str], ...]
     """Share, kind and what."""
     commands: tuple[str, ...]
@@ -92,7 +94,7 @@ def nights_of_run(past: History, run: Run) -> NightsOfRun:
         if result.measurements
         for device in [result.first.fingerprint.device]
     }
-    events = night_lines.worse_lately(past, devices)
+    events = night_lines.occasions(past, night_lines.worse_lately(past, devices))
     return NightsOfRun(
         events=tuple(_event(past, n, one) for n, one in enumerate(events[:_MOST_EVENTS], 1)),
         yesterday=tuple(night_lines.spoken(past, devices)),
@@ -109,17 +111,18 @@ def nights_of_run(past: History, run: Run) -> NightsOfRun:
 
 def history_page(past: History) -> str:
     """The history as HTML."""
+    occasions = night_lines.occasions(past, past.events)
     text = template("history.html.j2").render(
         version=__version__,
         policy=policy(style(), ()),
         style=style(),
         past=past,
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
-        worse=night_lines.worse_lately(past),
+        worse=night_lines.occasions(past, night_lines.worse_lately(past)),
         yesterday=list(night_lines.spoken(past)),
         waiting=night_lines.waiting(past),
-        events=[_event(past, n, one) for n, one in enumerate(past.events[:_MOST_EVENTS], 1)],
-        left_out=max(0, len(past.events) - _MOST_EVENTS),
+        events=[_event(past, n, one) for n, one in enumerate(occasions[:_MOST_EVENTS], 1)],
+        left_out=max(0, len(occasions) - _MOST_EVENTS),
         creeping=[(past.title(one), one.crept) for one in past.creeping],
         rows=[(row, _spark(past, row.main)) for row in night_lines.night_rows(past)],
     )
@@ -131,14 +134,15 @@ def _spark(past: History, one: MetricHistory) -> Drawing:
     return drawing(one, first, past.days[-1], _SPARK_WIDTH, _SPARK_HEIGHT)
 
 
-def _event(past: History, number: int, event: LevelChange) -> NightEvent:
+def _event(past: History, number: int, occasion: night_lines.Occasion) -> NightEvent:
+    event = occasion.event
     told = night_lines.moved(past, event)
     first = past.series[event.moves[0].series]
     return NightEvent(
         anchor=f"e{number}",
         day=date(event.day),
         before=date(event.before),
-        device=past.devices[event.device],
+        device=night_lines.where(past, occasion),
         what=past.what(event),
         tone="bad" if event.worse else "good",
         moves=tuple(
@@ -146,6 +150,7 @@ def _event(past: History, number: int, event: LevelChange) -> NightEvent:
             for title, said, worse in told[:_MOST_MOVES]
         ),
         more=max(0, len(told) - _MOST_MOVES),
+        elsewhere=tuple(night_lines.elsewhere(past, occasion)),
         suspects=tuple(
             (f"{one.share:.0%}", one.kind.value, one.what.removeprefix(f"{one.kind.value} "))
             for one in event.suspects
@@ -153,7 +158,7 @@ def _event(past: History, number: int, event: LevelChange) -> NightEvent:
         ),
         commands=night_lines.commands(past, event),
         compared=night_lines.comparison(past, event),
-        drawn_of=f"{past.title(first, device=False)}, {first.metric.name}",
+        drawn_of=f"{past.title(first)}, {first.metric.name}",
         drawn=drawing(first, past.days[0], past.days[-1], _WIDTH, _HEIGHT),
     )
 

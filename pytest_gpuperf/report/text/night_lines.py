@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -97,6 +97,43 @@ def worse_lately(past: History, devices: Collection[DeviceKey] | None = None) ->
         and event.day > past.days[-1] - RECENT_DAYS
         and (devices is None or event.device in devices)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """One change, however many devices show it; it is told by one of them."""
+
+    event: LevelChange
+    elsewhere: tuple[LevelChange, ...]
+    """The same on other devices: on the same day, of the same tests, by the same suspect."""
+
+
+def occasions(past: History, events: Iterable[LevelChange]) -> list[Occasion]:
+    """These events, of which those that are one change are told once."""
+    groups: dict[object, list[LevelChange]] = {}
+    for number, event in enumerate(events):
+        tests = frozenset(past.series[move.series].seen.test for move in event.moves)
+        suspect = event.suspects[0] if event.suspects else None
+        alike = (suspect.kind, suspect.what) if suspect else number
+        groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
+    return [Occasion(first, tuple(others)) for first, *others in groups.values()]
+
+
+def where(past: History, one: Occasion) -> str:
+    """As in "NVIDIA H100 and NVIDIA H200"."""
+    *names, last = (past.devices[event.device] for event in (one.event, *one.elsewhere))
+    return f"{', '.join(names)} and {last}" if names else last
+
+
+def elsewhere(past: History, one: Occasion) -> list[str]:
+    """What changed most on each of the other devices, as "on NVIDIA H200 kernel_time +2.22 %"."""
+    told = []
+    for event in one.elsewhere:
+        move = event.moves[0]
+        series = past.series[move.series]
+        title = past.title(series, device=False)
+        told.append(f"on {past.devices[event.device]} {title}: {_in_short(series, move.change)}")
+    return told
 
 
 def suspected(event: LevelChange) -> list[str]:
