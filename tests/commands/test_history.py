@@ -31,7 +31,9 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def save(folder: Path, night: int, cycles: float, *, unfit: bool = False, **changes: Any) -> Path:
     """One night's run; the driver is another one from STEP_AT on, the code every night."""
     software = {"driver": "570" if night < STEP_AT else "580"}
-    one = measurement({"cycles": [cycles] * 3}, process=f"{folder.name}-{night}", software=software, **changes)
+    one = measurement(
+        {"cycles": [cycles] * 3}, process=f"{folder.name}-{night}", software=software, **changes
+    )
     one = replace(one, fingerprint=replace(one.fingerprint, revision=f"r{night:02}"))
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     saved = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
@@ -249,6 +251,7 @@ def test_what_one_change_did_on_several_devices_is_told_once(
     both = f"{A100.name} and {H200.name}: 1 test changed, 1 worse"
     other = f"on {H200.name} test_training_step[tf32]: cycles +2.0"
     assert (both in text, other in text) == (alike, alike)
+    assert f"{A100.name} and {H200.name}, last night, 2026-03-24, against 2026-03-23: " in text
     assert (both in page, other in page) == (alike, alike)
     assert page.count("gpuperf compare") == (1 if alike else 2)
 

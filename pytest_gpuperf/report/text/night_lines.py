@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -121,8 +121,12 @@ def occasions(past: History, events: Iterable[LevelChange]) -> list[Occasion]:
 
 def where(past: History, one: Occasion) -> str:
     """As in "NVIDIA H100 and NVIDIA H200"."""
-    *names, last = (past.devices[event.device] for event in (one.event, *one.elsewhere))
-    return f"{', '.join(names)} and {last}" if names else last
+    return _and([past.devices[event.device] for event in (one.event, *one.elsewhere)])
+
+
+def _and(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def elsewhere(past: History, one: Occasion) -> list[str]:
@@ -245,8 +249,14 @@ def sparkline(one: MetricHistory, first: int, last: int) -> str:
 
 
 def spoken(past: History, devices: Collection[DeviceKey] | None = None) -> Iterator[str]:
-    """What differs between the last two nights of each device, or of these, a sentence each."""
-    several = len(past.devices) > 1
+    """What differs between the last two nights of each device, or of these.
+
+    A sentence each; one for those of which the same is said.
+    """
+    said: dict[str, list[str]] = {}
     for one in past.last_nights:
         if devices is None or one.device in devices:
-            yield (f"{past.devices[one.device]}, " if several else "") + since_last_night(one)
+            said.setdefault(since_last_night(one), []).append(past.devices[one.device])
+    several = len(past.devices) > 1
+    for sentence, names in said.items():
+        yield (f"{_and(names)}, " if several else "") + sentence
