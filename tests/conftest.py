@@ -96,6 +96,8 @@ def project(
     private = tmp_path_factory.mktemp("private")
     monkeypatch.setenv("TMPDIR", str(private))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    # The device is scripted, and nobody else's: its lock is not shared with the tests beside this.
+    monkeypatch.setenv("GPUPERF_STAND_IN", str(tmp_path_factory.mktemp("device")))
     made = project_type(pytester)
     made.ini()
     return made

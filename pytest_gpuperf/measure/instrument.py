@@ -266,8 +266,9 @@ class DeviceInstrument:
         if self.device.arch == architectures.CPU or not self._guarded:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
-        # Devices without a node of their own share one, at which ranks would wait for each other.
-        shared = work.together and self._node == nvml.ANY_NODE
+        # Devices without a node of their own share one, as all do under `gpuperf ab`, which holds
+        # the GPU for them: ranks would wait for each other there.
+        shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
         with nullcontext() if shared else self._alone(work.progress):
             if self._machine is None:
                 self._machine = self._identified()

@@ -102,7 +102,8 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     conftest.write_text(conftest.read_text("utf-8") + HOST, encoding="utf-8")
     project.tests(TESTS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for variable in ("OMP_NUM_THREADS", STAND_IN):
+        monkeypatch.delenv(variable, raising=False)
     result = project.run_apart("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     # The dead worker's test alone is lost.
     result.assert_outcomes(passed=12, failed=1, skipped=1)
@@ -142,7 +143,8 @@ def host(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(workers, "_DRIVERS", (Path("/dev/null"),))
-    for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS"):
+    variables = ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS")
+    for variable in (*variables, STAND_IN):
         monkeypatch.delenv(variable, raising=False)
     return project
 
