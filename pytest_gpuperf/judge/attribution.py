@@ -33,7 +33,8 @@ from pytest_gpuperf.judge.alignment import (
     pair,
     sequence_of,
 )
-from pytest_gpuperf.judge.headline import Evidence, headline
+from pytest_gpuperf.judge.headline import headline
+from pytest_gpuperf.judge.loss import Evidence
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, WEAK_PRIOR_WEIGHT
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from pytest_gpuperf.model.result import (

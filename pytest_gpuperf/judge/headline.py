@@ -1,9 +1,8 @@
 """The headline: the one cause of a loss that fits in a sentence, and of what kind it is.
 
-Pure, as all of the judge. Suspects are the functions whose launches, idle times or calls of the
-host changed, or families of kernels where tables do not say where launches come from. The one that
-costs most time is the cause; of what kind it is, its kernels' names and their numbers say. How much
-the step lost is what was judged, never what the trace says.
+Pure, as all of the judge. Of the candidates the one that costs most time is the cause; of what kind
+it is, its kernels' names and their numbers say. How much the step lost is what was judged, never
+what the trace says.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import fmean
 from typing import TypeVar
 
-from pytest_gpuperf.judge.alignment import LaunchSequence, Pair, Pairing, Place, numbered
+from pytest_gpuperf.judge.alignment import LaunchSequence, numbered
+from pytest_gpuperf.judge.loss import FREES, Candidate, Evidence, candidates_of
 from pytest_gpuperf.model.result import (
     CallChange,
     ChangeKind,
@@ -27,12 +26,9 @@ from pytest_gpuperf.model.result import (
     LineChange,
     LossKind,
     Outcome,
-    StepChange,
     Verdict,
 )
 
-CONFIRMED = 0.5
-"""The part of a gap's change that the step has to have lost, at its worst, to confirm it."""
 TOLD = 0.25
 """What explains less of the step's change than that is not its cause, where a call of the host may
 be it."""
@@ -48,15 +44,11 @@ _PRECISE = 0.2
 """The part of what changed that has another data type, where that is why: casts come with it."""
 _SCALAR = 1e4
 """Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
-_LAUNCHED = 1e5
-"""Nanoseconds that the host takes at most for one launch, with all that torch does for it. A GPU
-that waits no longer than that for each that is another one waits for them."""
 _UNFUSED = 20
 """So many launches in place of one that is gone are the same work, launched piece by piece."""
 _NAMED = 3
 """Kernels that are named."""
 _WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
-_FREES = re.compile(r"Free|MemRelease|MemUnmap|HostUnregister")
 _ALLOCATES = re.compile(r"Malloc|Free|MemCreate|MemMap|MemAlloc|HostAlloc|HostRegister")
 _COUNTED = (
     (re.compile(r"synchronizations$"), LossKind.SYNCHRONISATION),
@@ -100,32 +92,6 @@ def precision(name: str) -> str:
     return next((known for known, says in _PRECISIONS if re.search(says, name[:2000])), "")
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Two steps that were compared, launch by launch."""
-
-    new: LaunchSequence
-    old: LaunchSequence
-    pairing: Pairing
-    places: tuple[Sequence[Place], Sequence[Place]] | None
-    """Where each launch comes from, now and before, by the lines that there are now; None where
-    nobody looked."""
-    family: Callable[[str], str]
-    short: Callable[[str], str]
-    timed: bool
-    """Whether launches have times: operators have none."""
-    step: StepChange | None
-    verdicts: Sequence[Verdict]
-    """On the step."""
-
-    def weight(self, i: int | None, j: int | None) -> float:
-        """What a launch takes longer than the one that it stands for, or than none."""
-        if not self.timed:
-            return float(i is not None) - float(j is not None)
-        after = 0.0 if i is None else self.new.durations[i]
-        return after - (0.0 if j is None else self.old.durations[j])
-
-
 def headline(
     evidence: Evidence,
     entries: Sequence[KernelChange],
@@ -142,20 +108,20 @@ def headline(
     if evidence.verdicts and not regressed:
         return None
     step, slower = evidence.step, bool(evidence.step and evidence.step.slower)
-    suspects = _suspects(evidence, entries, lines, calls, idle)
-    trial = _Trial(evidence, entries, suspects)
+    candidates = candidates_of(evidence, entries, lines, calls, idle)
+    trial = _Trial(evidence, entries, candidates)
     counted = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
     counted.sort(key=lambda one: _ORDER.index(one[0]))
     if counted and not slower and (step or len(counted) == len(regressed)):
         return trial.of_metric(*counted[0])
-    worst = max(suspects, key=lambda one: one.score, default=None)
+    worst = max(candidates, key=lambda one: one.score, default=None)
     if worst is None or worst.score <= (0.0, 0, 0):
         if counted:
             return trial.of_metric(*counted[0])
-        return trial.made(LossKind.UNKNOWN, _Suspect()) if slower else None
+        return trial.made(LossKind.UNKNOWN, Candidate()) if slower else None
     if step and slower and worst.score[0] < TOLD * step.change:
         # The trace does not see the loss; a call that is new may be it.
-        calling = max(suspects, key=lambda one: (one.more, one.score))
+        calling = max(candidates, key=lambda one: (one.more, one.score))
         if calling.more > 0:
             return trial.of_calls(calling)
         if counted:
@@ -163,177 +129,13 @@ def headline(
     return trial.judged(worst, dict(counted))
 
 
-@dataclass
-class _Suspect:
-    """What changed at one function, or in one family where nobody knows the lines."""
-
-    line: str = ""
-    function: str = ""
-    family: str = ""
-    modules: tuple[str, ...] = ()
-    change: float = 0.0
-    """Nanoseconds of its launches."""
-    idle: float = 0.0
-    """Nanoseconds in which nothing ran while the host was there."""
-    added: list[int] = field(default_factory=list)
-    removed: list[int] = field(default_factory=list)
-    replaced: list[Pair] = field(default_factory=list)
-    same: list[Pair] = field(default_factory=list)
-    calls: list[CallChange] = field(default_factory=list)
-    bound: bool = False
-    """Whether the idle time is that of its launches: the host takes it to launch them."""
-
-    @property
-    def score(self) -> tuple[float, int, int]:
-        """The time that it costs; of what takes none its calls and launches."""
-        return self.change + self.idle, self.more, self.launched
-
-    @property
-    def launched(self) -> int:
-        """How many more launches there are."""
-        return len(self.added) - len(self.removed)
-
-    @property
-    def others(self) -> int:
-        """How many launches came, went, or are others."""
-        return len(self.added) + len(self.removed) + len(self.replaced)
-
-    @property
-    def freed(self) -> int:
-        """How many more calls give memory back to the driver, which is then asked for it anew."""
-        calls = (call for call in self.calls if _FREES.search(call.name))
-        return sum(call.after - call.before for call in calls)
-
-    @property
-    def more(self) -> int:
-        """How many more calls the host makes there."""
-        return sum(call.after - call.before for call in self.calls)
-
-
-def _suspects(
-    evidence: Evidence,
-    entries: Sequence[KernelChange],
-    lines: Sequence[LineChange],
-    calls: Sequence[CallChange],
-    idle: Sequence[IdleChange],
-) -> list[_Suspect]:
-    """Who may be it."""
-    located = evidence.places is not None
-    suspects = _by_function(evidence, lines) if located else _by_family(evidence, entries)
-    for call in calls:
-        _at(suspects, call.line, call.function, call.modules).calls.append(call)
-    _blame_gap(evidence, suspects, entries, idle)
-    return list(suspects.values())
-
-
-def _by_function(evidence: Evidence, lines: Sequence[LineChange]) -> dict[Place, _Suspect]:
-    """What changed by function: several lines of one are one change, at the worst of them."""
-    suspects: dict[Place, _Suspect] = {}
-    changed: dict[Place, _Suspect] = {}
-    for line in sorted(lines, key=lambda one: -one.change):
-        one = _at(suspects, line.line, line.function, line.modules)
-        one.change += line.change
-        changed[line.line, line.function] = one
-    _distribute(
-        evidence,
-        lambda i: changed.get(evidence.places[0][i]) if evidence.places else None,
-        lambda j: changed.get(evidence.places[1][j]) if evidence.places else None,
-    )
-    return suspects
-
-
-def _by_family(evidence: Evidence, entries: Sequence[KernelChange]) -> dict[Place, _Suspect]:
-    """What changed by family, where tables do not say where launches come from."""
-    suspects: dict[Place, _Suspect] = {}
-
-    def of(name: str) -> _Suspect:
-        family = evidence.family(name)
-        return suspects.setdefault(("", family), _Suspect(family=family))
-
-    _distribute(
-        evidence,
-        lambda i: of(evidence.new.keys[i][0]),
-        lambda j: of(evidence.old.keys[j][0]),
-    )
-    for entry in entries:
-        if entry.significant and entry.family in {family for _, family in suspects}:
-            suspects["", entry.family].change += entry.change
-    return suspects
-
-
-def _distribute(
-    evidence: Evidence,
-    now: Callable[[int], _Suspect | None],
-    then: Callable[[int], _Suspect | None],
-) -> None:
-    """Gives each launch to whom it belongs: `now` and `then` say so of both sides' positions."""
-    pairing = evidence.pairing
-    for i in pairing.added:
-        if one := now(i):
-            one.added.append(i)
-    for j in pairing.removed:
-        if one := then(j):
-            one.removed.append(j)
-    for i, j in pairing.replaced:
-        if one := now(i):
-            one.replaced.append((i, j))
-    for i, j in (*pairing.matched, *pairing.moved):
-        if one := now(i):
-            one.same.append((i, j))
-
-
-def _at(
-    suspects: dict[Place, _Suspect], line: str, function: str, modules: Iterable[str] = ()
-) -> _Suspect:
-    """The suspect of the function that this line is in."""
-    key = numbered(line)[0], function
-    one = suspects.setdefault(key, _Suspect(line, function))
-    one.modules = tuple(dict.fromkeys((*one.modules, *modules)))
-    return one
-
-
-def _blame_gap(
-    evidence: Evidence,
-    suspects: dict[Place, _Suspect],
-    entries: Sequence[KernelChange],
-    idle: Sequence[IdleChange],
-) -> None:
-    """Lays the gaps' change, where the step confirms it, at what made the host late.
-
-    Where the host calls more than before that is at the lines that it was at, and at those calls.
-    Else, where it launches others, at those: the GPU is idle at another line in each trace of a
-    step that the host bounds, and launches are counted. Only then at the lines alone.
-    """
-    (gap,) = (entry for entry in entries if entry.kind is ChangeKind.GAP)
-    step = evidence.step
-    confirmed = step is None or (step.slower and step.high >= CONFIRMED * gap.change)
-    if not (gap.significant and confirmed and gap.change > 0):
-        return
-    known = list(suspects.values())
-    calling = max(known, key=lambda one: one.more, default=None)
-    late = calling if calling and calling.more > 0 else None
-    if late is None:
-        others = max(known, key=lambda one: (one.others, one.change), default=None)
-        least = step.low if step else gap.change
-        if others and least <= _LAUNCHED * others.others:
-            others.idle += gap.change
-            others.bound = True
-            return
-    for part in idle:
-        _at(suspects, part.line, part.function).idle += part.change
-    rest = gap.change - math.fsum(part.change for part in idle if part.change > 0)
-    if rest > 0:
-        late = late or suspects.setdefault(("", ""), _Suspect())
-        late.idle += rest
-
-
 class _Trial:
     """Of what kind it is."""
 
     def __init__(
-        self, evidence: Evidence, entries: Sequence[KernelChange], suspects: Sequence[_Suspect]
+        self, evidence: Evidence, entries: Sequence[KernelChange], candidates: Sequence[Candidate]
     ) -> None:
-        self._of, self._suspects = evidence, suspects
+        self._of, self._candidates = evidence, candidates
         names = [key[0] for key in (*evidence.new.keys, *evidence.old.keys)]
         known = tuple(dict.fromkeys(names))
         self._moved = {
@@ -348,25 +150,27 @@ class _Trial:
         )
         """Whether operators are counted to copy tensors into another layout."""
 
-    def judged(self, suspect: _Suspect, counted: dict[LossKind, Verdict]) -> Headline:
-        copies = [i for i in suspect.added if self._of.family(self._of.new.keys[i][0]) == COPY]
-        only_copies = bool(copies) and len(copies) == len(suspect.added) and not suspect.replaced
-        if suspect.more > 0 and (suspect.idle >= suspect.change or only_copies):
-            return self.of_calls(suspect)
-        if suspect.idle > suspect.change and not suspect.bound:
+    def judged(self, candidate: Candidate, counted: dict[LossKind, Verdict]) -> Headline:
+        copies = [i for i in candidate.added if self._of.family(self._of.new.keys[i][0]) == COPY]
+        only_copies = (
+            bool(copies) and len(copies) == len(candidate.added) and not candidate.replaced
+        )
+        if candidate.more > 0 and (candidate.idle >= candidate.change or only_copies):
+            return self.of_calls(candidate)
+        if candidate.idle > candidate.change and not candidate.bound:
             for kind in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.RECOMPILATION):
                 if kind in counted:
-                    return self.of_metric(kind, counted[kind], suspect)
-            return self.made(LossKind.HOST, suspect)
-        return self._of_kernels(suspect)
+                    return self.of_metric(kind, counted[kind], candidate)
+            return self.made(LossKind.HOST, candidate)
+        return self._of_kernels(candidate)
 
-    def of_calls(self, suspect: _Suspect) -> Headline:
+    def of_calls(self, candidate: Candidate) -> Headline:
         """Of what the host does more often: it waits, or asks for memory.
 
         Who sends something to the GPU out of pageable memory waits for that; and memory is asked
         for where it was given back.
         """
-        more = [call for call in suspect.calls if call.after > call.before]
+        more = [call for call in candidate.calls if call.after > call.before]
         kinds = {_kind_of_call(call.name) for call in more}
         kind = next(
             one
@@ -374,18 +178,18 @@ class _Trial:
             if one in kinds
         )
         those = [call for call in more if _kind_of_call(call.name) is kind]
-        sent = sum(_SENT in self._of.new.keys[i][0] for i in suspect.added)
+        sent = sum(_SENT in self._of.new.keys[i][0] for i in candidate.added)
         if kind is LossKind.SYNCHRONISATION and 0 < sum(c.after - c.before for c in those) <= sent:
-            return self._transfer(suspect)
-        freeing = max(self._suspects, key=lambda one: one.freed)
-        if kind is LossKind.MEMORY and suspect.freed <= 0 < freeing.freed:
+            return self._transfer(candidate)
+        freeing = max(self._candidates, key=lambda one: one.freed)
+        if kind is LossKind.MEMORY and candidate.freed <= 0 < freeing.freed:
             return self.of_calls(freeing)
         most = max(
-            those, key=lambda call: (bool(_FREES.search(call.name)), call.after - call.before)
+            those, key=lambda call: (bool(FREES.search(call.name)), call.after - call.before)
         )
         return self.made(
             kind,
-            suspect,
+            candidate,
             line=most.line,
             modules=tuple(dict.fromkeys(m for call in those for m in call.modules)),
             what=most.name,
@@ -394,69 +198,69 @@ class _Trial:
         )
 
     def of_metric(
-        self, kind: LossKind, verdict: Verdict, suspect: _Suspect | None = None
+        self, kind: LossKind, verdict: Verdict, candidate: Candidate | None = None
     ) -> Headline:
         """Of what a metric counts more of, at the line that does it, where one is known."""
         calling = [
             one
-            for one in self._suspects
+            for one in self._candidates
             if any(_kind_of_call(c.name) is kind and c.after > c.before for c in one.calls)
         ]
         if calling:
             return self.of_calls(max(calling, key=lambda one: one.more))
         if kind is LossKind.TRANSFER:
-            copying = [one for one in self._suspects if self._copied(one)]
+            copying = [one for one in self._candidates if self._copied(one)]
             if copying:
                 return self._transfer(max(copying, key=lambda one: len(self._copied(one))))
         before, after = (round(value or 0.0) for value in (verdict.baseline, verdict.measured))
-        suspect = suspect or _Suspect()
+        candidate = candidate or Candidate()
         if verdict.unit == "bytes":
             copied = float(after - before)
-            return self.made(kind, suspect, what=verdict.metric, before=0, after=0, copied=copied)
-        return self.made(kind, suspect, what=verdict.metric, before=before, after=after)
+            return self.made(kind, candidate, what=verdict.metric, before=0, after=0, copied=copied)
+        return self.made(kind, candidate, what=verdict.metric, before=before, after=after)
 
-    def _of_kernels(self, suspect: _Suspect) -> Headline:
+    def _of_kernels(self, candidate: Candidate) -> Headline:
         """Of what it launches: the reason that most of its change has."""
-        told = self._precision(suspect)
+        told = self._precision(candidate)
         if told:
             now, formerly, family = told
             return self.made(
-                LossKind.PRECISION, suspect, what=now, formerly=formerly, family=family
+                LossKind.PRECISION, candidate, what=now, formerly=formerly, family=family
             )
-        times = self._times(suspect)
+        times = self._times(candidate)
         if times:
             return self.made(
-                LossKind.REPEATED, suspect, what=self._most(suspect.added), times=times
+                LossKind.REPEATED, candidate, what=self._most(candidate.added), times=times
             )
-        parts = self._parts(suspect)
+        parts = self._parts(candidate)
         kind = max(parts, key=lambda one: parts[one])
         if parts[kind] <= 0:
-            kind = LossKind.LAUNCHES if suspect.bound else LossKind.SLOWER
-        instead = self._instead(suspect)
+            kind = LossKind.LAUNCHES if candidate.bound else LossKind.SLOWER
+        instead = self._instead(candidate)
         if instead and kind in (LossKind.LAUNCHES, LossKind.LAYOUT):
             now, formerly = instead
-            return self.made(LossKind.ALGORITHM, suspect, what=now, formerly=formerly)
-        if kind is LossKind.ALGORITHM and self._converts_otherwise(suspect):
+            return self.made(LossKind.ALGORITHM, candidate, what=now, formerly=formerly)
+        if kind is LossKind.ALGORITHM and self._converts_otherwise(candidate):
             kind = LossKind.LAYOUT  # kernels for tensors in another format come with it
         if kind is LossKind.LAYOUT:
-            return self._layout(suspect)
+            return self._layout(candidate)
         if kind is LossKind.TRANSFER:
-            return self._transfer(suspect)
+            return self._transfer(candidate)
         if kind is LossKind.ALGORITHM:
             names = [
-                (self._of.new.keys[i][0], self._of.old.keys[j][0]) for i, j in suspect.replaced
+                (self._of.new.keys[i][0], self._of.old.keys[j][0]) for i, j in candidate.replaced
             ]
-            weights = [self._of.weight(i, j) for i, j in suspect.replaced]
+            weights = [self._of.weight(i, j) for i, j in candidate.replaced]
             others = [(pair, w) for pair, w in zip(names, weights, strict=True) if len({*pair}) > 1]
             now, formerly = map(self._of.short, _largest(others))
-            return self.made(kind, suspect, what=now, formerly=formerly)
+            return self.made(kind, candidate, what=now, formerly=formerly)
         if kind is LossKind.LAUNCHES:
-            again = self._again(suspect)
+            again = self._again(candidate)
             kind = LossKind.REPEATED if again else kind
-            return self.made(kind, suspect, what=self._most(suspect.added))
-        return self.made(kind, suspect, what=self._slowest(suspect))
+            return self.made(kind, candidate, what=self._most(candidate.added))
+        return self.made(kind, candidate, what=self._slowest(candidate))
 
-    def _parts(self, suspect: _Suspect) -> dict[LossKind, float]:
+    def _parts(self, candidate: Candidate) -> dict[LossKind, float]:
         """How much of its change has which reason: nanoseconds, of operators launches."""
         parts = dict.fromkeys(
             (
@@ -465,17 +269,17 @@ class _Trial:
             ),
             0.0,
         )
-        for i in suspect.added:
+        for i in candidate.added:
             parts[self._reason(self._of.new.keys[i][0])] += self._of.weight(i, None)
-        for j in suspect.removed:
+        for j in candidate.removed:
             parts[self._reason(self._of.old.keys[j][0])] += self._of.weight(None, j)
-        for i, j in suspect.replaced:
+        for i, j in candidate.replaced:
             names = self._of.new.keys[i][0], self._of.old.keys[j][0]
             kind = self._reason(names[0])
             if kind is LossKind.LAUNCHES:
                 kind = LossKind.SLOWER if names[0] == names[1] else LossKind.ALGORITHM
             parts[kind] += self._of.weight(i, j)
-        for i, j in suspect.same:
+        for i, j in candidate.same:
             if self._of.new.keys[i] in self._moved:
                 parts[LossKind.SLOWER] += self._of.weight(i, j)
         return parts
@@ -488,13 +292,13 @@ class _Trial:
         copying = self._copying and self._of.short(name) in _COPYING
         return LossKind.LAYOUT if family == LAYOUT or copying else LossKind.LAUNCHES
 
-    def _instead(self, suspect: _Suspect) -> tuple[str, str] | None:
+    def _instead(self, candidate: Candidate) -> tuple[str, str] | None:
         """The kernel that does most of what another one did, and that one; None if none did.
 
         A line does it otherwise where all its kernels of a family are gone, and others have come.
         """
         of, places = self._of, self._of.places
-        if places is None or not suspect.added:
+        if places is None or not candidate.added:
             return None
 
         def kinds(sequence: LaunchSequence, at: int, which: Iterable[int]) -> dict[int, object]:
@@ -506,33 +310,33 @@ class _Trial:
             }
 
         still = set(kinds(of.new, 0, range(len(of.new.keys))).values())
-        left = kinds(of.old, 1, suspect.removed)
+        left = kinds(of.old, 1, candidate.removed)
         gone = [place for place, kind in left.items() if kind not in still]
-        come = kinds(of.new, 0, suspect.added)
-        if not gone or not come or len(suspect.added) > _UNFUSED * len(gone):
+        come = kinds(of.new, 0, candidate.added)
+        if not gone or not come or len(candidate.added) > _UNFUSED * len(gone):
             return None
         now = _largest([(of.short(of.new.keys[i][0]), of.new.durations[i]) for i in come])
         formerly = _largest([(of.short(of.old.keys[j][0]), of.old.durations[j]) for j in gone])
         return now, formerly
 
-    def _converts_otherwise(self, suspect: _Suspect) -> bool:
+    def _converts_otherwise(self, candidate: Candidate) -> bool:
         """Whether most of what changed are conversions of formats: some come, and others go."""
-        new = [*suspect.added, *(i for i, _ in suspect.replaced)]
-        old = [*suspect.removed, *(j for _, j in suspect.replaced)]
+        new = [*candidate.added, *(i for i, _ in candidate.replaced)]
+        old = [*candidate.removed, *(j for _, j in candidate.replaced)]
         come, gone = (
             [place for place in places if self._reason(keys[place][0]) is LossKind.LAYOUT]
             for places, keys in ((new, self._of.new.keys), (old, self._of.old.keys))
         )
         return bool(come and gone) and 2 * len(come + gone) >= len(new + old)
 
-    def _precision(self, suspect: _Suspect) -> tuple[str, str, str] | None:
+    def _precision(self, candidate: Candidate) -> tuple[str, str, str] | None:
         """Data type now and before, and the family of what has another one than before."""
         of = self._of
-        new = [*suspect.added, *(i for i, _ in suspect.replaced)]
-        old = [*suspect.removed, *(j for _, j in suspect.replaced)]
+        new = [*candidate.added, *(i for i, _ in candidate.replaced)]
+        old = [*candidate.removed, *(j for _, j in candidate.replaced)]
         now, then = self._types(of.new, new), self._types(of.old, old)
         total = math.fsum(weight for types in now.values() for _, weight in types)
-        usual = {precision(of.old.keys[j][0]) for _, j in suspect.same} - {""}
+        usual = {precision(of.old.keys[j][0]) for _, j in candidate.same} - {""}
         best: tuple[float, str, str, str] | None = None
         for family, types in now.items():
             told = _largest(types)
@@ -557,17 +361,17 @@ class _Trial:
                 types.setdefault(family, []).append((precision(name), weight))
         return types
 
-    def _within(self, suspect: _Suspect) -> tuple[list[int], list[int]]:
+    def _within(self, candidate: Candidate) -> tuple[list[int], list[int]]:
         """All launches of the function in the modules where it changed, now and before."""
         of = self._of
         if of.places is None:
             family = [
-                [place for place, key in enumerate(s.keys) if of.family(key[0]) == suspect.family]
+                [place for place, key in enumerate(s.keys) if of.family(key[0]) == candidate.family]
                 for s in (of.new, of.old)
             ]
             return family[0], family[1]
-        key = numbered(suspect.line)[0], suspect.function
-        modules = set(suspect.modules) or {""}
+        key = numbered(candidate.line)[0], candidate.function
+        modules = set(candidate.modules) or {""}
         sides = (
             [
                 place
@@ -579,12 +383,12 @@ class _Trial:
         new, old = sides
         return new, old
 
-    def _times(self, suspect: _Suspect) -> int | None:
+    def _times(self, candidate: Candidate) -> int | None:
         """How many times it does what it did once; None where it does something else."""
-        if not suspect.function or suspect.replaced:
+        if not candidate.function or candidate.replaced:
             return None
         of = self._of
-        sides = self._within(suspect)
+        sides = self._within(candidate)
         # What is computed twice need not be differentiated twice.
         forward = [
             [place for place in places if not sequence.sites[place].backward]
@@ -599,54 +403,54 @@ class _Trial:
         alike = sum(min(after[key], times * count) for key, count in before.items())
         return times if alike >= _AGAIN * max(len(new), times * len(old)) else None
 
-    def _again(self, suspect: _Suspect) -> bool:
+    def _again(self, candidate: Candidate) -> bool:
         """Whether most of what it launches more is what its modules launch already."""
         of = self._of
-        if not suspect.function or len(suspect.replaced) > len(suspect.added) / 10:
+        if not candidate.function or len(candidate.replaced) > len(candidate.added) / 10:
             return False
-        modules = set(suspect.modules) or {""}
+        modules = set(candidate.modules) or {""}
         known = {
             of.new.keys[i]
             for i, _ in (*of.pairing.matched, *of.pairing.moved)
             if of.new.sites[i].module in modules
         }
-        again = [i for i in suspect.added if of.new.keys[i] in known]
+        again = [i for i in candidate.added if of.new.keys[i] in known]
         weights = (
-            math.fsum(of.weight(i, None) for i in launches) for launches in (again, suspect.added)
+            math.fsum(of.weight(i, None) for i in launches) for launches in (again, candidate.added)
         )
         mine, every = weights
         distinct = {of.new.keys[i][0] for i in again}
         return len(distinct) >= _DISTINCT and mine >= _AGAIN * every > 0
 
-    def _layout(self, suspect: _Suspect) -> Headline:
+    def _layout(self, candidate: Candidate) -> Headline:
         """Of the kernel that brings most into another memory format."""
         of = self._of
-        changed: list[tuple[int, int | None]] = [(i, None) for i in suspect.added]
-        changed += suspect.replaced
-        changed += [pair for pair in suspect.same if of.new.keys[pair[0]] in self._moved]
+        changed: list[tuple[int, int | None]] = [(i, None) for i in candidate.added]
+        changed += candidate.replaced
+        changed += [pair for pair in candidate.same if of.new.keys[pair[0]] in self._moved]
         layout = [(i, j) for i, j in changed if self._reason(of.new.keys[i][0]) is LossKind.LAYOUT]
         what = _largest([(of.short(of.new.keys[i][0]), of.weight(i, j)) for i, j in layout])
         after, before = (
             sum(of.short(sequence.keys[place][0]) == what for place in places)
-            for places, sequence in zip(self._within(suspect), (of.new, of.old), strict=True)
+            for places, sequence in zip(self._within(candidate), (of.new, of.old), strict=True)
         )
         return self.made(
-            LossKind.LAYOUT, suspect, what=what, before=before, after=after, family=LAYOUT
+            LossKind.LAYOUT, candidate, what=what, before=before, after=after, family=LAYOUT
         )
 
-    def _copied(self, suspect: _Suspect) -> list[int]:
+    def _copied(self, candidate: Candidate) -> list[int]:
         """The copies that were added, of the direction that most of them have."""
         of = self._of
-        names = {i: of.new.keys[i][0] for i in suspect.added}
+        names = {i: of.new.keys[i][0] for i in candidate.added}
         copies = [i for i in names if self._reason(names[i]) is LossKind.TRANSFER]
         most = _largest([(names[i], 1 + of.new.durations[i]) for i in copies]) if copies else ""
         return [i for i in copies if names[i] == most]
 
-    def _transfer(self, suspect: _Suspect) -> Headline:
+    def _transfer(self, candidate: Candidate) -> Headline:
         """Of copies; that of a number to the host is a synchronisation."""
         of = self._of
-        copies = self._copied(suspect)
-        new, old = self._within(suspect)
+        copies = self._copied(candidate)
+        new, old = self._within(candidate)
         if not copies:
             copies = [i for i in new if self._reason(of.new.keys[i][0]) is LossKind.TRANSFER]
         name = of.new.keys[copies[0]][0] if copies else ""
@@ -654,7 +458,7 @@ class _Trial:
         waits = "DtoH" in name and "Pinned" not in name and 0 < mean <= _SCALAR
         return self.made(
             LossKind.SYNCHRONISATION if waits else LossKind.TRANSFER,
-            suspect,
+            candidate,
             what=name,
             family=COPY,
             before=sum(of.old.keys[j][0] == name for j in old),
@@ -686,16 +490,16 @@ class _Trial:
         more = len(names) - most
         return ", ".join(names[:most]) + (f" and {more} more" if more > 0 and most > 1 else "")
 
-    def _slowest(self, suspect: _Suspect) -> str:
+    def _slowest(self, candidate: Candidate) -> str:
         """The kernel that takes most longer."""
-        of, pairs = self._of, (*suspect.same, *suspect.replaced)
+        of, pairs = self._of, (*candidate.same, *candidate.replaced)
         longer = [(of.short(of.new.keys[i][0]), self._of.weight(i, j)) for i, j in pairs]
         return _largest(longer) if longer else ""
 
     def made(
         self,
         kind: LossKind,
-        suspect: _Suspect,
+        candidate: Candidate,
         *,
         what: str = "",
         formerly: str = "",
@@ -708,25 +512,25 @@ class _Trial:
         copied: float | None = None,
     ) -> Headline:
         if before is None or after is None:
-            counted = () if kind in (LossKind.HOST, LossKind.UNKNOWN) else self._within(suspect)
+            counted = () if kind in (LossKind.HOST, LossKind.UNKNOWN) else self._within(candidate)
             after, before = map(len, counted) if counted else (0, 0)
         step = self._of.step
         told = step is not None and step.slower
         return Headline(
             kind=kind,
-            line=line or suspect.line,
-            function=suspect.function,
-            modules=modules or suspect.modules,
+            line=line or candidate.line,
+            function=candidate.function,
+            modules=modules or candidate.modules,
             what=what,
             formerly=formerly,
-            family=family or suspect.family,
+            family=family or candidate.family,
             times=times,
             before=before,
             after=after,
             bytes=copied,
             change=step.change if step and told else None,
             relative=step.relative if step and told else None,
-            traced=suspect.change + suspect.idle if self._of.timed else None,
+            traced=candidate.change + candidate.idle if self._of.timed else None,
         )
 
 

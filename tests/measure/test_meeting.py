@@ -105,7 +105,7 @@ def test_a_rank_that_fails_is_named_with_its_phase_and_the_others(table: Table) 
 
 
 def test_one_that_is_gone_is_at_fault_and_not_who_complains_of_it(table: Table) -> None:
-    ends = {1: "was ended by SIGKILL"}
+    ends: dict[int, str] = {}
     held = table.holds(2, ended=lambda number: ends.get(number, ""))
     zero = table.seat(0)
     line = connect(table.name, PATIENCE)  # as a process that a signal ends
@@ -113,6 +113,7 @@ def test_one_that_is_gone_is_at_fault_and_not_who_complains_of_it(table: Table) 
     line.send({"is": "at", "place": "round 1", "value": None})
     zero.arrive("round 1")
     line.send({"is": "in", "phase": "optimizer"})
+    ends[1] = "was ended by SIGKILL"
     line.close()
     why = zero.failed(RuntimeError("Connection closed by peer"))
     assert 'was ended by SIGKILL; last in round 1, in phase "optimizer"' in why
