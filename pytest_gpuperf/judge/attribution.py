@@ -16,7 +16,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
 from statistics import fmean
@@ -139,15 +139,16 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
         before, after = _MILLISECOND * verdict.baseline, _MILLISECOND * verdict.measured
         change = after - before
         known = verdict.low is not None and verdict.high is not None
-        if verdict.outcome is Outcome.MACHINE and verdict.low is not None:
-            verdict = replace(verdict, low=min(verdict.low, 0.0))  # it may not be the step's
+        low = before * (verdict.low or 0.0) if known else change
+        if verdict.outcome is Outcome.MACHINE:
+            low = min(low, 0.0)  # all of it may be the machine's
         return StepChange(
             metric=metric,
             before=before,
             after=after,
             change=change,
             relative=verdict.change,
-            low=before * (verdict.low or 0.0) if known else change,
+            low=low,
             high=before * (verdict.high or 0.0) if known else change,
         )
     return None

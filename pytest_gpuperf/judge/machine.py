@@ -156,16 +156,16 @@ def told_apart(
     canary: tuple[Moved, ...],
     *,
     unmet: bool,
-    known_gpus: int = KNOWN_HOSTS,
+    known_gpus: int,
 ) -> Iterator[Verdict]:
     """The same verdicts, where what the machine explains is not said of the code.
 
     Of the gated cycles and times of the whole step. A change is explained whose interval begins no
     further from its tolerance than a reading moved. What a GPU waits for its host, the share of the
     step in which no kernel ran, is explained where the host is another; to know it takes the metric
-    kernel_time. So it is on an `unmet` GPU, one that the baseline has no process of, where the
-    baseline is of fewer than KNOWN_HOSTS GPUs: the canary's few launches say less of a host than
-    a thousand of a step do. What is within its tolerance stays there, but on an unmet GPU of a kind
+    kernel_time. So it is on an `unmet` GPU, one that the baseline has no process of, where its
+    `known_gpus` are fewer than KNOWN_HOSTS: the canary's few launches say less of a host than a
+    thousand of a step do. What is within its tolerance stays there, but on an unmet GPU of a kind
     that the baseline has none of: nobody knows what to expect of that.
     """
     waiting = _waiting(measurements)

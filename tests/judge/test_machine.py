@@ -351,6 +351,24 @@ def test_how_fast_the_host_of_another_machine_is_only_processes_of_it_can_say() 
     assert said["instructions"].outcome is said["kernel_time"].outcome is Outcome.UNCHANGED
 
 
+def test_one_step_of_two_h200s_is_not_said_to_have_become_slower() -> None:
+    """66 ms on the first, whose one process is the baseline, and 76 on the second."""
+    causes = ROOT / "docs" / "runs" / "causes"
+    (before,) = run_files.load(ROOT / "tests/data/h200-causes/clean.json.xz").measurements
+    runs = [run_files.load(causes / f"again-{number}.json.xz") for number in (1, 2, 3)]
+    after = [m for run in runs for m in run.measurements if m.test.endswith("[norm-float64]")]
+    entry = baseline_files.entry_of([before], recorded="")
+    assert before.configuration == after[0].configuration == "meddpm"
+    reference = Reference(entry.samples, gpus=entry.gpus, canary=entry.canary)
+    said = {v.metric: v for v in judge(after, reference, catalogue().metrics, {})}
+    assert said["step_time"].change == pytest.approx(0.152, abs=0.001)
+    assert (said["step_time"].outcome, said["step_time"].reason) == (
+        Outcome.MACHINE,
+        "unknown-host",
+    )
+    assert not any(v.outcome is Outcome.REGRESSED for v in said.values())
+
+
 @pytest.mark.parametrize(("gpus", "outcome"), [(2, Outcome.MACHINE), (3, Outcome.REGRESSED)])
 def test_a_baseline_of_several_machines_knows_how_far_hosts_differ(
     gpus: int, outcome: Outcome
