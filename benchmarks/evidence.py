@@ -163,7 +163,7 @@ def kernel_spreads() -> str:
 
 
 def causes(folder: Path) -> str:
-    """The thirty causes, and what was said of each where that was measured and scored."""
+    """Causes, and what was said of each where that was measured and scored."""
     results = folder / RESULTS
     if not results.exists():
         rows = ["| cause | kind | what somebody did |", "| --- | --- | --- |"]

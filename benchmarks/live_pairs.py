@@ -7,8 +7,10 @@ A round is five processes: the step as it is, twice, and with one more kernel th
 its time, that executes 0.05 % of its instructions, or that takes 1 % of its time; every second
 round the other way round. What was measured is kept after each process, and the same command goes
 on with it. A trial is one order of the rounds, drawn at random, looked at as `gpuperf ab` does
-until it is decided: by the metric that the change is about, not by the one launch more. Of the last
-side the baseline is the slower one, so that it has to be called improved. Exits with 1 where a
+until it is decided. It sees the one metric that the change is about: the launch more, which is
+exact, would decide every trial at the first look that may fail. Of the last side the baseline is
+the slower one, so that it has to be called improved. A round that was cut in two, and went on on
+another GPU, is no pair. Exits with 1 where a
 trial is wrong, and with 4 where too little was measured.
 """
 
@@ -20,7 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -28,7 +30,7 @@ import numpy as np
 
 from benchmarks.pairs import decided
 from pytest_gpuperf.errors import BadFile
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import run_files
 
@@ -52,7 +54,7 @@ class Effect:
     before: str
     after: str
     metric: str
-    """Whose verdict counts; "" for all of them."""
+    """The only one that a trial sees; "" for all of them."""
     right: Outcome
 
 
@@ -96,25 +98,53 @@ def recorded(folder: Path, side: str) -> dict[int, Measurement]:
     return found
 
 
-def trials(folder: Path, effect: Effect, count: int) -> tuple[Counter[str], float]:
-    """What the trials of one effect came to, and how many pairs they took on average."""
+def _only(metric: str, measurement: Measurement) -> Measurement:
+    samples = tuple(s for s in measurement.samples if metric in ("", s.metric))
+    return replace(measurement, samples=samples)
+
+
+def trials(folder: Path, effect: Effect, count: int) -> tuple[Counter[str], list[int]]:
+    """What the trials of one effect came to, and how many pairs each of them took.
+
+    Raises BadFile where nothing was recorded.
+    """
     before, after = recorded(folder, effect.before), recorded(folder, effect.after)
-    pairs = [(before[number], after[number]) for number in sorted({*before} & {*after})]
+    pairs = [
+        (_only(effect.metric, before[number]), _only(effect.metric, after[number]))
+        for number in sorted({*before} & {*after})
+        if before[number].fingerprint.device == after[number].fingerprint.device
+    ]
     if not pairs:
-        raise BadFile(folder, effect.name, "no round has both sides", "Record it: --record")
+        remedy = "Record it: --record"
+        raise BadFile(folder, effect.name, "no round has both sides on one GPU", remedy)
     said: Counter[str] = Counter()
     looks = []
     for number in range(count):
         order = np.random.default_rng([20261123, number]).permutation(len(pairs))
         verdicts, took = decided([pairs[place] for place in order], in_pairs=True)
         looks.append(took)
-        of = {v.metric: v.outcome for v in verdicts if v.phase == "step"}
-        if effect.metric:
-            of = {metric: outcome for metric, outcome in of.items() if metric == effect.metric}
-        outcomes = {*of.values()} - {Outcome.REPORTED}
+        outcomes = {v.outcome for v in verdicts if v.phase == STEP} - {Outcome.REPORTED}
         said["right" if outcomes == {effect.right} else "wrong"] += 1
         said.update(outcome.value for outcome in outcomes)
-    return said, fmean(looks)
+    return said, looks
+
+
+def table(folder: Path, count: int = 20) -> tuple[str, int]:
+    """A row per effect, as Markdown, and how many trials were wrong.
+
+    Raises BadFile where nothing was recorded.
+    """
+    rows = ["| effect | right | outcomes | pairs, on average | at most |"]
+    rows.append("| --- | ---: | --- | ---: | ---: |")
+    wrong = 0
+    for effect in EFFECTS:
+        said, looks = trials(folder, effect, count)
+        right = said.pop("right", 0)
+        wrong += said.pop("wrong", 0)
+        outcomes = ", ".join(f"{name} {times}" for name, times in said.most_common())
+        cells = (f"{right} of {count}", outcomes, f"{fmean(looks):.1f}", str(max(looks)))
+        rows.append(f"| {effect.name} | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n", wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,19 +162,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record:
         record(options.out.resolve(), options.rounds, options.gpu_arch, options.limit)
         return 0
-    wrong = 0
-    print("| effect | right | wrong | outcomes | pairs |")
-    print("| --- | ---: | ---: | --- | ---: |")
-    for effect in EFFECTS:
-        try:
-            said, looks = trials(options.folder, effect, options.trials)
-        except BadFile as error:
-            print(error, file=sys.stderr)
-            return _NOTHING
-        right, missed = said.pop("right", 0), said.pop("wrong", 0)
-        outcomes = ", ".join(f"{name} {times}" for name, times in said.most_common())
-        print(f"| {effect.name} | {right} | {missed} | {outcomes} | {looks:.1f} |")
-        wrong += missed
+    try:
+        lines, wrong = table(options.folder, options.trials)
+    except BadFile as error:
+        print(error, file=sys.stderr)
+        return _NOTHING
+    print(lines, end="")
     return int(wrong > 0)
 
 
