@@ -71,7 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write a page (.html) or a summary (.md), too"
+        "--report",
+        dest="reports",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write a page (.html) or a summary (.md), too; may be repeated",
     )
 
 
@@ -98,20 +104,22 @@ def _no_collection() -> Iterator[None]:
 
 
 def _act(options: argparse.Namespace) -> int:
-    report: Path | None = options.report
-    if report is not None and report.suffix not in _SUFFIXES:
-        raise UsageFailure(
-            f"--report {report}: name a file that ends in .html, a page, or in .md, a summary"
-        )
+    reports: list[Path] = options.reports
+    for report in reports:
+        if report.suffix not in _SUFFIXES:
+            raise UsageFailure(
+                f"--report {report}: name a file that ends in .html, a page, or in .md, a summary"
+            )
+        files.check_writable(report)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
     past = looked_back(named, options.baselines, options.tests)
-    if report is not None:
+    for report in reports:
         files.write_atomically(report, _report_text(past, report))
     if options.json:
         say(*json_text(plain(past)).split("\n"))
         return 0
     tell(*_lines(past, detailed=bool(options.tests)))
-    if report is not None:
+    for report in reports:
         say(f"report written: {report}")
     return 0
 

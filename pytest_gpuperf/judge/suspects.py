@@ -41,6 +41,7 @@ class SuspectKind(str, Enum):
     MACHINE = "machine"
     """The canary moved, which is the same work every time."""
     WORKLOAD = "workload"
+    """That of the test whose level changed: then nothing else is suspected."""
 
 
 _HIT, _MISS = 0.8, 0.2
@@ -48,7 +49,6 @@ _HIT, _MISS = 0.8, 0.2
 _COUNTS: Mapping[SuspectKind, float] = {
     SuspectKind.CODE: 0.6,
     SuspectKind.LIBRARIES: 0.6,
-    SuspectKind.WORKLOAD: 0.95,
     SuspectKind.INTERPRETER: 0.1,
     SuspectKind.TOOL: 0.3,
     SuspectKind.DRIVER: 0.1,
@@ -128,7 +128,10 @@ class Event:
 
 
 def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
-    """What is another thing now, and may have changed a level."""
+    """What is another thing now, and may have changed a level.
+
+    Not the workload: that is of a test and not of a night.
+    """
     old, new = before.surroundings, now.surroundings
     suspects: list[Suspect] = []
     if old.revision != new.revision or old.revision.endswith("+dirty"):
@@ -142,8 +145,6 @@ def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
             software.setdefault(_kind_of(name), []).append(said)
     suspects += (Suspect(kind, ", ".join(said)) for kind, said in software.items())
     suspects += _of_the_gpu(before, now, {suspect.kind for suspect in suspects})
-    if changed := _changed(old.workload, new.workload):
-        suspects.append(Suspect(SuspectKind.WORKLOAD, changed))
     if old.collector != new.collector and SuspectKind.TOOL not in software:
         what = f"collector {old.collector or 'none'} -> {new.collector or 'none'}"
         suspects.append(Suspect(SuspectKind.TOOL, what))

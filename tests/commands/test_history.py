@@ -245,7 +245,9 @@ def test_what_one_change_did_on_several_devices_is_told_once(
             late = night >= STEP_AT if alike or device == H200 else night >= STEP_AT + 2
             size = cycles(0) * (1 + 1e-5 * night) * (1.02 * slower if late else 1)
             save(tmp_path / device.slug, night, size, device=device)
-    assert __main__.main(["history", str(tmp_path), "--report", "night.html"]) == 0
+    both_reports = ("--report", "night.html", "--report", "night.md")
+    assert __main__.main(["history", str(tmp_path), *both_reports]) == 0
+    assert (tmp_path / "night.md").read_text(encoding="utf-8").startswith("#")
     text = " ".join(capsys.readouterr().out.split())
     page = (tmp_path / "night.html").read_text(encoding="utf-8")
     both = f"{A100.name} and {H200.name}: 1 test changed, 1 worse"
@@ -260,6 +262,7 @@ def test_what_one_change_did_on_several_devices_is_told_once(
     ("words", "says"),
     [
         (["nowhere"], "nowhere: no run file there"),
+        (["RUNS", "--report", "/dev/null/a.md"], "a.md: cannot be written"),
         (["RUNS", "--report", "a.pdf"], "a.pdf: name a file that ends in .html"),
         (["RUNS", "--baselines", "none"], "--baselines none: no such folder"),
         (["RUNS", "--test", "other"], "--test other: no test matches; there are test_training"),

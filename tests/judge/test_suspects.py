@@ -108,7 +108,6 @@ def test_shares_add_up_and_without_a_difference_there_is_no_suspect() -> None:
         ({"software": {"python": "3.13"}}, SuspectKind.INTERPRETER, "python none -> 3.13"),
         ({"software": {"gpuperf": "1"}}, SuspectKind.TOOL, "gpuperf none -> 1"),
         ({"collector": "ncu"}, SuspectKind.TOOL, "collector cupti -> ncu"),
-        ({"workload": {"size": 64}}, SuspectKind.WORKLOAD, "size none -> 64"),
         ({"gpu": "bbbb"}, SuspectKind.GPU, "GPU aaaa -> bbbb"),
     ],
 )
@@ -118,3 +117,8 @@ def test_what_differs_has_a_name(changes: dict[str, object], kind: SuspectKind, 
     now = Night(1, replace(PLAIN, **changes), READ)  # type: ignore[arg-type]
     ((suspect),) = differences(Night(0, PLAIN, READ), now)
     assert (suspect.kind, suspect.what) == (kind, what)
+
+
+def test_nights_whose_tests_worked_on_other_things_are_alike() -> None:
+    now = Night(1, replace(PLAIN, workload={"size": 64}), READ)
+    assert differences(Night(0, PLAIN, READ), now) == ()
