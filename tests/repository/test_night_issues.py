@@ -13,6 +13,8 @@ from tests import ROOT
 from tests.repository.conftest import GitHub, ran
 
 RED = run_files.load(ROOT / "docs" / "runs" / "h200-tf32-broken.json.xz")
+GREEN = ROOT / "docs" / "runs" / "h200-night.json.xz"
+"""Both suites, by script/night on an H200: all is as it was."""
 TITLE = "test\\_training\\_step\\[tf32\\] regressed on NVIDIA H200 (sm90)"
 
 
@@ -78,6 +80,17 @@ def test_an_issue_is_opened_once_kept_up_to_date_and_closed(github: GitHub, nigh
     # It came again: the old one stays closed.
     assert night(RED).out.startswith("opened: ")
     assert len(github.issues) == 3
+
+
+def test_a_night_of_both_suites_opens_nothing_and_closes_what_is_gone(
+    github: GitHub, night: Night
+) -> None:
+    assert night(RED).out == f"opened: {TITLE}\n"
+    measured = run_files.load(GREEN).measurements
+    assert {one.suite for one in measured} == {"convnext_ddpm", "meddpm"}
+    assert night.of(GREEN).out.startswith("closed, #1: ")
+    assert night.of(GREEN).out == ""
+    assert [issue["state"] for issue in github.issues] == ["closed"]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.UNFIT])
