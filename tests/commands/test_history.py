@@ -175,6 +175,15 @@ def test_the_page_is_one_file_without_a_script(
     capsys.readouterr()
 
 
+def test_what_there_is_nothing_of_has_no_heading(saved: Path, tmp_path: Path) -> None:
+    page = tmp_path / "history.html"
+    for nights, headings in (("*", 1), ("00*", 0)):
+        assert __main__.main(["history", f"{saved}/{nights}.json", "--report", str(page)]) == 0
+        assert (
+            page.read_text(encoding="utf-8").count(">What changed, the latest first<") == headings
+        )
+
+
 SUMMARY = """\
 ## Worse since
 
