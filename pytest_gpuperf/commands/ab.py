@@ -2,7 +2,8 @@
 
 No baseline is needed. Processes of both follow each other as A B, B A, A B and so on; two that are
 next to each other make a pair, and pairs are judged by their differences. What the GPU, its day and
-its clocks do to both cancels out. It ends as soon as every test is decided.
+its clocks do to both cancels out. It ends as soon as every test is decided. Processes of up to two
+pairs start together, for their imports, and wait for their turn.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,7 +32,7 @@ from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printab
 from pytest_gpuperf.judge.stopping import LOOKS, settled
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import PATIENCE, STAND_IN
 from pytest_gpuperf.measure.worktrees import Repository, Tree, pinned, repository, worktrees
 from pytest_gpuperf.model.measurement import Measurement, title_of
@@ -59,6 +60,10 @@ FOLDER = Path(".gpuperf") / "ab"
 WORKING_TREE = "the working tree"
 _TIME_LIMIT = 1800.0
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
+_TOGETHER = 2
+"""Pairs whose processes start at once: each process that waits holds the host memory of torch."""
+_AHEAD = {"torch": "torch._dynamo"}
+"""By the software that a step names, what else it imports: every optimizer of torch does."""
 _TERMINATED = 128 + signal.SIGTERM
 
 Key = tuple[str, str]
@@ -266,36 +271,85 @@ class InTurn:
     def measure(self) -> None:
         """Measures until all is decided, or no more may be. Raises Ended."""
         most: int = self._options.processes
-        for number in range(most):
-            if number and (self._left() < self._longest or not self._open()):
-                break
+        number = 0
+        while pairs := self._next(number, most):
             # The second pair of what may be slower counts kernels too: they are to be named.
-            kernels = number == 1 and any(map(alarming, self.results.values()))
-            if not self._pair(number, f"pair {number + 1} of {most} at most", kernels=kernels):
+            kernels = 1 in pairs and any(map(alarming, self.results.values()))
+            begun = time.monotonic()
+            if not self._measured(pairs, kernels=kernels):
                 break
-            self._look(last=number + 1 == most)
+            self._longest = max(self._longest, (time.monotonic() - begun) / len(pairs))
+            number = pairs.stop
         self._look(last=True)
         slower = [key for key, result in self.results.items() if _is_slower(result)]
         if any(self.results[key].attribution is None for key in slower):
             self._count_kernels(slower)
 
-    def _pair(self, number: int, name: str, *, kernels: bool) -> bool:
-        """Has a process of each measure what is still open. Whether both did."""
-        begun = time.monotonic()
-        order = self._sides if number % 2 == 0 else self._sides[::-1]
-        flags = [f"--gpuperf-kernels={'always' if kernels else 'never'}", *self._deselected()]
-        for side in order:
-            if not self._process(side, f"{name}, {side.name}", flags):
-                return False
-        self._longest = max(self._longest, time.monotonic() - begun)
-        self._add(*(side.measured(-1) for side in self._sides))
+    def _next(self, number: int, most: int) -> range:
+        """The pairs that start together, from this number on: at most those of one look."""
+        if not number:
+            return range(1)
+        if not self._open():
+            return range(0)
+        in_time = int(self._left() / self._longest) if self._longest else _TOGETHER
+        look = next((look for look in LOOKS if look > number), most)
+        return range(number, min(number + min(_TOGETHER, in_time), look, most))
+
+    def _measured(self, pairs: range, *, kernels: bool) -> bool:
+        """Has two processes for each of these pairs measure what is open. Whether all did."""
+        most: int = self._options.processes
+        processes = [
+            (
+                side,
+                f"pair {number + 1} of {most} at most, {side.name}",
+                "always" if kernels and number == 1 else "never",
+            )
+            for number in pairs
+            for side in self._sides[:: -1 if number % 2 else 1]
+        ]
+        with closing(self._in_turn(processes, self._deselected())) as turns:
+            for number in pairs:
+                if not (next(turns) and next(turns)):
+                    return False
+                self._add(*(side.measured(-1) for side in self._sides))
+                self._look(last=number + 1 == most)
         return True
 
-    def _process(self, side: Revision, name: str, flags: Sequence[str]) -> bool:
-        """Has one process measure. Raises Ended where it could not."""
-        with self._display.of(name):
-            self._display.begins("measuring")
-            finished = self._finished(side, flags)
+    def _in_turn(
+        self, processes: Sequence[tuple[Revision, str, str]], deselected: Sequence[str]
+    ) -> Generator[bool, None, None]:
+        """Has each measure: of a side, under a name, and with what kernels. Whether it did.
+
+        Raises Ended where one could not.
+        """
+        starts = [
+            self._start(side, [f"--gpuperf-kernels={kernels}", *deselected])
+            for side, _, kernels in processes
+        ]
+        ended = fresh_process.run_in_turn(
+            starts,
+            time_limit=lambda: max(self._left(), 1.0),
+            begins=lambda _: self._display.begins("measuring"),
+            tick=lambda _: self._display.goes_on(),
+            ahead=self._ahead(),
+        )
+        with closing(ended):
+            for side, name, _ in processes:
+                with self._display.of(name):
+                    self._display.begins("starting")
+                    finished = next(ended)
+                yield self._kept(side, name, finished)
+
+    def _ahead(self) -> list[str]:
+        """What is worth importing while others measure, as the first pair has shown."""
+        runs = [run for side in self._sides for run in side.runs[:1]]
+        software = {
+            name for run in runs for m in run.measurements for name in m.fingerprint.software
+        }
+        return [module for name, module in _AHEAD.items() if name in software]
+
+    def _kept(self, side: Revision, name: str, finished: Finished) -> bool:
+        """Keeps what a process measured. Raises Ended where it could not."""
         if finished.timed_out:
             complain(f"{side.name}: ended after {duration(finished.seconds)}, at the time limit")
             return False
@@ -314,22 +368,15 @@ class InTurn:
         self._save(side)
         return True
 
-    def _finished(self, side: Revision, flags: Sequence[str]) -> Finished:
+    def _start(self, side: Revision, flags: Sequence[str]) -> Start:
         tree = side.tree
         own = self._environment.get("PYTHONPATH")
         paths = [own] if own else []
-        environment = {
-            **self._environment,
-            "PYTHONPATH": os.pathsep.join([*paths, tree.import_path()]),
-        }
-        python = str(tree.top / side.python) if os.sep in side.python else side.python
-        return fresh_process.run_pytest(
+        return Start(
             [*flags, "-q", *tree.arguments(self._options.pytest_args)],
-            folder=tree.folder,
-            time_limit=max(self._left(), 1.0),
-            environment=environment,
-            tick=lambda _: self._display.goes_on(),
-            python=python,
+            tree.folder,
+            {**self._environment, "PYTHONPATH": os.pathsep.join([*paths, tree.import_path()])},
+            str(tree.top / side.python) if os.sep in side.python else side.python,
         )
 
     def _left(self) -> float:
@@ -343,6 +390,8 @@ class InTurn:
             {key: one for key, one in side.items() if key[0] not in self._left_out}
             for side in (old, new)
         )
+        # Of what a look has decided, a pair that had started with others is not judged.
+        wanted = self._open() if self.results else [*old]
         for key in [key for key in old if key in new]:
             a, b = old[key], new[key]
             devices = [m.fingerprint.device for m in (a, b)]
@@ -354,7 +403,7 @@ class InTurn:
                 )
             if dict(a.workload) != dict(b.workload):
                 self._other[key] = f"its workload is {units.differences(a.workload, b.workload)}"
-            elif key in self._pairs or not self.results:
+            elif key in wanted:
                 self._pairs.setdefault(key, []).append((a, b))
         if not self.results:
             alone = [(old, new, self._sides[0]), (new, old, self._sides[1])]
@@ -394,10 +443,9 @@ class InTurn:
 
     def _count_kernels(self, slower: Sequence[Key]) -> None:
         """Has a process of each side count the kernels of what is slower, for their names alone."""
-        flags = ["--gpuperf-kernels=always", *self._deselected(slower)]
-        for side in self._sides:
-            if not self._process(side, f"kernels, {side.name}", flags):
-                return
+        processes = [(side, f"kernels, {side.name}", "always") for side in self._sides]
+        if not all(self._in_turn(processes, self._deselected(slower))):
+            return
         old, new = (side.measured(-1) for side in self._sides)
         for key in slower:
             if key in old and key in new:

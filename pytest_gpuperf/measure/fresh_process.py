@@ -64,6 +64,17 @@ _OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
 
 
 @dataclass(frozen=True)
+class Start:
+    """What a pytest process is started with: for each field see `run_pytest`."""
+
+    arguments: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    python: str = sys.executable
+    """The interpreter, which has pytest and this plugin; a path is relative to the folder."""
+
+
+@dataclass(frozen=True)
 class Finished:
     """What came of one pytest process."""
 
@@ -109,7 +120,6 @@ def run_pytest(
     time_limit: float | None = None,
     environment: Mapping[str, str] | None = None,
     tick: Callable[[float], None] | None = None,
-    python: str = sys.executable,
 ) -> Finished:
     """Runs `python -m pytest` with these arguments in `folder`, and waits for it.
 
@@ -119,12 +129,11 @@ def run_pytest(
     and all that descends from it are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
     second Ctrl-C cuts the grace short. So they are when this process ends, also by SIGKILL. What
     the child left running when it ended by itself is ended too: it would be measured along with the
-    next process. `tick` is called with the seconds passed, at once and about every second. `python`
-    is another interpreter than this one, which has pytest and this plugin too.
+    next process. `tick` is called with the seconds passed, at once and about every second.
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
-    with _Child(arguments, folder, under, environment or {}, python=python) as child:
+    with _Child(Start(arguments, folder, environment or {}), under) as child:
         return child.finished(time_limit, tick)
 
 
@@ -144,36 +153,33 @@ def run(command: Sequence[str], *, folder: Path) -> tuple[int, str]:
 
 
 def run_in_turn(
-    arguments: Sequence[str],
-    count: int,
+    starts: Sequence[Start],
     *,
-    folder: Path,
-    time_limit: float,
-    environment: Mapping[str, str],
+    time_limit: Callable[[], float],
     begins: Callable[[int], None],
     tick: Callable[[float], None],
+    ahead: Sequence[str] = (),
     meanwhile: Callable[[], object] | None = None,
 ) -> Generator[Finished, None, None]:
-    """Runs the same pytest in `count` processes, which start together and run their tests in turn.
+    """Runs pytest in several processes, which start together and run their tests in turn.
 
     What a process imports takes longer than many a measurement, and needs no device: all of them
-    do it at once, with what this process has imported of torch, and wait. `begins` is called before
-    the test of each, with its number from 1 on, `tick` while anything is waited for. The time limit
-    is that of each. `meanwhile` is called once, when all have started. For the rest see
-    `run_pytest`.
+    do it at once, with the modules `ahead` and what this process has imported of torch, and wait.
+    `begins` is called before the tests of each, with its number from 1 on, `tick` while anything is
+    waited for. The time limit, asked for when it begins to count, is that of each. `meanwhile` is
+    called once, when all have started. For the rest see `run_pytest`.
     """
+    loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
+    modules = list(dict.fromkeys((*loaded, *ahead)))
     with ExitStack() as started:
-        children = [
-            started.enter_context(_Child(arguments, folder, (), environment, in_turn=True))
-            for _ in range(count)
-        ]
+        children = [started.enter_context(_Child(start, ahead=modules)) for start in starts]
         if meanwhile:
             meanwhile()
         for child in children:
-            child.prepared(time_limit, tick)
+            child.prepared(time_limit(), tick)
         for number, child in enumerate(children, 1):
             begins(number)
-            yield child.finished(time_limit, tick)
+            yield child.finished(time_limit(), tick)
 
 
 @contextmanager
@@ -187,7 +193,7 @@ def together(
     with ExitStack() as started:
         yield Together(
             [
-                started.enter_context(_Child(arguments, folder, (), environment))
+                started.enter_context(_Child(Start(arguments, folder, environment)))
                 for environment in environments
             ]
         )
@@ -217,16 +223,9 @@ class _Child:
     """A pytest in a process of its own. Leaving the block ends it, and all that it has started."""
 
     def __init__(
-        self,
-        arguments: Sequence[str],
-        folder: Path,
-        under: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        in_turn: bool = False,
-        python: str = sys.executable,
+        self, start: Start, under: Sequence[str] = (), ahead: Sequence[str] | None = None
     ) -> None:
-        """`in_turn`: it waits for `finished` before it runs a test."""
+        """With `ahead`, modules, it imports them and waits for `finished` before it runs a test."""
         self._kept = ExitStack()
         temporary = tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True)
         folder_of_its_own = Path(self._kept.enter_context(temporary))
@@ -234,23 +233,22 @@ class _Child:
         # Whoever started it tells GitHub, of all processes together.
         flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={self._saved}")
         # Unbuffered, or what stdout says would come after all that stderr says.
-        command = [*under, python, "-u", "-m", "pytest", *with_flags(arguments, flags)]
-        added = dict(environment)
+        command = [*under, start.python, "-u", "-m", "pytest", *with_flags(start.arguments, flags)]
+        added = dict(start.environment)
         self._turn = self._ready = -1
         self._late = False
         theirs: tuple[int, ...] = ()
-        if in_turn:
+        if ahead is not None:
             turn, self._turn = os.pipe()
             self._ready, ready = os.pipe()
             theirs = turn, ready
-            loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
-            added[TURN] = " ".join(map(str, (*theirs, *loaded)))
+            added[TURN] = " ".join(map(str, (*theirs, *ahead)))
         self._begun = time.monotonic()
         # A file in a pipe's place: a grandchild that keeps it open is not waited for.
         output = self._kept.enter_context(self._said.open("wb"))
         try:
             self._process = _started(
-                command, folder, _environment(added), output.fileno(), pass_fds=theirs
+                command, start.folder, _environment(added), output.fileno(), pass_fds=theirs
             )
         except BaseException:
             self._close()

@@ -242,12 +242,11 @@ class Replicas:
         task = Task(test)
         with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
+            environment = {**apart, **self._added(), VARIABLE: json.dumps(asdict(task))}
+            start = fresh_process.Start(arguments, self._invocation.folder, environment)
             processes = fresh_process.run_in_turn(
-                arguments,
-                count,
-                folder=self._invocation.folder,
-                time_limit=self._time_limit,
-                environment={**apart, **self._added(), VARIABLE: json.dumps(asdict(task))},
+                [start] * count,
+                time_limit=lambda: self._time_limit,
                 meanwhile=meanwhile,
                 begins=begins,
                 tick=lambda _: self._progress.goes_on(),

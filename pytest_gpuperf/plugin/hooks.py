@@ -174,14 +174,18 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """What a test waits for it waits for before anybody measures how long it takes.
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """A fresh process waits for its turn, with all tests imported; xdist's workers with it."""
+    turn = session.config.stash[_SESSION].turn
+    if turn is not None:
+        turn.wait()
+    return (yield)
 
-    That is a fresh process's turn, and a worker's GPU.
-    """
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A test waits for a worker's GPU before anybody measures how long it takes."""
     session = item.config.stash[_SESSION]
-    if session.turn is not None:
-        session.turn.wait()
     wanted = 0 if session.refusal else _gpus(item)
     if not wanted:
         return (yield)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.worktrees import PREFIX
 
 ONE, TWO = "tests/perf/test_steps.py::test_one", "tests/perf/test_steps.py::test_two"
@@ -69,12 +69,16 @@ class Started:
 
 @dataclass
 class Processes(ABC):
-    """Fresh processes, as `fresh_process.run_pytest` starts them; what they bring is a script's."""
+    """Fresh processes, as `run_in_turn` starts them; what they bring is a script's."""
 
     ENDLESS: ClassVar[int] = 999
     ends: int = ENDLESS
     """After so many of them comes Ctrl-C."""
     started: list[Started] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
+    """How many started at once."""
+    ahead: list[list[str]] = field(default_factory=list)
+    """What those imported before their turn."""
 
     @abstractmethod
     def finished(self, one: Started, before: Sequence[Started]) -> Finished:
@@ -82,23 +86,33 @@ class Processes(ABC):
 
     def __call__(
         self,
-        arguments: Sequence[str],
+        starts: Sequence[Start],
         *,
-        folder: Path,
-        time_limit: float,
-        environment: Mapping[str, str],
+        time_limit: Callable[[], float],
+        begins: Callable[[int], None],
         tick: Callable[[float], None],
-        python: str,
-    ) -> Finished:
-        tick(0.0)
-        assert str(folder) in environment["PYTHONPATH"]
+        ahead: Sequence[str],
+    ) -> Iterator[Finished]:
+        self.together.append(len(starts))
+        self.ahead.append([*ahead])
+        for number, start in enumerate(starts, 1):
+            tick(0.0)
+            begins(number)
+            yield self.one(start, time_limit())
+
+    def one(self, start: Start, time_limit: float) -> Finished:
+        """The process whose turn it is."""
+        assert str(start.folder) in start.environment["PYTHONPATH"]
         assert time_limit >= 1
         before = [*self.started]
-        self.started.append(Started([*arguments], folder, environment, python, time_limit))
+        arguments = [*start.arguments]
+        self.started.append(
+            Started(arguments, start.folder, start.environment, start.python, time_limit)
+        )
         if len(self.started) > self.ends:
             raise KeyboardInterrupt
         return self.finished(self.started[-1], before)
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Puts them in the place of fresh processes."""
-        monkeypatch.setattr(fresh_process, "run_pytest", self)
+        monkeypatch.setattr(fresh_process, "run_in_turn", self)

@@ -20,7 +20,7 @@ from pytest_gpuperf.commands.ab import EXAMPLES
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED, OK
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.model.measurement import Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome
@@ -193,6 +193,15 @@ def test_processes_follow_each_other_until_it_is_decided(
     assert ("gpuperf compare .gpuperf/ab/" in said) is (outcome != "unchanged")
 
 
+def test_those_of_one_look_start_together_up_to_two_pairs(processes: Scripted) -> None:
+    """The first pair alone: it may be all. Once a step is known to use torch, more is imported."""
+    processes.factors = {"b": [1.01, 0.99, 1.0, 1.02]}
+    processes.more = {"a": {"software": {"torch": "2.11"}}}
+    assert ab("main", "--", "tests") == FAILED
+    assert processes.together == [2, 4, 4, 4, 4]
+    assert processes.ahead == [[], *[["torch._dynamo"]] * 4]
+
+
 def test_drift_is_in_neither(processes: Scripted) -> None:
     """By 1 % from each pair to the next."""
     drift = [1.01**number for number in range(9)]
@@ -353,16 +362,16 @@ def test_a_gpu_is_held_until_all_is_measured(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(nvml, "detect_device", lambda: examples.H200)
     monkeypatch.setattr(nvml, "node", lambda: node)
     places: list[str] = []
-    original = Scripted.__call__
+    original = Scripted.one
 
-    def looking(self: Scripted, arguments: Sequence[str], **given: Any) -> Finished:
+    def looking(self: Scripted, start: Start, time_limit: float) -> Finished:
         with pytest.raises(files.Locked), files.locked(node, patience=0):
             pass
-        places.append(given["environment"][STAND_IN])
+        places.append(start.environment[STAND_IN])
         with files.locked(Path(places[-1]), patience=0):
-            return original(self, arguments, **given)
+            return original(self, start, time_limit)
 
-    monkeypatch.setattr(Scripted, "__call__", looking)
+    monkeypatch.setattr(Scripted, "one", looking)
     assert ab("main", "--", "tests") == OK
     assert len(places) == 2
     assert len({*places}) == 1
@@ -492,7 +501,7 @@ def test_sigterm_removes_the_worktrees(folder: Path, monkeypatch: pytest.MonkeyP
         signal.raise_signal(signal.SIGTERM)
         raise AssertionError
 
-    monkeypatch.setattr(fresh_process, "run_pytest", told)
+    monkeypatch.setattr(fresh_process, "run_in_turn", told)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as ended:
         ab("main", "--", "tests")

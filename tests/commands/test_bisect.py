@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
@@ -401,13 +401,13 @@ def test_a_slow_release_is_named_by_processes_of_whole_environments(
             gpuperf.measure(lambda: None)
     """)
     device = project.root / "device.json"
-    original = fresh_process.run_pytest
+    original = fresh_process.run_in_turn
 
-    def afresh(*given: Any, **more: Any) -> Finished:
+    def afresh(*given: Any, **more: Any) -> Iterator[Finished]:
         project.device(kernels=[["conv", 900, 5e6]])
         return original(*given, **more)
 
-    monkeypatch.setattr(fresh_process, "run_pytest", afresh)
+    monkeypatch.setattr(fresh_process, "run_in_turn", afresh)
     assert device.exists()
     spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
     assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED

@@ -25,6 +25,7 @@ from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import (
     PARENT,
     Finished,
+    Start,
     follow_parent,
     run_in_turn,
     run_pytest,
@@ -360,11 +361,8 @@ def in_turn(
 ) -> Generator[Finished, None, None]:
     """Two processes, each of which notes in `diary` that its test runs."""
     return run_in_turn(
-        ["-q"],
-        2,
-        folder=folder,
-        time_limit=600,
-        environment={},
+        [Start(["-q"], folder, {})] * 2,
+        time_limit=lambda: 600,
         begins=lambda number: note(folder, f"{number} begins"),
         tick=tick,
     )
@@ -402,6 +400,21 @@ def test_it():
     diary = (folder / "diary").read_text(encoding="utf-8").splitlines()
     assert diary == ["1 begins", runs, "2 begins", runs]
     assert fresh_process.TURN not in os.environ
+
+
+def test_the_workers_of_a_process_wait_with_it(folder: Path) -> None:
+    """The controller of xdist runs no test itself."""
+    write(folder, "def test_it():\n    open('diary', 'a').write('runs\\n')")
+    starts = [Start(["-q", "-n", "1"], folder, {})] * 2
+    processes = run_in_turn(
+        starts,
+        time_limit=lambda: 600,
+        begins=lambda number: note(folder, f"{number} begins"),
+        tick=lambda _: None,
+    )
+    assert [finished.code for finished in processes] == [0, 0]
+    diary = (folder / "diary").read_text(encoding="utf-8").splitlines()
+    assert diary == ["1 begins", "runs", "2 begins", "runs"]
 
 
 def test_a_process_that_ends_before_its_turn_says_why(folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure import fresh_process, replica
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.replica import (
     FIRST,
@@ -68,21 +68,27 @@ class Processes:
 
     def in_turn(
         self,
-        arguments: Sequence[str],
-        count: int,
+        starts: Sequence[Start],
         *,
+        time_limit: Callable[[], float],
         begins: Callable[[int], None],
         meanwhile: Callable[[], object] | None,
-        **others: Any,
+        tick: Callable[[float], None],
     ) -> Iterator[Finished]:
         if meanwhile:
             meanwhile()
         try:
-            for number in range(1, count + 1):
+            for number, start in enumerate(starts, 1):
                 begins(number)
-                yield self(arguments, **others)
+                yield self(
+                    start.arguments,
+                    folder=start.folder,
+                    time_limit=time_limit(),
+                    environment=start.environment,
+                    tick=tick,
+                )
         finally:
-            self.ended.append(count)
+            self.ended.append(len(starts))
 
 
 @pytest.fixture
