@@ -341,7 +341,7 @@ class InTurn:
                 yield self._kept(side, name, finished)
 
     def _ahead(self) -> list[str]:
-        """What is worth importing while others measure, as the first pair has shown."""
+        """What is worth importing before the first of them measures: the first pair shows it."""
         runs = [run for side in self._sides for run in side.runs[:1]]
         software = {
             name for run in runs for m in run.measurements for name in m.fingerprint.software
