@@ -25,7 +25,14 @@ from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.machine import kind_of
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
-from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, judge, paired, withheld
+from pytest_gpuperf.judge.verdict import (
+    ABSENT,
+    TOO_FEW,
+    excludes_loss,
+    judge,
+    paired,
+    withheld,
+)
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
@@ -348,7 +355,11 @@ def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
 def fails(said: Verdict | Expectation, settings: Settings) -> bool:
     """Whether a verdict, or what came of an expectation, fails its test under these settings."""
     if said.outcome is Outcome.INCONCLUSIVE:
-        # Noise may be endured, as the settings say; that nobody could look again may not.
+        # Noise may be endured, as the settings say; that nobody could look again may not. What is
+        # surely no loss stops nobody.
+        known = catalogue().metrics.get(said.metric) if isinstance(said, Verdict) else None
+        if isinstance(said, Verdict) and known and excludes_loss(said, known):
+            return False
         return settings.inconclusive == "fail" or said.reason == NOT_AGAIN
     if said.outcome is Outcome.NO_BASELINE:
         # What is there is not replaced without being asked: recording would not help this one.

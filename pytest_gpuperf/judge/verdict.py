@@ -53,6 +53,10 @@ ABSENT = "absent"
 fault."""
 TOO_FEW = "too-few-processes"
 """The reason code of a change that several processes have to show."""
+UNSURE = "beyond-floor-unsure"
+"""The reason code of a change beyond the floor that may be chance."""
+TOO_NOISY = "too-noisy"
+"""The reason code of a change within the floor whose interval is not within the bound."""
 NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
@@ -260,7 +264,7 @@ def decide(
         if look.processes < LEAST_TO_ALARM:
             return Outcome.INCONCLUSIVE, TOO_FEW
         if not _all_beyond(look, 0.0):
-            return Outcome.INCONCLUSIVE, "beyond-floor-unsure"
+            return Outcome.INCONCLUSIVE, UNSURE
         if tolerance.counted and _seen_before(look):
             return Outcome.INCONCLUSIVE, "seen-in-baseline"
         return beyond, "from-zero"
@@ -276,7 +280,19 @@ def decide(
             return beyond, "beyond-floor"
     if not outside and abs(worse) + look.margin < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
-    return Outcome.INCONCLUSIVE, "beyond-floor-unsure" if outside else "too-noisy"
+    return Outcome.INCONCLUSIVE, UNSURE if outside else TOO_NOISY
+
+
+def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
+    """Whether noise hides only if it is better: the whole interval is short of a loss that counts.
+
+    `unchanged` allows its interval the equivalence bound; this is the floor, which is narrower.
+    """
+    higher = metric.direction is Direction.HIGHER
+    end = verdict.low if higher else verdict.high
+    if verdict.reason not in (UNSURE, TOO_NOISY) or end is None or verdict.tolerance is None:
+        return False
+    return (-end if higher else end) < verdict.tolerance
 
 
 def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Verdict, ...]:

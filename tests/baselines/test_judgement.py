@@ -417,6 +417,43 @@ def test_what_fails_a_test_under_which_settings(
         assert fails(seen, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("reason", ["beyond-floor-unsure", "too-noisy"])
+@pytest.mark.parametrize(
+    ("metric", "low", "high", "failing"),
+    [
+        # Within a floor of 3.88 %. The first: ConvNeXt's chain on an unknown H200, 9 processes.
+        ("step_time", -0.0819, -0.0104, []),
+        ("step_time", -0.0819, 0.0387, []),
+        ("step_time", -0.0819, 0.0388, [STRICT]),
+        ("step_time", -0.0104, 0.0819, [STRICT]),
+        ("l2_hit_rate", -0.0104, 0.0819, []),
+        ("l2_hit_rate", -0.0819, 0.0104, [STRICT]),
+    ],
+)
+def test_what_is_undecided_and_surely_no_loss_stops_nobody(
+    metric: str,
+    low: float,
+    high: float,
+    failing: list[dict[str, object]],
+    reason: str,
+    settings: Settings,
+) -> None:
+    seen = verdict(metric, Outcome.INCONCLUSIVE, reason=reason, tolerance=0.0388)
+    seen = replace(seen, low=low, high=high)
+    for given in (STRICT, LENIENT):
+        assert fails(seen, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "reason", ["too-few-processes", "seen-in-baseline", "not-looked-again", "no-work"]
+)
+def test_what_is_undecided_for_another_reason_than_noise_fails(
+    reason: str, settings: Settings
+) -> None:
+    seen = verdict("step_time", Outcome.INCONCLUSIVE, reason=reason, tolerance=0.0388)
+    assert fails(replace(seen, low=-0.0819, high=-0.0104), settings)
+
+
 # The two sides of a ratio
 
 
