@@ -355,11 +355,9 @@ def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
 def fails(said: Verdict | Expectation, settings: Settings) -> bool:
     """Whether a verdict, or what came of an expectation, fails its test under these settings."""
     if said.outcome is Outcome.INCONCLUSIVE:
-        # Noise may be endured, as the settings say; that nobody could look again may not. What is
-        # surely no loss stops nobody.
-        known = catalogue().metrics.get(said.metric) if isinstance(said, Verdict) else None
-        if isinstance(said, Verdict) and known and excludes_loss(said, known):
+        if isinstance(said, Verdict) and surely_no_loss(said):
             return False
+        # Noise may be endured, as the settings say; that nobody could look again may not.
         return settings.inconclusive == "fail" or said.reason == NOT_AGAIN
     if said.outcome is Outcome.NO_BASELINE:
         # What is there is not replaced without being asked: recording would not help this one.
@@ -368,6 +366,12 @@ def fails(said: Verdict | Expectation, settings: Settings) -> bool:
     if said.outcome is Outcome.UNSUPPORTED:
         return said.reason != ABSENT and settings.require_counters
     return said.outcome in (Outcome.REGRESSED, Outcome.BROKEN)
+
+
+def surely_no_loss(said: Verdict) -> bool:
+    """Whether what is inconclusive could at most be a gain: it stops nobody."""
+    known = catalogue().metrics.get(said.metric)
+    return known is not None and excludes_loss(said, known)
 
 
 def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:

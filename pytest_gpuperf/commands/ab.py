@@ -24,7 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pytest_gpuperf.baselines.judgement import alarming, fit_pairs, judged_in_pairs
+from pytest_gpuperf.baselines.judgement import (
+    alarming,
+    fit_pairs,
+    judged_in_pairs,
+    surely_no_loss,
+)
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.record import print_failure
@@ -156,9 +161,9 @@ def act(options: argparse.Namespace) -> int:
     """Measures two revisions in turn, and says what the second costs.
 
     The run of each side is kept under `.gpuperf/ab`; that of B has the verdicts. Returns 0; 1 where
-    a test regressed, is undecided, or failed in B; pytest's exit code where it measured nothing;
-    128 and a signal's number; or INTERRUPTED. Raises UsageFailure for revisions that are none, and
-    where nothing can be compared.
+    a test regressed, is undecided (and may be a loss), or failed in B; pytest's exit code where it
+    measured nothing; 128 and a signal's number; or INTERRUPTED. Raises UsageFailure for revisions
+    that are none, and where nothing can be compared.
     """
     check_limits(options)
     _check_reports(options)
@@ -548,7 +553,9 @@ def _is_slower(result: Result) -> bool:
 
 
 def _is_undecided(result: Result) -> bool:
-    return any(verdict.outcome in UNDECIDED for verdict in result.verdicts)
+    return any(
+        verdict.outcome in UNDECIDED and not surely_no_loss(verdict) for verdict in result.verdicts
+    )
 
 
 @contextmanager

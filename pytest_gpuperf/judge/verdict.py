@@ -284,12 +284,13 @@ def decide(
 
 
 def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
-    """Whether noise hides only if it is better: the whole interval is short of a loss that counts.
+    """Whether noise hides at most a gain: the whole interval is short of a loss that counts.
 
     `unchanged` allows its interval the equivalence bound; this is the floor, which is narrower.
     """
     higher = metric.direction is Direction.HIGHER
     end = verdict.low if higher else verdict.high
+    # Whatever else leaves it inconclusive is not noise.
     if verdict.reason not in (UNSURE, TOO_NOISY) or end is None or verdict.tolerance is None:
         return False
     return (-end if higher else end) < verdict.tolerance

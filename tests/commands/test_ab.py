@@ -243,6 +243,17 @@ def test_no_more_processes_are_started_than_allowed(
     assert "inconclusive" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("sign", "code"), [(-1, OK), (1, FAILED)])
+def test_what_may_be_a_gain_and_is_surely_no_loss_does_not_fail(
+    processes: Scripted, capsys: pytest.CaptureFixture[str], sign: int, code: int
+) -> None:
+    """Nine pairs that do not agree by how much; the same by the other sign does fail."""
+    processes.factors = {"b": [1 + sign * one for one in (0.003, 0.015, 0.027) * 3]}
+    assert ab("main", "--", "tests") == code
+    assert len(processes.order) == 18
+    assert "\n1 inconclusive: " in capsys.readouterr().out
+
+
 def test_undecided_at_the_time_limit_fails_and_says_so(
     processes: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
