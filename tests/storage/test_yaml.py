@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import BadFile
@@ -47,6 +47,8 @@ class _Dumper(yaml.SafeDumper):
 @given(value=values)
 def test_it_reads_what_yaml_reads(value: object) -> None:
     text = yaml.dump(value, Dumper=_Dumper, allow_unicode=True)
+    # yaml folds a key of U+0085 to a blank: its text may have one name twice, and is refused.
+    assume(yaml.load(text, Loader=LOADER) == value)
     assert read(text) == yaml.load(text, Loader=LOADER)
 
 
