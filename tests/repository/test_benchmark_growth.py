@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.growth import BLOCK, Floats, Row, judged, trend
 
-ROW = Row(0.33, 0.2, 0.01, 1e9, 2e9)
+ROW = Row(0.33, 0.2, 0.01, 0.002, 1e9, 2e9)
 
 
 def minutes(seed: int, tests: int = 800) -> tuple[Floats, Floats]:
@@ -64,6 +64,7 @@ def test_one_slow_block_is_no_trend() -> None:
         ("seconds", -0.1, True),
         ("cpu_seconds", 0.025, False),
         ("fixed_seconds", 0.1, True),
+        ("pages_seconds", 0.1, True),
         ("host_bytes", 0.009, True),
         ("host_bytes", 0.011, False),
         ("host_bytes", -0.1, True),
