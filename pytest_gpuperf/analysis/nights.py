@@ -283,14 +283,13 @@ class _Baselines:
         """The first that there is."""
         return next((one.calibration for one in self._files if one.calibration), None)
 
-    def origin(self, test: str, name: str) -> tuple[str, Recorded, Mapping[str, str]] | None:
-        """The day and samples of a measurement's origin, and its suite's tolerances."""
+    def origin(self, test: str, name: str) -> tuple[str, Recorded] | None:
+        """The day and samples of a measurement's origin."""
         for one in self._files:
             entry = one.tests.get(test, {}).get(name)
             if entry is not None:
                 origin = entry.origin or baseline_files.origin_of(entry)
-                recorded = Recorded(origin.samples, origin.gpus, origin.days)
-                return origin.recorded, recorded, one.tolerance
+                return origin.recorded, Recorded(origin.samples, origin.gpus, origin.days)
         return None
 
 
@@ -300,7 +299,10 @@ def _of_device(
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
     gpus = [one.gpu for one in source.surroundings]
-    nights = [Nights(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine]
+    nights = [
+        Nights(one.values, [gpus[n] for n in one.surroundings], one.days, one.tolerance)
+        for one in mine
+    ]
     judged = trends(list(zip(metrics, nights, strict=True)), known.calibration)
     here = frozenset(source.nights.get(device, ()))
     series = [
@@ -331,13 +333,14 @@ def _with_creep(
         if against is None:
             crept.append(one)
             continue
-        since, of_baseline, origin, tolerances = against
+        since, of_baseline, origin = against
         recent = _recorded(one, seen, slice(-RECENT, None))
         if _near(recent, origin, one):
             crept.append(one)
             continue
         metrics = {one.metric.name: one.metric}
-        (drift,) = drifts(recent, origin, metrics, tolerances, known.calibration) or (None,)
+        tolerated = {one.metric.name: seen.tolerance} if seen.tolerance else {}
+        (drift,) = drifts(recent, origin, metrics, tolerated, known.calibration) or (None,)
         creep = Crept(since, of_baseline, drift, _steps(one, since)) if drift else None
         crept.append(replace(one, creep=creep))
     return crept
@@ -355,16 +358,21 @@ def _near(recent: Recorded, origin: Recorded, one: MetricHistory) -> bool:
 
 def _origin(
     one: MetricHistory, seen: Nights, known: _Baselines
-) -> tuple[str, bool, Recorded, Mapping[str, str]] | None:
-    """What the last nights are held against; None while there are too few for that."""
+) -> tuple[str, bool, Recorded] | None:
+    """What the last nights are held against; None while there are too few for that.
+
+    What a single night shows is the verdict's, which knows the machine and measures again.
+    """
+    if len(one.seen.days) < RECENT:
+        return None
     name = one.metric.name
     accepted = known.origin(one.seen.test, one.seen.name)
     if accepted is not None and name in accepted[1].samples:
-        since, origin, tolerances = accepted
-        return since, True, replace(origin, samples={name: origin.samples[name]}), tolerances
+        since, origin = accepted
+        return since, True, replace(origin, samples={name: origin.samples[name]})
     if len(one.seen.days) < 2 * RECENT:
         return None
-    return date(one.seen.days[0]), False, _recorded(one, seen, slice(0, RECENT)), {}
+    return date(one.seen.days[0]), False, _recorded(one, seen, slice(0, RECENT))
 
 
 def _recorded(one: MetricHistory, nights: Nights, part: slice) -> Recorded:

@@ -424,7 +424,8 @@ def _proposed(
                 "are their own"
             )
         else:
-            creep = creep_since(new, old, origin, known.tolerance, known.calibration)
+            tolerances = {**known.tolerance, **first.tolerance}
+            creep = creep_since(new, old, origin, tolerances, known.calibration)
             since = creep.since
             if request.new_origin:
                 forced.append(NEW_ORIGIN)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.errors import UsageFailure
@@ -142,6 +142,18 @@ def parse(written: str, metric: Metric) -> float:
             f'in {metric.unit}: "{match[1]}%"'
         )
     return float(match[1]) if metric.percentage else float(match[1]) / 100
+
+
+def unreadable(
+    written: Mapping[str, str], metrics: Mapping[str, Metric]
+) -> Iterator[tuple[str, str]]:
+    """Those of the tolerances, by metric, that cannot be read, and why; of known metrics alone."""
+    for name, text in written.items():
+        if name in metrics:
+            try:
+                parse(text, metrics[name])
+            except UsageFailure as failure:
+                yield name, str(failure)
 
 
 @dataclass(frozen=True)

@@ -514,16 +514,12 @@ def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> 
 
 def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
     known = catalogue().metrics
-    for name, text in written.items():
-        where = f"tolerance/{name}"
+    for name in written:
         if name not in known:
             gated = ", ".join(metric.name for metric in known.values() if metric.gated)
-            yield where, f'no such metric: write one of {gated}, as in cycles: "1%"'
-        else:
-            try:
-                tolerance.parse(text, known[name])
-            except UsageFailure as failure:
-                yield where, str(failure)
+            yield f"tolerance/{name}", f'no such metric: write one of {gated}, as in cycles: "1%"'
+    for name, problem in tolerance.unreadable(written, known):
+        yield f"tolerance/{name}", problem
 
 
 def _spreads(calibration: Calibration) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.judge.suspects import Surroundings
+from pytest_gpuperf.judge.tolerance import unreadable
 from pytest_gpuperf.model.measurement import STEP, Scalar
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.files import COMPRESSED
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 FOLDER = ".gpuperf-history"
 """Of the index, in the folder of the runs."""
 INDEX = "index.duckdb"
-_VERSION = "1"
+_VERSION = "2"
 """Of the index; one of another version is made anew."""
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "It is left out of the history"
@@ -65,6 +66,8 @@ class Observations:
     """Per night its position in `Recollection.surroundings`."""
     files: Sequence[int]
     """Per night a file that it is from, as a position in `Recollection.files`."""
+    tolerance: str | None = None
+    """What was tolerated of it in the last night, as it was written; None where nobody did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,7 @@ CREATE TABLE meta (version VARCHAR);
 CREATE TABLE files (file INTEGER, path VARCHAR, size BIGINT, mtime BIGINT, problem VARCHAR);
 CREATE TABLE names (kind VARCHAR, id INTEGER, text VARCHAR);
 CREATE TABLE measurements (measurement INTEGER, file INTEGER, test INTEGER, environment INTEGER,
-                           process INTEGER, made BIGINT, fit BOOLEAN);
+                           process INTEGER, made BIGINT, fit BOOLEAN, tolerance INTEGER);
 CREATE TABLE points (measurement INTEGER, metric SMALLINT, value DOUBLE);
 CREATE TABLE readings (measurement INTEGER, reading SMALLINT, value DOUBLE);
 """
@@ -290,8 +293,8 @@ def _learn(
     stats: Mapping[str, tuple[int, int]],
 ) -> None:
     """Reads these files and puts what they say into the index."""
-    names = {kind: _Names(index, kind) for kind in ("test", "process", "environment")}
-    names |= {kind: _Names(index, kind) for kind in ("metric", "reading")}
+    kinds = ("test", "process", "environment", "metric", "reading", "tolerance")
+    names = {kind: _Names(index, kind) for kind in kinds}
     (file,) = index.execute("SELECT coalesce(max(file), -1) FROM files").fetchall()[0]
     query = "SELECT coalesce(max(measurement), -1) FROM measurements"
     (number,) = index.execute(query).fetchall()[0]
@@ -306,7 +309,10 @@ def _learn(
             number += 1
             test, process = names["test"][one.test], names["process"][one.process]
             environment = names["environment"][one.environment]
-            measured.append((number, file, test, environment, process, extract.at, one.fit))
+            tolerance = names["tolerance"][one.tolerance]
+            measured.append(
+                (number, file, test, environment, process, extract.at, one.fit, tolerance)
+            )
             points += ((number, names["metric"][m], v) for m, v in one.values)
             readings += ((number, names["reading"][r], v) for r, v in one.readings)
         if len(points) > _AT_ONCE:
@@ -387,6 +393,7 @@ class _Measured:
     workload: Mapping[str, Scalar]
     samples: tuple[_SlimSample, ...]
     fingerprint: _Under
+    tolerance: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +423,8 @@ class _Taken:
     environment: str
     """A `Surroundings`, as JSON."""
     fit: bool
+    tolerance: str
+    """What is tolerated of it, by metric, as JSON."""
     values: list[tuple[str, float]]
     readings: list[tuple[str, float]]
 
@@ -478,6 +487,8 @@ def _wrong(measured: _Measured) -> bool:
     device = measured.fingerprint.device
     if files.name_problem(device.arch) or files.name_problem(device.slug):
         return True
+    if any(True for _ in unreadable(measured.tolerance, catalogue().metrics)):
+        return True
     by_phase = {s.metric: s.values for s in measured.samples if s.phase == STEP}
     return any(True for _ in impossible(STEP, by_phase)) or not all(by_phase.values())
 
@@ -506,6 +517,7 @@ def _taken(measured: _Measured, fit: bool) -> _Taken:
         process=measured.process,
         environment=json.dumps({n: getattr(environment, n) for n in Surroundings.__slots__}),
         fit=fit,
+        tolerance=json.dumps(dict(measured.tolerance)),
         values=[
             (sample.metric, median(sample.values))
             for sample in measured.samples
@@ -542,7 +554,8 @@ QUALIFY m.file = min(m.file) OVER (PARTITION BY m.test, m.process)
 """
 """No process counts twice, whichever files it is in."""
 _SERIES = """
-SELECT test, device, metric, day, environment, median(value) AS value, min(file) AS file
+SELECT test, device, metric, day, environment, median(value) AS value, min(file) AS file,
+       arg_max(tolerance, made) AS tolerance
 FROM (SELECT *, d.device AS device FROM counted JOIN points USING (measurement)
       JOIN devices d USING (environment) WHERE fit)
 GROUP BY ALL ORDER BY test, device, metric, day, min(made), environment
@@ -565,7 +578,7 @@ def _recalled(
     index.execute(_ONE_EACH)
     names = {
         kind: dict(rows)
-        for kind in ("test", "metric", "environment", "reading")
+        for kind in ("test", "metric", "environment", "reading", "tolerance")
         for rows in [index.execute("SELECT id, text FROM names WHERE kind = ?", [kind]).fetchall()]
     }
     surroundings = {n: Surroundings(**json.loads(t)) for n, t in names["environment"].items()}
@@ -577,8 +590,9 @@ def _recalled(
     order = {file: position for position, file in enumerate(wanted)}
     tests = {n: tuple(json.loads(text)) for n, text in names["test"].items()}
     placed = {n: position for position, n in enumerate(surroundings)}
+    tolerated = {n: json.loads(text) for n, text in names["tolerance"].items()}
     return Recollection(
-        series=tuple(_series(index, tests, keys, names["metric"], placed, order)),
+        series=tuple(_series(index, tests, keys, names["metric"], tolerated, placed, order)),
         surroundings=list(surroundings.values()),
         files=[places[path] for path, _ in wanted.values()],
         readings=_readings(index, names["reading"], placed),
@@ -595,6 +609,7 @@ def _series(
     tests: Mapping[int, tuple[str, str]],
     devices: Sequence[tuple[str, str]],
     metrics: Mapping[int, str],
+    tolerated: Mapping[int, Mapping[str, str]],
     placed: Mapping[int, int],
     order: Mapping[int, int],
 ) -> Iterator[Observations]:
@@ -612,14 +627,16 @@ def _series(
     sources = _replaced(columns["file"], order)
     for begin, end in zip(begins, [*begins[1:], len(test)], strict=True):
         part = slice(int(begin), int(end))
+        name = metrics[int(metric[begin])]
         yield Observations(
             *tests[int(test[begin])],
             *devices[int(device[begin])],
-            metrics[int(metric[begin])],
+            name,
             days[part],
             values[part],
             under[part],
             sources[part],
+            tolerated[int(columns["tolerance"][end - 1])].get(name),
         )
 
 

@@ -24,6 +24,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import (
     timeline_metrics,
 )
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
+from pytest_gpuperf.judge.tolerance import unreadable
 from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline, title_of
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.storage import files, kernel_files
@@ -383,6 +384,8 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
             if sample.metric not in known:
                 problem = f"no such metric in the catalogue: {sample.metric}"
                 yield f"peers/{number}/samples/{index}/metric", problem
+    for name, problem in unreadable(measurement.tolerance, known):
+        yield f"tolerance/{name}", problem
     if measurement.kernels:
         for where, problem in kernel_files.problems(measurement.kernels):
             yield f"kernels/{where}", problem

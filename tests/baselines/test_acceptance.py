@@ -357,6 +357,16 @@ def test_the_suite_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
     assert objected(tmp_path, five(third)) == []
 
 
+def test_a_test_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
+    first, second, third, _ = STEP_BY_STEP
+    for value, tolerance in ((first, "2%"), (second, "2%"), (third, "2%"), (third, "0.5%")):
+        measured = [replace(one, tolerance={"cycles": tolerance}) for one in five(value)]
+        expected = ["creep: cycles +0.60 %"] if tolerance == "0.5%" else []
+        assert objected(tmp_path, measured) == expected
+        if value != third:
+            accepted(tmp_path, measured)
+
+
 @settings(max_examples=8)
 @given(
     cycles=st.lists(st.floats(4e8, 5e8), min_size=3, max_size=4),

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf import __main__
+from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.storage import files, history_files, run_files
 from tests.examples import A100, H200, TEST, measurement, run, verdict
 
@@ -28,13 +30,22 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def save(folder: Path, night: int, cycles: float, *, unfit: bool = False, **changes: Any) -> Path:
+def save(
+    folder: Path,
+    night: int,
+    cycles: float,
+    *,
+    unfit: bool = False,
+    tolerance: dict[str, str] | None = None,
+    **changes: Any,
+) -> Path:
     """One night's run; the driver is another one from STEP_AT on, the code every night."""
     software = {"driver": "570" if night < STEP_AT else "580"}
     one = measurement(
         {"cycles": [cycles] * 3}, process=f"{folder.name}-{night}", software=software, **changes
     )
-    one = replace(one, fingerprint=replace(one.fingerprint, revision=f"r{night:02}"))
+    under = replace(one.fingerprint, revision=f"r{night:02}")
+    one = replace(one, fingerprint=under, tolerance=tolerance or {})
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     saved = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
     file = folder / f"{night:03}.json"
@@ -134,11 +145,14 @@ def test_broken_files_are_named_and_left_out(
     (tmp_path / "negative.json").write_text(json.dumps(wrong))
     wrong["measurements"][0]["fingerprint"]["device"]["slug"] = "../../etc"
     (tmp_path / "place.json").write_text(json.dumps(wrong))
+    wrong = json.loads((tmp_path / "001.json").read_text())
+    wrong["measurements"][0]["tolerance"] = {"cycles": "much"}
+    (tmp_path / "tolerance.json").write_text(json.dumps(wrong))
     assert __main__.main(["history", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
-    for name in ("cut.json", "text.json.xz", "negative.json", "place.json"):
+    for name in ("cut.json", "text.json.xz", "negative.json", "place.json", "tolerance.json"):
         assert f"{tmp_path / name}: " in err
-    assert len(json.loads(out)["left_out"]) == 4
+    assert len(json.loads(out)["left_out"]) == 5
     assert len(json.loads(out)["series"][0]["values"]) == 3
 
 
@@ -160,6 +174,41 @@ def test_creep_is_told_by_no_night_and_against_the_first(
     text = " ".join(capsys.readouterr().out.split())
     assert "Creep: worse than accepted, and no night did it" in text
     assert "since the first nights, 2026-03-01" in text
+    page, summary = tmp_path / "page.html", tmp_path / "page.md"
+    assert __main__.main(["history", str(tmp_path), f"--report={page}", f"--report={summary}"]) == 0
+    for file in (page, summary):
+        assert "Creep, which no single one of the last 30 nights shows" in file.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("nights", "tolerance", "creeps"),
+    [(4, "", False), (5, "", True), (5, "1%", True), (5, "10%", False)],
+)
+def test_creep_since_the_baseline_needs_nights_and_knows_what_the_test_tolerates(
+    nights: int,
+    tolerance: str,
+    creeps: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    accepted = [measurement({"cycles": [4e8] * 3}, process=f"p{n}") for n in range(5)]
+    asked = AcceptanceRequest(tmp_path / "baselines", "because", "2026-02-01T00:00:00Z", force=True)
+    acceptance.accept(acceptance.proposals(accepted, asked))
+    written = {"cycles": tolerance} if tolerance else {}
+    for night in range(nights):
+        save(tmp_path / "runs", night, 4.2e8, tolerance=written)
+    (series,) = said(capsys, str(tmp_path / "runs"))["series"]
+    assert bool(series["creep"] and series["creep"]["creeping"]) is creeps
+
+
+@pytest.mark.parametrize(("tolerance", "events"), [("", 1), ("1%", 1), ("3%", 0)])
+def test_a_change_of_level_matters_beyond_what_the_last_night_tolerates(
+    tolerance: str, events: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        written = {"cycles": tolerance} if tolerance and night == NIGHTS - 1 else {}
+        save(tmp_path, night, cycles(night), tolerance=written)
+    assert len(said(capsys, str(tmp_path))["events"]) == events
 
 
 def test_the_page_is_one_file_without_a_script(
