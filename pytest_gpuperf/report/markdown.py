@@ -85,7 +85,8 @@ def nights(past: History) -> str:
     from pytest_gpuperf.report.text import night_lines
 
     worse = night_lines.occasions(past, night_lines.worse_lately(past))
-    lines = [f"## {'Worse since' if worse else 'Nothing got worse in the last 30 nights'}", ""]
+    heading = "Worse since" if worse else night_lines.calm(creeping=bool(past.creeping))
+    lines = [f"## {heading}", ""]
     for occasion in worse[:_EVENTS]:
         event = occasion.event
         where = f"{date(event.day)}, {night_lines.where(past, occasion)}"

@@ -76,6 +76,8 @@ class NightsOfRun:
     """What differs between the last two nights of each device."""
     waiting: str
     creeping: tuple[tuple[str, str], ...]
+    calm: str
+    """What stands above where there are no events."""
     sparks: Mapping[tuple[str, str, str, str], Drawing]
     """By test, measurement, architecture and device."""
     nights: int
@@ -95,11 +97,13 @@ def nights_of_run(past: History, run: Run) -> NightsOfRun:
         for device in [result.first.fingerprint.device]
     }
     events = night_lines.occasions(past, night_lines.worse_lately(past, devices))
+    creeping = tuple((past.title(one), one.crept) for one in past.creeping if one.key in keys)
     return NightsOfRun(
         events=tuple(_event(past, n, one) for n, one in enumerate(events[:_MOST_EVENTS], 1)),
         yesterday=tuple(night_lines.spoken(past, devices)),
         waiting=night_lines.waiting(past),
-        creeping=tuple((past.title(one), one.crept) for one in past.creeping if one.key in keys),
+        creeping=creeping,
+        calm=night_lines.calm(creeping=bool(creeping)),
         sparks={
             row.main.key: _spark(past, row.main)
             for row in night_lines.night_rows(past)
@@ -124,6 +128,7 @@ def history_page(past: History) -> str:
         events=[_event(past, n, one) for n, one in enumerate(occasions[:_MOST_EVENTS], 1)],
         left_out=max(0, len(occasions) - _MOST_EVENTS),
         creeping=[(past.title(one), one.crept) for one in past.creeping],
+        calm=night_lines.calm(creeping=bool(past.creeping)),
         rows=[(row, _spark(past, row.main)) for row in night_lines.night_rows(past)],
     )
     return text.encode("utf-8", "replace").decode()

@@ -108,6 +108,13 @@ class Occasion:
     """The same on other devices: on the same day, of the same tests, by the same suspect."""
 
 
+def calm(*, creeping: bool) -> str:
+    """The heading where no level got worse lately."""
+    if creeping:
+        return f"Creep, which no single one of the last {RECENT_DAYS} nights shows"
+    return f"Nothing got worse in the last {RECENT_DAYS} nights"
+
+
 def occasions(past: History, events: Iterable[LevelChange]) -> list[Occasion]:
     """These events, of which those that are one change are told once."""
     groups: dict[object, list[LevelChange]] = {}
