@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import (
     ab,
+    attach,
     baseline,
     bisect,
     calibrate,
@@ -53,7 +54,7 @@ COMMANDS = tuple(
     cast("Command", module)
     for module in (
         *(doctor, metrics, record, update_baseline, baseline, ab, bisect, compare),
-        *(report, history, reproduce, calibrate, import_ncu, export),
+        *(report, history, reproduce, calibrate, import_ncu, export, attach),
     )
 )
 """In the order of `gpuperf --help`."""

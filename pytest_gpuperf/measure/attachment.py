@@ -3,7 +3,7 @@
 A worker surrounds its work with `with attached("loader"):`, which does nothing unless a test waits
 for it: `with gpuperf.workers():` tells the processes that are started inside, by a variable of
 their environment. What a worker does between the beginning and the end of a counted execution of
-the step is counted in the worker and added to the step.
+the step is counted in the worker and added to the step. The test says how to count.
 """
 
 from __future__ import annotations
@@ -11,23 +11,31 @@ from __future__ import annotations
 import atexit
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from itertools import chain
 from threading import Lock, Thread
 from types import TracebackType
+from typing import Any, Protocol
 
-from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.meeting import Connection, accept, connect, listen, refuse
 from pytest_gpuperf.model.measurement import STEP, Device, Peer, Sample
 
 VARIABLE = "GPUPERF_WORKERS"
 """The environment variable with the name of the socket at which a test waits for its workers."""
+CPU, CUPTI, TRACE = "cpu", "cupti", "trace"
+"""By what a worker counts: torch's operators, NVIDIA's counters, or a trace of what it launches."""
 
 _ANSWER_S = 60.0
 """Seconds after which a worker goes on without a test that does not answer."""
 _PATIENCE = 5.0
 _NAME, _BEGINS, _ENDS = "name", "begins", "ends"
+_ON_A_CPU: Mapping[str, Any] = {"by": CPU}
+
+Counts = dict[str, dict[str, float]]
+"""What workers have counted in one execution: by worker and metric."""
 
 
 class Workers:
@@ -37,12 +45,22 @@ class Workers:
         self._socket = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
         self._listening = listen(self._socket)
         self._lock = Lock()
-        self._counting = False
+        self._how: Mapping[str, Any] | None = None
+        """How workers count now; None while they do not."""
+        self._only = ""
         self._at_work: list[str] = []
         self._lost: list[str] = []
-        self._names: list[str] = []
-        self._now: dict[str, dict[str, float]] = {}
-        self._rounds: list[dict[str, dict[str, float]]] = []
+        self._pids: dict[str, int] = {}
+        """Of the workers that are there, by name."""
+        self._known: set[str] = set()
+        """The names of all that there were."""
+        self._seen: dict[str, None] = {}
+        """Who has worked since the measurement began."""
+        self._came_again: set[str] = set()
+        self._several: set[str] = set()
+        self._now: Counts = {}
+        self._problem = ""
+        self._rounds: list[Counts] = []
         self._before: str | None = None
 
     def __enter__(self) -> Workers:
@@ -64,29 +82,68 @@ class Workers:
             os.environ[VARIABLE] = self._before
         refuse(self._listening)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that are there."""
+        with self._lock:
+            return tuple(self._pids.values())
+
     def begin(self) -> None:
         """A measurement begins: what was counted before is another's."""
         with self._lock:
             self._rounds = []
+            self._seen = {}
 
     @contextmanager
-    def counting(self) -> Iterator[None]:
+    def counting(self, how: Mapping[str, Any] = _ON_A_CPU, only: str = "") -> Iterator[Counts]:
         """Has workers count what they do within the block, which executes the step once.
 
-        Raises MeasurementError for work that was begun before, or is not done at the end: nobody
-        can say to which execution it belongs.
+        `how` is what a worker makes its counter of; one of them alone counts, if named. The result
+        is complete after the block. Raises MeasurementError for work that was begun before, or is
+        not done at the end: nobody can say to which execution it belongs; CountersUnavailable where
+        a worker cannot count.
         """
         with self._lock:
             self._check("was at work already when the step began")
-            self._counting, self._now = True, {}
+            self._how, self._only, self._now, self._problem = how, only, {}, ""
+        counted = self._now
         try:
-            yield
+            yield counted
             with self._lock:
                 self._check("was still at work when the step ended")
-                self._rounds.append(self._now)
+                if self._problem:
+                    raise CountersUnavailable(
+                        self._problem, "The other metrics are those of the test's own process"
+                    )
+                if only and only not in counted:
+                    raise MeasurementError(
+                        f"the worker {only} did nothing in the execution of the step in which it "
+                        "was to be counted. Give `measure` a `reset` after which the step does the "
+                        "same work again"
+                    )
         finally:
             with self._lock:
-                self._counting = False
+                self._how = None
+
+    def turns(self) -> tuple[str, ...]:
+        """Who has worked since the measurement began, for who counts one after the other.
+
+        Raises MeasurementError for several workers of one name that came and went: which of them is
+        which in the next execution, nobody can say.
+        """
+        with self._lock:
+            if unknown := sorted(self._came_again & self._several):
+                raise MeasurementError(
+                    f'several workers "{unknown[0]}" come and go, and on a GPU each of them is '
+                    "counted in an execution of its own. Let them live on (a DataLoader with "
+                    "persistent_workers=True), or give each a name of its own"
+                )
+            return tuple(self._seen)
+
+    def keep(self, rounds: Sequence[Counts]) -> None:
+        """Takes what was counted for the measurement, round by round."""
+        with self._lock:
+            self._rounds += rounds
 
     def counted(self) -> dict[str, float]:
         """What all workers have counted in the last execution, by metric."""
@@ -97,8 +154,15 @@ class Workers:
         return total
 
     def peers(self, device: Device) -> tuple[Peer, ...]:
-        """The workers that have counted anything, each with a value per counted execution."""
+        """The workers that have counted anything, each with a value per counted execution.
+
+        Of executions in which a metric was counted by anybody.
+        """
         names = dict.fromkeys(name for counted in self._rounds for name in counted)
+        rounds: dict[str, list[Counts]] = {}
+        for counted in self._rounds:
+            for metric in dict.fromkeys(chain.from_iterable(counted.values())):
+                rounds.setdefault(metric, []).append(counted)
         return tuple(
             Peer(
                 name,
@@ -107,7 +171,7 @@ class Workers:
                     Sample(
                         STEP,
                         metric,
-                        tuple(counted.get(name, {}).get(metric, 0.0) for counted in self._rounds),
+                        tuple(counted.get(name, {}).get(metric, 0.0) for counted in rounds[metric]),
                     )
                     for metric in dict.fromkeys(
                         metric for counted in self._rounds for metric in counted.get(name, {})
@@ -136,35 +200,86 @@ class Workers:
             return
         with self._lock:
             name = self._named(str(first[_NAME]))
+            self._pids[name] = line.pid()
         while (message := line.receive()) is not None:
             with self._lock:
                 if message["is"] == _BEGINS:
                     self._at_work.append(name)
-                    answer = {"count": self._counting}
+                    self._seen[name] = None
+                    answer = {"count": self._how if self._only in ("", name) else None}
                 else:
                     self._at_work.remove(name)
-                    self._add(name, message["counts"])
+                    self._add(name, message)
                     answer = {}
             line.send(answer)
         with self._lock:
             if name in self._at_work:
                 self._at_work.remove(name)
                 self._lost.append(name)
+            del self._pids[name]
         line.close()
 
     def _named(self, asked: str) -> str:
-        """The name of one more worker: "loader", "loader 2" and so on."""
+        """The name of one more worker: "loader", "loader 2" and so on; of one that ended, again."""
         number, name = 1, asked
-        while name in self._names:
+        while name in self._pids:
             number += 1
             name = f"{asked} {number}"
-        self._names.append(name)
+            self._several.add(asked)
+        if name in self._known:
+            self._came_again.add(asked)
+        self._known.add(name)
         return name
 
-    def _add(self, name: str, counts: dict[str, float]) -> None:
+    def _add(self, name: str, message: Mapping[str, Any]) -> None:
+        if message.get("problem"):
+            self._problem = f"the worker {name} cannot count: {message['problem']}"
+        counts: Mapping[str, float] = message["counts"]
         known = self._now.setdefault(name, {}) if counts else {}
         for metric, value in counts.items():
             known[metric] = known.get(metric, 0.0) + value
+
+
+class _Counter(Protocol):
+    """Counts a block in the worker."""
+
+    def begin(self) -> None:
+        """It begins."""
+        ...
+
+    def end(self) -> Mapping[str, float]:
+        """It ends: what was counted, by metric."""
+        ...
+
+
+class _Operators:
+    """What torch's operators do on a CPU."""
+
+    def __init__(self) -> None:
+        from pytest_gpuperf.measure.cpu.dispatch import StepCounter
+
+        self._counter = StepCounter()
+        self._watching = ExitStack()
+
+    def begin(self) -> None:
+        """It begins."""
+        self._watching.enter_context(self._counter.watching())
+
+    def end(self) -> Mapping[str, float]:
+        """It ends."""
+        self._watching.close()
+        self._counter.memory.end()
+        return {metric: float(value) for metric, value in asdict(self._counter.step).items()}
+
+
+def _counter(how: Mapping[str, Any], *, first_use: bool) -> _Counter:
+    if how["by"] == CPU:
+        return _Operators()
+    from pytest_gpuperf.measure.cupti.turns import BlockCounter, BlockTrace
+
+    if how["by"] == CUPTI:
+        return BlockCounter(how["counters"], first_use=first_use)
+    return BlockTrace(how["metrics"], first_use=first_use)
 
 
 _lines: dict[tuple[int, str, str], Connection | None] = {}
@@ -172,10 +287,12 @@ _lines: dict[tuple[int, str, str], Connection | None] = {}
 
 
 @contextmanager
-def attached(name: str = "worker") -> Iterator[None]:
+def attached(name: str = "worker", *, first_use: bool = False) -> Iterator[None]:
     """A block whose work is a part of what a test measures; around it goes what a worker does.
 
-    For free where no test waits, as in production. A block inside another is a part of that.
+    For free where no test waits, as in production. A block inside another is a part of that. With
+    `first_use` the block may be the first of its process to use a GPU, which is made ready before.
+    What keeps the worker from counting is told to the test, and never raised here.
     """
     line = _line(name)
     if line is None or line in _open:
@@ -183,22 +300,26 @@ def attached(name: str = "worker") -> Iterator[None]:
         return
     line.send({"is": _BEGINS})
     told = line.receive()
-    counts: dict[str, float] = {}
+    how: Mapping[str, Any] | None = told["count"] if told is not None else None
+    counts: Mapping[str, float] = {}
+    problem, counter = "", None
     _open.append(line)
     try:
-        if told is not None and told["count"]:
-            from pytest_gpuperf.measure.cpu.dispatch import StepCounter
-
-            counter = StepCounter()
-            with counter.watching():
-                yield
-            counter.memory.end()
-            counts = {metric: float(value) for metric, value in asdict(counter.step).items()}
-        else:
-            yield
+        if how:
+            try:
+                counter = _counter(how, first_use=first_use)
+                counter.begin()
+            except Exception as error:
+                problem, counter = str(error), None
+        yield
     finally:
+        if counter is not None:
+            try:
+                counts = counter.end()
+            except Exception as error:
+                problem = str(error)
         _open.remove(line)
-        line.send({"is": _ENDS, "counts": counts})
+        line.send({"is": _ENDS, "counts": dict(counts), "problem": problem})
         line.receive()
 
 

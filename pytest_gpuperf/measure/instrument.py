@@ -24,6 +24,7 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
+from pytest_gpuperf.measure.attachment import Workers
 from pytest_gpuperf.measure.collector import (
     Beginning,
     Collected,
@@ -274,20 +275,24 @@ class DeviceInstrument:
                 self._machine = self._identified()
             # All ranks execute equally often, and only one of them may be disturbed.
             for attempt in range(1 if work.together else _ATTEMPTS):
-                before = self._reading(anew=attempt > 0)
+                before = self._reading(work.workers, anew=attempt > 0)
                 with memory.suffices():
                     collected = self._collector.collect(work, plan)
-                conditions = Conditions(before, self._reading())
+                conditions = Conditions(before, self._reading(work.workers))
                 if not (guard.unfit(conditions) or machine.between(conditions)):
                     break
         return collected, conditions
 
-    def _reading(self, *, anew: bool = True) -> Reading:
+    def _reading(self, workers: Workers | None = None, *, anew: bool = True) -> Reading:
         """The state of the GPU, and then its canary, which would show in clocks and power.
 
         Not `anew`, what it read a moment ago, after the measurement before, is good enough.
         """
-        state = guard.read(parent=self._parent, allotment=self._allotment)
+        state = guard.read(
+            parent=self._parent,
+            allotment=self._allotment,
+            workers=workers.pids if workers else None,
+        )
         if not self._has_canary:
             return state
         if anew or time.monotonic() - self._canary_at > _MOMENT_S:

@@ -127,12 +127,13 @@ class GpuPerf:
         `with gpuperf.workers():` around what starts them and what measures. In a worker,
         `from pytest_gpuperf import attached` and `with attached("loader"):` around its work: what
         it counts there is added to the step's counts, and stands by itself in the run. The step has
-        to wait for all that its workers do. On a GPU the test is skipped: work of other processes
-        is counted by the collector cpu.
+        to wait for all that its workers do. On a GPU each of them is counted in executions of its
+        own, so they live on from one to the next. Under Nsight Compute the test is skipped, which
+        counts in one process.
         """
         self.used = True
-        if self.torch_device != "cpu":
-            _skip("gpuperf: what workers do is counted by the collector cpu, and not yet on a GPU")
+        if self._settings.collector == "ncu":
+            _skip("gpuperf: Nsight Compute counts in one process; the collector cupti has workers")
         with Workers() as self._workers:
             try:
                 yield

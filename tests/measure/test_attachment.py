@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 import pytest_gpuperf
-from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf import __main__
+from pytest_gpuperf.errors import BAD_CONFIGURATION, MeasurementError
 from pytest_gpuperf.measure.attachment import VARIABLE, Workers, attached
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
@@ -85,10 +89,11 @@ def test_what_a_worker_does_in_a_counted_execution_is_counted_and_nothing_else()
     given = torch.ones(4, 4)
     with Workers() as workers:
         infer(given)
-        with workers.counting():
+        with workers.counting() as counts:
             infer(given)
             with attached("inference"), attached("inside of it"):
                 given.neg()
+        workers.keep([counts])
         infer(given)
     alone, negation = counted(lambda: torch.relu(given @ given).sum()), counted(given.neg)
     total = workers.counted()
@@ -153,3 +158,38 @@ def test_a_spawned_worker_counts_what_the_same_call_counts_here() -> None:
     assert of_workers(workers)["inference"] == {
         metric: (value, value) for metric, value in here.items()
     }
+
+
+@AT_NIGHT
+def test_a_program_that_the_step_starts_each_time_is_a_worker(tmp_path: Path) -> None:
+    program = tmp_path / "infer.py"
+    program.write_text(
+        "import sys\nimport torch\ngiven = torch.ones(int(sys.argv[1]), 4)\n"
+        "if __name__ == '__main__':\n    torch.relu(given @ given.T).sum()\n"
+    )
+    command = [sys.executable, "-m", "pytest_gpuperf", "attach", "--name", "infer", str(program)]
+    with Workers() as workers:
+        step = partial(subprocess.run, [*command, "4"], check=True)
+        workers.begin()
+        CpuCollector().collect(Work(step, Phases(), workers=workers), PLAN)
+    given = torch.ones(4, 4)
+    here = counted(lambda: torch.relu(given @ given.T).sum())
+    assert of_workers(workers)["infer"]["flops"] == (here["flops"],) * 2
+
+
+def test_a_program_that_fails_fails_as_it_would_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "ends.py"
+    program.write_text("import sys\nsys.exit(7)\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [])
+        patch.setattr(sys, "path", [*sys.path])
+        with pytest.raises(SystemExit) as ended:
+            __main__.main(["attach", str(program)])
+        assert ended.value.code == 7
+        for words in ([], ["--name", "x"], [str(tmp_path / "none.py")]):
+            assert __main__.main(["attach", *words]) == BAD_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "which program? gpuperf attach" in said
+    assert "none.py: no such script" in said

@@ -11,12 +11,13 @@ import gc
 import os
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.attachment import Counts
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
@@ -240,9 +241,14 @@ def _counted(
     with garbage_kept():
         try:
             work.barrier()
-            workers = work.workers.counting() if work.workers and not operators else nullcontext()
-            with workers, work.phases.heard_by(counter), counter.watching():
+            workers = None if operators else work.workers
+            counting: AbstractContextManager[Counts] = nullcontext({})
+            if workers:
+                counting = workers.counting()
+            with counting as theirs, work.phases.heard_by(counter), counter.watching():
                 returned = work.step()
+            if workers:
+                workers.keep([theirs])
             losses.add(returned)
             del returned
             # Cycles are garbage: no more is kept by them than by the next collection.

@@ -188,7 +188,9 @@ class Counting:
         work = self.executions.work
         passes = _passes(work.progress, number, plan.rounds, session.passes)
         prepared = announced(work, self.executions.timer, passes)
-        return session.round([STEP], whole, prepare=prepared)[STEP]
+        # What this process does may be nothing where others do the work.
+        undefined = work.workers is not None
+        return session.round([STEP], whole, prepare=prepared, undefined=undefined)[STEP]
 
     def _phase_round(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,18 @@ _ENDURED = ("software power cap", "sync boost")
 
 
 def read(
-    device_index: int = 0, parent: int | None = None, allotment: Allotment | None = None
+    device_index: int = 0,
+    parent: int | None = None,
+    allotment: Allotment | None = None,
+    workers: Sequence[int] | None = None,
 ) -> Reading:
     """The state of the GPU that CUDA numbers `device_index`, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
     device, does nothing there, and is not among the other processes. Nor are the other workers of
-    an `allotment` and their controller: who measures holds the GPU against them.
+    an `allotment` and their controller: who measures holds the GPU against them. Where the test has
+    `workers` that do a part of the step, the pids of those that are known, none of its descendants
+    is another process.
 
     Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
     are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
@@ -62,7 +67,7 @@ def read(
             power_watts=None if milliwatts is None else milliwatts / 1000,
             throttle_reasons=_throttle_reasons(session, gpu.physical),
             other_processes=_without_us(
-                _compute_processes(session, gpu.visible), parent, allotment
+                _compute_processes(session, gpu.visible), parent, allotment, workers
             ),
         )
 
@@ -133,11 +138,15 @@ def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, 
 
 
 def _without_us(
-    pids: tuple[int, ...], parent: int | None, allotment: Allotment | None
+    pids: tuple[int, ...],
+    parent: int | None,
+    allotment: Allotment | None,
+    workers: Sequence[int] | None,
 ) -> tuple[int, ...]:
     controller = allotment.controller if allotment else None
-    workers = {pid for pid in pids if controller and _parent_of(pid) == controller}
-    us = {os.getpid(), parent, controller, *workers}
+    beside = {pid for pid in pids if controller and _parent_of(pid) == controller}
+    below = {pid for pid in pids if workers is not None and os.getpid() in _ancestors(pid)}
+    us = {os.getpid(), parent, controller, *beside, *below, *(workers or ())}
     if us & set(pids) or not pids:
         return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
@@ -146,9 +155,18 @@ def _without_us(
     # measured before us came before us. Of workers beside us it cannot be told how many have used
     # the GPU yet: they pass for all.
     ours = _holds_cuda_context() + (parent is not None) + (allotment.beside if allotment else 0)
+    ours += len(workers or ())
     foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
     youngest = sorted(foreign or pids)[-ours:] if ours else []
     return tuple(pid for pid in pids if pid not in youngest)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    """The parent, its parent and so on."""
+    above = _parent_of(pid)
+    while above:
+        yield above
+        above = _parent_of(above)
 
 
 def _parent_of(pid: int) -> int | None:

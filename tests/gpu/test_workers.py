@@ -1,0 +1,205 @@
+"""Workers on a real GPU: what another process counts is what the same work counts here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.measure.attachment import Workers, attached
+from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.device import guard, nvml
+from pytest_gpuperf.model.measurement import STEP, Peer
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.storage import run_files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+pytestmark = pytest.mark.gpu
+
+EDGE, ITEMS = 1024, 4
+PLAN = Plan(
+    catalogue().hardware_set("core"),
+    rounds=3,
+    activity=tuple(m for m in catalogue().selected("core") if m.traced),
+)
+AGREED = ("instructions", "active_cycles", "launches", "copies", "copy_bytes_h2d_pageable")
+"""By the last digits or within 1e-4; active cycles depend on clocks and neighbours."""
+
+
+def product(number: int) -> Tensor:
+    """What a worker is asked for: a copy to the device, products, and the result there."""
+    import torch
+
+    given = torch.full((EDGE, EDGE), float(number)).to("cuda")
+    for _ in range(5):
+        given = (given @ given).clamp(-1, 1)
+    return given
+
+
+def serve(pipe: Any) -> None:
+    """An inference worker: answers until it gets None."""
+    import torch
+
+    while (number := pipe.recv()) is not None:
+        with attached("server"):
+            product(number)
+            torch.cuda.synchronize()
+        pipe.send(None)
+
+
+class Products:
+    """A dataset that computes on the device."""
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, number: int) -> int:
+        import torch
+
+        with attached("loader"):
+            product(number)
+            torch.cuda.synchronize()
+        return number
+
+
+@contextmanager
+def served() -> Iterator[Callable[[int], None]]:
+    """A spawned inference worker."""
+    context = multiprocessing.get_context("spawn")
+    mine, its = context.Pipe()
+    process = context.Process(target=serve, args=(its,))
+    process.start()
+
+    def ask(number: int) -> None:
+        mine.send(number)
+        mine.recv()
+
+    try:
+        yield ask
+    finally:
+        mine.send(None)
+        process.join()
+
+
+def collect(step: Callable[[], object], workers: Workers | None = None) -> Collected:
+    if workers:
+        workers.begin()
+    return CuptiCollector().collect(Work(step, Phases(), workers=workers), PLAN)
+
+
+def values(of: Collected | Peer) -> dict[str, tuple[float, ...]]:
+    return {s.metric: s.values for s in of.samples if s.phase == STEP}
+
+
+def agree(here: dict[str, tuple[float, ...]], there: dict[str, tuple[float, ...]]) -> None:
+    print({name: (here[name], there[name]) for name in AGREED})
+    for name in AGREED:
+        within = 0.5 if name == "active_cycles" else 1e-4
+        assert max(there[name]) == pytest.approx(max(here[name]), rel=within), name
+        assert min(there[name]) == pytest.approx(min(here[name]), rel=within), name
+
+
+def test_a_spawned_worker_counts_what_the_same_work_counts_here() -> None:
+    here = values(collect(lambda: product(3)))
+    device = nvml.detect_device()
+    assert device
+    with Workers() as workers, served() as ask:
+        ask(3)
+        there = collect(lambda: ask(3), workers)
+        (server,) = workers.peers(device)
+        assert guard.read(workers=workers.pids).other_processes == ()
+    agree(here, values(server))
+    # This process did nothing: the step has what the worker did.
+    agree(here, values(there))
+    counted = values(there)
+    assert counted["ipc"] == pytest.approx(here["ipc"], rel=0.5)
+    assert min(counted["kernel_time"]) == pytest.approx(min(here["kernel_time"]), rel=0.2)
+
+
+def test_what_the_test_s_own_process_does_is_added() -> None:
+    here = values(collect(lambda: product(3)))
+    with Workers() as workers, served() as ask:
+
+        def step() -> None:
+            product(3)
+            ask(3)
+
+        both = values(collect(step, workers))
+    doubled = {name: tuple(2 * value for value in here[name]) for name in AGREED}
+    agree(doubled, both)
+
+
+def test_a_loader_whose_workers_compute_on_the_gpu() -> None:
+    from torch.utils.data import DataLoader
+
+    here = values(collect(lambda: [product(number) for number in range(ITEMS)]))
+    with Workers() as workers:
+        loader: Any = DataLoader(
+            Products(),  # type: ignore[arg-type]
+            num_workers=2,
+            persistent_workers=True,
+            multiprocessing_context="spawn",
+        )
+        there = values(collect(partial(list, loader), workers))
+        names = [peer.name for peer in workers.peers(nvml.portable_device())]
+        del loader
+    assert names == ["loader", "loader 2"]
+    agree(here, there)
+
+
+def test_a_program_that_every_step_starts(tmp_path: Path) -> None:
+    import subprocess
+
+    program = tmp_path / "infer.py"
+    program.write_text(
+        "import torch\nfrom tests.gpu.test_workers import product\n"
+        "product(3)\ntorch.cuda.synchronize()\n"
+    )
+    command = [sys.executable, "-m", "pytest_gpuperf", "attach", "--name", "infer", str(program)]
+    here = values(collect(lambda: product(3)))
+    with Workers() as workers:
+        there = values(collect(lambda: subprocess.run(command, check=True), workers))
+    # A process that begins makes a handle of cuBLAS, which fills its workspace.
+    assert min(there["instructions"]) == pytest.approx(min(here["instructions"]), rel=0.01)
+
+
+TEST = """
+import pytest
+from tests.gpu.test_workers import served
+
+
+def test_served(gpuperf):
+    with gpuperf.workers(), served() as ask:
+        gpuperf.measure(lambda: ask(3))
+"""
+
+
+def test_a_session_takes_its_workers_for_its_own(tmp_path: Path) -> None:
+    """The guard sees them on the device, and the measurement is fit all the same."""
+    import subprocess
+
+    (tmp_path / "conftest.py").write_text(
+        "from pytest_gpuperf.plugin import hooks\n\n\n"
+        "def pytest_addoption(pluginmanager):\n"
+        "    if not pluginmanager.has_plugin('gpuperf'):\n"
+        "        pluginmanager.register(hooks, 'gpuperf')\n"
+    )
+    (tmp_path / "test_served.py").write_text(TEST)
+    run = tmp_path / "run.json"
+    command = [sys.executable, "-m", "pytest", "-q", f"--gpuperf-run={run}", "--gpu-arch=auto"]
+    command += ["--gpuperf-missing=record"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (measurement,) = run_files.load(run).measurements
+    assert [peer.name for peer in measurement.peers] == ["server"]
+    assert not any(v.outcome is Outcome.UNFIT for v in run_files.load(run).verdicts)
