@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, astuple, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.growth import BLOCK, Floats, Row, judged, trend
+from benchmarks.growth import BLOCK, Floats, Row, Trend, judged, pooled, read, trend
 
 ROW = Row(0.33, 0.2, 0.01, 0.002, 1e9, 2e9)
 
@@ -86,3 +87,25 @@ def test_what_is_not_excluded_is_not_good() -> None:
     random = np.random.default_rng(3)
     rows = [replace(ROW, seconds=float(0.33 * random.lognormal(0, 0.5))) for _ in range(1000)]
     assert not judged(rows)[1]
+
+
+def test_sessions_are_pooled_by_their_intervals_and_memory_is_the_worst_one_s() -> None:
+    for trends, share, half in (
+        ([Trend(0.01, 0.01)], 0.01, 0.01),
+        ([Trend(0.03, 0.02), Trend(0.0, 0.01)], 0.006, 0.01 / 1.25**0.5),
+    ):
+        both = pooled(trends)
+        assert both.share == pytest.approx(share)
+        assert both.half == pytest.approx(half)
+    slow = [replace(ROW, seconds=0.33 * (1 + 0.03 * max(0, n - 199) / 800)) for n in range(1000)]
+    assert not judged(slow)[1]
+    large = [replace(ROW, host_bytes=1e9 * (1 + 0.02 * (n > 500))) for n in range(1000)]
+    said, held = judged([ROW] * 1000, large)
+    assert (said.split(",")[0], held) == ("host +2.00%", False)
+
+
+def test_the_rows_of_a_session_are_read_as_they_were_written(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    columns = list(asdict(ROW))
+    rows.write_text(",".join(columns) + "\n" + ",".join(map(str, astuple(ROW))) + "\n")
+    assert read(rows) == [ROW]
