@@ -392,7 +392,9 @@ def _says(told: Sequence[Verdict]) -> str:
     if not worst and told:  # the largest change of what passed
         return _few([_in_short(v) for v in told if v.change is not None])
     parts = [_few(list(map(_in_words, some))) for some in (others, better) if some]
-    return ", but ".join(parts)
+    # What nobody knows yet stands against nothing.
+    lost = any(v.outcome is not Outcome.INCONCLUSIVE for v in others)
+    return (", but " if lost else ", ").join(parts)
 
 
 def _in_words(verdict: Verdict) -> str:

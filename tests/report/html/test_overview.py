@@ -112,6 +112,9 @@ def test_what_got_worse_is_not_said_without_what_got_better() -> None:
     assert (row.metric, row.change) == ("peak_memory", "+0.03 %")
     assert row.besides == "step_time -6.00 % improved"
     assert row.cost == "-6 ms"
+    unsettled = moved("step_time", Outcome.INCONCLUSIVE, -0.05)
+    said = of(run([measurement()], [unsettled, moved("copies", Outcome.IMPROVED, -0.98)]))
+    assert said.lead == "step_time 5.00 % faster, copies -98.00 %"
 
 
 def test_a_row_has_the_time_of_a_step_and_what_decides() -> None:
