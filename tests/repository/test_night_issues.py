@@ -14,7 +14,7 @@ from tests.repository.conftest import GitHub, ran
 
 RED = run_files.load(ROOT / "docs" / "runs" / "h200-tf32-broken.json.xz")
 GREEN = ROOT / "docs" / "runs" / "h200-night.json.xz"
-"""Both suites, by script/night on an H200: all is as it was."""
+"""Both suites and all of them, by script/night on an H200: nothing got worse."""
 TITLE = "test\\_training\\_step\\[tf32\\] regressed on NVIDIA H200 (sm90)"
 
 
