@@ -50,14 +50,16 @@ class Workers:
         self._only = ""
         self._at_work: list[str] = []
         self._lost: list[str] = []
-        self._pids: dict[str, int] = {}
-        """Of the workers that are there, by name."""
+        self._there: dict[str, tuple[str, int]] = {}
+        """Of each worker that is there, by name: what it calls itself, and its pid."""
         self._known: set[str] = set()
-        """The names of all that there were."""
+        """The names of all that there were since the measurement began."""
         self._seen: dict[str, None] = {}
-        """Who has worked since the measurement began."""
+        """Who has worked since then."""
         self._came_again: set[str] = set()
+        """Names, as workers call themselves, that another one had before."""
         self._several: set[str] = set()
+        """Those that two had at once."""
         self._now: Counts = {}
         self._problem = ""
         self._rounds: list[Counts] = []
@@ -86,13 +88,13 @@ class Workers:
     def pids(self) -> tuple[int, ...]:
         """The processes that are there."""
         with self._lock:
-            return tuple(self._pids.values())
+            return tuple(pid for _, pid in self._there.values())
 
     def begin(self) -> None:
         """A measurement begins: what was counted before is another's."""
         with self._lock:
-            self._rounds = []
-            self._seen = {}
+            self._rounds, self._seen, self._known = [], {}, {*self._there}
+            self._came_again, self._several = set(), set()
 
     @contextmanager
     def counting(self, how: Mapping[str, Any] = _ON_A_CPU, only: str = "") -> Iterator[Counts]:
@@ -113,7 +115,7 @@ class Workers:
                 self._check("was still at work when the step ended")
                 if self._problem:
                     raise CountersUnavailable(
-                        self._problem, "The other metrics are those of the test's own process"
+                        self._problem, "Without its block, a worker's work is not counted at all"
                     )
                 if only and only not in counted:
                     raise MeasurementError(
@@ -199,8 +201,9 @@ class Workers:
         if first is None or _NAME not in first:
             return
         with self._lock:
-            name = self._named(str(first[_NAME]))
-            self._pids[name] = line.pid()
+            asked = str(first[_NAME])
+            name = self._named(asked)
+            self._there[name] = asked, line.pid()
         while (message := line.receive()) is not None:
             with self._lock:
                 if message["is"] == _BEGINS:
@@ -216,15 +219,16 @@ class Workers:
             if name in self._at_work:
                 self._at_work.remove(name)
                 self._lost.append(name)
-            del self._pids[name]
+            del self._there[name]
         line.close()
 
     def _named(self, asked: str) -> str:
         """The name of one more worker: "loader", "loader 2" and so on; of one that ended, again."""
         number, name = 1, asked
-        while name in self._pids:
+        while name in self._there:
             number += 1
             name = f"{asked} {number}"
+        if any(theirs == asked for theirs, _ in self._there.values()):
             self._several.add(asked)
         if name in self._known:
             self._came_again.add(asked)

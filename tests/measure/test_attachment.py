@@ -120,6 +120,25 @@ def test_work_that_is_not_done_when_the_step_ends_belongs_to_nobody() -> None:
     assert os.environ.get(VARIABLE) is None
 
 
+def dies() -> None:
+    """A worker that does not come to the end of its block."""
+    with attached("dying"):
+        os._exit(1)
+
+
+def test_a_worker_that_dies_at_work_is_no_count() -> None:
+    process = multiprocessing.get_context("fork").Process(target=dies)
+
+    def step() -> None:
+        process.start()
+        process.join()
+
+    with Workers() as workers:
+        work = Work(step, Phases(), workers=workers)
+        with pytest.raises(MeasurementError, match=r"dying (ended in the middle|was still at wo)"):
+            CpuCollector().collect(work, PLAN)
+
+
 def test_items_that_workers_of_a_loader_compute_count_as_those_computed_here() -> None:
     with Workers() as workers:
         loader = DataLoader(Products(), num_workers=2, persistent_workers=True)

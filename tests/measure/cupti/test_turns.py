@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +193,35 @@ def test_one_that_comes_and_goes_can(fake: Fake, fake_library: Path) -> None:
         measured = collected(fake, step, workers, Plan((INSTRUCTIONS,), rounds=1))
         assert of_workers(workers) == {"server": {"instructions": (2,)}}
     assert of_step(measured)["instructions"] == (2,)
+
+
+def test_every_measurement_may_have_workers_of_its_own(fake: Fake, fake_library: Path) -> None:
+    with Workers() as workers:
+        for amount in (2, 3):
+            with served(fake_library) as one, served(fake_library) as other:
+
+                def step(ask: Asked = one, also: Asked = other, amount: int = amount) -> None:
+                    ask(amount)
+                    also(amount)
+
+                measured = collected(fake, step, workers, PLAN)
+            assert of_step(measured)["instructions"] == (2 * amount,) * 2
+
+
+def test_a_worker_that_is_replaced_beside_another_cannot_have_turns(
+    fake: Fake, fake_library: Path
+) -> None:
+    with Workers() as workers, ExitStack() as first, served(fake_library) as other:
+        asked = [first.enter_context(served(fake_library)), other]
+
+        def step() -> None:
+            for ask in asked:
+                ask(1)
+            first.close()
+            asked[0] = first.enter_context(served(fake_library))
+
+        with pytest.raises(MeasurementError, match='several workers "server" come and go'):
+            collected(fake, step, workers, PLAN)
 
 
 def test_a_worker_that_does_nothing_in_its_turn_is_no_count(fake: Fake, fake_library: Path) -> None:
