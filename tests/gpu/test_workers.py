@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from pytest_gpuperf.measure.device import guard, nvml
 from pytest_gpuperf.model.measurement import STEP, Peer
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import run_files
+from tests.serving import Asked, serving
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,23 +72,9 @@ class Products:
         return number
 
 
-@contextmanager
-def served() -> Iterator[Callable[[int], None]]:
+def served() -> AbstractContextManager[Asked]:
     """A spawned inference worker."""
-    context = multiprocessing.get_context("spawn")
-    mine, its = context.Pipe()
-    process = context.Process(target=serve, args=(its,))
-    process.start()
-
-    def ask(number: int) -> None:
-        mine.send(number)
-        mine.recv()
-
-    try:
-        yield ask
-    finally:
-        mine.send(None)
-        process.join()
+    return serving(serve)
 
 
 def collect(step: Callable[[], object], workers: Workers | None = None) -> Collected:

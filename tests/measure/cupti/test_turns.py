@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from pytest_gpuperf.model.measurement import STEP
 from tests.examples import H200
 from tests.measure.cupti.fake import Fake
 from tests.measure.traces import copy, launched
+from tests.serving import Asked, serving
 
 METRICS = catalogue().metrics
 INSTRUCTIONS, IPC = METRICS["instructions"], METRICS["ipc"]
@@ -44,26 +44,9 @@ def serve(pipe: Any, file: Path, script: tuple[tuple[Any, ...], ...] = ()) -> No
         pipe.send(None)
 
 
-Asked = Callable[[float], None]
-
-
-@contextmanager
-def served(file: Path, *script: tuple[Any, ...]) -> Iterator[Asked]:
+def served(file: Path, *script: tuple[Any, ...]) -> AbstractContextManager[Asked]:
     """A spawned worker; the result has it do so much work, and waits for that."""
-    context = multiprocessing.get_context("spawn")
-    mine, its = context.Pipe()
-    process = context.Process(target=serve, args=(its, file, script))
-    process.start()
-
-    def ask(amount: float) -> None:
-        mine.send(amount)
-        mine.recv()
-
-    try:
-        yield ask
-    finally:
-        mine.send(None)
-        process.join()
+    return serving(serve, file, script)
 
 
 def collected(fake: Fake, step: Callable[[], object], workers: Workers, plan: Plan) -> Collected:
