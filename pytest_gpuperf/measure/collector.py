@@ -22,7 +22,7 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage.files import writable
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.attachment import Workers
+    from pytest_gpuperf.measure.attached_workers import Workers
 
 
 class PhaseListener(Protocol):

@@ -24,7 +24,7 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
-from pytest_gpuperf.measure.attachment import Workers
+from pytest_gpuperf.measure.attached_workers import Workers
 from pytest_gpuperf.measure.collector import (
     Beginning,
     Collected,

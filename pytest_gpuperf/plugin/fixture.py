@@ -32,7 +32,7 @@ from pytest_gpuperf.errors import (
     printable_lines,
 )
 from pytest_gpuperf.judge import expectation, stopping
-from pytest_gpuperf.measure.attachment import Workers
+from pytest_gpuperf.measure.attached_workers import Workers
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import Instrument, RecordedRun, Subject
 from pytest_gpuperf.measure.ranks import RankInstrument, RankLauncher

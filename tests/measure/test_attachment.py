@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 import pytest_gpuperf
 from pytest_gpuperf import __main__
 from pytest_gpuperf.errors import BAD_CONFIGURATION, MeasurementError
-from pytest_gpuperf.measure.attachment import VARIABLE, Workers, attached
+from pytest_gpuperf.measure.attached_workers import VARIABLE, Workers
+from pytest_gpuperf.measure.attachment import attached
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter
