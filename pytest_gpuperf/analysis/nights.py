@@ -299,10 +299,7 @@ def _of_device(
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
     gpus = [one.gpu for one in source.surroundings]
-    nights = [
-        Nights(one.values, [gpus[n] for n in one.surroundings], one.days, one.tolerance)
-        for one in mine
-    ]
+    nights = [Nights(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine]
     judged = trends(list(zip(metrics, nights, strict=True)), known.calibration)
     here = frozenset(source.nights.get(device, ()))
     series = [
@@ -339,7 +336,9 @@ def _with_creep(
             crept.append(one)
             continue
         metrics = {one.metric.name: one.metric}
-        tolerated = {one.metric.name: seen.tolerance} if seen.tolerance else {}
+        # What somebody wrote is for machines that differ; these nights are of one.
+        written = one.seen.tolerance if of_baseline else None
+        tolerated = {one.metric.name: written} if written else {}
         (drift,) = drifts(recent, origin, metrics, tolerated, known.calibration) or (None,)
         creep = Crept(since, of_baseline, drift, _steps(one, since)) if drift else None
         crept.append(replace(one, creep=creep))

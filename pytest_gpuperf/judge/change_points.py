@@ -69,8 +69,6 @@ class Nights:
     """Per night the GPU (a digest of its UUID)."""
     days: Sequence[int] = ()
     """When each was, of all series by one calendar; () where all have a value of every night."""
-    tolerance: str | None = None
-    """As somebody wrote it, "1%"; None where nobody did."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def trends(
     """
     import numpy as np
 
-    tolerances = [tolerance_for(metric, nights.tolerance, calibration) for metric, nights in series]
+    tolerances = [tolerance_for(metric, None, calibration) for metric, _ in series]
     scaled = [
         np.array(on_judged_scale(nights.values, tolerance)) if len(nights.values) else np.zeros(0)
         for (_, nights), tolerance in zip(series, tolerances, strict=True)
