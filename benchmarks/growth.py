@@ -12,10 +12,9 @@ it is not excluded, with 97.5 %, that a test takes 2 % longer or 2 % more of the
 sessions whose rows are given besides count too: their trends are pooled with this one's, by their
 intervals.
 
-What is known of it: whatever a process keeps of each test, pytest's reports above all, lies between
-the blocks of the heap, and code that asks for many blocks becomes slower. CUPTI's schedule of five
-metrics takes 30 % longer after a thousand tests that measure nothing, of its 2 ms; in a loop
-without pytest it does not.
+Some of it is nobody's leak: what a process keeps of each test, pytest's reports above all, lies
+between the blocks of the heap, and code that asks for many blocks becomes slower, CUPTI's planning
+of metrics for example, also after tests that measure nothing.
 """
 
 from __future__ import annotations

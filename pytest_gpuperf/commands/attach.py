@@ -13,14 +13,23 @@ from pytest_gpuperf.measure.attachment import attached
 NAME = "attach"
 HELP = "run a Python program as a worker of the test whose step started it"
 USAGE = "gpuperf attach [--name NAME] {SCRIPT | -m MODULE} [ARGS ...]"
-EXAMPLES = ("gpuperf attach infer.py --batch 4", "gpuperf attach --name server -m engine.worker")
+EXAMPLES = (
+    "gpuperf attach infer.py --batch 4",
+    "gpuperf attach --name server -m engine.worker --port 0",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf attach`."""
     parser.add_argument("--name", default="worker", help="what the run calls it; default: worker")
-    parser.add_argument("-m", dest="module", metavar="MODULE", help="a module in place of a script")
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS")
+    parser.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE ARGS",
+        help="a module in place of a script, and its arguments",
+    )
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS")
 
 
 def act(options: argparse.Namespace) -> int:
@@ -28,19 +37,18 @@ def act(options: argparse.Namespace) -> int:
 
     What it raises, its exit code too, comes out. Raises UsageFailure where no program is named.
     """
-    words: list[str] = options.program
-    if options.module:
-        sys.argv = [options.module, *words]
-        sys.path.insert(0, str(Path.cwd()))
-        with attached(options.name, first_use=True):
-            runpy.run_module(options.module, run_name="__main__", alter_sys=True)
-        return OK
+    words: list[str] = options.module or options.script
     if not words:
         raise UsageFailure(f"which program? {USAGE}")
-    if not Path(words[0]).is_file():
-        raise UsageFailure(f"{words[0]}: no such script")
+    program = words[0]
+    if options.module is None and not Path(program).is_file():
+        raise UsageFailure(f"{program}: no such script")
     sys.argv = words
-    sys.path.insert(0, str(Path(words[0]).resolve().parent))
+    folder = Path.cwd() if options.module else Path(program).resolve().parent
+    sys.path.insert(0, str(folder))
     with attached(options.name, first_use=True):
-        runpy.run_path(words[0], run_name="__main__")
+        if options.module:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(program, run_name="__main__")
     return OK

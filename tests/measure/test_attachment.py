@@ -208,7 +208,7 @@ def test_a_program_that_fails_fails_as_it_would_by_itself(
         with pytest.raises(SystemExit) as ended:
             __main__.main(["attach", str(program)])
         assert ended.value.code == 7
-        for words in ([], ["--name", "x"], [str(tmp_path / "none.py")]):
+        for words in ([], ["--name", "x"], ["-m"], [str(tmp_path / "none.py")]):
             assert __main__.main(["attach", *words]) == BAD_CONFIGURATION
     said = capsys.readouterr().err
     assert "which program? gpuperf attach" in said

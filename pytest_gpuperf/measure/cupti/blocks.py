@@ -21,8 +21,8 @@ from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Profile, Spans
 
 _TOO_LATE = (
     "its block was the first of its process to use the GPU, and nothing of it was counted. Let the "
-    "worker live on from one execution of the step to the next, or start it with `python -m "
-    "pytest_gpuperf attach`"
+    "worker live on from one execution of the step to the next, or say so: "
+    "attached(..., first_use=True)"
 )
 
 
