@@ -205,6 +205,8 @@ class Meeting:
         self._places: dict[int, _Place] = {}
         self._changed = Condition()
         self._moved = time.monotonic()
+        self._asked = False
+        """Whether what all have said is waited for."""
         self._closing = False
         self._listening = listen(name)
         for act in (partial(accept, self._listening, self._hear), self._watch):
@@ -216,11 +218,13 @@ class Meeting:
         `tick` is called about every second of waiting.
         """
         with self._changed:
+            self._asked = True
             while not (self.problem or self._all(lambda place: bool(place.said))):
                 tick()
                 self._changed.wait(_TICK)
             if self.problem:
                 raise UnsoundStep(f"the ranks stopped: {self.problem}")
+            self._asked = False
             return [self._places[number].said.pop(0) for number in range(self._count)]
 
     def close(self) -> None:
@@ -337,7 +341,19 @@ class Meeting:
                 return f"rank {number} failed, {place.doing()}: {place.failed}" + self._others(
                     number
                 )
+        for number, place in sorted(self._places.items()):
+            if place.left and not place.said and self._awaited(number):
+                self.at_fault = (number,)
+                return (
+                    f"rank {number} (process {place.pid}) has ended its test without measuring; "
+                    f"{place.doing()}" + self._others(number)
+                )
         return ""
+
+    def _awaited(self, number: int) -> bool:
+        """Whether anybody waits for this one: who has asked what all say, or another rank."""
+        others = (place for other, place in self._places.items() if other != number)
+        return self._asked or any(place.waits for place in others)
 
     def _late(self) -> str:
         """Who has not arrived although the time is over; "" where all is well."""

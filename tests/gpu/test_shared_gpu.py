@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ import pytest
 
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
-from tests import ROOT
+from tests.gpu import sessions
+from tests.gpu.sessions import ENVIRONMENT, session
 from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 
 pytestmark = pytest.mark.gpu
@@ -23,12 +23,6 @@ CONFTEST = """
 import os
 
 import pytest
-from pytest_gpuperf.plugin import hooks
-
-
-def pytest_addoption(pluginmanager):
-    if not pluginmanager.has_plugin("gpuperf"):
-        pluginmanager.register(hooks, "gpuperf")
 
 
 @pytest.fixture(autouse=True)
@@ -86,44 +80,18 @@ while True:
     except GpuperfError as error:
         print(error, flush=True)
 """
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
-}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of so many tests that are all the same, with the baseline of this GPU."""
-    folder = tmp_path_factory.mktemp("shared")
-    for name, text in (
-        ("conftest.py", CONFTEST),
-        ("test_it.py", TESTS),
-        ("pytest.ini", "[pytest]"),
-    ):
-        (folder / name).write_text(text)
+    folder = sessions.project(tmp_path_factory.mktemp("shared"), TESTS, CONFTEST)
     for number in range(3):
         session(folder, "--gpuperf-no-judge", f"--gpuperf-run=baseline-{number}.json")
     command = [sys.executable, "-m", "pytest_gpuperf", "update-baseline", "--force", "--yes"]
     command += ["--reason", "alone", *(f"baseline-{number}.json" for number in range(3))]
     subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True, capture_output=True)
     return folder
-
-
-def session(folder: Path, *flags: str, **environment: str) -> tuple[int, str]:
-    """Its exit code and what it printed."""
-    command = [sys.executable, "-m", "pytest", "-rs", "--gpu-arch=auto", *flags]
-    ended = subprocess.run(
-        command,
-        cwd=folder,
-        env={**ENVIRONMENT, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    print(ended.stdout)
-    return ended.returncode, ended.stdout
 
 
 @contextmanager

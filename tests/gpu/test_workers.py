@@ -20,6 +20,7 @@ from pytest_gpuperf.measure.device import guard, nvml
 from pytest_gpuperf.model.measurement import STEP, Peer
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import run_files
+from tests.gpu.sessions import project, session
 from tests.serving import Asked, serving
 
 if TYPE_CHECKING:
@@ -173,20 +174,9 @@ def test_served(gpuperf):
 
 def test_a_session_takes_its_workers_for_its_own(tmp_path: Path) -> None:
     """The guard sees them on the device, and the measurement is fit all the same."""
-    import subprocess
-
-    (tmp_path / "conftest.py").write_text(
-        "from pytest_gpuperf.plugin import hooks\n\n\n"
-        "def pytest_addoption(pluginmanager):\n"
-        "    if not pluginmanager.has_plugin('gpuperf'):\n"
-        "        pluginmanager.register(hooks, 'gpuperf')\n"
-    )
-    (tmp_path / "test_served.py").write_text(TEST)
     run = tmp_path / "run.json"
-    command = [sys.executable, "-m", "pytest", "-q", f"--gpuperf-run={run}", "--gpu-arch=auto"]
-    command += ["--gpuperf-missing=record"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    flags = [f"--gpuperf-run={run}", "--gpuperf-missing=record"]
+    assert session(project(tmp_path, TEST), *flags)[0] == 0
     (measurement,) = run_files.load(run).measurements
     assert [peer.name for peer in measurement.peers] == ["server"]
     assert not any(v.outcome is Outcome.UNFIT for v in run_files.load(run).verdicts)

@@ -166,6 +166,26 @@ def test_who_has_left_is_not_missed(table: Table) -> None:
     assert held.problem == ""
 
 
+def test_who_leaves_without_having_measured_is_not_waited_for(table: Table) -> None:
+    held = table.holds(2)
+    zero, one = table.seats(2)
+    with ThreadPoolExecutor(1) as threads:
+        arrived = threads.submit(at_once, lambda: zero.arrive("round 1"))
+        one.leave()
+        with pytest.raises(UnsoundStep, match=r"rank 1 .* has ended its test without measuring"):
+            held.said()
+        assert "rank 0: waiting for the others before round 1" in arrived.result(PATIENCE)[0]
+    assert (held.at_fault, held.hangs) == ((1,), False)
+
+
+def test_a_rank_at_a_barrier_hears_of_who_has_left(table: Table) -> None:
+    """Under torchrun, where nobody asks yet."""
+    table.holds(2)
+    zero, one = table.seats(2)
+    one.leave()
+    assert "has ended its test without measuring" in at_once(lambda: zero.arrive("round 1"))[0]
+
+
 def test_who_has_done_its_part_waits_for_the_end_of_the_session(table: Table) -> None:
     held = table.holds(2)
     zero, one = table.seats(2)

@@ -148,6 +148,18 @@ def test_a_rank_that_is_killed_is_named_and_leaves_nothing(a100: Project) -> Non
 
 
 @AT_NIGHT
+def test_a_rank_that_skips_does_not_let_the_session_wait(a100: Project) -> None:
+    skips = "return step if rank == 0 else __import__('pytest').skip('not here')"
+    a100.tests(OVER_RANKS.replace("FAULT", "pass").replace("return step", skips))
+    result = a100.run_apart()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = " ".join(str(result.stdout).split())
+    assert "rank 1 (process" in said
+    assert "has ended its test without measuring" in said
+    assert left_running(a100) == []
+
+
+@AT_NIGHT
 def test_a_rank_that_hangs_is_named_with_where_it_stands(a100: Project) -> None:
     a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and time.sleep(600)"))
     result = a100.run_apart("--gpuperf-time-limit=4")

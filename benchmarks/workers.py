@@ -1,0 +1,275 @@
+"""Workers of pytest-xdist with a GPU each: how much sooner, and whether anything is said otherwise.
+
+    python -m benchmarks.workers --record DIR [--alone 2] [--beside 2] [--workers N] -- PYTEST-ARGS
+    python -m benchmarks.workers --from DIR [--workers N]
+    python -m benchmarks.workers --starts 50 [--workers 4]
+
+The first runs sessions of these arguments on the GPUs of this machine: with `-n 1`, on one GPU
+after the other, and with `-n N` (default: as many as there are GPUs). What they measured and how
+long they took is kept in DIR, and the same command goes on with what is missing. Then, or with
+--from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
+far measurements on one GPU are apart in either. Exits with 1 where a bound is missed.
+
+--starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
+one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import fmean, median
+
+from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.storage import run_files
+
+ROOT = Path(__file__).resolve().parent.parent
+ALONE, BESIDE = "alone", "beside"
+TIMES = "seconds.json"
+MOST_SHARE = {2: 0.55, 4: 0.32}
+"""Of the time of one worker, by the number of workers."""
+SPREAD = ("cycles", "instructions", "step_time")
+ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
+_NOTHING = 4
+_AT_ONCE = 4
+"""Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
+
+_CONFTEST = """
+from pytest_gpuperf.plugin import hooks
+
+
+def pytest_addoption(pluginmanager):
+    if not pluginmanager.has_plugin("gpuperf"):
+        pluginmanager.register(hooks, "gpuperf")
+"""
+_TESTS = """
+import os
+from pathlib import Path
+
+import pytest
+from pytest_gpuperf.measure.device import driver, nvml
+
+
+def hold(uuids):
+    for uuid in uuids:
+        Path(uuid).touch(exist_ok=False)  # two that hold one GPU see each other's
+    with driver.load().primary_context():
+        (seen,) = nvml.visible_gpus()
+        assert seen.uuid == os.environ["CUDA_VISIBLE_DEVICES"] == uuids[0]
+    for uuid in uuids:
+        Path(uuid).unlink()
+
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_one(gpuperf, number):
+    hold([os.environ["CUDA_VISIBLE_DEVICES"]])
+
+
+@pytest.mark.gpus({gpus})
+def test_all(gpuperf):
+    assert len(set(gpuperf.gpus)) == {gpus}
+    hold(gpuperf.gpus)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """That of this process, with the checkout to import from."""
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": paths, **more}
+
+
+def starts(count: int, workers: int, gpus: int) -> int:
+    """Begins so many sessions, prints what went wrong, and returns how many did."""
+    begun = time.monotonic()
+
+    def start(number: int) -> str:
+        with tempfile.TemporaryDirectory(prefix=f"start-{number}-") as name:
+            folder = Path(name)
+            tests = _TESTS.format(tests=2 * workers, gpus=gpus)
+            for file, text in (
+                ("conftest.py", _CONFTEST),
+                ("test_it.py", tests),
+                ("pytest.ini", "[pytest]\n"),
+            ):
+                (folder / file).write_text(text)
+            command = [sys.executable, "-m", "pytest", "-q", f"-n{workers}", "--gpu-arch=auto"]
+            done = subprocess.run(
+                [*command, "-p", "no:cacheprovider"],
+                cwd=folder,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            good = done.returncode == 0 and f"{2 * workers + 1} passed" in done.stdout
+            return "" if good else done.stdout + done.stderr
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        wrong = [said for said in threads.map(start, range(count)) if said]
+    for said in wrong[:1]:
+        print(said)
+    print(
+        f"{count} starts of {workers} workers on {gpus} GPUs, {2 * workers + 1} tests each, in "
+        f"{time.monotonic() - begun:.0f} s: a GPU was given twice, or a test failed, in "
+        f"{len(wrong)}"
+    )
+    return len(wrong)
+
+
+def record(
+    folder: Path, counts: Mapping[str, int], workers: int, gpus: Sequence[str], args: Sequence[str]
+) -> None:
+    """Runs the sessions that are missing, in turn on one GPU and on all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / TIMES
+    seconds = json.loads(file.read_bytes()) if file.exists() else {}
+    for number in range(max(counts.values())):
+        for kind, count in counts.items():
+            run = folder / f"{kind}-{number}.json.xz"
+            if number >= count or run.name in seconds:
+                continue
+            # The first that is visible is the one that a single worker has.
+            first = number % len(gpus) if kind == ALONE else 0
+            visible = ",".join([*gpus[first:], *gpus[:first]])
+            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            command += [f"-n{1 if kind == ALONE else workers}", f"--gpuperf-run={run}", *args]
+            begun = time.monotonic()
+            subprocess.run(
+                command, cwd=ROOT, env=environment(CUDA_VISIBLE_DEVICES=visible), check=False
+            )
+            seconds[run.name] = round(time.monotonic() - begun, 2)
+            file.write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
+
+
+def spreads(runs: Sequence[Run]) -> dict[str, float]:
+    """The standard deviation of a test's median on one GPU from run to run, pooled; by metric."""
+    logs: dict[tuple[str, ...], list[float]] = {}
+    for run in runs:
+        for one in run.measurements:
+            identity = one.fingerprint.device.identity
+            for sample in one.samples:
+                if sample.phase == STEP and sample.metric in SPREAD:
+                    key = (sample.metric, one.test, one.name, identity)
+                    logs.setdefault(key, []).append(math.log(median(sample.values)))
+    pooled = {}
+    for metric in SPREAD:
+        groups = [values for key, values in logs.items() if key[0] == metric and len(values) > 1]
+        squares = math.fsum((v - fmean(group)) ** 2 for group in groups for v in group)
+        if groups:
+            pooled[metric] = math.sqrt(squares / sum(len(group) - 1 for group in groups))
+    return pooled
+
+
+def outcomes(runs: Sequence[Run]) -> dict[tuple[str, str, str, str], set[Outcome]]:
+    """What was said of each metric that is judged, over the runs."""
+    said: dict[tuple[str, str, str, str], set[Outcome]] = {}
+    for run in runs:
+        for verdict in run.verdicts:
+            if verdict.outcome not in (Outcome.REPORTED, Outcome.UNSUPPORTED):
+                key = (verdict.test, verdict.name, verdict.phase, verdict.metric)
+                said.setdefault(key, set()).add(verdict.outcome)
+    return said
+
+
+def unjudged(run: Run) -> Iterator[str]:
+    """The tests of which nothing gated was said."""
+    decided = {Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE}
+    judged = {verdict.test for verdict in run.verdicts if verdict.outcome in decided}
+    yield from (one.test for one in run.measurements if one.test not in judged)
+
+
+def table(folder: Path, workers: int) -> tuple[str, bool]:
+    """What the recorded sessions come to, and whether every bound is met.
+
+    Raises BadFile where one of the two kinds is missing.
+    """
+    file = folder / TIMES
+    seconds = json.loads(file.read_bytes()) if file.exists() else {}
+    runs: dict[str, list[Run]] = {}
+    times: dict[str, list[float]] = {}
+    for name, took in seconds.items():
+        kind = name.partition("-")[0]
+        times.setdefault(kind, []).append(took)
+        runs.setdefault(kind, []).append(run_files.load(folder / name))
+    if {*runs} != {ALONE, BESIDE}:
+        remedy = "Record it: --record DIR -- PYTEST-ARGS"
+        raise BadFile(file, "", "sessions of one worker and of several are needed", remedy)
+    share = median(times[BESIDE]) / median(times[ALONE])
+    alone, beside = (outcomes(runs[kind]) for kind in (ALONE, BESIDE))
+    otherwise = [key for key in alone if key in beside and alone[key] != beside[key]]
+    alarms = sum(bool(ALARMS & said) for said in beside.values())
+    silent = sum(len([*unjudged(run)]) for run in runs[BESIDE])
+    measured = [len(run.measurements) for run in runs[BESIDE]]
+    lines = [
+        f"-n {workers}: {median(times[BESIDE]):.1f} s of {len(times[BESIDE])} sessions, -n 1: "
+        f"{median(times[ALONE]):.1f} s of {len(times[ALONE])}; share {share:.3f}",
+        f"{min(measured)} to {max(measured)} measurements a session; with {workers} workers "
+        f"{alarms} metrics with an alarm, {silent} measurements that were not judged",
+        f"{len(otherwise)} of {len(alone)} verdicts are others than those of one worker"
+        + "".join(
+            f"\n  {' '.join(key)}: {_listed(alone[key])}, and {_listed(beside[key])}"
+            for key in otherwise
+        ),
+    ]
+    wider = False
+    one_worker, several = (spreads(runs[kind]) for kind in (ALONE, BESIDE))
+    for metric in SPREAD:
+        if metric in one_worker and metric in several:
+            wider |= several[metric] > one_worker[metric]
+            lines.append(
+                f"{metric}: {several[metric]:.2e} apart on one GPU, and {one_worker[metric]:.2e} "
+                "with one worker"
+            )
+    late = share > MOST_SHARE.get(workers, 1.0)
+    return "\n".join(lines) + "\n", not (late or alarms or silent or otherwise or wider)
+
+
+def _listed(said: set[Outcome]) -> str:
+    return " or ".join(sorted(outcome.value for outcome in said))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Records, prints what was recorded, or starts workers."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--record", type=Path, metavar="DIR", help="measure what is missing there")
+    what.add_argument("--from", dest="folder", type=Path, metavar="DIR", help="print what is there")
+    what.add_argument("--starts", type=int, metavar="N", help="begin so many sessions")
+    parser.add_argument("--alone", type=int, default=2, metavar="N", help="sessions of one worker")
+    parser.add_argument("--beside", type=int, default=2, metavar="N", help="sessions of several")
+    parser.add_argument("--workers", type=int, metavar="N", help="in a session of several")
+    parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGS")
+    options = parser.parse_args(arguments)
+    gpus = () if options.folder else tuple(gpu.uuid for gpu in nvml.visible_gpus())
+    if not (gpus or options.folder):
+        print("there is no GPU here", file=sys.stderr)
+        return _NOTHING
+    if options.starts:
+        return int(starts(options.starts, options.workers or 4, len(gpus)) > 0)
+    workers = options.workers or len(gpus) or 2
+    if options.record:
+        counts = {ALONE: options.alone, BESIDE: options.beside}
+        record(options.record.resolve(), counts, workers, gpus, options.arguments)
+    try:
+        lines, good = table(options.folder or options.record, workers)
+    except BadFile as error:
+        print(error, file=sys.stderr)
+        return _NOTHING
+    print(lines, end="")
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
