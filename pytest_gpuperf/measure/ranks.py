@@ -11,8 +11,8 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -159,6 +159,7 @@ class RankInstrument:
         try:
             with_others.agreed(f"the beginning of {subject.name} of {subject.test}", None)
             (measured,) = self._own.measure(subject, work, plan)
+            with_others.say(files.to_json(measured))
         except BaseException as error:
             why = with_others.failed(error)
             # A step that raises here says by itself where.
@@ -167,10 +168,18 @@ class RankInstrument:
             raise
         finally:
             work.phases.entered = None
-        with_others.say(files.to_json(measured))
         if self._meeting is None:
             return (measured,)
         return (joined(read(self._meeting.said())),)
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """What makes the step ready here: where that raises, the others hear why."""
+        try:
+            yield
+        except BaseException as error:
+            self._participant.failed(error)
+            raise
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""
@@ -327,15 +336,16 @@ class RankReplicas:
 
 
 def _written(processes: Together, meeting: Meeting) -> str:
-    """The last that ranks at fault wrote, or where they stood when they were told to end."""
+    """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
     said = []
     for number in meeting.at_fault:
         finished = processes.finished(number, 0.0 if meeting.hangs else _ENDING)
-        lines = finished.standing() if finished.timed_out else finished.last_lines()
+        hung = meeting.hangs and finished.timed_out
+        lines = finished.standing() if hung else finished.last_lines()
         kept = [line for line in lines.splitlines() if _OURS not in line]
         ended = f"\nThe last that rank {number} wrote:"
         stood = f"\nWhere rank {number} stood, the innermost call first:"
-        said += [stood if finished.timed_out else ended, *kept] if any(kept) else []
+        said += [stood if hung else ended, *kept] if any(kept) else []
     return "\n".join(said)
 
 

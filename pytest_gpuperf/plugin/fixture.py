@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
@@ -220,7 +220,10 @@ class GpuPerf:
                 f"torchrun --nproc-per-node {ranks} starts as many"
             )
         if own is not None and own.only in ("", name):
-            step = entry(own.number)
+            with ExitStack() as stack:
+                if isinstance(self._instrument, RankInstrument):
+                    stack.enter_context(self._instrument.preparing())
+                step = entry(own.number)
             return self.measure(step, reset=getattr(step, "reset", None), **options)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self.measure(_NOT_HERE, **options)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -44,10 +45,9 @@ class ShardedStep(ModelTraining):
         phase: Phase,
         device: str,
     ) -> None:
-        self._applied = ExitStack()
-        self._applied.enter_context(optimization.applied(diffusion))
+        _enter_for_good(optimization.applied(diffusion))
         image, mask = volumes.image.to(device), volumes.mask.to(device)
-        sharded = SHARD[sharding](diffusion.to(device), device)
+        sharded = SHARD[sharding](diffusion.to(device), optimization, device)
         # As without it: what is sharded are the weights, and every rank draws its own noise.
         torch.manual_seed(distributed.get_rank())
 
@@ -76,6 +76,15 @@ class ShardedStep(ModelTraining):
             torch.cuda.set_rng_state(self._device_generator, self.device)
 
 
+def _enter_for_good(context: AbstractContextManager[None]) -> None:
+    """Enters it, and never leaves it: not when it is forgotten, nor when the process ends.
+
+    What is sharded cannot be taken back, and an interpreter that ends cannot do it either.
+    """
+    context.__enter__()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
+
+
 def join(device: str) -> None:
     """Makes the process group of the ranks, and this rank's GPU the one that torch uses."""
     if device == "cuda":
@@ -85,23 +94,34 @@ def join(device: str) -> None:
     distributed.init_process_group("nccl" if device == "cuda" else "gloo")
 
 
-def _replicated(diffusion: nn.Module, device: str) -> nn.Module:
+def _replicated(diffusion: nn.Module, optimization: Optimization, device: str) -> nn.Module:
+    if _compiled(optimization):
+        # The network stays one graph, as on one GPU: torch would cut it where buckets end.
+        dynamo: Any = torch._dynamo.config
+        dynamo.optimize_ddp = False
     return DistributedDataParallel(
         diffusion, device_ids=None if device == "cpu" else [torch.cuda.current_device()]
     )
 
 
-def _fully_sharded(diffusion: nn.Module, device: str) -> nn.Module:
+def _fully_sharded(diffusion: nn.Module, optimization: Optimization, device: str) -> nn.Module:
     mesh = init_device_mesh(device, (distributed.get_world_size(),))
+    # It takes no other layout of weights; that of volumes is the step's.
+    diffusion.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     for block in diffusion.modules():
-        # Not the list itself, which is never called: gathering comes with a call.
-        for part in block if isinstance(block, Block) else ():
+        # Not the list itself, which is never called: gathering comes with a call. What is compiled
+        # as one graph cannot be left for gathering: there all weights are gathered at once.
+        for part in block if isinstance(block, Block) and not _compiled(optimization) else ():
             fully_shard(part, mesh=mesh)
     fully_shard(diffusion, mesh=mesh)  # in place
     return diffusion
 
 
-SHARD: dict[str, Callable[[nn.Module, str], nn.Module]] = {
+def _compiled(optimization: Optimization) -> bool:
+    return any(part.name == "compile" for part in optimization.parts)
+
+
+SHARD: dict[str, Callable[[nn.Module, Optimization, str], nn.Module]] = {
     "ddp": _replicated,
     "fsdp2": _fully_sharded,
 }

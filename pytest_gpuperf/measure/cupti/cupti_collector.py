@@ -159,6 +159,7 @@ class CuptiCollector:
             )
             activity_s = watch.lap()
             own, lacking = self._own_instructions(work) if work.together else ({}, ())
+            of_ranks = {"own_instructions_s": watch.lap()} if work.together else {}
             measured = {**counted.series, **active.series, **own}
             passes = int(counted.settings.get("passes", 0))
             if work.workers:
@@ -176,6 +177,7 @@ class CuptiCollector:
                 **executions.settings(),
                 **counted.settings,
                 **traces,
+                **of_ranks,
                 **of_workers,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": max(plan.warmup, 1),

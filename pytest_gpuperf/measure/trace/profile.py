@@ -65,8 +65,17 @@ class Trace:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Positions of the entries that counters see: kernels and graphs."""
-        return tuple(i for i, entry in enumerate(self.entries) if entry.kind in COUNTED)
+        """Positions of the entries that counters see, kernels and graphs, as they were launched.
+
+        Counters number launches. On another stream, as a collective is, a kernel may begin later
+        than one that was launched after it. Where the trace lacks when anything was launched, they
+        are in the order in which they began.
+        """
+        seen = [i for i, entry in enumerate(self.entries) if entry.kind in COUNTED]
+        launched = {i: at for i in seen if (at := self.entries[i].launched) is not None}
+        if len(launched) == len(seen):
+            seen.sort(key=launched.__getitem__)
+        return tuple(seen)
 
     @property
     def graphs(self) -> tuple[int, ...]:
