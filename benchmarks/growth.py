@@ -3,7 +3,7 @@
     python -m benchmarks.growth [--tests 1000] [--gpu-arch auto] [--rows FILE] [--with FILE ...]
 
 A session of so many tests, each of which measures a small step; on a GPU products of matrices. By
-hundreds: the median time of a test, its processor time, that of two fixed pieces of work between
+hundreds: the median time of a test, its processor time, that of three fixed pieces of work between
 the tests, and what the process has of the host's memory and of the device's after the last of them.
 The first hundred loads what is loaded once, and after each test of a session's first second of
 drafts the run is written; so memory after the last is held against that after the second hundred,
@@ -38,6 +38,7 @@ from scipy import stats
 
 HUNDRED = 100
 FEWEST = 4 * HUNDRED
+FIXED = ("fixed work", "pages", "driver's calls")
 BLOCK = 20
 """Tests whose middle half, by its mean, is a point of a trend: what disturbs one does not show."""
 Floats = npt.NDArray[np.float64]
@@ -46,7 +47,7 @@ _ROUNDING = 1e-24
 ROOT = Path(__file__).resolve().parent.parent
 
 _CONFTEST = """
-import mmap, os, sys, time, zlib
+import ctypes, mmap, os, sys, time, zlib
 
 import pytest
 from pytest_gpuperf.plugin import hooks
@@ -86,17 +87,29 @@ def fixed_pages():
     return time.perf_counter() - begun
 
 
+def fixed_calls():
+    # Of the driver, which pins the pages for the device: it is what CUPTI waits for.
+    if not device_bytes():
+        return 0.0
+    cuda, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    begun = time.perf_counter()
+    assert cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(2**23), 0) == 0
+    assert cuda.cuMemFreeHost(address) == 0
+    return time.perf_counter() - begun
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol():
-    fixed, pages = fixed_work(), fixed_pages()
+    fixed, pages, calls = fixed_work(), fixed_pages(), fixed_calls()
     cpu, begun = time.process_time(), time.perf_counter()
     yield
     took, used = time.perf_counter() - begun, time.process_time() - cpu
     fixed, pages = (fixed + fixed_work()) / 2, (pages + fixed_pages()) / 2
+    calls = (calls + fixed_calls()) / 2
     with open("/proc/self/statm") as file:
         host_bytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with open("rows", "a") as rows:
-        print(took, used, fixed, pages, host_bytes, device_bytes(), file=rows)
+        print(took, used, fixed, pages, calls, host_bytes, device_bytes(), file=rows)
     return True
 """
 _TESTS = """
@@ -132,6 +145,8 @@ class Row:
     """Of a fixed piece of work just before and after: the mean."""
     pages_seconds: float
     """Likewise of 8 MiB that the kernel fills with zeroes."""
+    calls_seconds: float
+    """Likewise of 8 MiB that the GPU's driver pins; 0 without a GPU."""
     host_bytes: float
     device_bytes: float
 
@@ -171,9 +186,8 @@ def trend(seconds: Sequence[float] | Floats, *fixed: Sequence[float] | Floats) -
     )
     times = times / np.median(times)
     position = np.linspace(-0.5, 0.5, blocks)
-    design = np.column_stack(
-        [np.ones(blocks), position, *(work / work.mean() - 1 for work in works)]
-    )
+    known = [work / work.mean() - 1 for work in works if work.any()]
+    design = np.column_stack([np.ones(blocks), position, *known])
     # Work that takes always the same explains nothing, and is no column of its own.
     inverse = np.linalg.pinv(design.T @ design)
     slopes = inverse @ design.T @ times
@@ -249,8 +263,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     others = [read(file) for file in options.others]
-    print("| tests | ms per test | processor | fixed work | pages | host, MiB | device, MiB |")
-    print(f"|{' ---: |' * 7}")
+    print(
+        "| tests | ms per test | processor | fixed work | pages | calls | host, MiB | device, MiB |"
+    )
+    print(f"|{' ---: |' * 8}")
     rows: list[Row] = []
     failure: SessionFailed | None = None
     try:
@@ -275,7 +291,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def line(rows: Sequence[Row]) -> str:
     """The cells of a hundred."""
-    times = zip(*(astuple(one)[:4] for one in rows), strict=True)
+    times = zip(*(astuple(one)[:5] for one in rows), strict=True)
     sizes = (rows[-1].host_bytes, rows[-1].device_bytes)
     cells = [f"{1e3 * median(values):.4g}" for values in times]
     return " | ".join([*cells, *(f"{size / 2**20:.1f}" for size in sizes)])
@@ -316,7 +332,7 @@ def growth_of(rows: Sequence[Row]) -> tuple[float, float]:
 def trends_of(rows: Sequence[Row]) -> tuple[Trend, Trend]:
     """Of a test's time, and of its processor time."""
     later = rows[2 * HUNDRED :]
-    fixed = [one.fixed_seconds for one in later], [one.pages_seconds for one in later]
+    fixed = list(zip(*(astuple(one)[2:5] for one in later), strict=True))
     time, cpu = [one.seconds for one in later], [one.cpu_seconds for one in later]
     return trend(time, *fixed), trend(cpu, *fixed)
 

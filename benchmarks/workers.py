@@ -43,7 +43,7 @@ MOST_SHARE = {2: 0.55, 4: 0.32}
 SPREAD = ("cycles", "instructions", "step_time")
 ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
 _NOTHING = 4
-_AT_ONCE = 4
+_AT_ONCE = 8
 """Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
 
 _CONFTEST = """
@@ -97,7 +97,7 @@ def starts(count: int, workers: int, gpus: int) -> int:
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix=f"start-{number}-") as name:
             folder = Path(name)
-            tests = _TESTS.format(tests=2 * workers, gpus=gpus)
+            tests = _TESTS.format(tests=workers, gpus=gpus)
             for file, text in (
                 ("conftest.py", _CONFTEST),
                 ("test_it.py", tests),
@@ -113,15 +113,18 @@ def starts(count: int, workers: int, gpus: int) -> int:
                 text=True,
                 check=False,
             )
-            good = done.returncode == 0 and f"{2 * workers + 1} passed" in done.stdout
+            good = done.returncode == 0 and f"{workers + 1} passed" in done.stdout
             return "" if good else done.stdout + done.stderr
 
+    wrong = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        wrong = [said for said in threads.map(start, range(count)) if said]
+        for number, said in enumerate(threads.map(start, range(count)), 1):
+            wrong += [said] * bool(said)
+            print(f"start {number}: {'wrong' if said else 'right'}", file=sys.stderr, flush=True)
     for said in wrong[:1]:
         print(said)
     print(
-        f"{count} starts of {workers} workers on {gpus} GPUs, {2 * workers + 1} tests each, in "
+        f"{count} starts of {workers} workers on {gpus} GPUs, {workers + 1} tests each, in "
         f"{time.monotonic() - begun:.0f} s: a GPU was given twice, or a test failed, in "
         f"{len(wrong)}"
     )

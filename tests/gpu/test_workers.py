@@ -18,9 +18,6 @@ from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device import guard, nvml
 from pytest_gpuperf.model.measurement import STEP, Peer
-from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.storage import run_files
-from tests.gpu.sessions import project, session
 from tests.serving import Asked, serving
 
 if TYPE_CHECKING:
@@ -159,24 +156,3 @@ def test_a_program_that_every_step_starts(tmp_path: Path) -> None:
         there = values(collect(lambda: subprocess.run(command, check=True), workers))
     # A process that begins makes a handle of cuBLAS, which fills its workspace.
     assert min(there["instructions"]) == pytest.approx(min(here["instructions"]), rel=0.01)
-
-
-TEST = """
-import pytest
-from tests.gpu.test_workers import served
-
-
-def test_served(gpuperf):
-    with gpuperf.workers(), served() as ask:
-        gpuperf.measure(lambda: ask(3))
-"""
-
-
-def test_a_session_takes_its_workers_for_its_own(tmp_path: Path) -> None:
-    """The guard sees them on the device, and the measurement is fit all the same."""
-    run = tmp_path / "run.json"
-    flags = [f"--gpuperf-run={run}", "--gpuperf-missing=record"]
-    assert session(project(tmp_path, TEST), *flags)[0] == 0
-    (measurement,) = run_files.load(run).measurements
-    assert [peer.name for peer in measurement.peers] == ["server"]
-    assert not any(v.outcome is Outcome.UNFIT for v in run_files.load(run).verdicts)

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from pytest_gpuperf.measure.trace.profile import Profile, Trace, events, parse
-from tests.measure.traces import call, fill, kernel
+from tests.measure.traces import call, fill, kernel, launched
 
 
 def entries(trace: Trace) -> list[tuple[str, str, float, float, float | None]]:
@@ -80,3 +80,14 @@ def test_what_was_recorded_goes_with_its_profile() -> None:
         assert recorded() is None
     finally:
         gc.enable()
+
+
+def test_counters_follow_the_launches_where_another_stream_begins_later() -> None:
+    """A collective that waits for its stream; the kernel that was launched after it runs first."""
+    events = [*launched(10, 2, 1), *launched(20, 2, 2), *launched(30, 9, 3, at=12)]
+    trace = parse(events)
+    assert [entry.duration for entry in trace.entries] == [2000, 2000, 9000]
+    assert [trace.entries[i].duration for i in trace.counted] == [2000, 9000, 2000]
+    # A launch of which nobody knows when it was: nothing is better than what ran when.
+    unknown = parse([*events, kernel(40, 1, 4)])
+    assert unknown.counted == (0, 1, 2, 3)
