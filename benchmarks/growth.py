@@ -38,6 +38,8 @@ from scipy import stats
 
 HUNDRED = 100
 FEWEST = 4 * HUNDRED
+ROUNDS = 3
+"""As a session that judges has them: it stops when two agree, which is after two or three."""
 FIXED = ("fixed work", "pages", "driver's calls")
 BLOCK = 20
 """Tests whose middle half, by its mean, is a point of a trend: what disturbs one does not show."""
@@ -93,8 +95,9 @@ def fixed_calls():
         return 0.0
     cuda, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     begun = time.perf_counter()
-    assert cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(2**23), 0) == 0
-    assert cuda.cuMemFreeHost(address) == 0
+    if cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(2**23), 0):
+        return 0.0
+    cuda.cuMemFreeHost(address)
     return time.perf_counter() - begun
 
 
@@ -222,6 +225,7 @@ def hundreds(tests: int, arch: str) -> Iterator[list[Row]]:
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / "rows").touch()
         command = [sys.executable, "-m", "pytest", "-q", "--gpuperf-no-judge", "--gpu-arch", arch]
+        command += ["--gpuperf-rounds", str(ROUNDS)]
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, "PYTHONPATH": paths}
         with (
