@@ -1,0 +1,91 @@
+"""The benchmark of workers holds several against one: time, verdicts, and what is apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import workers
+from pytest_gpuperf.model.measurement import Measurement, Sample
+from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
+
+RECORDED = ROOT / "docs" / "runs" / "h200-meddpm.json"
+
+
+def scaled(run: Run, factor: float) -> Run:
+    """With so many times the values, of one verdict each."""
+
+    def of(sample: Sample) -> Sample:
+        return replace(sample, values=tuple(factor * value for value in sample.values))
+
+    def measured(one: Measurement) -> Measurement:
+        return replace(one, samples=tuple(map(of, one.samples)), kernels=None)
+
+    return replace(run, measurements=tuple(map(measured, run.measurements)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two sessions of one worker that are 0.2 % apart, two of two workers that are 0.1 %."""
+    run = run_files.load(RECORDED)
+    seconds = {}
+    for name, factor, took in (
+        ("alone-0", 1.0, 100.0),
+        ("alone-1", 1.002, 102.0),
+        ("beside-0", 1.0, 54.0),
+        ("beside-1", 1.001, 55.0),
+    ):
+        file = tmp_path / f"{name}.json.xz"
+        run_files.save(scaled(run, factor), file)
+        seconds[file.name] = took
+    (tmp_path / workers.TIMES).write_text(json.dumps(seconds))
+    return tmp_path
+
+
+def change(folder: Path, name: str, run: Run) -> None:
+    run_files.save(run, folder / f"{name}.json.xz")
+
+
+def test_half_the_time_and_the_same_verdicts_are_good(folder: Path) -> None:
+    said, good = workers.table(folder, 2)
+    assert "-n 2: 54.5 s of 2 sessions, -n 1: 101.0 s of 2; share 0.540" in said
+    assert "0 metrics with an alarm, 0 measurements that were not judged" in said
+    assert "\n0 of " in said
+    assert "cycles: 7.07e-04 apart on one GPU, and 1.41e-03 with one worker" in said
+    assert good
+
+
+def test_a_session_that_takes_longer_is_not(folder: Path) -> None:
+    seconds = json.loads((folder / workers.TIMES).read_bytes())
+    (folder / workers.TIMES).write_text(json.dumps({**seconds, "beside-0.json.xz": 60.0}))
+    said, good = workers.table(folder, 2)
+    assert "share 0.569" in said
+    assert not good
+
+
+def test_another_verdict_is_named(folder: Path) -> None:
+    run = run_files.load(folder / "beside-1.json.xz")
+    at = next(i for i, v in enumerate(run.verdicts) if v.metric == "cycles")
+    said_now = list(run.verdicts)
+    said_now[at] = replace(said_now[at], outcome=Outcome.REGRESSED)
+    change(folder, "beside-1", replace(run, verdicts=tuple(said_now)))
+    said, good = workers.table(folder, 2)
+    assert "cycles: unchanged, and regressed or unchanged" in said
+    assert "1 metrics with an alarm" in said
+    assert not good
+
+
+def test_what_is_wider_beside_each_other_is_not_good(folder: Path) -> None:
+    change(folder, "beside-1", scaled(run_files.load(RECORDED), 1.01))
+    assert not workers.table(folder, 2)[1]
+
+
+def test_one_kind_alone_says_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / workers.TIMES).write_text(json.dumps({"alone-0.json.xz": 100.0}))
+    assert workers.main(["--from", str(folder)]) == 4
+    assert "sessions of one worker and of several are needed" in capsys.readouterr().err
