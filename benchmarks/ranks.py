@@ -158,11 +158,15 @@ def _values(of: Measurement | Peer, metric: str) -> tuple[float, ...]:
 
 
 def apart(measurements: Sequence[Measurement]) -> float:
-    """How far own instructions are apart over all ranks and executions, relative to the least."""
+    """How far own instructions are apart over all ranks and executions, relative to the least.
+
+    Without those of a rank that was slowed: it has a kernel more.
+    """
     own = [
         value
         for measured in measurements
-        for peer in measured.peers
+        for number, peer in enumerate(measured.peers)
+        if number != measured.workload.get("slowed")
         for value in _values(peer, "own_instructions")
     ]
     return max(own) / min(own) - 1 if own else float("inf")
@@ -229,7 +233,14 @@ def table(folder: Path) -> tuple[str, bool]:
         "at most, s",
         "own instructions apart",
     )
-    lines = [f"| {' | '.join(heading)} |", f"| --- |{' ---: |' * (len(heading) - 1)}", *rows]
+    lines = []
+    if rows:
+        lines += [
+            f"| {' | '.join(heading)} |",
+            f"| --- |{' ---: |' * (len(heading) - 1)}",
+            *rows,
+            "",
+        ]
     if trials:
         said = named(trials)
         right, of = said["slowed"]
@@ -239,14 +250,15 @@ def table(folder: Path) -> tuple[str, bool]:
         spread = apart(trials)
         late = sum(took > most for _, _, took, most in map(counted, trials))
         good &= right >= NAMED_SHARE * of and not wrong and spread <= MOST_APART and not late
+        alone = [float(one.fingerprint.settings.get("own_instructions_s", 0)) for one in trials]
+        device = trials[0].peers[0].device.name
         lines += [
-            "",
-            f"{len(trials)} measurements under torchrun, {passes} passes: a rank slowed by "
-            f"{100 * SLOWED:g} % was named in {right} of {of}, anybody in {wrong} of {of_others} "
+            f"{device}, {len(trials[0].peers)} ranks, {len(trials)} measurements under torchrun, "
+            f"{passes} passes: a rank slowed by {100 * SLOWED:g} % was named in {right} of {of}, anybody in {wrong} of {of_others} "
             f"without one; own instructions {spread:.1e} apart; {late} took longer to count than "
-            "they may",
+            f"they may. Kernels one by one, for own instructions: {median(alone):.1f} s each.",
         ]
-    lines.append(f"{total} counted passes in all")
+    lines.append(f"Counted passes in all: {total}.")
     return "\n".join(lines) + "\n", good
 
 

@@ -48,6 +48,9 @@ _CLASSES = {
 LEAST_SHARE = 0.1
 """A measured scale counts for no less than this share of its class's: luck is no precision."""
 
+AGREEING = 3.0
+"""How many standard deviations between GPUs a tolerance has room for where GPUs agree."""
+
 PAIRED_SHARE = 0.5
 """The floor of cycles, times and ratios between two revisions that are measured in turn on one
 device, as a share of that against a baseline: days and GPUs, for which the other has room, are
@@ -113,6 +116,19 @@ def of_pairs(tolerance: Tolerance) -> Tolerance:
         between_gpus=0.0,
         between_days=0.0,
     )
+
+
+def gpus_agree(metric: Metric, calibration: Calibration | None) -> bool:
+    """Whether it does not matter which GPU of one name measures a metric, by what runs have shown.
+
+    So it is where AGREEING standard deviations between GPUs are no more than the tolerance. Without
+    a `calibration` of several GPUs nobody knows.
+    """
+    spread = calibration.classes.get(metric.metric_class.value) if calibration else None
+    if spread is None or spread.gpus is None:
+        return False
+    share = 100.0 if metric.percentage else 1.0
+    return AGREEING * share * spread.gpus <= tolerance_for(metric, None, calibration).floor
 
 
 def default_scale(metric_class: MetricClass) -> float:

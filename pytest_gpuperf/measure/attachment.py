@@ -59,7 +59,7 @@ class _Operators:
 def _counter(how: Mapping[str, Any], *, first_use: bool) -> _Counter:
     if how["by"] == CPU:
         return _Operators()
-    from pytest_gpuperf.measure.cupti.blocks import BlockCounter, BlockTrace
+    from pytest_gpuperf.measure.cupti.turns import BlockCounter, BlockTrace
 
     if how["by"] == CUPTI:
         return BlockCounter(how["counters"], first_use=first_use)

@@ -30,6 +30,7 @@ from pytest_gpuperf.measure.collector import (
     Collected,
     Collector,
     KernelCollector,
+    PassCollector,
     Plan,
     Progress,
     TimelineCollector,
@@ -40,8 +41,8 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.ranks import Rank, RankInstrument
-from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
+from pytest_gpuperf.measure.ranks import Rank, RankInstrument, passed_over
+from pytest_gpuperf.measure.replica import PASSES, RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -56,6 +57,7 @@ from pytest_gpuperf.model.measurement import (
     Sample,
     Scalar,
 )
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import files, kernel_files, run_files
 
@@ -121,8 +123,10 @@ class DeviceInstrument:
         baselines: Path | None = None,
         allotment: Allotment | None = None,
         gpus: Callable[[], Sequence[str]] = tuple,
+        only: str = "",
     ) -> None:
         self._allotment = allotment
+        self._only = only
         self._gpus = gpus
         self._collector = collector
         self._root = root
@@ -150,6 +154,8 @@ class DeviceInstrument:
         Raises what the collector raises, MeasurementError for what it brings and nobody can judge,
         and UnsoundStep where memory runs out, or torch's profiler records.
         """
+        if self._only not in ("", subject.name):
+            return (passed_over(subject, self.device),)
         _check_unprofiled()
         if work.workers:
             work.workers.begin()
@@ -166,7 +172,7 @@ class DeviceInstrument:
             process=PROCESS,
             configuration=subject.configuration,
             workload=subject.workload,
-            samples=_ordered(samples),
+            samples=ordered(samples),
             unsupported=collected.unsupported,
             fingerprint=Fingerprint(
                 device=self.device,
@@ -201,7 +207,16 @@ class DeviceInstrument:
         if not work.together:
             return work.workers.peers(self.device) if work.workers else ()
         collectives = collected.collectives
-        return (Peer("rank", self.device, _ordered(samples), conditions, collectives),)
+        return (Peer("rank", self.device, ordered(samples), conditions, collectives),)
+
+    def passes(self, metrics: Sequence[Metric]) -> int:
+        """How many executions of the step a round of these metrics takes, as far as anybody says.
+
+        Raises CountersUnavailable.
+        """
+        if not isinstance(self._collector, PassCollector):
+            return 1
+        return self._collector.passes(metrics)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
         """The same with every kernel of the step by itself, and the seconds that this took.
@@ -468,7 +483,7 @@ def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:
                 yield Sample(STEP, f"{_WALL_TIME}_{name}", (float(of(sample.values)),))
 
 
-def _ordered(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+def ordered(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """The whole step first, then the phases as they occurred; metrics as the catalogue has them."""
     phases = [STEP, *dict.fromkeys(sample.phase for sample in samples)]
     names = list(catalogue().metrics)
@@ -508,7 +523,7 @@ def instrument_for(
             "--gpuperf-collector ncu replays kernels, and a collective that one rank replays waits "
             "for the others forever: measure ranks with --gpuperf-collector cupti"
         )
-    if task is None or task.is_replica or task.kind == RANKS:
+    if task is None or task.is_replica or task.kind in (RANKS, PASSES):
         own = offered is None and collector.device().arch != architectures.CPU
         device = DeviceInstrument(
             collector,
@@ -518,6 +533,7 @@ def instrument_for(
             baselines=settings.baselines,
             allotment=allotment,
             gpus=gpus,
+            only=task.name if task is not None and task.kind == PASSES else "",
         )
         return device if rank is None else RankInstrument(device, rank, settings.time_limit, tell)
     if task.kind != WINDOW:

@@ -106,6 +106,21 @@ def take_gpu(
     return tuple(gpus[: rank.count])
 
 
+def passed_over(subject: Subject, device: Device) -> Measurement:
+    """A measurement of nothing, where a process was started for another one of the test."""
+    return Measurement(
+        test=subject.test,
+        name=subject.name,
+        suite=subject.suite,
+        process="",
+        configuration=subject.configuration,
+        workload=subject.workload,
+        samples=(),
+        unsupported=(),
+        fingerprint=Fingerprint(device, {}, {}),
+    )
+
+
 class RankInstrument:
     """Measures on this rank what all execute; offers what a DeviceInstrument does.
 
@@ -145,7 +160,7 @@ class RankInstrument:
         the same on all of them, but for the exception of the step on that rank itself.
         """
         if self._rank.only not in ("", subject.name):
-            return (self._passed_over(subject),)
+            return (passed_over(subject, self._own.device),)
         with_others = self._participant
         progress = _Announced(work.progress, with_others, f"{subject.name} of {subject.test}")
         work = replace(work, barrier=progress.arrive, progress=progress, together=True)
@@ -199,20 +214,6 @@ class RankInstrument:
         self._participant.leave(wait=not (self._rank.leads or self._rank.launched))
         if self._meeting is not None:
             self._meeting.close()
-
-    def _passed_over(self, subject: Subject) -> Measurement:
-        """A measurement of nothing."""
-        return Measurement(
-            test=subject.test,
-            name=subject.name,
-            suite=subject.suite,
-            process="",
-            configuration=subject.configuration,
-            workload=subject.workload,
-            samples=(),
-            unsupported=(),
-            fingerprint=Fingerprint(self.device, {}, {}),
-        )
 
     def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
         return measurement

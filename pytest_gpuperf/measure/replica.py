@@ -41,6 +41,9 @@ WINDOW = "window"
 RANKS = "ranks"
 """Be one of several ranks that execute the step together."""
 
+PASSES = "passes"
+"""Count some of the metrics, for a session that counts the others on another GPU."""
+
 PROFILED_S = "profiled_s"
 """The setting that has the seconds between the marks."""
 
@@ -78,6 +81,8 @@ class Task:
     kind: str = REPLICA
     name: str = ""
     """The measurement that it is about; others of the test are passed over. A replica makes all."""
+    metrics: tuple[str, ...] = ()
+    """Of PASSES: the metrics that it counts."""
 
     @property
     def is_replica(self) -> bool:
@@ -91,7 +96,10 @@ def own_task() -> Task | None:
     Takes it out of the environment: processes that a test starts are not meant.
     """
     text = os.environ.pop(VARIABLE, None)
-    return None if text is None else Task(**json.loads(text))
+    if text is None:
+        return None
+    told = json.loads(text)
+    return Task(**{**told, "metrics": tuple(told["metrics"])})
 
 
 @dataclass(frozen=True)

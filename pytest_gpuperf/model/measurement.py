@@ -328,7 +328,8 @@ class Peer:
     __pydantic_config__ = CHECKED
 
     name: str
-    """"rank 0", "rank 1" and so on; of other processes what they call themselves, "loader"."""
+    """"rank 0", "rank 1" and so on; of other processes what they call themselves, "loader"; "pass
+    share 2" of one that counted some of the passes on another GPU."""
     device: Device
     samples: tuple[Sample, ...]
     """Those of a rank are of its own executions, in the order of the other ranks'."""

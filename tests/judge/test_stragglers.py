@@ -134,19 +134,23 @@ def test_a_note_names_the_rank_and_both_times() -> None:
     assert slower_ranks(measurement()) == ()
 
 
+OLDER, NEWER = "tests/data/h100-ranks/slowed.json.xz", "docs/runs/ranks/trials.json.xz"
+
+
 @cache
-def over_ranks(name: str) -> tuple[Measurement, ...]:
+def over_ranks(file: str) -> tuple[Measurement, ...]:
     """Med-DDPM's step under DistributedDataParallel on two H100s of one host, at 96^3.
 
-    The workload says which rank had a kernel more that takes 2 % of its own time, or -1. What
-    `slowed` has of own_instructions is wrong: launches and counters were put together otherwise.
+    The workload says which rank had a kernel more that takes 2 % of its own time, or -1. What the
+    older of the two files has of own_instructions is wrong: launches and counters were put together
+    otherwise.
     """
-    return run_files.load(ROOT / "tests" / "data" / "h100-ranks" / f"{name}.json.xz").measurements
+    return run_files.load(ROOT / file).measurements
 
 
-@pytest.mark.parametrize("name", ["slowed", "launch-order"])
-def test_on_two_h100s_whoever_was_slowed_is_named_and_nobody_else(name: str) -> None:
-    for measured in over_ranks(name):
+@pytest.mark.parametrize("file", [OLDER, NEWER])
+def test_on_two_h100s_whoever_was_slowed_is_named_and_nobody_else(file: str) -> None:
+    for measured in over_ranks(file):
         slowed = measured.workload["slowed"]
         named = [note.split(" is slower")[0] for note in slower_ranks(measured)]
         assert named == ([] if slowed == -1 else [f"rank {slowed}"])
@@ -157,7 +161,7 @@ def test_instructions_outside_of_collectives_are_the_same_on_both_ranks_and_in_a
 ):
     own = [
         value
-        for measured in over_ranks("launch-order")
+        for measured in over_ranks(NEWER)
         for number, peer in enumerate(measured.peers)
         if number != measured.workload["slowed"]
         for sample in peer.samples
@@ -169,7 +173,7 @@ def test_instructions_outside_of_collectives_are_the_same_on_both_ranks_and_in_a
     # Whereas all that was executed depends on how long a rank waits in collectives.
     whole = [
         value
-        for measured in over_ranks("launch-order")
+        for measured in over_ranks(NEWER)
         for peer in measured.peers
         for sample in peer.samples
         if (sample.phase, sample.metric) == (STEP, "instructions")

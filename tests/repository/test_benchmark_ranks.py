@@ -13,13 +13,15 @@ from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
 
-RECORDED = ROOT / "tests" / "data" / "h100-ranks"
+RECORDED = ROOT / "docs" / "runs" / "ranks" / "trials.json.xz"
+MISPLACED = ROOT / "tests" / "data" / "h100-ranks" / "slowed.json.xz"
+"""Recorded before counters followed launches."""
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Three trials of two H100s: nobody slowed, rank 0, rank 1."""
-    shutil.copy(RECORDED / "launch-order.json.xz", tmp_path / "trials.json.xz")
+    shutil.copy(RECORDED, tmp_path)
     return tmp_path
 
 
@@ -38,9 +40,9 @@ def test_what_was_recorded_meets_every_bound(
 ) -> None:
     assert ranks.main(["--from", str(folder)]) == 0
     said = capsys.readouterr().out
-    assert (
-        "3 measurements under torchrun, 24 passes: a rank slowed by 2 % was named in 2 of 2" in said
-    )
+    assert "2 ranks, 3 measurements under torchrun, 24 passes: a rank slowed by 2 %" in said
+    assert "was named in 2 of 2, " in said
+    assert "own instructions 2.1e-06 apart" in said
     assert "anybody in 0 of 1 without one" in said
 
 
@@ -52,7 +54,7 @@ def test_counting_may_take_its_passes_and_little_more(folder: Path) -> None:
 
 
 def test_instructions_that_were_put_together_with_other_launches_are_found(folder: Path) -> None:
-    shutil.copy(RECORDED / "slowed.json.xz", folder / "trials.json.xz")
+    shutil.copy(MISPLACED, folder / "trials.json.xz")
     said, good = ranks.table(folder)
     assert "own instructions 6.0e-01 apart" in said
     assert not good

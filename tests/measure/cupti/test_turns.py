@@ -14,9 +14,9 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.attached_workers import Workers
 from pytest_gpuperf.measure.attachment import attached
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti import blocks, library
+from pytest_gpuperf.measure.cupti import library, turns
 from pytest_gpuperf.measure.cupti.abi import ResultCode
-from pytest_gpuperf.measure.cupti.blocks import BlockCounter, BlockTrace
+from pytest_gpuperf.measure.cupti.turns import BlockCounter, BlockTrace
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.trace.profile import Event
 from pytest_gpuperf.model.measurement import STEP
@@ -277,9 +277,9 @@ class Recorded:
 
 def test_a_trace_has_what_the_block_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     events = [*launched(10, 5, 1), *launched(20, 7, 2), copy(30, 2, "HtoD (Pinned -> Device)", 8)]
-    monkeypatch.setattr(blocks, "Profile", lambda **_: Recorded(events))
+    monkeypatch.setattr(turns, "Profile", lambda **_: Recorded(events))
     fake_torch = type("Torch", (), {"cuda": type("Cuda", (), {"synchronize": staticmethod(int)})})
-    monkeypatch.setattr(blocks, "_torch_with_context", lambda: fake_torch)
+    monkeypatch.setattr(turns, "_torch_with_context", lambda: fake_torch)
     trace = BlockTrace(["kernel_time", "launches", "copy_bytes_h2d_pinned", "graph_breaks"])
     trace.begin()
     expected = {"kernel_time": 12_000, "launches": 2, "copy_bytes_h2d_pinned": 8, "graph_breaks": 0}

@@ -1,0 +1,94 @@
+"""How a round's passes are shared by GPUs: all of it once, and nobody has much more than others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.tolerance import gpus_agree
+from pytest_gpuperf.measure.pass_shares import shares
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.metric import Metric, MetricClass
+
+ALL = tuple(m for m in catalogue().metrics.values() if m.hardware)
+
+
+def one_each(metrics: Sequence[Metric]) -> int:
+    return len(metrics)
+
+
+def three_at_once(metrics: Sequence[Metric]) -> int:
+    return math.ceil(len(metrics) / 3)
+
+
+def test_ten_passes_take_three_rounds_of_four_gpus() -> None:
+    made = shares(ALL[:10], ALL[:10], 4, one_each)
+    assert [len(share) for share in made] == [3, 3, 3, 1]
+    assert [m for share in made for m in share] == [*ALL[:10]]
+
+
+def test_what_the_gpus_do_not_agree_on_stays_on_the_test_s_own() -> None:
+    own, *others = shares(ALL[:6], ALL[4:6], 3, one_each)
+    assert own == ALL[:4]
+    assert others == [(ALL[4], ALL[5])]
+
+
+def test_a_round_of_one_pass_is_not_shared() -> None:
+    assert shares(ALL[:3], ALL[:3], 4, three_at_once) == (ALL[:3],)
+
+
+@given(
+    metrics=st.lists(st.sampled_from(ALL), min_size=1, unique_by=lambda m: m.name),
+    gpus=st.integers(2, 8),
+    moved=st.integers(0, 40),
+    passes_of=st.sampled_from([one_each, three_at_once]),
+)
+def test_every_metric_is_counted_once_and_no_share_is_longer_than_it_must_be(
+    metrics: list[Metric], gpus: int, moved: int, passes_of: object
+) -> None:
+    assert callable(passes_of)
+    movable = metrics[:moved]
+    own, *others = shares(metrics, movable, gpus, passes_of)
+    assert sorted(m.name for share in (own, *others) for m in share) == sorted(
+        m.name for m in metrics
+    )
+    fixed = [m for m in metrics if m not in movable]
+    assert {m.name for m in fixed} <= {m.name for m in own}
+    assert len(others) < gpus
+    assert all(others)
+    most = math.ceil(passes_of(metrics) / gpus)
+    assert all(passes_of(share) <= most for share in others)
+    assert passes_of(own) <= max(most, passes_of(fixed))
+
+
+def calibrated(gpus: float | None) -> Calibration:
+    spread = Spread(rounds=1e-4, processes=1e-4, allocations=None, gpus=gpus)
+    classes = {kind.value: spread for kind in MetricClass}
+    return Calibration("2026-11-24", 20, 4, 4, 100, 0, classes)
+
+
+@pytest.mark.parametrize(
+    ("metric", "gpus", "agree"),
+    [
+        ("cycles", 0.0016, True),  # of 0.5 %
+        ("cycles", 0.0017, False),
+        ("instructions", 1e-6, True),  # of 0.01 %
+        ("instructions", 1e-3, False),
+        ("tensor_utilization", 0.0024, True),  # of 0.75 points
+        ("tensor_utilization", 0.0026, False),
+        ("cycles", None, False),
+    ],
+)
+def test_gpus_agree_where_a_tolerance_has_room_for_three_deviations_between_them(
+    metric: str, gpus: float | None, agree: bool
+) -> None:
+    assert gpus_agree(catalogue().metrics[metric], calibrated(gpus)) is agree
+
+
+def test_without_a_calibration_nobody_knows() -> None:
+    assert not gpus_agree(catalogue().metrics["instructions"], None)
