@@ -254,9 +254,10 @@ def table(folder: Path) -> tuple[str, bool]:
         device = trials[0].peers[0].device.name
         lines += [
             f"{device}, {len(trials[0].peers)} ranks, {len(trials)} measurements under torchrun, "
-            f"{passes} passes: a rank slowed by {100 * SLOWED:g} % was named in {right} of {of}, anybody in {wrong} of {of_others} "
-            f"without one; own instructions {spread:.1e} apart; {late} took longer to count than "
-            f"they may. Kernels one by one, for own instructions: {median(alone):.1f} s each.",
+            f"{passes} passes: a rank slowed by {100 * SLOWED:g} % was named in {right} of {of}, "
+            f"anybody in {wrong} of {of_others} without one; own instructions {spread:.1e} apart; "
+            f"{late} took longer to count than they may. Kernels one by one, for own instructions: "
+            f"{median(alone):.1f} s each.",
         ]
     lines.append(f"Counted passes in all: {total}.")
     return "\n".join(lines) + "\n", good
