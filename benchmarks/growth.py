@@ -27,7 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from statistics import median
@@ -273,17 +274,14 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"|{' ---: |' * 8}")
     rows: list[Row] = []
     failure: SessionFailed | None = None
-    try:
-        for ones in hundreds(options.tests, options.gpu_arch):
-            rows += ones
-            print(f"| {len(rows)} | {line(ones)} |", flush=True)
-    except SessionFailed as error:
-        failure = error
-    if options.rows:
-        with options.rows.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(field.name for field in fields(Row))
-            table.writerows(map(astuple, rows))
+    with kept(options.rows) as keep:
+        try:
+            for ones in hundreds(options.tests, options.gpu_arch):
+                rows += ones
+                keep(ones)
+                print(f"| {len(rows)} | {line(ones)} |", flush=True)
+        except SessionFailed as error:
+            failure = error
     if len(rows) < FEWEST:
         sys.exit(str(failure or f"fewer than {FEWEST} tests have no trend"))
     said, good = judged(rows, *others)
@@ -291,6 +289,23 @@ def main(arguments: list[str] | None = None) -> int:
     if failure:
         sys.exit(str(failure))
     return int(not good)
+
+
+@contextmanager
+def kept(file: Path | None) -> Iterator[Callable[[Sequence[Row]], None]]:
+    """Writes rows into `file` as they come: a session that is cut off has not run in vain."""
+    if file is None:
+        yield lambda _: None
+        return
+    with file.open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(field.name for field in fields(Row))
+
+        def keep(rows: Sequence[Row]) -> None:
+            table.writerows(map(astuple, rows))
+            stream.flush()
+
+        yield keep
 
 
 def line(rows: Sequence[Row]) -> str:

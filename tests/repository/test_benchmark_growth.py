@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.growth import BLOCK, Floats, Row, Trend, judged, pooled, read, trend
+from benchmarks.growth import BLOCK, Floats, Row, Trend, judged, kept, pooled, read, trend
 
 ROW = Row(0.33, 0.2, 0.01, 0.002, 0.003, 1e9, 2e9)
 
@@ -104,8 +104,11 @@ def test_sessions_are_pooled_by_their_intervals_and_memory_is_the_worst_one_s() 
     assert (said.split(",")[0], held) == ("host +2.00%", False)
 
 
-def test_the_rows_of_a_session_are_read_as_they_were_written(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    columns = list(asdict(ROW))
-    rows.write_text(",".join(columns) + "\n" + ",".join(map(str, astuple(ROW))) + "\n")
-    assert read(rows) == [ROW]
+def test_the_rows_of_a_session_are_there_as_soon_as_they_are_known(tmp_path: Path) -> None:
+    """Whatever becomes of the rest of it."""
+    file = tmp_path / "rows.csv"
+    with kept(file) as keep:
+        keep([ROW])
+        assert read(file) == [ROW]
+        keep([ROW, ROW])
+    assert read(file) == [ROW] * 3
