@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from benchmarks.projects import environment, project
+
 HUNDRED = 100
 FEWEST = 4 * HUNDRED
 ROUNDS = 3
@@ -47,18 +48,11 @@ BLOCK = 20
 Floats = npt.NDArray[np.float64]
 _ROUNDING = 1e-24
 """A sum of squares of so many shares is no noise."""
-ROOT = Path(__file__).resolve().parent.parent
 
 _CONFTEST = """
 import ctypes, mmap, os, sys, time, zlib
 
 import pytest
-from pytest_gpuperf.plugin import hooks
-
-
-def pytest_addoption(pluginmanager):
-    if not pluginmanager.has_plugin("gpuperf"):
-        pluginmanager.register(hooks, "gpuperf")
 
 
 def device_bytes():
@@ -220,19 +214,14 @@ def hundreds(tests: int, arch: str) -> Iterator[list[Row]]:
     Raises SessionFailed after the last of them.
     """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for module, text in (("conftest", _CONFTEST), ("test_growth", _TESTS)):
-            (folder / f"{module}.py").write_text(text.replace("{tests}", str(tests)))
-        (folder / "pytest.ini").write_text("[pytest]\n")
+        folder = project(Path(name), _TESTS.format(tests=tests), _CONFTEST)
         (folder / "rows").touch()
         command = [sys.executable, "-m", "pytest", "-q", "--gpuperf-no-judge", "--gpu-arch", arch]
         command += ["--gpuperf-rounds", str(ROUNDS)]
-        paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": paths}
         with (
             (folder / "log").open("w+") as log,
             subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=log
+                command, cwd=folder, env=environment(), stdout=log, stderr=log
             ) as session,
         ):
             seen = 0

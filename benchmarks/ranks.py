@@ -13,7 +13,6 @@ bound is missed, and with 4 where nothing was recorded.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
@@ -21,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
+from benchmarks.projects import ROOT, environment, project
 from pytest_gpuperf.baselines.judgement import slower_ranks
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from pytest_gpuperf.storage import run_files
 
-ROOT = Path(__file__).resolve().parent.parent
 STEPS = tuple((sharding, name) for name in ("tf32", "best") for sharding in ("ddp", "fsdp2"))
 TRIALS = "trials"
 SLOWED = 0.02
@@ -38,14 +37,6 @@ COST_SHARE, COST_S = 1.3, 3.0
 NAMED_SHARE = 0.95
 _NOTHING = 4
 
-_CONFTEST = """
-from pytest_gpuperf.plugin import hooks
-
-
-def pytest_addoption(pluginmanager):
-    if not pluginmanager.has_plugin("gpuperf"):
-        pluginmanager.register(hooks, "gpuperf")
-"""
 _TESTS = """
 import os
 from contextlib import nullcontext
@@ -129,27 +120,17 @@ def record(folder: Path, ranks: int, rounds: int, trials: int, limit: float) -> 
     run = folder / f"{TRIALS}.json.xz"
     if run.exists() or time.monotonic() - begun >= limit:
         return
-    project = folder / "project"
-    project.mkdir(exist_ok=True)
     # Each rank is slowed in its turn, and then nobody: so many that `trials` have one.
     count = -(-trials * (ranks + 1) // ranks)
     tests = _TESTS.format(size=_SIZE, trials=count, slowed=SLOWED)
-    for file, text in (
-        ("conftest.py", _CONFTEST),
-        ("test_trials.py", tests),
-        ("pytest.ini", "[pytest]\n"),
-    ):
-        (project / file).write_text(text)
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     # In one order on all ranks, the first trial first.
     command = [*torchrun, "-m", "pytest", "-q", "-p", "no:randomly", *measuring]
-    _run([*command, f"--gpuperf-run={run}"], project)
+    _run([*command, f"--gpuperf-run={run}"], project(folder / "project", tests))
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=False)
+    subprocess.run([sys.executable, *command], cwd=folder, env=environment(), check=False)
 
 
 def _values(of: Measurement | Peer, metric: str) -> tuple[float, ...]:

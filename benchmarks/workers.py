@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -29,13 +28,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
 
+from benchmarks.projects import ROOT, environment, project
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
 
-ROOT = Path(__file__).resolve().parent.parent
 ALONE, BESIDE = "alone", "beside"
 TIMES = "seconds.json"
 MOST_SHARE = {2: 0.55, 4: 0.32}
@@ -46,14 +45,6 @@ _NOTHING = 4
 _AT_ONCE = 8
 """Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
 
-_CONFTEST = """
-from pytest_gpuperf.plugin import hooks
-
-
-def pytest_addoption(pluginmanager):
-    if not pluginmanager.has_plugin("gpuperf"):
-        pluginmanager.register(hooks, "gpuperf")
-"""
 _TESTS = """
 import os
 from pathlib import Path
@@ -84,26 +75,13 @@ def test_all(gpuperf):
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    """That of this process, with the checkout to import from."""
-    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": paths, **more}
-
-
 def starts(count: int, workers: int, gpus: int) -> int:
     """Begins so many sessions, prints what went wrong, and returns how many did."""
     begun = time.monotonic()
 
     def start(number: int) -> str:
         with tempfile.TemporaryDirectory(prefix=f"start-{number}-") as name:
-            folder = Path(name)
-            tests = _TESTS.format(tests=workers, gpus=gpus)
-            for file, text in (
-                ("conftest.py", _CONFTEST),
-                ("test_it.py", tests),
-                ("pytest.ini", "[pytest]\n"),
-            ):
-                (folder / file).write_text(text)
+            folder = project(Path(name), _TESTS.format(tests=workers, gpus=gpus))
             command = [sys.executable, "-m", "pytest", "-q", f"-n{workers}", "--gpu-arch=auto"]
             done = subprocess.run(
                 [*command, "-p", "no:cacheprovider"],

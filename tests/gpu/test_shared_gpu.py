@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import projects
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
-from tests.gpu import sessions
-from tests.gpu.sessions import ENVIRONMENT, session
+from tests.gpu.sessions import session
 from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 
 pytestmark = pytest.mark.gpu
@@ -65,6 +65,7 @@ while True:
 """
 COUNTING = """
 import torch
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
@@ -85,12 +86,12 @@ while True:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of so many tests that are all the same, with the baseline of this GPU."""
-    folder = sessions.project(tmp_path_factory.mktemp("shared"), TESTS, CONFTEST)
+    folder = projects.project(tmp_path_factory.mktemp("shared"), TESTS, CONFTEST)
     for number in range(3):
         session(folder, "--gpuperf-no-judge", f"--gpuperf-run=baseline-{number}.json")
     command = [sys.executable, "-m", "pytest_gpuperf", "update-baseline", "--force", "--yes"]
     command += ["--reason", "alone", *(f"baseline-{number}.json" for number in range(3))]
-    subprocess.run(command, cwd=folder, env=ENVIRONMENT, check=True, capture_output=True)
+    subprocess.run(command, cwd=folder, env=projects.environment(), check=True, capture_output=True)
     return folder
 
 
@@ -98,7 +99,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def beside(code: str) -> Iterator[None]:
     """While another process runs this on the GPU."""
     command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        command, env=projects.environment(), stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         try:
             assert other.stdout.readline() == "busy\n"
@@ -168,7 +171,7 @@ def test_served(gpuperf):
 
 def test_a_session_takes_its_workers_for_its_own(tmp_path: Path) -> None:
     """The guard sees them on the device, and the measurement is fit all the same."""
-    sessions.project(tmp_path, SERVED)
+    projects.project(tmp_path, SERVED)
     code, _ = session(tmp_path, "--gpuperf-run=run.json", "--gpuperf-missing=record")
     assert code == 0
     run = run_files.load(tmp_path / "run.json")
