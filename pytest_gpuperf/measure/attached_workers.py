@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any
@@ -178,10 +179,11 @@ class Workers:
         )
 
     def _check(self, what: str) -> None:
-        if self._lost:
+        # Its end is seen before its connection is lost, which another thread hears.
+        ended = [name for name in self._at_work if _is_gone(self._there[name][1])]
+        if lost := [*self._lost, *ended]:
             raise MeasurementError(
-                f"the worker {self._lost[0]} ended in the middle of its work: what it did was not "
-                "counted"
+                f"the worker {lost[0]} ended in the middle of its work: what it did was not counted"
             )
         if self._at_work:
             raise MeasurementError(
@@ -236,3 +238,12 @@ class Workers:
         known = self._now.setdefault(name, {}) if counts else {}
         for metric, value in counts.items():
             known[metric] = known.get(metric, 0.0) + value
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether a process has ended, whoever has noticed."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"  # its name may have blanks and brackets

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import math
 import os
 import select
 import shutil
@@ -47,6 +48,8 @@ _STACK = "Current thread "
 _PYTESTS = ("/_pytest/", "/pluggy/")
 """Frames that say nothing of a test, and all that follow."""
 _TICK = 1.0
+_LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
+"""Seconds between two looks at whether a process has ended; as Popen's own."""
 _POLL = 0.02
 _THREADS = 17
 """Where `_status` has the number of a process's threads."""
@@ -264,11 +267,12 @@ class _Child:
         try:
             _end(self._process)
         finally:
+            self._process.poll()  # nothing of it is left
             self._close()
 
     def code(self) -> int | None:
         """How it has ended; None while it runs."""
-        return self._process.poll()
+        return _code(self._process)
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
         """Returns when it waits for its turn, or has ended before.
@@ -297,7 +301,7 @@ class _Child:
 
         return Finished(
             run=run_files.load(self._saved) if self._saved.exists() else None,
-            code=self._process.wait(),
+            code=_code(self._process) or 0,
             output=self._said.read_text(encoding="utf-8", errors="replace"),
             seconds=time.monotonic() - self._begun,
             timed_out=not in_time,
@@ -425,24 +429,52 @@ def _waited(
         passed = time.monotonic() - begun
         left = _TICK if time_limit is None else min(_TICK, time_limit - passed)
         if left <= 0:
-            return child.poll() is not None
+            return _code(child) is not None
         if tick:
             tick(passed)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(left)
+        if _ends(child, left):
             return True
+
+
+def _code(child: subprocess.Popen[bytes]) -> int | None:
+    """How it has ended, as `Popen.poll` says it; None while it runs.
+
+    Popen's own methods hold a lock while they ask, and keep it where Ctrl-C comes at the wrong
+    moment: who waits by them after that waits for ever. To ask the kernel holds nothing.
+    """
+    if child.returncode is not None:
+        return child.returncode
+    try:
+        ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # somebody has asked before, and taken the answer along
+        return child.poll() or 0
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _ends(child: subprocess.Popen[bytes], seconds: float = math.inf) -> bool:
+    """Waits until it has ended, or for so long; whether it has."""
+    end, delay = time.monotonic() + seconds, _LEAST_DELAY
+    while _code(child) is None:
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(delay, left))
+        delay = min(2 * delay, _MOST_DELAY)
+    return True
 
 
 def _end(keeper: subprocess.Popen[bytes]) -> None:
     """Has a keeper end all that it keeps, and itself."""
     try:
-        if keeper.poll() is None:
+        if _code(keeper) is None:
             keeper.send_signal(signal.SIGTERM)
-            keeper.wait()
+            _ends(keeper)
     finally:
-        if keeper.poll() is None:  # Ctrl-C once more
+        if _code(keeper) is None:  # Ctrl-C once more
             keeper.send_signal(_AT_ONCE)
-            keeper.wait()
+            _ends(keeper)
 
 
 def keep(parent: int, grace: float, command: list[str]) -> NoReturn:

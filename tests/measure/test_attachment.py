@@ -136,7 +136,7 @@ def test_a_worker_that_dies_at_work_is_no_count() -> None:
 
     with Workers() as workers:
         work = Work(step, Phases(), workers=workers)
-        with pytest.raises(MeasurementError, match=r"dying (ended in the middle|was still at wo)"):
+        with pytest.raises(MeasurementError, match="dying ended in the middle"):
             CpuCollector().collect(work, PLAN)
 
 

@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -261,6 +262,28 @@ def test_a_second_interruption_ends_everything_at_once(folder: Path) -> None:
     assert living(folder) == []
 
 
+def test_where_an_interruption_leaves_a_lock_nobody_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ctrl-C does between two instructions of Popen's."""
+    started, locked = fresh_process._started, []
+
+    def interrupted(*arguments: Any, **others: Any) -> Any:
+        process: Any = started(*arguments, **others)
+        process._waitpid_lock.acquire()
+        locked.append(process)
+        return process
+
+    monkeypatch.setattr(fresh_process, "_started", interrupted)
+    write(folder, "import time\n\ndef test_it(): time.sleep(600)")
+    assert run_pytest(["-q"], folder=folder, time_limit=0.1).timed_out
+    write(folder, "def test_it(): assert False")
+    assert run_pytest(["-q"], folder=folder).code == pytest.ExitCode.TESTS_FAILED
+    for process in locked:
+        process._waitpid_lock.release()
+        process.poll()
+
+
 def test_a_keeper_whose_session_ended_before_it_begins_starts_nothing(tmp_path: Path) -> None:
     started = [sys.executable, "-c", "from pathlib import Path; Path('started').touch()"]
     ended = subprocess.Popen(["true"])
@@ -280,7 +303,7 @@ def test_a_time_limit_ends_it(folder: Path) -> None:
 def clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """What lets a day pass for who waits for a fresh process."""
     days = [0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 86400 * days[0])
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 86400 * days[0], sleep=time.sleep)
     monkeypatch.setattr(fresh_process, "time", clock)
 
     def jump() -> None:

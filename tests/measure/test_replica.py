@@ -113,7 +113,7 @@ def test_replicas_are_made_when_asked_for_and_kept(processes: Processes) -> None
     assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
     assert [m.process for m in made.measurements(TEST, "step", 3)] == ["p1", "p2", "p3"]
     assert {m.test for m in made.measurements(TEST, "step", 2)} == {TEST}
-    assert processes.tasks == [asdict(Task(TEST))] * 3
+    assert processes.tasks == [json.loads(json.dumps(asdict(Task(TEST))))] * 3
     waiting = "not settled, fresh process"
     assert heard.said == [
         *(f"{waiting} starts", f"{waiting} 1 of 1 (1)", "goes on"),
@@ -243,7 +243,7 @@ def test_a_process_with_a_task_is_started_by_a_profiler_or_not(processes: Proces
     ):
         heard = Heard()
         assert replicas(heard, "-x").run(task, under=under).code == 0
-        assert processes.tasks[-1] == asdict(task)
+        assert processes.tasks[-1] == json.loads(json.dumps(asdict(task)))
         assert processes.commands[-1][: len(under) + 1] == [*under, "-x"]
         assert heard.said == [said, "goes on"]
 

@@ -59,6 +59,7 @@ class Recorded:
             decides=settings.judge,
             instrument=self.instrument,
             judging=Judging(settings, None),
+            task=None,
             display=Display(Outlet),
             config=SimpleNamespace(hook=hook),
             width=96,
