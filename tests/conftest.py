@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,23 @@ def not_on_github() -> Iterator[None]:
     """Keeps what tests run from telling GitHub, where these tests themselves are run by it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def torch_stays() -> Iterator[None]:
+    """Pytester forgets what is imported under it, and torch's compiler cannot be imported twice."""
+    from _pytest import pytester
+
+    class Snapshot(pytester.SysModulesSnapshot):
+        def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
+            def kept(name: str) -> bool:
+                return name.startswith("torch.") or bool(preserve and preserve(name))
+
+            super().__init__(kept)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pytester, "SysModulesSnapshot", Snapshot)
         yield
 
 
