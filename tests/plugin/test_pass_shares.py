@@ -10,8 +10,18 @@ from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.model.measurement import STEP
 from tests.plugin.projects import BASELINE, Project
 from tests.plugin.projects import STEP as MEASURES
-from tests.plugin.test_workers import HOST
 
+HOST = """
+import sys
+
+from tests.scripted_nvml import Gpu, Library
+
+sys.modules["pynvml"] = Library([
+    Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0))
+    for uuid in ("GPU-a", "GPU-b", "GPU-c")
+])
+"""
+"""At the end of a conftest file."""
 CALIBRATION = """calibration:
   date: '2026-11-24'
   processes: 20
