@@ -59,6 +59,10 @@ from pytest_gpuperf.storage import files
 
 _NOT_HERE = no_reset
 """A step that other processes execute."""
+NOT_IDLE = (
+    "no pass was counted on another GPU: none of this name is idle here (workers of pytest-xdist "
+    "and tests of several GPUs use them)"
+)
 NOT_SPREAD = (
     "no pass was counted on another GPU: by the suite's calibration on this device GPUs agree on "
     "none of these metrics, or it has none (gpuperf calibrate RUNS --write)"
@@ -476,9 +480,12 @@ class GpuPerf:
         And a note where they cannot help.
         """
         session = self._session
-        others = session.idle_gpus if self._settings.spread_passes else ()
-        if not others or work.workers or not isinstance(instrument, DeviceInstrument):
+        asked = self._settings.spread_passes and session.task is None and not work.workers
+        if not asked or not isinstance(instrument, DeviceInstrument):
             return instrument.measure(subject, work, plan), ()
+        others = session.idle_gpus
+        if not others:
+            return instrument.measure(subject, work, plan), (NOT_IDLE,)
         calibration = session.judging.calibration(self.device, subject.suite)
         movable = [metric for metric in plan.metrics if gpus_agree(metric, calibration)]
         if not movable:

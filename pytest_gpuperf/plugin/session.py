@@ -275,7 +275,7 @@ class Session:
 
         Under pytest-xdist there are none: other workers have them.
         """
-        if self.task is not None or self.allotment is not None or self.is_worker or self.gpus:
+        if self.allotment is not None or self.is_worker or self.gpus:
             return ()
         return (self.gpus_here or ())[1:]
 

@@ -81,6 +81,16 @@ def test_without_a_calibration_each_counts_its_own_and_says_so(host: Project) ->
     assert measured.peers == ()
 
 
+def test_where_no_other_gpu_is_idle_it_says_so(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate(host)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-c")
+    result = host.run_apart(*SPREAD)
+    assert result.ret == 0
+    assert "none of this name is idle here" in " ".join(str(result.stdout).split())
+
+
 def test_unless_it_is_asked_for_nothing_is_spread(host: Project) -> None:
     calibrate(host)
     assert host.run_apart().ret == 0
