@@ -355,6 +355,8 @@ class _Gatherer:
         self._left: int | None = None
         """Tests whose reports are to come; None where xdist's workers collect them."""
         self._found: set[str] = set()
+        self._order: Sequence[str] = ()
+        """Node ids as xdist's workers have collected them."""
         self._skipped: dict[str, str] = {}
         """Tests of ours that were skipped, and why."""
 
@@ -368,6 +370,11 @@ class _Gatherer:
         self._found.update(item.nodeid for item in session.items)
         if any("::" in argument for argument in session.config.args):
             self._found.clear()  # of a file of which one test was named nobody knows the others
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Notes in which order; it is the same in all workers."""
+        self._order = ids
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -418,6 +425,8 @@ class _Gatherer:
             return
         from pytest_gpuperf.errors import UsageFailure
 
+        if self._order:
+            ledger.arrange(self._order)
         try:
             ledger.save(self._session.context)
         except UsageFailure as refusal:

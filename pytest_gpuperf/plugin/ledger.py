@@ -61,8 +61,8 @@ class Ledger:
         self._shelf = Shelf(Result)
         self._kept: list[bytes] = []
         """The results, until the session's end."""
-        self._measured: set[str] = set()
-        """The tests that they are of."""
+        self._tests: list[str] = []
+        """The test of each."""
         self._failed: set[int] = set()
         """The numbers of those whose tests have failed."""
         self._told: list[int] = []
@@ -98,7 +98,7 @@ class Ledger:
         if failed:
             self._failed.update(range(len(self._kept), len(self._kept) + len(results)))
         self._kept += map(self._shelf.put, results)
-        self._measured |= {result.test for result in results}
+        self._tests += [result.test for result in results]
         if told and results:
             self._told.append(len(self._kept) - 1)
         for result in results[:-1] if told else results:
@@ -107,6 +107,22 @@ class Ledger:
             self.refusals.append(refusal)
             self._said.add(refusal)
         return results
+
+    def arrange(self, order: Sequence[str]) -> None:
+        """Puts the results into this order of their tests.
+
+        Workers are done with them in another order each time, and a table of configurations is
+        relative to the first.
+        """
+        places = {test: place for place, test in enumerate(order)}
+        by_place = sorted(
+            range(len(self._tests)), key=lambda number: places.get(self._tests[number], len(places))
+        )
+        now = {number: place for place, number in enumerate(by_place)}
+        self._kept = [self._kept[number] for number in by_place]
+        self._tests = [self._tests[number] for number in by_place]
+        self._failed = {now[number] for number in self._failed}
+        self._told = sorted(now[number] for number in self._told)
 
     def save_draft(self) -> None:
         """Writes the run so far: who ends the session before its end loses one test at most.
@@ -215,7 +231,8 @@ class Ledger:
         return [self._shelf.take(put) for put in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
-        skipped = {test: why for test, why in self.skipped.items() if test not in self._measured}
+        measured = {*self._tests}
+        skipped = {test: why for test, why in self.skipped.items() if test not in measured}
         run = Run(run_files.SCHEMA, utc_now(), self._command, (), skipped=skipped)
         return run.with_results(results)
 
