@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.collector import Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject, ordered
@@ -73,7 +74,10 @@ class PassShares:
 
         What another GPU's process could not count is unsupported, with the reason.
         """
-        own, *others = shares(plan.metrics, movable, 1 + len(self.gpus), instrument.passes)
+        try:
+            own, *others = shares(plan.metrics, movable, 1 + len(self.gpus), instrument.passes)
+        except GpuperfError:  # to count says the same, and goes on without counters
+            others = []
         if not others:
             return instrument.measure(subject, work, plan)
         environments = []

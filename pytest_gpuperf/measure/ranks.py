@@ -11,8 +11,8 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -187,14 +187,9 @@ class RankInstrument:
             return (measured,)
         return (joined(read(self._meeting.said())),)
 
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """What makes the step ready here: where that raises, the others hear why."""
-        try:
-            yield
-        except BaseException as error:
-            self._participant.failed(error)
-            raise
+    def failed(self, error: BaseException) -> None:
+        """Tells the others that this rank will not measure, and why: they would wait for it."""
+        self._participant.failed(error)
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""

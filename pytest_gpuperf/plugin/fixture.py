@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
@@ -235,10 +235,14 @@ class GpuPerf:
                 f"torchrun --nproc-per-node {ranks} starts as many"
             )
         if own is not None and own.only in ("", name):
-            with ExitStack() as stack:
-                if isinstance(self._instrument, RankInstrument):
-                    stack.enter_context(self._instrument.preparing())
+            try:
                 step = entry(own.number)
+            except BaseException as error:
+                # Under torchrun all ranks skip what cannot run here, and go on to the next test.
+                skips = isinstance(error, pytest.skip.Exception) and not own.launched
+                if isinstance(self._instrument, RankInstrument) and not skips:
+                    self._instrument.failed(error)
+                raise
             return self.measure(step, reset=getattr(step, "reset", None), **options)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self.measure(_NOT_HERE, **options)

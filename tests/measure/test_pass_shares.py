@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.judge.tolerance import gpus_agree
-from pytest_gpuperf.measure.pass_shares import shares
+from pytest_gpuperf.measure.collector import Plan
+from pytest_gpuperf.measure.pass_shares import PassShares, shares
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import Metric, MetricClass
 
@@ -64,6 +67,19 @@ def test_every_metric_is_counted_once_and_no_share_is_longer_than_it_must_be(
     most = math.ceil(passes_of(metrics) / gpus)
     assert all(passes_of(share) <= most for share in others)
     assert passes_of(own) <= max(most, passes_of(fixed))
+
+
+def test_where_nobody_can_say_how_many_passes_there_are_nothing_is_shared() -> None:
+    class Uncounted:
+        def passes(self, _: Sequence[Metric]) -> int:
+            raise CountersUnavailable("the driver and CUPTI do not fit", "Install another")
+
+        def measure(self, *_: object) -> tuple[str]:
+            return ("times alone",)
+
+    spread: Any = PassShares(cast("Any", None), ["GPU-b"], 60.0)
+    plan = Plan(metrics=ALL[:4])
+    assert spread.measure(Uncounted(), None, None, plan, ALL[:4]) == ("times alone",)
 
 
 def calibrated(gpus: float | None) -> Calibration:

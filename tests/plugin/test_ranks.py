@@ -136,6 +136,27 @@ def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Pr
     assert executed == ["x", "x"]
 
 
+@AT_NIGHT
+def test_what_all_ranks_skip_under_torchrun_keeps_none_from_the_next_test(a100: Project) -> None:
+    a100.tests(
+        """
+        import pytest
+
+        def cannot(rank):
+            pytest.skip("not on this device")
+
+        def test_skipped(gpuperf):
+            gpuperf.measure_ranks(cannot, 2)
+
+        def test_step(gpuperf):
+            gpuperf.measure_ranks(lambda rank: lambda: None, 2)
+        """
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=record", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (0, 0)
+    assert "1 passed, 1 skipped" in first.stdout
+
+
 def test_a_rank_that_is_killed_is_named_and_leaves_nothing(a100: Project) -> None:
     a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and os.kill(os.getpid(), signal.SIGKILL)"))
     result = a100.run_apart()
