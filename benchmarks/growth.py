@@ -3,7 +3,7 @@
     python -m benchmarks.growth [--tests 1000] [--gpu-arch auto] [--rows FILE] [--with FILE ...]
 
 A session of so many tests, each of which measures a small step; on a GPU products of matrices. By
-hundreds: the median time of a test, its processor time, that of three fixed pieces of work between
+hundreds: the median time of a test, its processor time, that of two fixed pieces of work between
 the tests, and what the process has of the host's memory and of the device's after the last of them.
 The first hundred loads what is loaded once, and after each test of a session's first second of
 drafts the run is written; so memory after the last is held against that after the second hundred,
@@ -40,9 +40,6 @@ from benchmarks.projects import environment, project
 
 HUNDRED = 100
 FEWEST = 4 * HUNDRED
-ROUNDS = 3
-"""As a session that judges has them: it stops when two agree, which is after two or three."""
-FIXED = ("fixed work", "pages", "driver's calls")
 BLOCK = 20
 """Tests whose middle half, by its mean, is a point of a trend: what disturbs one does not show."""
 Floats = npt.NDArray[np.float64]
@@ -50,7 +47,7 @@ _ROUNDING = 1e-24
 """A sum of squares of so many shares is no noise."""
 
 _CONFTEST = """
-import ctypes, mmap, os, sys, time, zlib
+import mmap, os, sys, time, zlib
 
 import pytest
 
@@ -84,30 +81,17 @@ def fixed_pages():
     return time.perf_counter() - begun
 
 
-def fixed_calls():
-    # Of the driver, which pins the pages for the device: it is what CUPTI waits for.
-    if not device_bytes():
-        return 0.0
-    cuda, address = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-    begun = time.perf_counter()
-    if cuda.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(2**23), 0):
-        return 0.0
-    cuda.cuMemFreeHost(address)
-    return time.perf_counter() - begun
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol():
-    fixed, pages, calls = fixed_work(), fixed_pages(), fixed_calls()
+    fixed, pages = fixed_work(), fixed_pages()
     cpu, begun = time.process_time(), time.perf_counter()
     yield
     took, used = time.perf_counter() - begun, time.process_time() - cpu
     fixed, pages = (fixed + fixed_work()) / 2, (pages + fixed_pages()) / 2
-    calls = (calls + fixed_calls()) / 2
     with open("/proc/self/statm") as file:
         host_bytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with open("rows", "a") as rows:
-        print(took, used, fixed, pages, calls, host_bytes, device_bytes(), file=rows)
+        print(took, used, fixed, pages, host_bytes, device_bytes(), file=rows)
     return True
 """
 _TESTS = """
@@ -143,8 +127,6 @@ class Row:
     """Of a fixed piece of work just before and after: the mean."""
     pages_seconds: float
     """Likewise of 8 MiB that the kernel fills with zeroes."""
-    calls_seconds: float
-    """Likewise of 8 MiB that the GPU's driver pins; 0 without a GPU."""
     host_bytes: float
     device_bytes: float
 
@@ -184,8 +166,9 @@ def trend(seconds: Sequence[float] | Floats, *fixed: Sequence[float] | Floats) -
     )
     times = times / np.median(times)
     position = np.linspace(-0.5, 0.5, blocks)
-    known = [work / work.mean() - 1 for work in works if work.any()]
-    design = np.column_stack([np.ones(blocks), position, *known])
+    design = np.column_stack(
+        [np.ones(blocks), position, *(work / work.mean() - 1 for work in works)]
+    )
     # Work that takes always the same explains nothing, and is no column of its own.
     inverse = np.linalg.pinv(design.T @ design)
     slopes = inverse @ design.T @ times
@@ -217,7 +200,6 @@ def hundreds(tests: int, arch: str) -> Iterator[list[Row]]:
         folder = project(Path(name), _TESTS.format(tests=tests), _CONFTEST)
         (folder / "rows").touch()
         command = [sys.executable, "-m", "pytest", "-q", "--gpuperf-no-judge", "--gpu-arch", arch]
-        command += ["--gpuperf-rounds", str(ROUNDS)]
         with (
             (folder / "log").open("w+") as log,
             subprocess.Popen(
@@ -257,10 +239,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     others = [read(file) for file in options.others]
-    print(
-        "| tests | ms per test | processor | fixed work | pages | calls | host, MiB | device, MiB |"
-    )
-    print(f"|{' ---: |' * 8}")
+    print("| tests | ms per test | processor | fixed work | pages | host, MiB | device, MiB |")
+    print(f"|{' ---: |' * 7}")
     rows: list[Row] = []
     failure: SessionFailed | None = None
     with kept(options.rows) as keep:
@@ -299,7 +279,7 @@ def kept(file: Path | None) -> Iterator[Callable[[Sequence[Row]], None]]:
 
 def line(rows: Sequence[Row]) -> str:
     """The cells of a hundred."""
-    times = zip(*(astuple(one)[:5] for one in rows), strict=True)
+    times = zip(*(astuple(one)[:4] for one in rows), strict=True)
     sizes = (rows[-1].host_bytes, rows[-1].device_bytes)
     cells = [f"{1e3 * median(values):.4g}" for values in times]
     return " | ".join([*cells, *(f"{size / 2**20:.1f}" for size in sizes)])
@@ -340,7 +320,7 @@ def growth_of(rows: Sequence[Row]) -> tuple[float, float]:
 def trends_of(rows: Sequence[Row]) -> tuple[Trend, Trend]:
     """Of a test's time, and of its processor time."""
     later = rows[2 * HUNDRED :]
-    fixed = list(zip(*(astuple(one)[2:5] for one in later), strict=True))
+    fixed = [one.fixed_seconds for one in later], [one.pages_seconds for one in later]
     time, cpu = [one.seconds for one in later], [one.cpu_seconds for one in later]
     return trend(time, *fixed), trend(cpu, *fixed)
 
