@@ -91,13 +91,12 @@ def calibrated(gpus: float | None) -> Calibration:
 @pytest.mark.parametrize(
     ("metric", "gpus", "agree"),
     [
-        ("cycles", 0.0016, True),  # of 0.5 %
-        ("cycles", 0.0017, False),
-        ("instructions", 1e-6, True),  # of 0.01 %
-        ("instructions", 1e-3, False),
-        ("tensor_utilization", 0.0024, True),  # of 0.75 points
-        ("tensor_utilization", 0.0026, False),
-        ("cycles", None, False),
+        ("instructions", 3.3e-5, True),  # of 0.01 %
+        ("instructions", 3.4e-5, False),
+        ("instructions", None, False),
+        # Whatever the GPUs that were met have said of them.
+        ("cycles", 1e-6, False),
+        ("tensor_utilization", 1e-6, False),
     ],
 )
 def test_gpus_agree_where_a_tolerance_has_room_for_three_deviations_between_them(
