@@ -188,7 +188,7 @@ def _run(
         "tensor_cycles": 9.4e5,
         "l2_cycles": 1.81e6 * (1.03 if kinds % 2 else 1.0),
         "dram_cycles": 3.84e6 * (1.023 if kinds % 2 else 1.0),
-        "dram_ns": 2.1e6,
+        "dram_ns": 1.95e6 * (1.023 if kinds % 2 else 1.0),
         "sm_clock_mhz": 1980.0,
         "launch_us": 3.3,
         "host_ms": 12.0,

@@ -30,9 +30,9 @@ GPUS_PRIOR_WEIGHT = 20
 """The same for the class's scale between GPUs, beside the U - 1 that were seen."""
 ALIKE = 0.12
 """How much of the class's scale is left between GPUs on which the canary reads the same."""
-SLOPES = (70.0, 8.0)
+SLOPES = (70.0, 5.0)
 """Standard deviations of how much a metric moves with each reading of a `Kind`, in class scales per
-logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.08 % of itself for 1 % of a reading.
+logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.05 % of itself for 1 % of a reading.
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 17 H200s
 (tests/data/h200-kinds, `python -m benchmarks.unmet --fit`)."""
 WEAK_PRIOR_WEIGHT = 2
