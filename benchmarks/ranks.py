@@ -13,6 +13,7 @@ bound is missed, and with 4 where nothing was recorded.
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 import time
@@ -30,8 +31,9 @@ STEPS = tuple((sharding, name) for name in ("tf32", "best") for sharding in ("dd
 TRIALS = "trials"
 SLOWED = 0.02
 """Of a rank's own time."""
+OWN = "own_instructions"
 MOST_APART = 1e-4
-"""Between instructions of all ranks and executions, outside of collectives; relative."""
+"""Between instructions of one rank's executions, outside of collectives; relative."""
 COST_SHARE, COST_S = 1.3, 3.0
 """Counting may take so many times the passes' own time, and so long beside that."""
 NAMED_SHARE = 0.95
@@ -138,28 +140,37 @@ def _values(of: Measurement | Peer, metric: str) -> tuple[float, ...]:
     return found[0] if found else ()
 
 
-def apart(measurements: Sequence[Measurement]) -> float:
-    """How far own instructions are apart over all ranks and executions, relative to the least.
+def apart(measurements: Sequence[Measurement]) -> tuple[float, float]:
+    """How far own instructions are apart, relative to the least: of one rank, and of all ranks.
 
-    Without those of a rank that was slowed: it has a kernel more.
+    Over all executions, without those of a rank that was slowed: it has a kernel more. A rank
+    chooses its kernels by itself, when torch's compiler tries several for example.
     """
-    own = [
-        value
-        for measured in measurements
-        for number, peer in enumerate(measured.peers)
-        if number != measured.workload.get("slowed")
-        for value in _values(peer, "own_instructions")
-    ]
-    return max(own) / min(own) - 1 if own else float("inf")
+    by_rank: dict[int, list[float]] = {}
+    for measured in measurements:
+        for number, peer in enumerate(measured.peers):
+            if number != measured.workload.get("slowed"):
+                by_rank.setdefault(number, []).extend(_values(peer, OWN))
+    every = [value for own in by_rank.values() for value in own]
+    return max(map(_range, by_rank.values()), default=math.inf), _range(every)
+
+
+def _range(values: Sequence[float]) -> float:
+    """From the least to the most, relative to the least; infinite without two values."""
+    return max(values) / min(values) - 1 if len(values) > 1 else math.inf
 
 
 def counted(measured: Measurement) -> tuple[int, float, float, float]:
-    """Passes, ms of a step, seconds that counting took, and those that it may take."""
+    """Passes, ms of a step, seconds that counting took, and those that it may take.
+
+    With the pass over the step's phases, and those for the instructions outside of collectives.
+    """
     settings = measured.fingerprint.settings
-    passes = int(settings["passes"]) * int(settings["rounds"])
+    own = max(len(_values(peer, OWN)) for peer in measured.peers)
+    passes = int(settings["counter_passes"]) + own
+    took = float(settings["counters_s"]) + float(settings.get("own_instructions_s", 0))
     step_ms = median(_values(measured, "step_time"))
-    most = COST_SHARE * passes * step_ms / 1e3 + COST_S
-    return passes, step_ms, float(settings["counters_s"]), most
+    return passes, step_ms, took, COST_SHARE * passes * step_ms / 1e3 + COST_S
 
 
 def named(trials: Sequence[Measurement]) -> Mapping[str, tuple[int, int]]:
@@ -188,7 +199,7 @@ def table(folder: Path) -> tuple[str, bool]:
         measurements = run_files.load(file).measurements if file.exists() else ()
         for measured in measurements:
             passes, step_ms, took, most = counted(measured)
-            spread = apart([measured])
+            spread, of_all = apart([measured])
             total += passes
             good &= took <= most and spread <= MOST_APART
             cells = (
@@ -199,6 +210,7 @@ def table(folder: Path) -> tuple[str, bool]:
                 f"{took:.1f}",
                 f"{most:.1f}",
                 f"{spread:.1e}",
+                f"{of_all:.1e}",
             )
             rows.append(f"| {' | '.join(cells)} |")
     file = folder / f"{TRIALS}.json.xz"
@@ -212,7 +224,8 @@ def table(folder: Path) -> tuple[str, bool]:
         "step, ms",
         "counting, s",
         "at most, s",
-        "own instructions apart",
+        "own instructions of a rank apart",
+        "of all ranks",
     )
     lines = []
     if rows:
@@ -228,17 +241,16 @@ def table(folder: Path) -> tuple[str, bool]:
         wrong, of_others = said["others"]
         passes = sum(counted(one)[0] for one in trials)
         total += passes
-        spread = apart(trials)
+        spread, of_all = apart(trials)
         late = sum(took > most for _, _, took, most in map(counted, trials))
         good &= right >= NAMED_SHARE * of and not wrong and spread <= MOST_APART and not late
-        alone = [float(one.fingerprint.settings.get("own_instructions_s", 0)) for one in trials]
         device = trials[0].peers[0].device.name
         lines += [
             f"{device}, {len(trials[0].peers)} ranks, {len(trials)} measurements under torchrun, "
             f"{passes} passes: a rank slowed by {100 * SLOWED:g} % was named in {right} of {of}, "
-            f"anybody in {wrong} of {of_others} without one; own instructions {spread:.1e} apart; "
-            f"{late} took longer to count than they may. Kernels one by one, for own instructions: "
-            f"{median(alone):.1f} s each.",
+            f"anybody in {wrong} of {of_others} without one; own instructions of a rank "
+            f"{spread:.1e} apart, and of all {of_all:.1e}; {late} took longer to count than they "
+            "may.",
         ]
     lines.append(f"Counted passes in all: {total}.")
     return "\n".join(lines) + "\n", good

@@ -1,6 +1,7 @@
 """Workers of pytest-xdist with a GPU each: how much sooner, and whether anything is said otherwise.
 
-    python -m benchmarks.workers --record DIR [--alone 2] [--beside 2] [--workers N] -- PYTEST-ARGS
+    python -m benchmarks.workers --record DIR [--baseline N] [--alone 2] [--beside 2] [--workers N]
+                                 -- PYTEST-ARGS
     python -m benchmarks.workers --from DIR [--workers N]
     python -m benchmarks.workers --starts 50 [--workers 4]
 
@@ -8,7 +9,9 @@ The first runs sessions of these arguments on the GPUs of this machine: with `-n
 after the other, and with `-n N` (default: as many as there are GPUs). What they measured and how
 long they took is kept in DIR, and the same command goes on with what is missing. Then, or with
 --from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
-far measurements on one GPU are apart in either. Exits with 1 where a bound is missed.
+far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. Where the
+project has no baseline of these GPUs, so many sessions of --baseline are accepted as one before, in
+DIR, and the others are judged by it.
 
 --starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
 one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
@@ -35,7 +38,7 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
 
-ALONE, BESIDE = "alone", "beside"
+ALONE, BESIDE, BASELINE = "alone", "beside", "baseline"
 TIMES = "seconds.json"
 MOST_SHARE = {2: 0.55, 4: 0.32}
 """Of the time of one worker, by the number of workers."""
@@ -112,26 +115,43 @@ def starts(count: int, workers: int, gpus: int) -> int:
 def record(
     folder: Path, counts: Mapping[str, int], workers: int, gpus: Sequence[str], args: Sequence[str]
 ) -> None:
-    """Runs the sessions that are missing, in turn on one GPU and on all."""
+    """Runs the sessions that are missing: a baseline's, then in turn on one GPU and on all."""
     folder.mkdir(parents=True, exist_ok=True)
+    accepted = folder / f"{BASELINE}s"
+    judged = [*args, f"--gpuperf-baselines={accepted}"] if counts.get(BASELINE) else args
+    if counts.get(BASELINE) and not accepted.exists():
+        runs = [folder / f"{BASELINE}-{number}.json.xz" for number in range(counts[BASELINE])]
+        for run in runs:
+            if not run.exists():
+                _session(run, workers, gpus, [*judged, "--gpuperf-missing=warn"])
+        command = ["-m", "pytest_gpuperf", "update-baseline", "--yes", "--force", "--reason"]
+        command += ["benchmarks.workers", f"--baselines={accepted}", *map(str, runs)]
+        subprocess.run([sys.executable, *command], cwd=ROOT, env=environment(), check=True)
     file = folder / TIMES
     seconds = json.loads(file.read_bytes()) if file.exists() else {}
-    for number in range(max(counts.values())):
-        for kind, count in counts.items():
+    for number in range(max(counts[ALONE], counts[BESIDE])):
+        for kind in (ALONE, BESIDE):
             run = folder / f"{kind}-{number}.json.xz"
-            if number >= count or run.name in seconds:
+            if number >= counts[kind] or run.name in seconds:
                 continue
             # The first that is visible is the one that a single worker has.
             first = number % len(gpus) if kind == ALONE else 0
-            visible = ",".join([*gpus[first:], *gpus[:first]])
-            command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-            command += [f"-n{1 if kind == ALONE else workers}", f"--gpuperf-run={run}", *args]
-            begun = time.monotonic()
-            subprocess.run(
-                command, cwd=ROOT, env=environment(CUDA_VISIBLE_DEVICES=visible), check=False
-            )
-            seconds[run.name] = round(time.monotonic() - begun, 2)
+            visible = [*gpus[first:], *gpus[:first]]
+            seconds[run.name] = _session(run, 1 if kind == ALONE else workers, visible, judged)
             file.write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
+
+
+def _session(run: Path, workers: int, gpus: Sequence[str], args: Sequence[str]) -> float:
+    """Runs one, and returns the seconds that it took."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{workers}"]
+    begun = time.monotonic()
+    subprocess.run(
+        [*command, f"--gpuperf-run={run}", *args],
+        cwd=ROOT,
+        env=environment(CUDA_VISIBLE_DEVICES=",".join(gpus)),
+        check=False,
+    )
+    return round(time.monotonic() - begun, 2)
 
 
 def spreads(runs: Sequence[Run]) -> dict[str, float]:
@@ -230,6 +250,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--starts", type=int, metavar="N", help="begin so many sessions")
     parser.add_argument("--alone", type=int, default=2, metavar="N", help="sessions of one worker")
     parser.add_argument("--beside", type=int, default=2, metavar="N", help="sessions of several")
+    parser.add_argument(
+        "--baseline",
+        type=int,
+        default=0,
+        metavar="N",
+        help="sessions to accept before as a baseline",
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="in a session of several")
     parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGS")
     options = parser.parse_args(arguments)
@@ -241,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(starts(options.starts, options.workers or 4, len(gpus)) > 0)
     workers = options.workers or len(gpus) or 2
     if options.record:
-        counts = {ALONE: options.alone, BESIDE: options.beside}
+        counts = {BASELINE: options.baseline, ALONE: options.alone, BESIDE: options.beside}
         record(options.record.resolve(), counts, workers, gpus, options.arguments)
     try:
         lines, good = table(options.folder or options.record, workers)

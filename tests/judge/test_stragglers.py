@@ -168,7 +168,7 @@ def test_instructions_outside_of_collectives_are_the_same_on_both_ranks_and_in_a
         if sample.metric == "own_instructions"
         for value in sample.values
     ]
-    assert len(own) == 4
+    assert len(own) == 2 * (10 * 2 + 20)  # two executions of both ranks, or of the other one
     assert max(own) / min(own) - 1 < 1e-5
     # Whereas all that was executed depends on how long a rank waits in collectives.
     whole = [

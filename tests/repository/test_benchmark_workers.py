@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import workers
+from benchmarks import projects, workers
 from pytest_gpuperf.model.measurement import Measurement, Sample
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
@@ -89,3 +89,22 @@ def test_one_kind_alone_says_nothing(folder: Path, capsys: pytest.CaptureFixture
     (folder / workers.TIMES).write_text(json.dumps({"alone-0.json.xz": 100.0}))
     assert workers.main(["--from", str(folder)]) == 4
     assert "sessions of one worker and of several are needed" in capsys.readouterr().err
+
+
+def test_sessions_are_judged_by_a_baseline_that_is_recorded_before(tmp_path: Path) -> None:
+    """Twice: what is there is not recorded again."""
+    measuring = "def test_sum(gpuperf):\n    gpuperf.measure(lambda: sum(range(10_000)) and None)\n"
+    tests = projects.project(tmp_path / "project", measuring) / "test_it.py"
+    folder = tmp_path / "recorded"
+    arguments = [str(tests), f"--rootdir={tests.parent}", f"-c{tests.parent / 'pytest.ini'}"]
+    counts = {workers.BASELINE: 1, workers.ALONE: 1, workers.BESIDE: 1}
+    times = []
+    for _ in range(2):
+        workers.record(folder, counts, 2, ("",), [*arguments, "--gpu-arch=cpu"])
+        times.append((folder / workers.TIMES).read_bytes())
+    assert times[0] == times[1]
+    for name in ("alone-0", "beside-0"):
+        run = run_files.load(folder / f"{name}.json.xz")
+        said = {verdict.outcome for verdict in run.verdicts}
+        assert Outcome.UNCHANGED in said
+        assert Outcome.NO_BASELINE not in said

@@ -204,31 +204,73 @@ class CuptiCollector:
         return planned.passes + instrumented
 
     def _own_instructions(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
-        """The instructions of the kernels that are no collectives, one by one.
+        """The instructions of the kernels that are no collectives.
 
         Collectives wait for the other ranks in a loop: how many instructions that takes, chance
-        decides. Every kernel is a range of its own and runs once in the pass, as its peers do: none
-        is replayed.
+        decides. What is between them is counted; or, where collectives are not begun one by one
+        through torch.distributed, every kernel by itself, which takes seconds. Either has as many
+        executions as it has on other ranks, and no kernel is replayed.
         """
         name = "own_instructions"
         work.progress.begins("tracing kernels")
         prepare(work, self._timer)
-        traced = trace(work.step, self._timer.synchronize)
-        counted = catalogue().metrics["instructions"]
-        try:
-            table = self._counted(work, [counted], traced)
-        except CountersUnavailable as error:
-            return {}, (Unsupported(name, str(error)),)
-        if table.mismatch or not table.metrics:
-            return {}, (Unsupported(name, table.mismatch),)
+        begun = 0
+
+        def around(call: Callable[[], object]) -> object:
+            nonlocal begun
+            begun += 1
+            return call()
+
+        with launch_ranges.beginning_collectives(around):
+            traced = trace(work.step, self._timer.synchronize)
         if traced.graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
-        own = math.fsum(
+        collectives = sum(activity.is_collective(entry.name) for entry in traced.entries)
+        try:
+            if begun == collectives:
+                own = self._between(work, collectives)
+            else:
+                own = [self._one_by_one(work, traced) for _ in range(LEAST_ROUNDS)]
+        except (CountersUnavailable, MeasurementError) as error:
+            return {}, (Unsupported(name, str(error)),)
+        return {(STEP, name): own}, ()
+
+    def _between(self, work: Work, collectives: int) -> list[float]:
+        """The instructions of all that a step does between so many collectives, by execution."""
+        hardware = self._instructions.hardware_name(self.device().arch) or ""
+        with RangeSession(
+            (hardware,), collectives + 1, cupti=self._load_cupti(), cuda=self._load_driver()
+        ) as session:
+            if session.unsupported:
+                raise MeasurementError(session.unsupported[0].reason)
+            executions = each(work.progress, "counting between collectives", LEAST_ROUNDS)
+            prepare_next = announced(work, self._timer, executions)
+            rounds = [
+                launch_ranges.counted_beside_collectives(
+                    session, work.step, self._timer.synchronize, collectives, prepare=prepare_next
+                )
+                for _ in range(LEAST_ROUNDS)
+            ]
+        # Where nothing ran there may be no number.
+        return [
+            math.fsum(values[hardware] for values in of.values() if math.isfinite(values[hardware]))
+            for of in rounds
+        ]
+
+    def _one_by_one(self, work: Work, traced: Trace) -> float:
+        """The instructions of the kernels of a step that are no collectives by their names."""
+        table = self._counted(work, [self._instructions], traced)
+        if table.mismatch or not table.metrics:
+            raise MeasurementError(table.mismatch)
+        return math.fsum(
             launch.values[0] or 0.0
             for launch in table.launches
             if launch.values and not activity.is_collective(table.names[launch.name])
         )
-        return {(STEP, name): [own]}, ()
+
+    @property
+    def _instructions(self) -> Metric:
+        return catalogue().metrics["instructions"]
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch.

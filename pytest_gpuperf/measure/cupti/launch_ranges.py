@@ -11,6 +11,10 @@ mark. What runs between two graphs is one range, which says something about a ke
 all there is. Such a range lasts from mark to mark: its cycles and its duration hold the launch,
 which for a small graph may be most of them. Instructions and other counts of work are those of the
 graph.
+
+A range for every launch is slow as well: 1 ms for each when a pass begins, and 1 ms more when it is
+launched (H100, CUPTI 13.0; 1550 launches take 5 s instead of 0.1 s). Where only collectives are to
+be left out, the stretches between them are ranges, which takes hardly longer than the step.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import math
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +41,17 @@ LEAST_CORRELATION = 0.95
 in step it is 0.993 to 0.998 for five steps recorded on an H200 (tests/data/h200-tables)."""
 _FEW = 8
 """Launches below which a correlation says nothing."""
+_COLLECTIVES = (
+    *("_allgather_base_", "allgather_", "allgather_coalesced_", "allgather_into_tensor_coalesced_"),
+    *("allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_", "barrier", "broadcast_"),
+    *("_reduce_scatter_base_", "reduce_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"),
+)
+"""Of torch's operators c10d. What one rank sends to another is none: it would wait for a peer that
+may be about to send something first."""
+
+Around = Callable[[Callable[[], object]], object]
+"""Makes a call, and returns what that does."""
+Heard = AbstractContextManager[None]
 
 
 def kernel_table(
@@ -94,9 +109,44 @@ def counted_in_graphs(
     """
 
     def run() -> None:
-        _ReplayMarker(session, synchronize, graphs).run(step)
+        marker = _CallMarker(session, synchronize, graphs, _graph)
+        marker.run(step, _replaying)
+        if marker.calls != graphs:
+            raise MeasurementError(
+                f"the trace has {graphs} launches of CUDA graphs and the counters have "
+                f"{marker.calls} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
+                "means, or the step does not launch the same ones every time"
+            )
 
     return session.round(range_names(graphs), run, prepare=prepare, undefined=True)
+
+
+def counted_beside_collectives(
+    session: RangeSession,
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    collectives: int,
+    *,
+    prepare: Callable[[], object] | None = None,
+) -> Values:
+    """The values of the stretches of a step between so many collectives; see `RangeSession.round`.
+
+    Collectives, and what else is under way while they are, run by themselves: the device is waited
+    for before each of them and after it. Raises MeasurementError where torch.distributed begins
+    another number of them.
+    """
+
+    def run() -> None:
+        marker = _CallMarker(session, synchronize, collectives)
+        marker.run(step, beginning_collectives)
+        if marker.calls != collectives:
+            raise MeasurementError(
+                f"the step begins {marker.calls} collectives and has begun {collectives} before: "
+                "it does not do the same every time"
+            )
+
+    stretches = [_stretch(number) for number in range(collectives + 1)]
+    return session.round(stretches, run, prepare=prepare, undefined=True)
 
 
 def range_names(graphs: int) -> list[str]:
@@ -119,59 +169,102 @@ def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Valu
     return _assembled(trace, metrics, arch, counted)
 
 
-class _ReplayMarker(Marker):
-    """Marks the ranges of one execution of a step that replays so many graphs."""
+class _CallMarker(Marker):
+    """Marks what one execution does between so many calls; the calls too, where they are `named`.
 
-    def __init__(self, session: RangeSession, synchronize: Callable[[], None], graphs: int) -> None:
+    Each mark waits for the device.
+    """
+
+    def __init__(
+        self,
+        session: RangeSession,
+        synchronize: Callable[[], None],
+        expected: int,
+        named: Callable[[int], str] | None = None,
+    ) -> None:
         super().__init__(session, synchronize)
-        self._graphs = graphs
-        self._replays = 0
+        self._expected = expected
+        self._named = named
+        self.calls = 0
 
-    def run(self, step: Callable[[], object]) -> None:
-        """Runs `step` and marks the ranges of `range_names`.
+    def run(self, step: Callable[[], object], heard: Callable[[Around], Heard]) -> None:
+        """Runs `step`, whose calls are `heard`.
 
-        Raises MeasurementError where torch replays another number of graphs; what `step` raises
-        comes out unchanged. Either may leave a range open.
+        What `step` raises comes out unchanged, and may leave a range open.
         """
         self._session.push(_stretch(0))
-        with _replaying(self._replayed):
+        with heard(self._called):
             step()
         self._marked(self._session.pop)
         if self._problem is not None:
             raise self._problem
-        if self._replays != self._graphs:
-            raise MeasurementError(
-                f"the trace has {self._graphs} launches of CUDA graphs and the counters have "
-                f"{self._replays} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
-                "means, or the step does not launch the same ones every time"
-            )
 
-    def _replayed(self, replay: Callable[[], None]) -> None:
-        number = self._replays
-        self._replays += 1
-        if number >= self._graphs:
+    def _called(self, call: Callable[[], object]) -> object:
+        number = self.calls
+        self.calls += 1
+        if number >= self._expected:
             # Counted on, for the message; there is no range for it.
-            replay()
-            return
+            return call()
         self._marked(self._session.pop)
-        self._marked(lambda: self._session.push(_graph(number)))
-        replay()
-        self._marked(self._session.pop)
+        if self._named is None:
+            result = call()
+        else:
+            name = self._named(number)
+            self._marked(lambda: self._session.push(name))
+            result = call()
+            self._marked(self._session.pop)
         self._marked(lambda: self._session.push(_stretch(number + 1)))
+        return result
 
 
 @contextmanager
-def _replaying(replayed: Callable[[Callable[[], None]], None]) -> Iterator[None]:
-    """Has every replay of a graph of torch's go through `replayed`, for the block."""
+def _replaying(around: Around) -> Iterator[None]:
+    """Has every replay of a graph of torch's go through `around`, for the block."""
     import torch
 
     graphs: Any = torch.cuda.CUDAGraph
     original = graphs.replay
-    graphs.replay = lambda graph: replayed(lambda: original(graph))
+    graphs.replay = lambda graph: around(lambda: original(graph))
     try:
         yield
     finally:
         graphs.replay = original
+
+
+@contextmanager
+def beginning_collectives(around: Around) -> Iterator[None]:
+    """Has every collective that torch.distributed begins go through `around`, for the block.
+
+    Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all
+    pass torch's dispatcher, where the place of gradients, before that of the device, is free.
+    """
+    import torch
+
+    if not torch.distributed.is_available():
+        yield
+        return
+    begun: Any = torch.ops.c10d
+    library: Any = torch.library  # untyped
+    registered = library.Library("c10d", "IMPL", "Autograd")
+
+    def through(name: str) -> Callable[..., object]:
+        operator = getattr(begun, name).default
+
+        def collective(*arguments: object, **named: object) -> object:
+            def call() -> object:
+                with torch._C._AutoDispatchBelowAutograd():
+                    return operator(*arguments, **named)
+
+            return around(call)
+
+        return collective
+
+    try:
+        for name in _COLLECTIVES:
+            registered.impl(name, through(name))
+        yield
+    finally:
+        registered._destroy()
 
 
 def _assembled(

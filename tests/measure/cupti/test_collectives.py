@@ -1,0 +1,213 @@
+"""What a step does between its collectives, whoever begins them: a range per stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
+from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.trace.profile import Trace, Traced
+from pytest_gpuperf.model.measurement import Device
+from tests.measure.cupti.fake import Fake, FakeTimer
+
+INSTRUCTIONS = "smsp__inst_executed.sum"
+IN_A_COLLECTIVE = 100.0
+"""The work of one on the scripted device."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_rank() -> Iterator[None]:
+    """A process group of this process alone: its collectives are begun as those of many are."""
+    store = distributed.HashStore()  # type: ignore[attr-defined]
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.fixture
+def on_the_device(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of all ranks are work of the scripted device, too."""
+    packet: Any = torch.ops.c10d.allreduce_
+    summed = packet.default
+
+    def allreduce(*arguments: object) -> object:
+        fake.work(IN_A_COLLECTIVE)
+        return summed(*arguments)
+
+    monkeypatch.setattr(packet, "default", allreduce)
+
+
+def begun_by(step: Callable[[], object]) -> int:
+    """How many collectives are heard of while the step runs."""
+    heard = 0
+
+    def around(call: Callable[[], object]) -> object:
+        nonlocal heard
+        heard += 1
+        return call()
+
+    with launch_ranges.beginning_collectives(around):
+        step()
+    return heard
+
+
+def between_collectives(fake: Fake, step: Callable[[], object], collectives: int) -> Values:
+    """The values of the stretches of `step`, in a session that has room for just these."""
+    with RangeSession(
+        (INSTRUCTIONS,), collectives + 1, cupti=fake.cupti, cuda=fake.cuda
+    ) as session:
+        synchronize = FakeTimer(fake).synchronize
+        return launch_ranges.counted_beside_collectives(session, step, synchronize, collectives)
+
+
+def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
+    """A step that does these amounts of work, and sums over all ranks after each but the last."""
+
+    def step() -> None:
+        for number, amount in enumerate(amounts, 1):
+            fake.work(amount)
+            if number < len(amounts):
+                distributed.all_reduce(torch.ones(2))
+
+    return step
+
+
+def parallel(bucket_mb: float) -> Callable[[], object]:
+    """Forward and backward of four layers of 1 MiB, whose gradients C++ sums in such buckets."""
+    layers = nn.Sequential(*[nn.Linear(512, 512, bias=False) for _ in range(4)])
+    model = DistributedDataParallel(layers, bucket_cap_mb=bucket_mb)
+    given = torch.ones(1, 512)
+
+    def step() -> None:
+        model(given).sum().backward()
+
+    step()  # makes its buckets anew
+    step()
+    return step
+
+
+def gathered() -> None:
+    distributed.all_gather_into_tensor(torch.empty(2), torch.ones(2))
+
+
+def scattered() -> None:
+    distributed.reduce_scatter_tensor(torch.empty(2), torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # names that torch had
+@pytest.mark.parametrize(
+    ("step", "collectives"),
+    [
+        pytest.param(lambda: None, 0, id="none"),
+        pytest.param(lambda: distributed.all_reduce(torch.ones(2)), 1, id="sum"),
+        pytest.param(lambda: distributed.broadcast(torch.ones(2), 0), 1, id="broadcast"),
+        pytest.param(distributed.barrier, 1, id="barrier"),
+        pytest.param(gathered, 1, id="gather"),
+        pytest.param(scattered, 1, id="scatter"),
+    ],
+)
+def test_collectives_are_heard_of_once_each(step: Callable[[], object], collectives: int) -> None:
+    assert begun_by(step) == collectives
+
+
+@pytest.mark.parametrize(("bucket_mb", "buckets"), [(25, 1), (1, 4)])
+def test_so_are_those_that_c_begins_in_backward(bucket_mb: float, buckets: int) -> None:
+    assert begun_by(parallel(bucket_mb)) == buckets
+
+
+def test_gradients_are_what_they_are_unheard() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    def step() -> None:
+        summed = 3 * weight
+        distributed.all_reduce(summed.detach())
+        summed.sum().backward()  # type: ignore[no-untyped-call]
+
+    assert begun_by(step) == 1
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [3, 3]
+
+
+def test_after_the_block_and_after_a_step_that_raises_nothing_is_heard() -> None:
+    def raises() -> None:
+        distributed.barrier()
+        raise ArithmeticError("the step's own")
+
+    heard: list[object] = []
+
+    def around(call: Callable[[], object]) -> object:
+        heard.append(None)
+        return call()
+
+    with (
+        pytest.raises(ArithmeticError, match="the step's own"),
+        launch_ranges.beginning_collectives(around),
+    ):
+        raises()
+    distributed.barrier()
+    assert len(heard) == 1
+
+
+@pytest.mark.usefixtures("on_the_device")
+def test_what_a_collective_does_is_in_no_stretch(fake: Fake) -> None:
+    values = between_collectives(fake, summing(fake, 1, 5, 7), 2)
+    of = {name: by_metric[INSTRUCTIONS] for name, by_metric in values.items()}
+    whole = between_collectives(fake, lambda: fake.work(13), 0)["stretch 0"][INSTRUCTIONS]
+    assert of == {f"stretch {number}": whole * n / 13 for number, n in enumerate((1, 5, 7))}
+
+
+def test_the_device_is_waited_for_before_each_collective_and_after_it(fake: Fake) -> None:
+    between_collectives(fake, summing(fake, 1, 1), 1)
+    begun, ended = fake.log.index("push stretch 0"), fake.log.index("RangeProfilerStop")
+    marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
+    assert marks == [
+        *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
+        *("synchronize", "push stretch 1", "synchronize", "RangeProfilerPopRange"),
+    ]
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_another_number_than_before_is_an_error(before: int, fake: Fake) -> None:
+    says = f"the step begins 1 collectives and has begun {before} before"
+    with pytest.raises(MeasurementError, match=says):
+        between_collectives(fake, summing(fake, 1, 1), before)
+
+
+@pytest.mark.usefixtures("on_the_device")
+def test_a_rank_s_own_instructions_are_those_between_collectives(
+    fake: Fake, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam"]
+    entries = [
+        Traced(name, "kernel", (1, 1, 1), (32, 1, 1), float(start), 1.0)
+        for start, name in enumerate(names)
+    ]
+    monkeypatch.setattr(
+        cupti_collector, "trace", lambda step, _: (step(), Trace(tuple(entries)))[1]
+    )
+    arrived = []
+    step = summing(fake, 3, 4, 5)
+    work = Work(step, Phases(), barrier=lambda: arrived.append(1), together=True)
+    collector = CuptiCollector(
+        Device("sm90", "NVIDIA H200", "nvidia-h200"),
+        timer=timer,
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
+    )
+    collected = collector.collect(work, Plan((catalogue().metrics["instructions"],), 1, warmup=1))
+    of = {sample.metric: sample.values for sample in collected.samples}
+    (whole,) = of["instructions"]
+    assert of["own_instructions"] == (whole, whole)
+    # Warming up, one round, a trace, and two executions more: as many as where launches are counted
+    # one by one, which another rank may have to do.
+    assert len(arrived) == 5
