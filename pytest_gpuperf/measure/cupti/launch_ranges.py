@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -51,7 +52,6 @@ may be about to send something first."""
 
 Around = Callable[[Callable[[], object]], object]
 """Makes a call, and returns what that does."""
-Heard = AbstractContextManager[None]
 
 
 def kernel_table(
@@ -187,7 +187,9 @@ class _CallMarker(Marker):
         self._named = named
         self.calls = 0
 
-    def run(self, step: Callable[[], object], heard: Callable[[Around], Heard]) -> None:
+    def run(
+        self, step: Callable[[], object], heard: Callable[[Around], AbstractContextManager[None]]
+    ) -> None:
         """Runs `step`, whose calls are `heard`.
 
         What `step` raises comes out unchanged, and may leave a range open.
@@ -238,17 +240,14 @@ def beginning_collectives(around: Around) -> Iterator[None]:
     Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all
     pass torch's dispatcher, where the place of gradients, before that of the device, is free.
     """
-    import torch
-
-    if not torch.distributed.is_available():
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available():
         yield
         return
-    begun: Any = torch.ops.c10d
-    library: Any = torch.library  # untyped
-    registered = library.Library("c10d", "IMPL", "Autograd")
+    registered = torch.library.Library("c10d", "IMPL", "Autograd")
 
     def through(name: str) -> Callable[..., object]:
-        operator = getattr(begun, name).default
+        operator = getattr(torch.ops.c10d, name).default
 
         def collective(*arguments: object, **named: object) -> object:
             def call() -> object:
