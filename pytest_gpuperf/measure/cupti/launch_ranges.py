@@ -26,6 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
@@ -47,8 +48,8 @@ _COLLECTIVES = (
     *("allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_", "barrier", "broadcast_"),
     *("_reduce_scatter_base_", "reduce_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"),
 )
-"""Of torch's operators c10d. What one rank sends to another is none: it would wait for a peer that
-may be about to send something first."""
+"""Of torch's operators c10d, those that this torch has. What one rank sends to another is none: it
+would wait for a peer that may be about to send something first."""
 
 Around = Callable[[Callable[[], object]], object]
 """Makes a call, and returns what that does."""
@@ -246,9 +247,7 @@ def beginning_collectives(around: Around) -> Iterator[None]:
         return
     registered = torch.library.Library("c10d", "IMPL", "Autograd")
 
-    def through(name: str) -> Callable[..., object]:
-        operator = getattr(torch.ops.c10d, name).default
-
+    def through(operator: Callable[..., object]) -> Callable[..., object]:
         def collective(*arguments: object, **named: object) -> object:
             def call() -> object:
                 with torch._C._AutoDispatchBelowAutograd():
@@ -259,8 +258,8 @@ def beginning_collectives(around: Around) -> Iterator[None]:
         return collective
 
     try:
-        for name in _COLLECTIVES:
-            registered.impl(name, through(name))
+        for name in filter(partial(hasattr, torch.ops.c10d), _COLLECTIVES):
+            registered.impl(name, through(getattr(torch.ops.c10d, name).default))
         yield
     finally:
         registered._destroy()
