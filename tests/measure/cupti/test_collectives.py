@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
@@ -183,31 +184,58 @@ def test_another_number_than_before_is_an_error(before: int, fake: Fake) -> None
         between_collectives(fake, summing(fake, 1, 1), before)
 
 
-@pytest.mark.usefixtures("on_the_device")
-def test_a_rank_s_own_instructions_are_those_between_collectives(
+@pytest.fixture
+def collected(
     fake: Fake, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Callable[[Callable[[], object], Callable[[], object]], Collected]:
+    """What is collected of a rank's step that `steps`, and `arrives` before each execution.
+
+    A trace has two collectives of it.
+    """
     names = ["conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam"]
-    entries = [
+    entries = tuple(
         Traced(name, "kernel", (1, 1, 1), (32, 1, 1), float(start), 1.0)
         for start, name in enumerate(names)
-    ]
-    monkeypatch.setattr(
-        cupti_collector, "trace", lambda step, _: (step(), Trace(tuple(entries)))[1]
     )
-    arrived = []
-    step = summing(fake, 3, 4, 5)
-    work = Work(step, Phases(), barrier=lambda: arrived.append(1), together=True)
-    collector = CuptiCollector(
-        Device("sm90", "NVIDIA H200", "nvidia-h200"),
-        timer=timer,
-        load_cupti=lambda: fake.cupti,
-        load_driver=lambda: fake.cuda,
-    )
-    collected = collector.collect(work, Plan((catalogue().metrics["instructions"],), 1, warmup=1))
-    of = {sample.metric: sample.values for sample in collected.samples}
+    monkeypatch.setattr(cupti_collector, "trace", lambda step, _: (step(), Trace(entries))[1])
+
+    def collect(steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
+        work = Work(steps, Phases(), barrier=arrives, together=True)
+        collector = CuptiCollector(
+            Device("sm90", "NVIDIA H200", "nvidia-h200"),
+            timer=timer,
+            load_cupti=lambda: fake.cupti,
+            load_driver=lambda: fake.cuda,
+        )
+        return collector.collect(work, Plan((catalogue().metrics["instructions"],), 1, warmup=1))
+
+    return collect
+
+
+@pytest.mark.usefixtures("on_the_device")
+def test_a_rank_s_own_instructions_are_those_between_collectives(
+    fake: Fake, collected: Callable[..., Collected]
+) -> None:
+    arrived: list[None] = []
+    made = collected(summing(fake, 3, 4, 5), lambda: arrived.append(None))
+    of = {sample.metric: sample.values for sample in made.samples}
     (whole,) = of["instructions"]
     assert of["own_instructions"] == (whole, whole)
     # Warming up, one round, a trace, and two executions more: as many as where launches are counted
     # one by one, which another rank may have to do.
     assert len(arrived) == 5
+
+
+def test_where_a_step_begins_other_collectives_than_before_it_has_no_own_instructions(
+    fake: Fake, collected: Callable[..., Collected]
+) -> None:
+    executed = count(1)
+    twice, once = summing(fake, 3, 4, 5), summing(fake, 3, 9)
+    # The trace is the third execution.
+    made = collected(lambda: twice() if next(executed) <= 3 else once(), lambda: None)
+    assert "own_instructions" not in {sample.metric for sample in made.samples}
+    (lacking,) = made.unsupported
+    assert lacking.metric == "own_instructions"
+    assert lacking.reason == (
+        "the step begins 1 collectives and has begun 2 before: it does not do the same every time"
+    )
