@@ -9,9 +9,10 @@ The first runs sessions of these arguments on the GPUs of this machine: with `-n
 after the other, and with `-n N` (default: as many as there are GPUs). What they measured and how
 long they took is kept in DIR, and the same command goes on with what is missing. Then, or with
 --from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
-far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. Where the
-project has no baseline of these GPUs, so many sessions of --baseline are accepted as one before, in
-DIR, and the others are judged by it.
+far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. The first
+session does not count: it fills the compilers' caches. Where the project has no baseline of these
+GPUs, so many sessions of --baseline take its place, which are accepted as one in DIR, and the
+others are judged by it.
 
 --starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
 one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
@@ -115,30 +116,33 @@ def starts(count: int, workers: int, gpus: int) -> int:
 def record(
     folder: Path, counts: Mapping[str, int], workers: int, gpus: Sequence[str], args: Sequence[str]
 ) -> None:
-    """Runs the sessions that are missing: a baseline's, then in turn on one GPU and on all."""
+    """Runs the sessions that are missing: those before, then in turn on one GPU and on all."""
     folder.mkdir(parents=True, exist_ok=True)
+    file = folder / TIMES
+    seconds = json.loads(file.read_bytes()) if file.exists() else {}
+
+    def session(run: Path, workers: int, visible: Sequence[str], args: Sequence[str]) -> None:
+        if run.name not in seconds:
+            seconds[run.name] = _session(run, workers, visible, args)
+            file.write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
+
     accepted = folder / f"{BASELINE}s"
-    judged = [*args, f"--gpuperf-baselines={accepted}"] if counts.get(BASELINE) else args
-    if counts.get(BASELINE) and not accepted.exists():
-        runs = [folder / f"{BASELINE}-{number}.json.xz" for number in range(counts[BASELINE])]
-        for run in runs:
-            if not run.exists():
-                _session(run, workers, gpus, [*judged, "--gpuperf-missing=warn"])
+    judged = [*args, f"--gpuperf-baselines={accepted}"] if counts[BASELINE] else args
+    runs = [folder / f"{BASELINE}-{number}.json.xz" for number in range(max(counts[BASELINE], 1))]
+    for run in runs:
+        session(run, workers, gpus, [*judged, "--gpuperf-missing=warn"])
+    if counts[BASELINE] and not accepted.exists():
         command = ["-m", "pytest_gpuperf", "update-baseline", "--yes", "--force", "--reason"]
         command += ["benchmarks.workers", f"--baselines={accepted}", *map(str, runs)]
         subprocess.run([sys.executable, *command], cwd=ROOT, env=environment(), check=True)
-    file = folder / TIMES
-    seconds = json.loads(file.read_bytes()) if file.exists() else {}
     for number in range(max(counts[ALONE], counts[BESIDE])):
-        for kind in (ALONE, BESIDE):
-            run = folder / f"{kind}-{number}.json.xz"
-            if number >= counts[kind] or run.name in seconds:
-                continue
+        if number < counts[ALONE]:
             # The first that is visible is the one that a single worker has.
-            first = number % len(gpus) if kind == ALONE else 0
+            first = number % len(gpus)
             visible = [*gpus[first:], *gpus[:first]]
-            seconds[run.name] = _session(run, 1 if kind == ALONE else workers, visible, judged)
-            file.write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
+            session(folder / f"{ALONE}-{number}.json.xz", 1, visible, judged)
+        if number < counts[BESIDE]:
+            session(folder / f"{BESIDE}-{number}.json.xz", workers, gpus, judged)
 
 
 def _session(run: Path, workers: int, gpus: Sequence[str], args: Sequence[str]) -> float:
@@ -202,6 +206,8 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     times: dict[str, list[float]] = {}
     for name, took in seconds.items():
         kind = name.partition("-")[0]
+        if kind == BASELINE:
+            continue
         times.setdefault(kind, []).append(took)
         runs.setdefault(kind, []).append(run_files.load(folder / name))
     if {*runs} != {ALONE, BESIDE}:
