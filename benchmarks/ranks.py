@@ -143,8 +143,8 @@ def _values(of: Measurement | Peer, metric: str) -> tuple[float, ...]:
 def apart(measurements: Sequence[Measurement]) -> tuple[float, float]:
     """How far own instructions are apart, relative to the least: of one rank, and of all ranks.
 
-    Over all executions, without those of a rank that was slowed: it has a kernel more. A rank
-    chooses its kernels by itself, when torch's compiler tries several for example.
+    Over all executions, without those of a rank that was slowed: it has a kernel more. Ranks may
+    execute other kernels than their peers: each compiles its step by itself.
     """
     by_rank: dict[int, list[float]] = {}
     for measured in measurements:

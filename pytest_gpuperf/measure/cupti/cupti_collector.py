@@ -214,54 +214,52 @@ class CuptiCollector:
         name = "own_instructions"
         work.progress.begins("tracing kernels")
         prepare(work, self._timer)
-        begun = 0
-
-        def around(call: Callable[[], object]) -> object:
-            nonlocal begun
-            begun += 1
-            return call()
-
-        with launch_ranges.beginning_collectives(around):
+        with launch_ranges.collectives_begun() as begun:
             traced = trace(work.step, self._timer.synchronize)
         if traced.graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
+        # Also after one of which nothing came: the other ranks execute the step once more.
+        own = [self._own_once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
+        for one in own:
+            if isinstance(one, str):
+                return {}, (Unsupported(name, one),)
+        return {(STEP, name): [one for one in own if not isinstance(one, str)]}, ()
+
+    def _own_once(self, work: Work, traced: Trace, begun: int) -> float | str:
+        """Those of one execution, or why nobody knows; torch has `begun` so many collectives."""
         collectives = sum(activity.is_collective(entry.name) for entry in traced.entries)
         try:
             if begun == collectives:
-                own = self._between(work, collectives)
-            else:
-                own = [self._one_by_one(work, traced) for _ in range(LEAST_ROUNDS)]
+                return self._between(work, collectives)
+            return self._one_by_one(work, traced)
         except (CountersUnavailable, MeasurementError) as error:
-            return {}, (Unsupported(name, str(error)),)
-        return {(STEP, name): own}, ()
+            return str(error)
 
-    def _between(self, work: Work, collectives: int) -> list[float]:
-        """The instructions of all that a step does between so many collectives, by execution."""
+    def _between(self, work: Work, collectives: int) -> float:
+        """The instructions of all that a step does between so many collectives."""
         hardware = self._instructions.hardware_name(self.device().arch) or ""
         with RangeSession(
             (hardware,), collectives + 1, cupti=self._load_cupti(), cuda=self._load_driver()
         ) as session:
             if session.unsupported:
                 raise MeasurementError(session.unsupported[0].reason)
-            executions = each(work.progress, "counting between collectives", LEAST_ROUNDS)
-            prepare_next = announced(work, self._timer, executions)
-            rounds = [
-                launch_ranges.counted_beside_collectives(
-                    session, work.step, self._timer.synchronize, collectives, prepare=prepare_next
-                )
-                for _ in range(LEAST_ROUNDS)
-            ]
+            passes = each(work.progress, "counting between collectives, pass", session.passes)
+            stretches = launch_ranges.counted_beside_collectives(
+                session,
+                work.step,
+                self._timer.synchronize,
+                collectives,
+                prepare=announced(work, self._timer, passes),
+            )
         # Where nothing ran there may be no number.
-        return [
-            math.fsum(values[hardware] for values in of.values() if math.isfinite(values[hardware]))
-            for of in rounds
-        ]
+        counts = [values[hardware] for values in stretches.values()]
+        return math.fsum(filter(math.isfinite, counts))
 
     def _one_by_one(self, work: Work, traced: Trace) -> float:
         """The instructions of the kernels of a step that are no collectives by their names."""
         table = self._counted(work, [self._instructions], traced)
         if table.mismatch or not table.metrics:
-            raise MeasurementError(table.mismatch)
+            raise MeasurementError(table.mismatch or "the counter is refused")
         return math.fsum(
             launch.values[0] or 0.0
             for launch in table.launches

@@ -139,7 +139,7 @@ def counted_beside_collectives(
 
     def run() -> None:
         marker = _CallMarker(session, synchronize, collectives)
-        marker.run(step, beginning_collectives)
+        marker.run(step, _beginning_collectives)
         if marker.calls != collectives:
             raise MeasurementError(
                 f"the step begins {marker.calls} collectives and has begun {collectives} before: "
@@ -235,7 +235,21 @@ def _replaying(around: Around) -> Iterator[None]:
 
 
 @contextmanager
-def beginning_collectives(around: Around) -> Iterator[None]:
+def collectives_begun() -> Iterator[Callable[[], int]]:
+    """Counts the collectives that torch.distributed begins in the block; see there."""
+    begun = 0
+
+    def around(call: Callable[[], object]) -> object:
+        nonlocal begun
+        begun += 1
+        return call()
+
+    with _beginning_collectives(around):
+        yield lambda: begun
+
+
+@contextmanager
+def _beginning_collectives(around: Around) -> Iterator[None]:
     """Has every collective that torch.distributed begins go through `around`, for the block.
 
     Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all

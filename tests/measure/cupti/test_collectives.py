@@ -50,16 +50,9 @@ def on_the_device(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begun_by(step: Callable[[], object]) -> int:
     """How many collectives are heard of while the step runs."""
-    heard = 0
-
-    def around(call: Callable[[], object]) -> object:
-        nonlocal heard
-        heard += 1
-        return call()
-
-    with launch_ranges.beginning_collectives(around):
+    with launch_ranges.collectives_begun() as begun:
         step()
-    return heard
+    return begun()
 
 
 def between_collectives(fake: Fake, step: Callable[[], object], collectives: int) -> Values:
@@ -144,19 +137,13 @@ def test_after_the_block_and_after_a_step_that_raises_nothing_is_heard() -> None
         distributed.barrier()
         raise ArithmeticError("the step's own")
 
-    heard: list[object] = []
-
-    def around(call: Callable[[], object]) -> object:
-        heard.append(None)
-        return call()
-
     with (
         pytest.raises(ArithmeticError, match="the step's own"),
-        launch_ranges.beginning_collectives(around),
+        launch_ranges.collectives_begun() as begun,
     ):
         raises()
     distributed.barrier()
-    assert len(heard) == 1
+    assert begun() == 1
 
 
 @pytest.mark.usefixtures("on_the_device")
@@ -188,9 +175,9 @@ def test_another_number_than_before_is_an_error(before: int, fake: Fake) -> None
 def collected(
     fake: Fake, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[], object], Callable[[], object]], Collected]:
-    """What is collected of a rank's step that `steps`, and `arrives` before each execution.
+    """Collects a rank's step, with what comes before each execution.
 
-    A trace has two collectives of it.
+    The trace has two collectives.
     """
     names = ["conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam"]
     entries = tuple(
@@ -229,10 +216,12 @@ def test_a_rank_s_own_instructions_are_those_between_collectives(
 def test_where_a_step_begins_other_collectives_than_before_it_has_no_own_instructions(
     fake: Fake, collected: Callable[..., Collected]
 ) -> None:
-    executed = count(1)
     twice, once = summing(fake, 3, 4, 5), summing(fake, 3, 9)
-    # The trace is the third execution.
-    made = collected(lambda: twice() if next(executed) <= 3 else once(), lambda: None)
+    arrived: list[None] = []
+    # The trace is the third execution, and one that is counted the fourth.
+    steps = ((once if number == 4 else twice)() for number in count(1))
+    made = collected(lambda: next(steps), lambda: arrived.append(None))
+    assert len(arrived) == 5  # other ranks, of which it is not true, execute the step once more
     assert "own_instructions" not in {sample.metric for sample in made.samples}
     (lacking,) = made.unsupported
     assert lacking.metric == "own_instructions"
