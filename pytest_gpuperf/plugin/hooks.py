@@ -84,6 +84,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     session = config.stash[_SESSION] = Session(config)
+    # Before pytest's own: cleanups run in reverse, and pytest's looks for garbage.
+    config.add_cleanup(session.forget)
     if session.follows:
         config.pluginmanager.register(_Follower(session), "gpuperf-follower")
     elif not session.is_worker:
@@ -159,6 +161,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             session.refusal = refusal
     else:
         _or_usage_error(lambda: _prepare(session, concerned))
+    session.freeze_imports()
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -193,11 +196,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A rank says goodbye."""
+    """A rank says goodbye; garbage is looked for once, before pytest does."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.close()
+        session.thaw()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -419,7 +424,6 @@ class _Gatherer:
 
         A session fails of which nothing was judged that should have been.
         """
-        self._session.thaw()
         ledger = self._session.ledger
         if ledger is None:
             return

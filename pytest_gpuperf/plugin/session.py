@@ -5,6 +5,7 @@ Made when pytest starts, also where nobody uses us. So it imports nothing until 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
@@ -164,29 +165,55 @@ class Session:
             return self.task.is_replica or bool(self.task.metrics)
         return self.settings.judge and self.settings.missing != "record"
 
-    def freeze(self) -> None:
-        """Takes what is there after the first measuring test, torch above all, out of collections.
+    def freeze_imports(self) -> None:
+        """Takes what the tests import, torch above all, out of collections before the first runs.
 
-        Each collection takes 0.1 to 0.3 s else, and a measurement begins with one. What later tests
-        leave in reports and results follows, after each hundredth. Cyclic garbage of what is
-        frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out or a
-        measurement finds the pool of a graph. What the libraries have freed goes back to the
+        What they import then, torch's compiler with an optimizer, takes a third longer else: each
+        collection takes 0.1 to 0.3 s, or 0.7 on a slow host, and a measurement begins with one.
+        """
+        if self._freezes():
+            gc.freeze()
+
+    def freeze(self) -> None:
+        """Takes along what is there after the first measuring test.
+
+        What later tests leave in reports and results follows, after each hundredth. Cyclic garbage
+        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
+        or a measurement finds the pool of a graph. What the libraries have freed goes back to the
         system then.
         """
-        if "torch" not in sys.modules:
+        if not self._freezes():
             return
-        if self._has_frozen is None:
-            # Asked once: to count what somebody else has set aside takes 40 ms.
-            self._has_frozen = gc.get_freeze_count() < _OF_PYTHON
-        if self._has_frozen and self._measured % _FREEZES_EACH == 0:
+        if self._measured % _FREEZES_EACH == 0:
             gc.collect()
             gc.freeze()
             with suppress(AttributeError):  # no glibc
                 ctypes.CDLL(None).malloc_trim(0)
         self._measured += 1
 
+    def _freezes(self) -> bool:
+        if "torch" not in sys.modules:
+            return False
+        if self._has_frozen is None:
+            # Asked once: to count what somebody else has set aside takes 40 ms.
+            self._has_frozen = gc.get_freeze_count() < _OF_PYTHON
+        return self._has_frozen
+
     def thaw(self) -> None:
-        """Undoes it."""
+        """Collects what is garbage at the session's end; what follows looks through nothing again.
+
+        pytest collects up to five times when it unconfigures itself, and Python when it ends: 3 s
+        of each session on a slow host.
+        """
+        if self._has_frozen:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+            atexit.unregister(gc.freeze)
+            atexit.register(gc.freeze)
+
+    def forget(self) -> None:
+        """Leaves to the process what is frozen: it may live on."""
         if self._has_frozen:
             gc.unfreeze()
             self._has_frozen = None
