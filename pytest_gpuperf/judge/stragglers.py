@@ -1,11 +1,19 @@
 """Stragglers: ranks that are slower than their peers, by the time that each works itself.
 
-Ranks that wait for each other have the same step time; what differs is their own work. Two GPUs of
-one name differ by themselves, and how far is known of those whose canary reads the same
+Ranks that wait for each other have the same step time; what differs is their own work. Waiting in a
+collective takes processors and memory from the kernels beside it, so chance makes a rank's own time
+longer, by up to 6 % of an execution seen, and hardly ever shorter: a rank's time is the mean of the
+faster half of its executions, and its noise their standard deviation. Over a square root of their
+number it would be too little, as the faster half of anything is closer together than the whole; as
+it is, chance names nobody more often than it may, by a simulation with normal and exponential
+noise (tests/judge/test_stragglers.py).
+
+Two GPUs of one name differ by themselves, and how far is known of those whose canary reads the same
 (`noise.py`). A rank is compared with those peers whose GPUs are most like its own, and named where
 it is slower than at least half of these, than each by more than chance allows: chance names any
 rank of a step in ALPHA of all measurements at most, as each of the n (n - 1) comparisons is allowed
-ALPHA / (n (n - 1)). Less than LEAST is nobody's concern.
+ALPHA / (n (n - 1)), by Student's t with Satterthwaite's degrees of freedom. Less than LEAST is
+nobody's concern.
 """
 
 from __future__ import annotations
@@ -13,15 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, median, stdev
+from statistics import fmean, median, stdev
 
+from pytest_gpuperf.judge.interval import quantile
 from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind
 
 ALPHA = 0.001
 LEAST = 0.01
+FEWEST = 7
+"""Executions: of fewer the spread of the faster half is too uncertain for ALPHA to be kept."""
 NOISE = 0.001
-"""Standard deviation of a process's mean on one GPU, relative. The largest of five configurations
-on 17 H200s (tests/data/h200-kinds): TF32's, 0.0010."""
+"""The least noise of a rank's own time, relative: a process's mean on one GPU. The largest of five
+configurations on 17 H200s (tests/data/h200-kinds): TF32's, 0.0010."""
 BETWEEN_GPUS = 0.011
 """The same between GPUs of which no canary tells the kind: the largest there, 0.0110."""
 _ALIKE = 1.5
@@ -38,9 +49,9 @@ class Straggler:
     slower: float
     """How much longer it works than the median of those it is compared with, as a share."""
     own: float
-    """Its mean, in the unit of the times."""
+    """The mean of the faster half of its executions, in the unit of the times."""
     peers: float
-    """That median."""
+    """That median, of the peers' means."""
 
 
 def stragglers(
@@ -49,21 +60,15 @@ def stragglers(
     """The ranks of a step that are slower than their peers, by the times of each; slowest first.
 
     `kinds` are those of the ranks' GPUs, where their canaries say them. Of fewer than two ranks, or
-    where one has no time above 0, nobody can say.
+    where one has fewer than FEWEST times or one that is not above 0, nobody can say.
     """
     count = len(times)
-    if count < 2 or not all(values and min(values) > 0 for values in times):
+    if count < 2 or any(len(values) < FEWEST or min(values) <= 0 for values in times):
         return ()
     known = kinds if len(kinds) == count else (None,) * count
-    means = [fmean(values) for values in times]
-    # Two or three values say little about their own spread: it is never taken for less than NOISE.
-    noises = [
-        max(NOISE, stdev(map(math.log, values)) / math.sqrt(len(values)))
-        if len(values) > 1
-        else NOISE
-        for values in times
-    ]
-    allowed = NormalDist().inv_cdf(1 - ALPHA / (count * (count - 1)))
+    faster = [sorted(values)[: (len(values) + 1) // 2] for values in times]
+    means = [fmean(values) for values in faster]
+    noises = [max(NOISE, stdev(map(math.log, values))) for values in faster]
     found = []
     for rank, own in enumerate(means):
         spreads = {
@@ -72,7 +77,12 @@ def stragglers(
             if peer != rank
         }
         alike = [p for p, spread in spreads.items() if spread <= _ALIKE * min(spreads.values())]
-        beyond = [math.log(own / means[peer]) > allowed * spreads[peer] for peer in alike]
+        beyond = []
+        for peer in alike:
+            of_noise = sum(noises[one] ** 4 / (len(faster[one]) - 1) for one in (rank, peer))
+            freedom = math.floor(spreads[peer] ** 4 / of_noise)
+            allowed = quantile(ALPHA / (count * (count - 1)), freedom) * spreads[peer]
+            beyond.append(math.log(own / means[peer]) > allowed)
         usual = median(means[peer] for peer in alike)
         if 2 * sum(beyond) >= len(alike) and own / usual - 1 >= LEAST:
             found.append(Straggler(rank, own / usual - 1, own, usual))

@@ -41,6 +41,9 @@ PINNED, PAGEABLE = "pinned", "pageable"
 TRACES = 3
 """The most executions that are traced for the step, and as many again for its components: not more
 than there are rounds of counters."""
+TRACES_OF_RANKS = 7
+"""Where ranks are compared by what each works itself: the fewest of which that can be said
+(`judge/stragglers.py`)."""
 NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
@@ -113,8 +116,8 @@ def measured(
     """
     if not plan.activity:
         return Active()
-    several = alone or work.together
-    traces = min(TRACES, plan.rounds) if plan.components else TRACES if several else 1
+    of_components = min(TRACES, plan.rounds) if plan.components else 0
+    traces = TRACES_OF_RANKS if work.together else of_components or (TRACES if alone else 1)
     first = 0 if plan.components or traces == 1 else 1
     names: tuple[str, ...] = ()
     parts: list[dict[str, list[Activity]]] = []
@@ -122,7 +125,7 @@ def measured(
     collectives: list[Collectives] = []
     try:
         if plan.components:
-            names, parts = _in_components(work, phases, timer, traced, traces)
+            names, parts = _in_components(work, phases, timer, traced, of_components)
         for number in each(work.progress, "tracing", first + traces, after=None):
             prepare(work, timer)
             whole, durations = _whole(work, timer, traced)
@@ -144,7 +147,11 @@ def measured(
         for launched in parts:
             _append(series, name, values_of_part(launched[name]), wanted)
     # A share of nothing is no number: some of the traces may have had nothing to copy.
-    series = {key: values for key, values in series.items() if len(values) == traces}
+    series = {
+        key: values
+        for key, values in series.items()
+        if len(values) == (of_components if key[0] in names else traces)
+    }
     shared = tuple(collectives) if work.together else ()
     settings: dict[str, Scalar] = {"traces": traces}
     return Active(series, components=names, settings=settings, collectives=shared)
