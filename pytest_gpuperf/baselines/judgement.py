@@ -53,7 +53,7 @@ NOT_AGAIN = "not-looked-again"
 KERNELS = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
-_OWN_TIME = "own_time"
+_OWN_TIME, _COLLECTIVE_TIME = "own_time", "collective_time"
 _Said = TypeVar("_Said", Verdict, Expectation)
 Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
@@ -343,14 +343,15 @@ def _explained(
 
 def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
     """A note for each rank of a step that works longer than its peers; on GPUs, which are alike."""
-    ranks = [
-        (peer, sample.values)
-        for peer in measurement.peers
-        for sample in peer.samples
-        if (sample.phase, sample.metric) == (STEP, _OWN_TIME) and peer.device.arch != CPU
-    ]
+    ranks = []
+    for peer in measurement.peers:
+        of_step = {s.metric: s.values for s in peer.samples if s.phase == STEP}
+        if _OWN_TIME in of_step and peer.device.arch != CPU:
+            ranks.append((peer, of_step[_OWN_TIME], of_step.get(_COLLECTIVE_TIME, ())))
     found = stragglers(
-        [values for _, values in ranks], [kind_of(peer.conditions) for peer, _ in ranks]
+        [own for _, own, _ in ranks],
+        [kind_of(peer.conditions) for peer, _, _ in ranks],
+        [waited for _, _, waited in ranks],
     )
     return tuple(
         f"{ranks[one.rank][0].name} is slower than its peers: it works {100 * one.slower:.1f} % "
