@@ -82,6 +82,11 @@ class Difference:
         """Half of the interval of `change`: one-sided error 0.25 %, so 99.5 % lie inside."""
         return quantile(UNCHANGED_RATE, self.degrees_of_freedom) * self.standard_error
 
+    @property
+    def least_margin(self) -> float:
+        """What would be left of it with any number of new processes: the baseline's own part."""
+        return quantile(UNCHANGED_RATE, self.degrees_of_freedom) * self.reference_error
+
     def shown(self, change: float) -> float:
         """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
         return math.expm1(min(change, _LARGEST_LOGARITHM)) if self.logarithmic else change

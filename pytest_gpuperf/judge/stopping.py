@@ -20,6 +20,9 @@ LEAST_TO_ALARM = 3
 ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
 """The looks that can alarm, over which the error is split."""
 
+NOISY_BASELINE = "baseline-too-noisy"
+"""The reason code of what no further process can decide: the baseline's own leave too much room."""
+
 LEAST_ROUNDS = 2
 """One value cannot agree with another."""
 AGREEMENT = 0.25
@@ -52,8 +55,11 @@ def _agree(values: Sequence[float], tolerance: Tolerance) -> bool:
 
 
 def settled(judged: Iterable[Verdict | Expectation]) -> bool:
-    """Whether more processes would change nothing about the test: it fails, or all is decided."""
-    outcomes = {entry.outcome for entry in judged}
+    """Whether more processes would change nothing about the test.
+
+    It fails, or all is decided that they could decide.
+    """
+    outcomes = {entry.outcome for entry in judged if entry.reason != NOISY_BASELINE}
     failing = {Outcome.REGRESSED, Outcome.BROKEN} & outcomes
     return bool(failing) or Outcome.INCONCLUSIVE not in outcomes
 

@@ -31,7 +31,7 @@ from pytest_gpuperf.judge.noise import (
     scales,
     scales_of,
 )
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.judge.tolerance import Tolerance, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -280,7 +280,10 @@ def decide(
             return beyond, "beyond-floor"
     if not outside and abs(worse) + look.margin < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
-    return Outcome.INCONCLUSIVE, UNSURE if outside else TOO_NOISY
+    if outside:
+        return Outcome.INCONCLUSIVE, UNSURE
+    within_reach = look.least_margin < look.equivalence(tolerance)
+    return Outcome.INCONCLUSIVE, TOO_NOISY if within_reach else NOISY_BASELINE
 
 
 def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
@@ -291,7 +294,8 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
     higher = metric.direction is Direction.HIGHER
     end = verdict.low if higher else verdict.high
     # Whatever else leaves it inconclusive is not noise.
-    if verdict.reason not in (UNSURE, TOO_NOISY) or end is None or verdict.tolerance is None:
+    noise = (UNSURE, TOO_NOISY, NOISY_BASELINE)
+    if verdict.reason not in noise or end is None or verdict.tolerance is None:
         return False
     return (-end if higher else end) < verdict.tolerance
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, Difference, difference, error_of_median
 from pytest_gpuperf.judge.noise import BaselineGpus, error_between
 from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
@@ -272,11 +272,29 @@ def test_around_the_equivalence_bound() -> None:
         tolerance = toleration(metric_class)
         change = 0.5 * math.log1p(tolerance.floor)
         left = math.log1p(tolerance.equivalence) - change
-        look = look_at(
-            *[sign * change] * processes, error=room * left / t_upper_quantile(0.0025, 24)
-        )
-        expected = WITHIN if room < 1 else (INCONCLUSIVE, "too-noisy")
+        error = room * left / t_upper_quantile(0.0025, 24)
+        look = look_at(*[sign * change] * processes, error=error)
+        # What the baseline alone leaves may be wider than what is left beside the change.
+        within_reach = t_upper_quantile(0.0025, 24) * error < math.log1p(tolerance.equivalence)
+        noisy = "too-noisy" if within_reach else "baseline-too-noisy"
+        expected = WITHIN if room < 1 else (INCONCLUSIVE, noisy)
         assert decide(direction, look, tolerance, 1) == expected, case
+        # More processes would narrow it where it is their own.
+        of_new = replace(look, reference_error=0.0, spread=error / error_of_median(1.0, processes))
+        expected = WITHIN if room < 1 else (INCONCLUSIVE, "too-noisy")
+        assert decide(direction, of_new, tolerance, 1) == expected, case
+
+
+@pytest.mark.parametrize(
+    ("room", "reason"), [(1 - 1e-6, "too-noisy"), (1 + 1e-6, "baseline-too-noisy")]
+)
+def test_what_the_baseline_alone_leaves_in_doubt_no_further_process_decides(
+    room: float, reason: str
+) -> None:
+    tolerance = toleration(MetricClass.CYCLE)
+    error = room * math.log1p(tolerance.equivalence) / t_upper_quantile(0.0025, 24)
+    look = replace(look_at(0.0, error=error), spread=0.01)
+    assert decide(LOWER, look, tolerance, 1) == (INCONCLUSIVE, reason)
 
 
 def test_beyond_the_floor_nothing_is_unchanged_however_many_processes_there_are() -> None:

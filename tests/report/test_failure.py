@@ -169,6 +169,14 @@ def test_too_few_processes_is_what_it_says_when_that_is_all() -> None:
         assert "inconclusive on" in text
 
 
+def test_a_baseline_that_is_too_noisy_needs_more_processes_itself() -> None:
+    for reasons, thin in ((["baseline-too-noisy"], True), (["baseline-too-noisy", "x"], False)):
+        looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
+        text = failure.failure(result(measurement(), *looks), looks, SESSION, 160)
+        assert ("accept runs of more processes" in text) is thin, reasons
+        assert text.endswith("--gpuperf-inconclusive warn")
+
+
 def test_missing_counters_lead_to_the_doctor() -> None:
     text = failure.failure(result(measurement(), UNSUPPORTED), [UNSUPPORTED], SESSION)
     assert "could not read the counters it needs" in text
