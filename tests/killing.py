@@ -136,6 +136,9 @@ def main(count: int, seed: int = 0, commands: Sequence[Command] = COMMANDS) -> i
     faults: list[str] = []
     ended: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="killing-") as made:
+        # What ends by SIGKILL leaves its temporary files: they go with ours.
+        (own := Path(made) / "temporary").mkdir()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(own)
         template = Path(made) / "template"
         prepare(template)
         if {*_UNDER_GIT} & {*commands}:
