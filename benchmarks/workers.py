@@ -11,8 +11,8 @@ long they took is kept in DIR, and the same command goes on with what is missing
 --from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
 far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. The first
 session does not count: it fills the compilers' caches. Where the project has no baseline of these
-GPUs, so many sessions of --baseline take its place, which are accepted as one in DIR, and the
-others are judged by it.
+GPUs, so many further sessions of --baseline take its place, which are accepted as one in DIR, and
+the others are judged by it.
 
 --starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
 one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
@@ -40,6 +40,7 @@ from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
 
 ALONE, BESIDE, BASELINE = "alone", "beside", "baseline"
+FIRST = "first"
 TIMES = "seconds.json"
 MOST_SHARE = {2: 0.55, 4: 0.32}
 """Of the time of one worker, by the number of workers."""
@@ -128,8 +129,8 @@ def record(
 
     accepted = folder / f"{BASELINE}s"
     judged = [*args, f"--gpuperf-baselines={accepted}"] if counts[BASELINE] else args
-    runs = [folder / f"{BASELINE}-{number}.json.xz" for number in range(max(counts[BASELINE], 1))]
-    for run in runs:
+    runs = [folder / f"{BASELINE}-{number}.json.xz" for number in range(counts[BASELINE])]
+    for run in (folder / f"{FIRST}.json.xz", *runs):
         session(run, workers, gpus, [*judged, "--gpuperf-missing=warn"])
     if counts[BASELINE] and not accepted.exists():
         command = ["-m", "pytest_gpuperf", "update-baseline", "--yes", "--force", "--reason"]
@@ -206,7 +207,7 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     times: dict[str, list[float]] = {}
     for name, took in seconds.items():
         kind = name.partition("-")[0]
-        if kind == BASELINE:
+        if kind not in (ALONE, BESIDE):
             continue
         times.setdefault(kind, []).append(took)
         runs.setdefault(kind, []).append(run_files.load(folder / name))
@@ -261,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=int,
         default=0,
         metavar="N",
-        help="sessions to accept before as a baseline",
+        help="sessions to accept as a baseline before",
     )
     parser.add_argument("--workers", type=int, metavar="N", help="in a session of several")
     parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGS")

@@ -213,6 +213,9 @@ def test_another_canary_and_none_are_not_comparable() -> None:
 
 
 def test_what_moved_while_it_was_measured_moved_without_a_baseline_too() -> None:
+    # An H100 that gets warm goes up by two steps of 15 MHz, which the judge looks at, and by which
+    # nothing is measured again.
+    assert moved(measured({}, {}, after={"sm_clock_mhz": 1.0152}), None) == ()
     throttled = measured({}, {}, after={"sm_clock_mhz": 0.8})
     (one,) = moved(throttled, None)
     assert one.reading == "sm_clock_mhz"
@@ -422,6 +425,18 @@ def test_counts_are_the_code_s_on_every_machine() -> None:
     assert said == {"instructions": "regressed", "cycles": "machine"}
 
 
+@pytest.mark.parametrize(("clock", "outcome"), [(0.99, "inconclusive"), (0.95, "machine")])
+def test_an_interval_that_is_too_wide_is_explained_where_the_change_itself_is(
+    clock: float, outcome: str
+) -> None:
+    """5 % slower, or not at all: more processes will tell, and a clock of 1 % less does not."""
+    processes = [
+        replace(measured({"step_time": change}, {"sm_clock_mhz": clock})[0], process=f"p{n}")
+        for n, change in enumerate((0.98, 1.05, 1.12))
+    ]
+    assert verdicts(processes)["step_time"].outcome.value == outcome
+
+
 def test_what_is_within_its_tolerance_stays_there() -> None:
     assert outcomes(measured({"cycles": 1.003}, {"dram_cycles": 1.2})) == {}
 
@@ -475,11 +490,20 @@ def test_no_reading_of_two_h200s_moved_while_they_were_measured(name: str) -> No
 
 @pytest.mark.parametrize(("baseline", "name"), [("meddpm-0", "meddpm-1"), ("meddpm-1", "meddpm-0")])
 def test_two_gpus_of_one_kind_have_the_same_canary(baseline: str, name: str) -> None:
-    """By five measurements of the other; the host, which ran both, was not always as fast."""
+    """By five measurements of the other; the host, which ran both, was not always as fast.
+
+    Of one measurement of 72 the clock was, by the reading before it, 1.7 % slower.
+    """
     entry = baseline_files.entry_of(recorded(baseline)[:5], recorded="")
-    for one in recorded(name):
-        made = moved([one], entry.canary, entry.gpus)
-        assert {part.reading for part in made if not part.trait.host} == set(), one.title
+    made = [
+        (one.title, part)
+        for one in recorded(name)
+        for part in moved([one], entry.canary, entry.gpus)
+        if not part.trait.host
+    ]
+    assert [(part.reading, round(part.change, 3)) for _, part in made] == [
+        *[("sm_clock_mhz", -0.008)] * (name == "meddpm-1")
+    ]
 
 
 def test_the_step_that_a_slow_host_launched_late_is_left_to_the_machine() -> None:
@@ -505,6 +529,49 @@ def test_the_step_that_a_slow_host_launched_late_is_left_to_the_machine() -> Non
             assert (said_of.outcome, said_of.reason) == (Outcome.MACHINE, reason)
         assert by_metric["instructions"].outcome is Outcome.UNCHANGED
     assert "launch_us +" in by_metric["cycles"].detail
+
+
+def test_a_clock_of_another_step_explains_the_times_of_kernels_as_far_as_it_goes() -> None:
+    """ConvNeXt's time steps on an H100, in five sessions within four minutes, the same code.
+
+    In the last its clock was a step of 15 MHz lower, 0.75 %, and so were kernels: up to 0.82 %.
+    """
+    folder = ROOT / "tests" / "data" / "h100-clocks"
+    faster = [run_files.load(folder / f"faster-{number}.json.xz") for number in range(1, 5)]
+    slower = run_files.load(folder / "slower.json.xz")
+    for test in dict.fromkeys(one.test for one in slower.measurements):
+        before = [one for run in faster for one in run.measurements if one.test == test]
+        now = [one for one in slower.measurements if one.test == test]
+        for measured_again, outcome in ((1, Outcome.INCONCLUSIVE), (len(now), Outcome.MACHINE)):
+            said = judged_by_entry(before, now[:measured_again])
+            assert said["kernel_time"].outcome is outcome, test
+            assert said["instructions"].outcome is Outcome.UNCHANGED
+        assert said["kernel_time"].change == pytest.approx(0.006, abs=0.003)
+        assert "sm_clock_mhz -0.747 % (1994.6" in said["kernel_time"].detail
+        # 3 % on top of it are the code's.
+        more = [_with_kernel_time(one, 1.03) for one in now]
+        assert judged_by_entry(before, more)["kernel_time"].outcome is Outcome.REGRESSED
+
+
+def judged_by_entry(
+    before: Sequence[Measurement], now: Sequence[Measurement]
+) -> dict[str, Verdict]:
+    """By metric of the step, what is said of these where those are accepted."""
+    entry = baseline_files.entry_of(before, recorded="")
+    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary)
+    # The suite's, which these launches of a CPU that is busy and idle in turn come up to.
+    said = judge(now, reference, catalogue().metrics, {"cycles": "300%", "step_time": "300%"})
+    return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
+
+
+def _with_kernel_time(one: Measurement, factor: float) -> Measurement:
+    samples = tuple(
+        replace(sample, values=tuple(factor * value for value in sample.values))
+        if sample.metric == "kernel_time"
+        else sample
+        for sample in one.samples
+    )
+    return replace(one, samples=samples)
 
 
 def test_ten_of_ten_beside_a_process_that_nvml_does_not_show_are_the_machine_s() -> None:
