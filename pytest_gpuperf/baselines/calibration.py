@@ -163,7 +163,7 @@ def _alarmed(
     """What the judge, so calibrated, says of `measured` had `baseline` been accepted."""
     entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(entry.samples, gpus=entry.gpus, days=entry.days, calibration=calibration)
-    verdicts = judge(measured, known, catalogue().metrics, {})
+    verdicts = judge(measured, known, catalogue().metrics, measured[0].tolerance)
     outcomes = {verdict.outcome for verdict in verdicts}
     worst = next((o for o in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) if o in outcomes), None)
     return Look(worst or Outcome.UNCHANGED, next_look(verdicts, len(measured)))

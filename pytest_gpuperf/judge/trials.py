@@ -82,8 +82,10 @@ def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     """The spreads of each class of metrics, over the whole step.
 
     A class is estimated from its gated metrics where any was measured, otherwise from all of it:
-    it is the gated ones that the judge holds against the scale. wall_time is left out, and so is a
-    relative metric of a test with a value that is not positive. A class is missing in the result
+    it is the gated ones that the judge holds against the scale. wall_time is left out, and so are
+    metrics of which a test has a tolerance of its own, as the time of a step that waits for its
+    host, and a relative metric of a test with a value that is not positive. A class is missing in
+    the result
     when no allocation has two processes with such a metric: then nothing tells the spread between
     processes from that between days.
 
@@ -252,7 +254,8 @@ def _by_class(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
         measured: dict[str, list[_Measured]] = {}
         for process in processes:
             for sample in process.samples:
-                if sample.phase == STEP and sample.metric not in _LEFT_OUT:
+                written = sample.metric in process.tolerance
+                if sample.phase == STEP and not written and sample.metric not in _LEFT_OUT:
                     measured.setdefault(sample.metric, []).append((process, sample.values))
         for name, values in measured.items():
             metric = metrics[name]

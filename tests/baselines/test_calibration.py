@@ -86,6 +86,14 @@ def test_what_is_too_noisy_is_undecided_in_every_trial_and_alarms_in_none() -> N
     assert (seen.count, seen.false_alarms, seen.inconclusive) == (15, 0, 0)
 
 
+def test_trials_are_judged_with_what_each_test_tolerates() -> None:
+    noisy = [process(f"p{n}", 4e8 * (1.0, 1.3, 0.9)[n % 3]) for n in range(9)]
+    others = [process(f"p{n}", 4e8 * (1 + n * 1e-5), test="other.py::test_it") for n in range(9)]
+    assert finding(saved([*noisy, *others])).trials.inconclusive == 18
+    tolerant = [replace(one, tolerance={"cycles": "300%"}) for one in noisy]
+    assert finding(saved([*tolerant, *others])).trials.inconclusive == 0
+
+
 def test_each_suite_is_calibrated_by_itself() -> None:
     both = calibration.findings([saved([*quiet(2), *quiet(3, suite="other")])], "")
     assert [(one.suite, one.calibration.processes) for one in both] == [("meddpm", 2), ("other", 3)]

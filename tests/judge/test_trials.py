@@ -206,6 +206,14 @@ def test_gated_metrics_define_their_class_and_the_cpus_clock_never() -> None:
         assert spread_of(pair(**metrics)).processes == pytest.approx(expected), (metrics, factor)
 
 
+def test_what_a_test_has_a_tolerance_of_its_own_for_is_of_another_kind() -> None:
+    """Cycles of a step that waits for its host say nothing of the kernels beside them."""
+    measured = pair(cycles=1.5, kernel_time=1.002)
+    waiting = [replace(one, tolerance={"cycles": "300%"}) for one in measured]
+    assert spread_of(measured).processes > 0.1
+    assert spread_of(waiting).processes == pytest.approx(math.log(1.002) / math.sqrt(2))
+
+
 def test_tests_and_metrics_pool_by_degrees_of_freedom() -> None:
     first = pair(cycles=1.01)
     second = [process({"step_time": [v]}, f"p{i}") for i, v in enumerate([5.0, 5.0, 5.0])]
