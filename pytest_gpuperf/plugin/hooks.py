@@ -161,7 +161,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             session.refusal = refusal
     else:
         _or_usage_error(lambda: _prepare(session, concerned))
-    session.freeze_imports()
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -212,8 +211,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     here.
     """
     session = item.config.stash[_SESSION]
-    if session.refusal is not None and _concerns_us(item):
-        raise session.refusal
+    if _concerns_us(item):
+        if session.refusal is not None:
+            raise session.refusal
+        # Not before: tests of others may look for what is garbage.
+        session.freeze_imports()
     if session.task is not None and not session.task.is_replica:
         session.instrument.begin()
 

@@ -5,7 +5,6 @@ Made when pytest starts, also where nobody uses us. So it imports nothing until 
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import gc
 import os
@@ -68,6 +67,7 @@ class Session:
         self._parent: int | None = None
         self._has_frozen: bool | None = None
         self._measured = 0
+        self._frozen_imports = False
         """Tests, for `freeze`."""
         self.gpus: tuple[str, ...] = ()
         """UUIDs of those that the test which runs holds; see `holding`."""
@@ -166,12 +166,13 @@ class Session:
         return self.settings.judge and self.settings.missing != "record"
 
     def freeze_imports(self) -> None:
-        """Takes what the tests import, torch above all, out of collections before the first runs.
+        """Takes what the tests import, torch above all, out of collections, once.
 
         What they import then, torch's compiler with an optimizer, takes a third longer else: each
         collection takes 0.1 to 0.3 s, or 0.7 on a slow host, and a measurement begins with one.
         """
-        if self._freezes():
+        if not self._frozen_imports and self._freezes():
+            self._frozen_imports = True
             gc.freeze()
 
     def freeze(self) -> None:
@@ -200,17 +201,16 @@ class Session:
         return self._has_frozen
 
     def thaw(self) -> None:
-        """Collects what is garbage at the session's end; what follows looks through nothing again.
+        """Collects what is garbage at the session's end; what pytest collects then is nothing more.
 
-        pytest collects up to five times when it unconfigures itself, and Python when it ends: 3 s
-        of each session on a slow host.
+        That looks through all of torch again otherwise, 0.7 s on a slow host. What Python collects
+        when it ends is not spared: a file may be open in it, and what was written to it is not in
+        the file before.
         """
         if self._has_frozen:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
-            atexit.unregister(gc.freeze)
-            atexit.register(gc.freeze)
 
     def forget(self) -> None:
         """Leaves to the process what is frozen: it may live on."""
