@@ -2,17 +2,23 @@
 
 Ranks that wait for each other have the same step time; what differs is their own work. Waiting
 makes that longer, too: a collective that waits for a peer takes processors and memory from the
-kernels beside it, on recorded H100s 3 to 4 us in each 100 of waiting, and which rank waits is
-chance, or else it is the faster one. So a rank's own time is adjusted for how long its collectives
-took, by an analysis of covariance: one slope for all ranks, never below 0, one variance of what is
-left, and of each rank the time that it would have with the others' waiting.
+kernels beside it, on recorded H100s 3 to 4 us in each 100 of waiting. Which rank waits is chance,
+or else it is the faster one. So ranks are compared in two ways:
+
+- by the times that they would have, had all waited as long as the one that waited least: an
+  analysis of covariance, of one slope for all ranks, never below 0. It knows little of ranks whose
+  waiting differs by more than it does from execution to execution, as that of a rank which is
+  always the last does.
+- as measured, with those peers that waited as long or longer: these may have worked less than it
+  seems, but not more.
 
 Two GPUs of one name differ by themselves, and how far is known of those whose canary reads the same
 (`noise.py`). A rank is compared with those peers whose GPUs are most like its own, and named where
-it is slower than at least half of these, than each by more than chance allows: chance names any
-rank of a step in ALPHA of all measurements at most, as each of the n (n - 1) comparisons is allowed
-ALPHA / (n (n - 1)), by Student's t with Satterthwaite's degrees of freedom. Less than LEAST is
-nobody's concern.
+it is in one of the ways slower than at least half of these, than each by more than chance allows:
+chance names any rank of a step in ALPHA of all measurements at most, as each of the n (n - 1)
+comparisons of either way is allowed ALPHA / (2 n (n - 1)), by Student's t with Satterthwaite's
+degrees of freedom. The noise of a comparison is that of all ranks, or of the two where theirs is
+larger. Less than LEAST is nobody's concern.
 """
 
 from __future__ import annotations
@@ -49,7 +55,7 @@ class Straggler:
     slower: float
     """How much longer it works than the median of those it is compared with, as a share."""
     own: float
-    """The mean of its times, adjusted, in their unit."""
+    """The geometric mean of its times in their unit, adjusted where that is what tells."""
     peers: float
     """That median."""
 
@@ -63,75 +69,111 @@ def stragglers(
 
     `kinds` are those of the ranks' GPUs, where their canaries say them, and `collectives` how long
     collectives took in each of the same executions; without them no rank has waited. Of fewer than
-    two ranks, with less than FREEDOM, or where a time is not above 0, nobody can say.
+    two ranks or two executions of one, with less than FREEDOM, or where a time is not above 0,
+    nobody can say.
     """
     count = len(times)
     freedom = sum(map(len, times)) - count - 1
-    if count < 2 or freedom < FREEDOM or not all(times) or min(map(min, times)) <= 0:
+    if count < 2 or freedom < FREEDOM or min(map(len, times)) < 2 or min(map(min, times)) <= 0:
         return ()
     known = kinds if len(kinds) == count else (None,) * count
     if [*map(len, collectives)] != [*map(len, times)]:
         collectives = [[0.0] * len(values) for values in times]
     ranks = _adjusted(times, collectives, freedom)
     found = []
-    for rank, own in enumerate(ranks.means):
+    for rank in range(count):
         between = {p: _between(known[rank], known[p]) for p in range(count) if p != rank}
-        noises = {peer: ranks.noise(rank, peer) for peer in between}
-        spreads = {peer: math.hypot(between[peer], noises[peer]) for peer in between}
+        spreads = {peer: math.hypot(of, ranks.noise(rank, peer)[0]) for peer, of in between.items()}
         alike = [p for p, spread in spreads.items() if spread <= _ALIKE * min(spreads.values())]
-        beyond = []
-        for peer in alike:
-            of_both = math.floor(freedom * (spreads[peer] / noises[peer]) ** 4)
-            allowed = quantile(ALPHA / (count * (count - 1)), of_both) * spreads[peer]
-            beyond.append(own - ranks.means[peer] > allowed)
-        usual = median(ranks.means[peer] for peer in alike)
-        slower = math.expm1(own - usual)
-        if 2 * sum(beyond) >= len(alike) and slower >= LEAST:
-            found.append(Straggler(rank, slower, math.exp(own), math.exp(usual)))
+        for measured in (False, True):
+            means = ranks.measured if measured else ranks.adjusted
+            beyond = [
+                means[rank] - means[peer] > ranks.allowed(rank, peer, between[peer], measured)
+                for peer in alike
+            ]
+            usual = median(means[peer] for peer in alike)
+            slower = math.expm1(means[rank] - usual)
+            if 2 * sum(beyond) >= len(alike) and slower >= LEAST:
+                found.append(Straggler(rank, slower, math.exp(means[rank]), math.exp(usual)))
+                break
     return tuple(sorted(found, key=lambda one: -one.slower))
 
 
 @dataclass(frozen=True)
-class _Adjusted:
-    """The ranks' own times as logarithms, had all waited as long as the one that waited least."""
+class _Ranks:
+    """The ranks' own times as logarithms, and what varies in them."""
 
-    means: list[float]
-    deviation: float
-    """What is left has this standard deviation."""
+    measured: list[float]
+    """The mean of each rank."""
+    adjusted: list[float]
+    """The same, had all waited as long as in the execution that waited least."""
+    left: list[float]
+    """The sum of squares of each rank that waiting does not explain."""
+    freedom: int
+    """The degrees of freedom of them all."""
     executions: list[int]
     waited: list[float]
     """The mean time of each rank's collectives."""
     scatter: float
     """The sum of squares of those times around each rank's mean."""
 
-    def noise(self, one: int, other: int) -> float:
-        """The standard error of the difference of two ranks' means, as of GPUs that are alike."""
-        executions = 1 / self.executions[one] + 1 / self.executions[other]
-        apart = self.waited[one] - self.waited[other]
-        slope = apart**2 / self.scatter if self.scatter else 0.0
-        return max(math.sqrt(2) * NOISE, self.deviation * math.sqrt(executions + slope))
+    def noise(self, one: int, other: int) -> tuple[float, int]:
+        """The standard error of the difference of two ranks' means, with its degrees of freedom.
+
+        As of GPUs that are alike, and that waited as long.
+        """
+        counts = self.executions[one], self.executions[other]
+        variance = math.fsum(self.left) / self.freedom * sum(1 / count for count in counts)
+        own = [self.left[rank] / (self.executions[rank] - 1) for rank in (one, other)]
+        parts = [part / count for part, count in zip(own, counts, strict=True)]
+        squares = [part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)]
+        freedom = self.freedom
+        if sum(squares):
+            freedom = min(freedom, math.floor(sum(parts) ** 2 / sum(squares)))
+        return math.sqrt(max(2 * NOISE**2, variance, sum(parts))), freedom
+
+    def allowed(self, rank: int, peer: int, between: float, measured: bool) -> float:
+        """How much slower than `peer` chance makes `rank`, as a logarithm.
+
+        `between` is the standard deviation of the difference of their GPUs. Infinite where the
+        times as `measured` say nothing: of a peer that waited less.
+        """
+        noise, freedom = self.noise(rank, peer)
+        apart = self.waited[rank] - self.waited[peer]
+        if measured and apart > 0:
+            return math.inf
+        if not measured and self.scatter:
+            deviation = math.sqrt(math.fsum(self.left) / self.freedom)
+            noise = math.hypot(noise, deviation * apart / math.sqrt(self.scatter))
+        spread = math.hypot(between, noise)
+        of_both = math.floor(freedom * (spread / noise) ** 4)
+        count = len(self.executions)
+        return quantile(ALPHA / (2 * count * (count - 1)), of_both) * spread
 
 
 def _adjusted(
     times: Sequence[Sequence[float]], collectives: Sequence[Sequence[float]], freedom: int
-) -> _Adjusted:
+) -> _Ranks:
     logs = [[math.log(value) for value in values] for values in times]
     means, waited = [*map(fmean, logs)], [*map(fmean, collectives)]
     pairs = [
-        (log - mean, wait - usual)
+        [(log - mean, wait - usual) for log, wait in zip(of_rank, waits, strict=True)]
         for of_rank, waits, mean, usual in zip(logs, collectives, means, waited, strict=True)
-        for log, wait in zip(of_rank, waits, strict=True)
     ]
-    scatter = math.fsum(wait**2 for _, wait in pairs)
-    slope = max(math.fsum(log * wait for log, wait in pairs) / scatter, 0.0) if scatter else 0.0
-    left = math.fsum((log - slope * wait) ** 2 for log, wait in pairs)
+    flat = [pair for of_rank in pairs for pair in of_rank]
+    scatter = math.fsum(wait**2 for _, wait in flat)
+    slope = max(math.fsum(log * wait for log, wait in flat) / scatter, 0.0) if scatter else 0.0
     least = min(map(min, collectives))
-    return _Adjusted(
-        [mean - slope * (usual - least) for mean, usual in zip(means, waited, strict=True)],
-        math.sqrt(left / freedom),
-        [*map(len, times)],
-        waited,
-        scatter,
+    return _Ranks(
+        measured=means,
+        adjusted=[
+            mean - slope * (usual - least) for mean, usual in zip(means, waited, strict=True)
+        ],
+        left=[math.fsum((log - slope * wait) ** 2 for log, wait in of_rank) for of_rank in pairs],
+        freedom=freedom,
+        executions=[*map(len, times)],
+        waited=waited,
+        scatter=scatter,
     )
 
 
