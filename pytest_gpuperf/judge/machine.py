@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import Kind
-from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
@@ -184,8 +184,10 @@ def told_apart(
         metric = metrics[verdict.metric]
         judged = verdict.phase == STEP and metric.gated and verdict.change is not None
         judged = judged and metric.metric_class is MetricClass.CYCLE
+        # Of what the baseline leaves in doubt there will be no more processes.
+        looked = verdict.processes >= LEAST_TO_ALARM or verdict.reason == NOISY_BASELINE
         doubtful = verdict.outcome in (Outcome.REGRESSED, Outcome.IMPROVED) or (
-            verdict.outcome is Outcome.INCONCLUSIVE and verdict.processes >= LEAST_TO_ALARM
+            verdict.outcome is Outcome.INCONCLUSIVE and looked
         )
         causes: Sequence[Moved] = ()
         if judged and doubtful:

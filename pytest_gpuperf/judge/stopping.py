@@ -21,7 +21,8 @@ ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
 """The looks that can alarm, over which the error is split."""
 
 NOISY_BASELINE = "baseline-too-noisy"
-"""The reason code of what no further process can decide: the baseline's own leave too much room."""
+"""The reason code of what no further process can show to be unchanged: the baseline's own leave too
+much room."""
 
 LEAST_ROUNDS = 2
 """One value cannot agree with another."""

@@ -437,6 +437,27 @@ def test_an_interval_that_is_too_wide_is_explained_where_the_change_itself_is(
     assert verdicts(processes)["step_time"].outcome.value == outcome
 
 
+def test_what_the_baseline_leaves_in_doubt_is_the_machines_after_one_process() -> None:
+    """No others follow that would say so."""
+    samples = {
+        STEP: {
+            name: tuple((value * factor if name == "step_time" else value,) for factor in NOISY)
+            for name, value in BASELINE.items()
+        }
+    }
+    reference = Reference(samples, gpus=(H200.identity,) * len(NOISY), canary=known(*[{}] * 5))
+    for clock, outcome in ((0.96, Outcome.MACHINE), (1.0, Outcome.INCONCLUSIVE)):
+        now = measured({"step_time": 1.004}, {"sm_clock_mhz": clock}, processes=1)
+        said = judge(now, reference, catalogue().metrics, {})
+        (of_step,) = (v for v in said if v.metric == "step_time" and v.phase == STEP)
+        assert of_step.outcome is outcome
+        assert (of_step.reason == "baseline-too-noisy") is (outcome is Outcome.INCONCLUSIVE)
+
+
+NOISY = (0.985, 0.99, 1.0, 1.01, 1.015)
+"""Processes of a baseline that leave 1 % in doubt, whatever comes after them."""
+
+
 def test_what_is_within_its_tolerance_stays_there() -> None:
     assert outcomes(measured({"cycles": 1.003}, {"dram_cycles": 1.2})) == {}
 

@@ -173,7 +173,9 @@ def test_a_baseline_that_is_too_noisy_needs_more_processes_itself() -> None:
     for reasons, thin in ((["baseline-too-noisy"], True), (["baseline-too-noisy", "x"], False)):
         looks = [replace(INCONCLUSIVE, reason=reason) for reason in reasons]
         text = failure.failure(result(measurement(), *looks), looks, SESSION, 160)
-        assert ("accept runs of more processes" in text) is thin, reasons
+        assert ("accept runs of more of them, gpuperf record --processes 9" in text) is thin, (
+            reasons
+        )
         assert text.endswith("--gpuperf-inconclusive warn")
 
 

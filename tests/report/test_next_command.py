@@ -133,6 +133,20 @@ def test_what_is_undecided_takes_more_processes() -> None:
         assert said.strip() == command
 
 
+def test_where_the_baseline_leaves_it_undecided_a_larger_one_is_recorded() -> None:
+    """More processes of the session would not decide it."""
+    noisy = result(
+        measurement(), verdict(outcome=Outcome.INCONCLUSIVE, reason="baseline-too-noisy")
+    )
+    for session in (replace(SESSION, processes=3), replace(SESSION, replayed=True)):
+        assert list(lines([noisy, IMPROVED], session, 300)) == [
+            "to make a baseline of more processes, on another day or GPU too:",
+            f"  gpuperf record --processes 9 -- {SELECTED}",
+            '  gpuperf update-baseline --reason "more processes"',
+        ]
+        assert "baseline of" not in "".join(lines([noisy, UNDECIDED], session, 300))
+
+
 def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
     """It is pasted whole; what is said of it is wrapped."""
     for width in (20, 40, 80):

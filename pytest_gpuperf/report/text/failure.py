@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Lack, lacking, unread
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, NOISY_BASELINE
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     FAULTS,
@@ -176,9 +176,9 @@ def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
         )
     if all(v.reason == NOISY_BASELINE for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
-            "The baseline's own processes differ by too much for any number of new ones to decide: "
-            "accept runs of more processes, gpuperf record --processes 5, or pass with a warning "
-            "by --gpuperf-inconclusive warn"
+            "The baseline's own processes, or its days, differ by too much for any number of new "
+            f"ones to decide: accept runs of more of them, gpuperf record --processes {LOOKS[-1]}, "
+            "tolerate more, or pass with a warning by --gpuperf-inconclusive warn"
         )
     return (
         "The noise hides whether the change is within tolerance: measure again, or pass "

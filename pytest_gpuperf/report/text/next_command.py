@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
-from pytest_gpuperf.judge.stopping import LOOKS
+from pytest_gpuperf.judge.stopping import LOOKS, NOISY_BASELINE
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
@@ -88,13 +88,15 @@ class CommandContext:
         words = f"gpuperf record --continue {shlex.quote(self.run)} --processes {processes} --"
         return f"{words} {self.command}".rstrip()
 
-    def record(self, tests: Sequence[str] = ()) -> tuple[str, str]:
+    def record(
+        self, tests: Sequence[str] = (), processes: int = 5, reason: str = "first baseline"
+    ) -> tuple[str, str]:
         """The two commands that make a baseline for these tests, or for all that were selected."""
-        accept = CommandContext(baselines=self.baselines).accept("first baseline")
+        accept = CommandContext(baselines=self.baselines).accept(reason)
         selected = self.command
         if tests and self.flags is not None:
             selected = self._selecting(tests)
-        return f"gpuperf record --processes 5 -- {selected}".rstrip(), accept
+        return f"gpuperf record --processes {processes} -- {selected}".rstrip(), accept
 
 
 def selection(arguments: Sequence[str]) -> list[str]:
@@ -228,7 +230,7 @@ def wanted(
         if Outcome.REGRESSED in outcomes:
             yield _accepting("to accept what is intended", context, dirty)
     elif Outcome.INCONCLUSIVE in outcomes:
-        yield _undecided(context)
+        yield _undecided(results, context)
     elif Outcome.UNFIT in outcomes or Outcome.MACHINE in outcomes:
         yield "to see what the device is and who else uses it:", ["gpuperf doctor"]
     elif Outcome.IMPROVED in outcomes:
@@ -253,8 +255,13 @@ def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Se
     return f"{what}:", [context.accept()]
 
 
-def _undecided(context: CommandContext) -> tuple[str, Sequence[str]]:
+def _undecided(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
     most = LOOKS[-1]
+    undecided = [(r.test, e) for r in results for e in r.said if e.outcome is Outcome.INCONCLUSIVE]
+    if all(entry.reason == NOISY_BASELINE for _, entry in undecided):
+        tests = [*dict.fromkeys(test for test, _ in undecided)]
+        what = "to make a baseline of more processes, on another day or GPU too:"
+        return what, context.record(tests, most, "more processes")
     if context.replayed:
         again = f"gpuperf record --processes {most} -- {context.command}"
         return "to decide it by more processes than this run has:", [again.rstrip()]
