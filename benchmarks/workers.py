@@ -12,7 +12,7 @@ long they took is kept in DIR, and the same command goes on with what is missing
 far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. The first
 session does not count: it fills the compilers' caches. Where the project has no baseline of these
 GPUs, so many further sessions of --baseline take its place, which are accepted as one in DIR, and
-the others are judged by it.
+the others are judged by it. With --gpuperf-no-judge only times and what is apart are compared.
 
 --starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
 one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
@@ -223,14 +223,19 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     lines = [
         f"-n {workers}: {median(times[BESIDE]):.1f} s of {len(times[BESIDE])} sessions, -n 1: "
         f"{median(times[ALONE]):.1f} s of {len(times[ALONE])}; share {share:.3f}",
-        f"{min(measured)} to {max(measured)} measurements a session; with {workers} workers "
-        f"{alarms} metrics with an alarm, {silent} measurements that were not judged",
+        f"{' to '.join(map(str, sorted({min(measured), max(measured)})))} measurements a session",
+    ]
+    judged = bool(alone or beside)
+    said = [
+        f"with {workers} workers {alarms} metrics with an alarm, {silent} measurements that were "
+        "not judged",
         f"{len(otherwise)} of {len(alone)} verdicts are others than those of one worker"
         + "".join(
             f"\n  {' '.join(key)}: {_listed(alone[key])}, and {_listed(beside[key])}"
             for key in otherwise
         ),
     ]
+    lines += said if judged else ["nothing was judged"]
     wider = False
     one_worker, several = (spreads(runs[kind]) for kind in (ALONE, BESIDE))
     for metric in SPREAD:
@@ -241,7 +246,9 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
                 "with one worker"
             )
     late = share > MOST_SHARE.get(workers, 1.0)
-    return "\n".join(lines) + "\n", not (late or alarms or silent or otherwise or wider)
+    return "\n".join(lines) + "\n", not (
+        late or alarms or (judged and silent) or otherwise or wider
+    )
 
 
 def _listed(said: set[Outcome]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,10 @@ from pytest_gpuperf.judge.tolerance import gpus_agree
 from pytest_gpuperf.measure.collector import Plan
 from pytest_gpuperf.measure.pass_shares import PassShares, shares
 from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.storage import run_files
+from tests import ROOT
 
 ALL = tuple(m for m in catalogue().metrics.values() if m.hardware)
 
@@ -33,6 +37,23 @@ def test_ten_passes_take_three_rounds_of_four_gpus() -> None:
     made = shares(ALL[:10], ALL[:10], 4, one_each)
     assert [len(share) for share in made] == [3, 3, 3, 1]
     assert [m for share in made for m in share] == [*ALL[:10]]
+
+
+def test_on_two_h100s_the_other_counted_what_the_first_counts_alone() -> None:
+    """ConvNeXt's fused step, with the set `paper`: tests/data/h100-spread."""
+    folder = ROOT / "tests" / "data" / "h100-spread"
+    (alone,) = run_files.load(folder / "plain.json.xz").measurements
+    (spread,) = run_files.load(folder / "spread.json.xz").measurements
+    (peer,) = spread.peers
+    assert peer.device.identity != spread.fingerprint.device.identity
+    by_metric = {s.metric: median(s.values) for s in alone.samples if s.phase == STEP}
+    theirs = {s.metric: median(s.values) for s in peer.samples if s.phase == STEP}
+    assert len(theirs) == 38
+    assert {s.metric for s in spread.samples} == {s.metric for s in alone.samples}
+    assert [name for name, count in theirs.items() if count != by_metric[name]] == ["pipe_adu"]
+    assert theirs["pipe_adu"] == pytest.approx(by_metric["pipe_adu"], rel=1e-4)
+    passes = (one.fingerprint.settings["passes"] for one in (alone, spread))
+    assert [*passes] == [16, 10]
 
 
 def test_what_the_gpus_do_not_agree_on_stays_on_the_test_s_own() -> None:

@@ -54,9 +54,19 @@ def change(folder: Path, name: str, run: Run) -> None:
 def test_half_the_time_and_the_same_verdicts_are_good(folder: Path) -> None:
     said, good = workers.table(folder, 2)
     assert "-n 2: 54.5 s of 2 sessions, -n 1: 101.0 s of 2; share 0.540" in said
-    assert "0 metrics with an alarm, 0 measurements that were not judged" in said
+    assert "with 2 workers 0 metrics with an alarm, 0 measurements that were not judged" in said
     assert "\n0 of " in said
     assert "cycles: 7.07e-04 apart on one GPU, and 1.41e-03 with one worker" in said
+    assert good
+
+
+def test_where_nothing_was_judged_times_are_compared(folder: Path) -> None:
+    for name in ("alone-0", "alone-1", "beside-0", "beside-1"):
+        change(folder, name, replace(run_files.load(folder / f"{name}.json.xz"), verdicts=()))
+    said, good = workers.table(folder, 2)
+    assert "share 0.540" in said
+    assert "\nnothing was judged\n" in said
+    assert "alarm" not in said
     assert good
 
 

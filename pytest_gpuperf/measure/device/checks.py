@@ -148,23 +148,28 @@ def bytecode(package: str = "torch") -> list[Check]:
     torch's import took 2.6 s in place of 1.5 in a container of which PYTHONDONTWRITEBYTECODE=1 was
     a part, and its compiler's, which every optimizer imports, 3.5 s in place of 0.9.
     """
-    found = find_spec(package)
+    try:
+        found = find_spec(package)
+    except ValueError:  # a module that somebody made and put in its place
+        return []
     if found is None or not found.cached or Path(found.cached).exists():
         return []
     there = next(folder for folder in Path(found.cached).parents if folder.exists())
+    writable = os.access(there, os.W_OK)
     if sys.dont_write_bytecode:
         why = "and PYTHONDONTWRITEBYTECODE keeps Python from writing it"
-    elif not os.access(there, os.W_OK):
+    elif not writable:
         why = f"and {there} may not be written"
     else:
         return []  # the next import writes it
+    once = f"python -m compileall -q {Path(found.origin or '').parent}, or " if writable else ""
+    variable = "unset the variable and " if sys.dont_write_bytecode else ""
     return [
         Check(
             "bytecode",
             False,
             f"{package} has none, {why}: each process compiles its source again, for seconds",
-            f"python -m compileall -q {Path(found.origin or '').parent}, or unset the variable and "
-            "name a folder by PYTHONPYCACHEPREFIX",
+            f"{once}{variable}name a folder by PYTHONPYCACHEPREFIX",
             optional=True,
         )
     ]

@@ -87,5 +87,10 @@ def test_a_package_that_every_process_compiles_again_is_told(
     for check in told:
         assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in check.detail
         assert f"compileall -q {tmp_path}," in check.remedy
+    monkeypatch.setattr("os.access", lambda *_: False)
+    (read_only,) = checks.bytecode("heavy")
+    assert read_only.remedy.endswith("name a folder by PYTHONPYCACHEPREFIX")
+    assert "compileall" not in read_only.remedy
+    assert ("unset the variable" in read_only.remedy) is forbidden
     py_compile.compile(str(tmp_path / "heavy.py"))
     assert checks.bytecode("heavy") == checks.bytecode("nothing_of_that_name") == []
