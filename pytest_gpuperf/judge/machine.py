@@ -2,6 +2,9 @@
 
 Where a cycle count or a time moved beyond its tolerance, and the canary moved by as much, nobody
 can tell that the code did it. Counts are the code's: no machine changes them.
+
+What a baseline's own processes have taught of the clock is no longer in doubt: times of kernels are
+compared at one clock (`at_one_clock`).
 """
 
 from __future__ import annotations
@@ -11,13 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.noise import Kind
+from pytest_gpuperf.judge.noise import Kind, Rounds
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
+CLOCK = "sm_clock_mhz"
+OF_KERNELS = ("kernel_time",)
+"""The metrics that are times of kernels, and nothing else."""
+ELASTICITY, ELASTICITY_ERROR = -0.5, 0.35
+"""What is supposed of a step before its baseline says it, as a normal distribution: its kernels
+take as much longer as the clock is slower (-1), or as long at any clock (0), which is the memory's.
+On H100s ConvNeXt's steps had -0.3 to -1, and Med-DDPM's, under whose load the clock is another than
+under the canary, 0 to -0.2."""
+MOST_UNKNOWN = 0.2
+"""The largest standard error of an elasticity by which anything is adjusted."""
 KIND_READINGS = ("dram_ns", "l2_cycles")
 """The readings that GPUs of one name are told apart by. Of 17 H200s the first was 1.954 to 1.962 M
 on six and 2.000 to 2.005 M on the others; the second 1.86 M on two and 1.81 to 1.84 M on the
@@ -65,7 +78,7 @@ TRAITS: Mapping[str, Trait] = {
     "l2_cycles": Trait(0.02, "another kind of GPU, or somebody else on it", 0),
     "dram_cycles": Trait(0.01, "another kind of GPU, or somebody else on it", 0),
     "dram_ns": Trait(0.005, "another kind of GPU, or somebody else on it", 1),
-    "sm_clock_mhz": Trait(0.005, "the clock", -1, clock=True, drift=0.04),
+    CLOCK: Trait(0.005, "the clock", -1, clock=True, drift=0.04),
     "tensor_clock_mhz": Trait(0.02, "the clock under power", -1, clock=True),
     "time_share": Trait(0.02, "somebody else on it", -1, alone=1.0),
     "launch_us": Trait(0.4, "the host", 1, host=True),
@@ -95,6 +108,127 @@ class Moved:
         """As in "launch_us +48.2 % (3.31 -> 4.91): the host"."""
         change = f"{100 * math.expm1(self.change):+.3g} %"
         return f"{self.reading} {change} ({self.before:.6g} -> {self.now:.6g}): {self.trait.says}"
+
+
+@dataclass(frozen=True)
+class AtOneClock:
+    """Times of kernels, had all processes run at the clock of those that are judged."""
+
+    measured: Rounds
+    baseline: Rounds
+    elasticity: float
+    """The share by which they take longer for each share by which the clock is faster: -1 to 0."""
+    error: float
+    """Of the baseline's centre, as a logarithm: what is not known of the elasticity, times how far
+    the clocks are apart."""
+    clock_mhz: float
+    before_mhz: float
+    """The clock of the baseline, its geometric mean."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the clocks are further apart than readings are by themselves."""
+        return abs(math.log(self.clock_mhz / self.before_mhz)) > TRAITS[CLOCK].noise
+
+    def __str__(self) -> str:
+        """As in "at 1980 MHz, where the baseline's clock was 1995: by its own processes ..."."""
+        now, before = f"{self.clock_mhz:.0f}", f"{self.before_mhz:.0f}"
+        return (
+            f"at {now} MHz, where the baseline's clock was {before}: by its own processes kernels "
+            f"take {-self.elasticity:.2f} % longer for 1 % less of it"
+        )
+
+
+def at_one_clock(
+    measured: Rounds,
+    baseline: Rounds,
+    measurements: Sequence[Measurement],
+    known: Canaries | None,
+    gpus: Sequence[str] = (),
+    *,
+    noise: float,
+) -> AtOneClock | None:
+    """The times of both sides at the clock of `measurements`, as far as the baseline tells.
+
+    With y the logarithm of a process's median, c that of its clock (the mean of before and after)
+    and sums of squares around the means of each GPU, s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at
+    least `noise`^2; the elasticity is the mean of Sxy / Sxx and ELASTICITY, weighted by Sxx / s^2
+    and 1 / ELASTICITY_ERROR^2, and between -1 and 0. A time becomes t (c_new / c)^elasticity.
+
+    None where a clock was not read, or not by the same canary, where a process or a time is
+    missing, or where the elasticity is known by no more than MOST_UNKNOWN.
+    """
+    now, code = _clocks_of(measurements)
+    before = _clocks_known(known, code) if known else []
+    complete = len(now) == len(measured) and len(before) == len(baseline) and None not in before
+    if not complete or min(value for series in (*measured, *baseline) for value in series) <= 0:
+        return None
+    clocks = [clock for clock in before if clock is not None]
+    times = [math.log(median(series)) for series in baseline]
+    places = gpus if len(gpus) == len(baseline) else [""] * len(baseline)
+    pairs = []
+    for place in dict.fromkeys(places):
+        own = [at for at, gpu in enumerate(places) if gpu == place]
+        clock, time = (fmean(series[at] for at in own) for series in (clocks, times))
+        pairs += [(clocks[at] - clock, times[at] - time) for at in own]
+    degrees = len(pairs) - len(set(places)) - 1
+    sxx, sxy, syy = (math.fsum(product) for product in zip(*map(_products, pairs), strict=True))
+    if degrees < 1 or not sxx:
+        return None
+    variance = max(noise**2, (syy - sxy**2 / sxx) / degrees)
+    weight, prior = sxx / variance, 1 / ELASTICITY_ERROR**2
+    error = 1 / math.sqrt(weight + prior)
+    if error > MOST_UNKNOWN:
+        return None
+    elasticity = max(-1.0, min(0.0, (sxy / variance + ELASTICITY * prior) / (weight + prior)))
+    here, there = fmean(now), fmean(clocks)
+
+    def at_clock(rounds: Rounds, clocks: Sequence[float]) -> Rounds:
+        return [
+            [value * math.exp(elasticity * (here - clock)) for value in series]
+            for series, clock in zip(rounds, clocks, strict=True)
+        ]
+
+    return AtOneClock(
+        measured=at_clock(measured, now),
+        baseline=at_clock(baseline, clocks),
+        elasticity=elasticity,
+        error=error * abs(here - there),
+        clock_mhz=math.exp(here),
+        before_mhz=math.exp(there),
+    )
+
+
+def _products(pair: tuple[float, float]) -> tuple[float, float, float]:
+    x, y = pair
+    return x * x, x * y, y * y
+
+
+def _clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
+    """The logarithm of each process's clock, and the canary that read them all; empty if none did.
+
+    Of a process that measured twice it is the mean.
+    """
+    read: dict[str, list[float]] = {}
+    codes = set()
+    for one in measurements:
+        both = _both(one.fingerprint.conditions) if one.fingerprint.conditions else None
+        values = [canary.readings.get(CLOCK) for canary in both or ()]
+        if not values or not all(values):
+            return [], ""
+        codes |= {canary.code for canary in both or ()}
+        read.setdefault(one.process, []).extend(math.log(value) for value in values if value)
+    return ([fmean(logs) for logs in read.values()], codes.pop()) if len(codes) == 1 else ([], "")
+
+
+def _clocks_known(known: Canaries, code: str) -> list[float | None]:
+    """The same of the baseline's processes; None where this canary did not read it."""
+    clocks: list[float | None] = []
+    for process, own in enumerate(known.codes):
+        values = [value for value in _both_of(known, CLOCK, process) if value]
+        read = own == code and len(values) == len((known.before, known.after))
+        clocks.append(fmean(map(math.log, values)) if read else None)
+    return clocks
 
 
 def kinds(

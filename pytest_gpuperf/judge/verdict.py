@@ -133,7 +133,17 @@ def judge(
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
         if reference.paired:
             allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-        looks = _looks(series, compared, allowed, metrics, reference, gpus)
+        clocks = (
+            {}
+            if phase != STEP
+            else _at_one_clock(series, compared, allowed, measurements, reference)
+        )
+        compared |= {name: clock.baseline for name, clock in clocks.items()}
+        at_clock = {**series, **{name: clock.measured for name, clock in clocks.items()}}
+        looks = _looks(at_clock, compared, allowed, metrics, reference, gpus)
+        for name, clock in clocks.items():
+            error = math.hypot(looks[name].reference_error, clock.error)
+            looks[name] = replace(looks[name], reference_error=error)
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
@@ -141,6 +151,8 @@ def judge(
             if name in looks:
                 look = looks[name]
                 said |= _compared(look, allowed[name], family)
+                if name in clocks and clocks[name].moved:
+                    said["detail"] = said.get("detail") or str(clocks[name])
                 if gated:
                     said["outcome"], said["reason"] = decide(
                         metric.direction, look, allowed[name], family
@@ -358,6 +370,32 @@ def paired(
         for phase, series in old.items()
     }
     return tuple(after for _, after in pairs), Reference(whole, paired=True)
+
+
+def _at_one_clock(
+    series: Mapping[str, Rounds],
+    compared: Mapping[str, Rounds],
+    allowed: Mapping[str, Tolerance],
+    measurements: Sequence[Measurement],
+    reference: Reference,
+) -> dict[str, machine.AtOneClock]:
+    """The times of kernels whose baseline says what the clock does to them.
+
+    What was measured in turn with its partner had its clock.
+    """
+    adjusted = {
+        name: machine.at_one_clock(
+            series[name],
+            compared[name],
+            measurements,
+            reference.canary,
+            reference.gpus,
+            noise=allowed[name].scale,
+        )
+        for name in machine.OF_KERNELS
+        if name in compared and not reference.paired
+    }
+    return {name: made for name, made in adjusted.items() if made is not None}
 
 
 def _looks(

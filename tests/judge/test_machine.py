@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from random import Random
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.machine import TRAITS, between, kinds, moved
-from pytest_gpuperf.judge.verdict import KNOWN_KIND, OTHER_GPU, Reference, judge
+from pytest_gpuperf.judge.machine import (
+    MOST_UNKNOWN,
+    TRAITS,
+    AtOneClock,
+    at_one_clock,
+    between,
+    kinds,
+    moved,
+)
+from pytest_gpuperf.judge.stopping import next_look
+from pytest_gpuperf.judge.verdict import (
+    KNOWN_KIND,
+    OTHER_GPU,
+    Reference,
+    judge,
+    samples_by_phase,
+)
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome, Verdict
@@ -492,6 +510,90 @@ def test_nothing_becomes_a_fault_and_nothing_passes_by_the_canary(
             assert plain[metric].outcome is not Outcome.UNCHANGED
 
 
+# At one clock
+
+STEPS_MHZ = (1980.0, 1995.0, 2010.0)
+"""Of an H100's clock."""
+
+
+def at_clocks(
+    chance: Random, count: int, elasticity: float, clocks: Sequence[float] = STEPS_MHZ
+) -> list[Measurement]:
+    """Processes, each at one of these clocks, whose kernels vary by 0.1 % besides."""
+    made = []
+    for number in range(count):
+        clock = chance.choice(clocks) / STEPS_MHZ[0]
+        factor = clock**elasticity * math.exp(chance.gauss(0, 0.001))
+        factor_of_clock = clock * STEPS_MHZ[0] / READ["sm_clock_mhz"]
+        (one,) = measured({"kernel_time": factor}, {"sm_clock_mhz": factor_of_clock}, processes=1)
+        made.append(replace(one, process=f"p{number}"))
+    return made
+
+
+def adjusted(before: Sequence[Measurement], now: Sequence[Measurement]) -> AtOneClock | None:
+    entry = baseline_files.entry_of(before, recorded="")
+    rounds = samples_by_phase(now)[STEP]["kernel_time"]
+    return at_one_clock(
+        rounds, entry.samples[STEP]["kernel_time"], now, entry.canary, entry.gpus, noise=0.001
+    )
+
+
+@pytest.mark.parametrize("elasticity", [0.0, -0.4, -1.0])
+def test_the_elasticity_is_learnt_of_the_baselines_own_processes(elasticity: float) -> None:
+    chance = Random(3)
+    before, now = at_clocks(chance, 12, elasticity), at_clocks(chance, 3, elasticity, [1950.0])
+    made = adjusted(before, now)
+    assert made is not None
+    assert made.elasticity == pytest.approx(elasticity, abs=0.15)
+    assert made.clock_mhz == pytest.approx(1950.0)
+    # What the baseline would have at that clock, and how sure that is.
+    expected = KERNELS_NS * (1950 / 1980) ** elasticity
+    centre = math.exp(fmean(math.log(series[0]) for series in made.baseline))
+    assert centre == pytest.approx(expected, rel=3 * math.hypot(made.error, 0.001))
+    assert 0 < made.error < MOST_UNKNOWN * math.log(2010 / 1950)
+
+
+def test_what_the_baseline_does_not_say_is_not_supposed() -> None:
+    chance = Random(4)
+    now = at_clocks(chance, 3, -1.0)
+    several = at_clocks(chance, 8, -1.0)
+    assert adjusted(several, now) is not None
+    assert adjusted(at_clocks(chance, 8, -1.0, [1980.0]), now) is None  # one clock
+    assert adjusted(several[:2], now) is None  # too few
+    unread = [replace(one, fingerprint=replace(one.fingerprint, conditions=None)) for one in now]
+    assert adjusted(several, unread) is None
+    assert adjusted([*several, replace(unread[0], process="x")], now) is None
+
+
+@pytest.mark.parametrize("elasticity", [0.0, -0.7, -1.0])
+def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
+    elasticity: float,
+) -> None:
+    """Mostly decided; of a baseline that knows one clock only the machine has it."""
+    chance = Random(5)
+    said: Counter[tuple[float, Outcome]] = Counter()
+    for _ in range(300):
+        before = at_clocks(chance, 5, elasticity)
+        now = at_clocks(chance, 9, elasticity, [chance.choice(STEPS_MHZ)])
+        for factor in (1.0, 1.02):
+            slower = [_with_kernel_time(one, factor) for one in now]
+            said[factor, judged_by_entry(before, slower, with_canary=True)] += 1
+    assert said[1.0, Outcome.REGRESSED] == 0
+    assert said[1.0, Outcome.UNCHANGED] >= 250
+    assert said[1.02, Outcome.UNCHANGED] == 0
+    assert said[1.02, Outcome.REGRESSED] >= 250
+
+
+def test_a_failure_says_at_which_clock_times_were_compared() -> None:
+    chance = Random(6)
+    now = [_with_kernel_time(one, 1.05) for one in at_clocks(chance, 3, -1.0, [1950.0])]
+    said = said_by_entry(at_clocks(chance, 9, -1.0), now)["kernel_time"]
+    assert said.outcome is Outcome.REGRESSED
+    assert said.change == pytest.approx(0.05, abs=0.005)
+    assert said.detail.startswith("at 1950 MHz, where the baseline's clock was 2003")
+    assert " for 1 % less of it" in said.detail
+
+
 # On H200s
 
 
@@ -564,22 +666,36 @@ def test_a_clock_of_another_step_explains_the_times_of_kernels_as_far_as_it_goes
         before = [one for run in faster for one in run.measurements if one.test == test]
         now = [one for one in slower.measurements if one.test == test]
         for measured_again, outcome in ((1, Outcome.INCONCLUSIVE), (len(now), Outcome.MACHINE)):
-            said = judged_by_entry(before, now[:measured_again])
+            said = said_by_entry(before, now[:measured_again])
             assert said["kernel_time"].outcome is outcome, test
             assert said["instructions"].outcome is Outcome.UNCHANGED
         assert said["kernel_time"].change == pytest.approx(0.006, abs=0.003)
         assert "sm_clock_mhz -0.747 % (1994.6" in said["kernel_time"].detail
         # 3 % on top of it are the code's.
         more = [_with_kernel_time(one, 1.03) for one in now]
-        assert judged_by_entry(before, more)["kernel_time"].outcome is Outcome.REGRESSED
+        assert said_by_entry(before, more)["kernel_time"].outcome is Outcome.REGRESSED
 
 
 def judged_by_entry(
-    before: Sequence[Measurement], now: Sequence[Measurement]
+    before: Sequence[Measurement], now: Sequence[Measurement], with_canary: bool
+) -> Outcome:
+    """What is said of kernel_time, with as many looks as there are processes for."""
+    count = 1
+    while True:
+        said = said_by_entry(before, now[:count], with_canary=with_canary)["kernel_time"]
+        further = next_look([said], count)
+        if further is None or further > len(now):
+            return said.outcome
+        count = further
+
+
+def said_by_entry(
+    before: Sequence[Measurement], now: Sequence[Measurement], *, with_canary: bool = True
 ) -> dict[str, Verdict]:
     """By metric of the step, what is said of these where those are accepted."""
     entry = baseline_files.entry_of(before, recorded="")
-    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary)
+    canary = entry.canary if with_canary else None
+    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=canary)
     # The suite's, which these launches of a CPU that is busy and idle in turn come up to.
     said = judge(now, reference, catalogue().metrics, {"cycles": "300%", "step_time": "300%"})
     return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
@@ -593,6 +709,28 @@ def _with_kernel_time(one: Measurement, factor: float) -> Measurement:
         for sample in one.samples
     )
     return replace(one, samples=samples)
+
+
+def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
+    """ConvNeXt's 21 time steps on two H100s, the baseline's processes at 1980 and 1995 MHz.
+
+    Of the same code: with the clocks set aside 16 of 21 are decided by kernel_time, and 5 without.
+    """
+    sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
+    accepted = [run_files.load(ROOT / "docs/runs/workers" / f"{one}.json.xz") for one in sessions]
+    again = run_files.load(ROOT / "tests/data/h100-clocks/again.json.xz")
+    decided: Counter[tuple[bool, Outcome]] = Counter()
+    for test in dict.fromkeys(one.test for one in again.measurements):
+        before = [one for run in accepted for one in run.measurements if one.test == test]
+        now = [one for one in again.measurements if one.test == test]
+        for with_canary in (True, False):
+            decided[with_canary, judged_by_entry(before, now, with_canary)] += 1
+    assert decided == {
+        (True, Outcome.UNCHANGED): 16,
+        (True, Outcome.INCONCLUSIVE): 5,
+        (False, Outcome.UNCHANGED): 5,
+        (False, Outcome.INCONCLUSIVE): 16,
+    }
 
 
 def test_ten_of_ten_beside_a_process_that_nvml_does_not_show_are_the_machine_s() -> None:
