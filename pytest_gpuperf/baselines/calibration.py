@@ -162,7 +162,13 @@ def _alarmed(
 ) -> Look:
     """What the judge, so calibrated, says of `measured` had `baseline` been accepted."""
     entry = baseline_files.entry_of(baseline, recorded="")
-    known = Reference(entry.samples, gpus=entry.gpus, days=entry.days, calibration=calibration)
+    known = Reference(
+        entry.samples,
+        gpus=entry.gpus,
+        days=entry.days,
+        calibration=calibration,
+        canary=entry.canary,
+    )
     verdicts = judge(measured, known, catalogue().metrics, measured[0].tolerance)
     outcomes = {verdict.outcome for verdict in verdicts}
     worst = next((o for o in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) if o in outcomes), None)

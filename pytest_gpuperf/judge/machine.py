@@ -150,37 +150,22 @@ def at_one_clock(
 ) -> AtOneClock | None:
     """The times of both sides at the clock of `measurements`, as far as the baseline tells.
 
-    With y the logarithm of a process's median, c that of its clock (the mean of before and after)
-    and sums of squares around the means of each GPU, s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at
-    least `noise`^2; the elasticity is the mean of Sxy / Sxx and ELASTICITY, weighted by Sxx / s^2
-    and 1 / ELASTICITY_ERROR^2, and between -1 and 0. A time becomes t (c_new / c)^elasticity.
+    A time becomes t (c_new / c)^elasticity, c being the mean of before and after.
 
     None where a clock was not read, or not by the same canary, where a process or a time is
     missing, or where the elasticity is known by no more than MOST_UNKNOWN.
     """
-    now, code = _clocks_of(measurements)
+    now, code = clocks_of(measurements)
     before = _clocks_known(known, code) if known else []
     complete = len(now) == len(measured) and len(before) == len(baseline) and None not in before
     if not complete or min(value for series in (*measured, *baseline) for value in series) <= 0:
         return None
     clocks = [clock for clock in before if clock is not None]
-    times = [math.log(median(series)) for series in baseline]
     places = gpus if len(gpus) == len(baseline) else [""] * len(baseline)
-    pairs = []
-    for place in dict.fromkeys(places):
-        own = [at for at, gpu in enumerate(places) if gpu == place]
-        clock, time = (fmean(series[at] for at in own) for series in (clocks, times))
-        pairs += [(clocks[at] - clock, times[at] - time) for at in own]
-    degrees = len(pairs) - len(set(places)) - 1
-    sxx, sxy, syy = (math.fsum(product) for product in zip(*map(_products, pairs), strict=True))
-    if degrees < 1 or not sxx:
+    learnt = elasticity_of([math.log(median(one)) for one in baseline], clocks, places, noise)
+    if learnt is None:
         return None
-    variance = max(noise**2, (syy - sxy**2 / sxx) / degrees)
-    weight, prior = sxx / variance, 1 / ELASTICITY_ERROR**2
-    error = 1 / math.sqrt(weight + prior)
-    if error > MOST_UNKNOWN:
-        return None
-    elasticity = max(-1.0, min(0.0, (sxy / variance + ELASTICITY * prior) / (weight + prior)))
+    elasticity, error = learnt
     here, there = fmean(now), fmean(clocks)
 
     def at_clock(rounds: Rounds, clocks: Sequence[float]) -> Rounds:
@@ -199,12 +184,40 @@ def at_one_clock(
     )
 
 
+def elasticity_of(
+    times: Sequence[float], clocks: Sequence[float], gpus: Sequence[str], noise: float
+) -> tuple[float, float] | None:
+    """By how much times of kernels follow the clock, and its error; both sides as logarithms.
+
+    Of processes of the same code on these GPUs. With sums of squares around the means of each GPU,
+    s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at least `noise`^2: the mean of Sxy / Sxx and
+    ELASTICITY, weighted by Sxx / s^2 and 1 / ELASTICITY_ERROR^2, between -1 and 0. None where the
+    error is more than MOST_UNKNOWN.
+    """
+    pairs = []
+    for gpu in dict.fromkeys(gpus):
+        own = [at for at, other in enumerate(gpus) if other == gpu]
+        clock, time = (fmean(series[at] for at in own) for series in (clocks, times))
+        pairs += [(clocks[at] - clock, times[at] - time) for at in own]
+    degrees = len(pairs) - len(set(gpus)) - 1
+    sxx, sxy, syy = (math.fsum(product) for product in zip(*map(_products, pairs), strict=True))
+    if degrees < 1 or not sxx:
+        return None
+    variance = max(noise**2, (syy - sxy**2 / sxx) / degrees)
+    weight, prior = sxx / variance, 1 / ELASTICITY_ERROR**2
+    error = 1 / math.sqrt(weight + prior)
+    if error > MOST_UNKNOWN:
+        return None
+    mean = (sxy / variance + ELASTICITY * prior) / (weight + prior)
+    return max(-1.0, min(0.0, mean)), error
+
+
 def _products(pair: tuple[float, float]) -> tuple[float, float, float]:
     x, y = pair
     return x * x, x * y, y * y
 
 
-def _clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
+def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
     """The logarithm of each process's clock, and the canary that read them all; empty if none did.
 
     Of a process that measured twice it is the mean.

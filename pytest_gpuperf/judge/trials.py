@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from pytest_gpuperf.judge.machine import OF_KERNELS, clocks_of, elasticity_of
 from pytest_gpuperf.judge.tolerance import LEAST_SHARE, default_scale
 from pytest_gpuperf.model.entry import Spread
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -92,6 +93,8 @@ def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     With x the median of a process's rounds on the judged scale (the logarithm; for percentages
     points / 100), and each level's squares summed over tests and metrics before they are divided
     by the sum of their degrees of freedom:
+
+    Times of kernels are those at one clock, where the processes say what that does to them.
 
     - rounds: squares of rounds about their process's mean; 0 where each process has one round
     - processes: squares of x about their allocation's mean
@@ -259,7 +262,7 @@ def _by_class(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
                     measured.setdefault(sample.metric, []).append((process, sample.values))
         for name, values in measured.items():
             metric = metrics[name]
-            nested = _nested(values, metric)
+            nested = _nested(_at_one_clock(values, metric), metric)
             if nested is not None:
                 series = gated if metric.gated else others
                 series.setdefault(metric.metric_class, []).append(nested)
@@ -267,6 +270,26 @@ def _by_class(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     return {
         metric_class: both[metric_class] for metric_class in MetricClass if metric_class in both
     }
+
+
+def _at_one_clock(values: Sequence[_Measured], metric: Metric) -> Sequence[_Measured]:
+    """Times of kernels as the judge compares them (`machine.py`), where the processes say how."""
+    processes = [process for process, _ in values]
+    clocks, _ = clocks_of(processes) if metric.name in OF_KERNELS else ([], "")
+    times = [median(rounds) for _, rounds in values]
+    if len(clocks) != len(values) or min(times) <= 0:
+        return values
+    gpus = [process.fingerprint.device.identity for process in processes]
+    noise = default_scale(metric.metric_class)
+    learnt = elasticity_of([*map(math.log, times)], clocks, gpus, noise)
+    if learnt is None:
+        return values
+    usual = fmean(clocks)
+    factors = [math.exp(learnt[0] * (usual - clock)) for clock in clocks]
+    return [
+        (process, tuple(factor * value for value in rounds))
+        for (process, rounds), factor in zip(values, factors, strict=True)
+    ]
 
 
 def _nested(values: Sequence[_Measured], metric: Metric) -> _Nested | None:

@@ -24,7 +24,7 @@ from pytest_gpuperf.judge.trials import (
     trials,
 )
 from pytest_gpuperf.model.entry import Spread
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Canary, Conditions, Measurement, Reading
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Outcome
 from tests.examples import H200, measurement
@@ -212,6 +212,22 @@ def test_what_a_test_has_a_tolerance_of_its_own_for_is_of_another_kind() -> None
     waiting = [replace(one, tolerance={"cycles": "300%"}) for one in measured]
     assert spread_of(measured).processes > 0.1
     assert spread_of(waiting).processes == pytest.approx(math.log(1.002) / math.sqrt(2))
+
+
+def test_times_of_kernels_are_those_at_one_clock() -> None:
+    """An H100 that goes back and forth between 1980 and 1995 MHz."""
+
+    def at(number: int, *, read: bool) -> Measurement:
+        clock = (1980.0, 1995.0)[number % 2]
+        one = process({"kernel_time": [1e6 / clock]}, f"p{number}")
+        state = Reading(canary=Canary("code", {"sm_clock_mhz": clock}))
+        conditions = Conditions(state, state) if read else None
+        return replace(one, fingerprint=replace(one.fingerprint, conditions=conditions))
+
+    unread = spread_of([at(number, read=False) for number in range(6)]).processes
+    assert unread == pytest.approx(0.0041, abs=1e-4)
+    # The slope is shrunk a little to a half, which six processes hardly move.
+    assert spread_of([at(number, read=True) for number in range(6)]).processes < unread / 10
 
 
 def test_tests_and_metrics_pool_by_degrees_of_freedom() -> None:
