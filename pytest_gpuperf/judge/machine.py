@@ -10,7 +10,7 @@ compared at one clock (`at_one_clock`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -29,8 +29,15 @@ ELASTICITY, ELASTICITY_ERROR = -0.5, 0.35
 take as much longer as the clock is slower (-1), or as long at any clock (0), which is the memory's.
 On H100s ConvNeXt's steps had -0.3 to -1, and Med-DDPM's, under whose load the clock is another than
 under the canary, 0 to -0.2."""
-MOST_UNKNOWN = 0.2
-"""The largest standard error of an elasticity by which anything is adjusted."""
+MOST_UNKNOWN, MOST_WITHOUT = 0.2, 0.3
+"""The largest standard error of an elasticity by which anything is adjusted, and the largest that
+it may have without any one of the processes that it is learnt of: one alone teaches nothing."""
+BEYOND = 0.008
+"""How far outside of the clocks that it is learnt at it still holds, as a logarithm: one step of an
+H100's. Further off nobody has seen what the clock does, and a slope that is a little wrong makes
+much of it."""
+NOTEWORTHY = 0.001
+"""An adjustment that is said, where it is larger."""
 KIND_READINGS = ("dram_ns", "l2_cycles")
 """The readings that GPUs of one name are told apart by. Of 17 H200s the first was 1.954 to 1.962 M
 on six and 2.000 to 2.005 M on the others; the second 1.86 M on two and 1.81 to 1.84 M on the
@@ -123,12 +130,13 @@ class AtOneClock:
     the clocks are apart."""
     clock_mhz: float
     before_mhz: float
-    """The clock of the baseline, its geometric mean."""
+    """The clock of the baseline's processes on this GPU, or of all: the geometric mean."""
 
     @property
-    def moved(self) -> bool:
-        """Whether the clocks are further apart than readings are by themselves."""
-        return abs(math.log(self.clock_mhz / self.before_mhz)) > TRAITS[CLOCK].noise
+    def is_noteworthy(self) -> bool:
+        """Whether it changes what is compared by so much that it has to be said."""
+        change = self.elasticity * math.log(self.clock_mhz / self.before_mhz)
+        return abs(change) > NOTEWORTHY
 
     def __str__(self) -> str:
         """As in "at 1980 MHz, where the baseline's clock was 1995: by its own processes ..."."""
@@ -145,15 +153,18 @@ def at_one_clock(
     measurements: Sequence[Measurement],
     known: Canaries | None,
     gpus: Sequence[str] = (),
+    days: Sequence[str] = (),
     *,
     noise: float,
 ) -> AtOneClock | None:
     """The times of both sides at the clock of `measurements`, as far as the baseline tells.
 
-    A time becomes t (c_new / c)^elasticity, c being the mean of before and after.
+    A time becomes t (c_new / c)^elasticity, c being the mean of before and after. `gpus` and `days`
+    are those of the baseline's processes, where they were kept.
 
     None where a clock was not read, or not by the same canary, where a process or a time is
-    missing, or where the elasticity is known by no more than MOST_UNKNOWN.
+    missing, where the elasticity is not known (`elasticity_of`), or where a clock is further than
+    BEYOND from those that the baseline has on this GPU, or on all others where it has none.
     """
     now, code = clocks_of(measurements)
     before = _clocks_known(known, code) if known else []
@@ -162,15 +173,19 @@ def at_one_clock(
         return None
     clocks = [clock for clock in before if clock is not None]
     places = gpus if len(gpus) == len(baseline) else [""] * len(baseline)
-    learnt = elasticity_of([math.log(median(one)) for one in baseline], clocks, places, noise)
-    if learnt is None:
+    dates = days if len(days) == len(baseline) else [""] * len(baseline)
+    times = [math.log(median(series)) for series in baseline]
+    learnt = elasticity_of(times, clocks, [*zip(places, dates, strict=True)], noise)
+    here = {measurement.fingerprint.device.identity for measurement in measurements}
+    own = [clock for clock, gpu in zip(clocks, places, strict=True) if gpu in here] or clocks
+    if learnt is None or min(now) < min(own) - BEYOND or max(now) > max(own) + BEYOND:
         return None
     elasticity, error = learnt
-    here, there = fmean(now), fmean(clocks)
+    new, there = fmean(now), fmean(own)
 
     def at_clock(rounds: Rounds, clocks: Sequence[float]) -> Rounds:
         return [
-            [value * math.exp(elasticity * (here - clock)) for value in series]
+            [value * math.exp(elasticity * (new - clock)) for value in series]
             for series, clock in zip(rounds, clocks, strict=True)
         ]
 
@@ -178,38 +193,69 @@ def at_one_clock(
         measured=at_clock(measured, now),
         baseline=at_clock(baseline, clocks),
         elasticity=elasticity,
-        error=error * abs(here - there),
-        clock_mhz=math.exp(here),
+        error=error * abs(new - there),
+        clock_mhz=math.exp(new),
         before_mhz=math.exp(there),
     )
 
 
 def elasticity_of(
-    times: Sequence[float], clocks: Sequence[float], gpus: Sequence[str], noise: float
+    times: Sequence[float],
+    clocks: Sequence[float],
+    allocations: Sequence[tuple[str, str]],
+    noise: float,
 ) -> tuple[float, float] | None:
     """By how much times of kernels follow the clock, and its error; both sides as logarithms.
 
-    Of processes of the same code on these GPUs. With sums of squares around the means of each GPU,
-    s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at least `noise`^2: the mean of Sxy / Sxx and
-    ELASTICITY, weighted by Sxx / s^2 and 1 / ELASTICITY_ERROR^2, between -1 and 0. None where the
-    error is more than MOST_UNKNOWN.
+    Of processes of the same code, each on a GPU and a day. With sums of squares around the mean of
+    each GPU, s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at least `noise`^2: the mean of Sxy / Sxx
+    and ELASTICITY, weighted by Sxx / s^2 and 1 / ELASTICITY_ERROR^2, between -1 and 0. Where a GPU
+    has several processes of a day, the means are those of its days: what else differs from day to
+    day is not the clock's.
+
+    None where the error is more than MOST_UNKNOWN, or without any one of the processes more than
+    MOST_WITHOUT, and where the mean is by more than two errors outside of -1 to 0: there it is not
+    the clock.
     """
-    pairs = []
-    for gpu in dict.fromkeys(gpus):
-        own = [at for at, other in enumerate(gpus) if other == gpu]
-        clock, time = (fmean(series[at] for at in own) for series in (clocks, times))
-        pairs += [(clocks[at] - clock, times[at] - time) for at in own]
-    degrees = len(pairs) - len(set(gpus)) - 1
+    several = len(set(allocations)) < len(allocations)
+    groups = [place if several else (place[0], "") for place in allocations]
+    pairs = _centred(times, clocks, groups)
+    degrees = len(pairs) - len(set(groups)) - 1
     sxx, sxy, syy = (math.fsum(product) for product in zip(*map(_products, pairs), strict=True))
     if degrees < 1 or not sxx:
         return None
     variance = max(noise**2, (syy - sxy**2 / sxx) / degrees)
-    weight, prior = sxx / variance, 1 / ELASTICITY_ERROR**2
+    prior = 1 / ELASTICITY_ERROR**2
+    weight = sxx / variance
     error = 1 / math.sqrt(weight + prior)
-    if error > MOST_UNKNOWN:
+    least = min(_squares_without(at, clocks, groups) for at in range(len(clocks)))
+    if error > MOST_UNKNOWN or 1 / math.sqrt(least / variance + prior) > MOST_WITHOUT:
         return None
     mean = (sxy / variance + ELASTICITY * prior) / (weight + prior)
+    if not -1 - 2 * error <= mean <= 2 * error:
+        return None
     return max(-1.0, min(0.0, mean)), error
+
+
+def _centred(
+    times: Sequence[float], clocks: Sequence[float], groups: Sequence[tuple[str, str]]
+) -> list[tuple[float, float]]:
+    """Each process's clock and time, less the means of its group."""
+    pairs = []
+    for group in dict.fromkeys(groups):
+        own = [at for at, other in enumerate(groups) if other == group]
+        clock, time = (fmean(series[at] for at in own) for series in (clocks, times))
+        pairs += [(clocks[at] - clock, times[at] - time) for at in own]
+    return pairs
+
+
+def _squares_without(
+    left_out: int, clocks: Sequence[float], groups: Sequence[tuple[str, str]]
+) -> float:
+    """Sxx of all processes but this one."""
+    rest = [at for at in range(len(clocks)) if at != left_out]
+    values, places = [clocks[at] for at in rest], [groups[at] for at in rest]
+    return math.fsum(x * x for x, _ in _centred(values, values, places))
 
 
 def _products(pair: tuple[float, float]) -> tuple[float, float, float]:
@@ -280,7 +326,7 @@ def moved(
 
     `known` is what the baseline's processes read, and `gpus` the GPU of each: where there are any
     of this very GPU, it is they that count. Compared is with the nearest of them: a baseline of two
-    hosts knows both. Readings of another canary are not comparable.
+    hosts knows both; of the clock with the median. Readings of another canary are not comparable.
     """
     conditions = [m.fingerprint.conditions for m in measurements]
     seen = [one for one in conditions if one is not None and _both(one)]
@@ -312,6 +358,7 @@ def told_apart(
     *,
     unmet: bool,
     known_gpus: int,
+    at_one_clock: Collection[str] = (),
 ) -> Iterator[Verdict]:
     """The same verdicts, where what the machine explains is not said of the code.
 
@@ -322,7 +369,8 @@ def told_apart(
     kernel_time. So it is on an `unmet` GPU, one that the baseline has no process of, where its
     `known_gpus` are fewer than KNOWN_HOSTS: the canary's few launches say less of a host than a
     thousand of a step do. What is within its tolerance stays there, but on an unmet GPU of a kind
-    that the baseline has none of: nobody knows what to expect of that.
+    that the baseline has none of: nobody knows what to expect of that. Metrics that were compared
+    `at_one_clock` have no more of it to be explained.
     """
     waiting = _waiting(measurements)
     foreign = [one for one in canary if unmet and one.reading in KIND_READINGS]
@@ -338,7 +386,13 @@ def told_apart(
         )
         causes: Sequence[Moved] = ()
         if judged and doubtful:
-            causes = [one for one in canary if _explains(one, verdict, metric, waiting)]
+            clock_is_known = metric.name in at_one_clock
+            causes = [
+                one
+                for one in canary
+                if not (clock_is_known and one.reading == CLOCK)
+                if _explains(one, verdict, metric, waiting)
+            ]
         elif judged and verdict.outcome is Outcome.UNCHANGED:
             causes = foreign
         if causes:
@@ -424,7 +478,10 @@ def _since_baseline(
         values = [c.readings[name] for s in seen for c in _both(s) or () if c.readings.get(name)]
         if before and values:
             now = median(values)
-            one = Moved(name, min(before, key=lambda value: abs(math.log(now / value))), now)
+            # A clock that one process of five had is not what the others were measured at.
+            usual = median(before) if name == CLOCK else now
+            nearest = min(before, key=lambda value: abs(math.log(usual / value)))
+            one = Moved(name, nearest, now)
             if abs(one.change) > trait.noise:
                 yield name, one
 

@@ -277,11 +277,10 @@ def _at_one_clock(values: Sequence[_Measured], metric: Metric) -> Sequence[_Meas
     processes = [process for process, _ in values]
     clocks, _ = clocks_of(processes) if metric.name in OF_KERNELS else ([], "")
     times = [median(rounds) for _, rounds in values]
-    if len(clocks) != len(values) or min(times) <= 0:
+    if len(clocks) != len(values) or min(times) <= 0 or "ranks" in processes[0].workload:
         return values
-    gpus = [process.fingerprint.device.identity for process in processes]
     noise = default_scale(metric.metric_class)
-    learnt = elasticity_of([*map(math.log, times)], clocks, gpus, noise)
+    learnt = elasticity_of([*map(math.log, times)], clocks, [*map(allocation, processes)], noise)
     if learnt is None:
         return values
     usual = fmean(clocks)

@@ -61,6 +61,8 @@ NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
 """The reason code of what improved in a step that does nothing any more."""
+RANKS = "ranks"
+"""In the workload, of how many ranks the step is."""
 WORK = ("launches", "operators")
 """What a step does, by metric: without any of it the others say nothing."""
 OTHER_GPU = (
@@ -125,6 +127,7 @@ def judge(
     )
     gpus = _gpus(measurements, reference)
     verdicts: list[Verdict] = []
+    at_clock: set[str] = set()
     for phase, series in measured.items():
         allowed = {
             name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
@@ -133,17 +136,15 @@ def judge(
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
         if reference.paired:
             allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-        clocks = (
-            {}
-            if phase != STEP
-            else _at_one_clock(series, compared, allowed, measurements, reference)
-        )
-        compared |= {name: clock.baseline for name, clock in clocks.items()}
-        at_clock = {**series, **{name: clock.measured for name, clock in clocks.items()}}
-        looks = _looks(at_clock, compared, allowed, metrics, reference, gpus)
+        clocks: dict[str, machine.AtOneClock] = {}
+        if phase == STEP:
+            clocks = _at_one_clock(series, compared, allowed, measurements, reference)
+            at_clock |= clocks.keys()
+        before = compared | {name: clock.baseline for name, clock in clocks.items()}
+        now = {**series, **{name: clock.measured for name, clock in clocks.items()}}
+        looks = _looks(now, before, allowed, metrics, reference, gpus)
         for name, clock in clocks.items():
-            error = math.hypot(looks[name].reference_error, clock.error)
-            looks[name] = replace(looks[name], reference_error=error)
+            looks[name] = _of_measured(looks[name], centre(series[name]), clock.error)
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
@@ -151,8 +152,8 @@ def judge(
             if name in looks:
                 look = looks[name]
                 said |= _compared(look, allowed[name], family)
-                if name in clocks and clocks[name].moved:
-                    said["detail"] = said.get("detail") or str(clocks[name])
+                if name in clocks and clocks[name].is_noteworthy:
+                    said["detail"] = "; ".join(filter(None, [said["detail"], str(clocks[name])]))
                 if gated:
                     said["outcome"], said["reason"] = decide(
                         metric.direction, look, allowed[name], family
@@ -181,15 +182,24 @@ def judge(
             )
     canary = machine.moved(measurements, reference.canary, reference.gpus)
     unmet = gpus is not None and not gpus.known
+    plain = _of_a_step(verdicts)
     told = machine.told_apart(
-        _of_a_step(verdicts),
+        plain,
         measurements,
         metrics,
         canary,
         unmet=unmet,
         known_gpus=len(set(reference.gpus)),
+        at_one_clock=at_clock,
     )
-    weighed = tuple(_weighed(list(told), metrics))
+    # What is surely no loss passes, whatever the machine did besides.
+    kept = [
+        before
+        if before.outcome is Outcome.INCONCLUSIVE and excludes_loss(before, metrics[before.metric])
+        else now
+        for before, now in zip(plain, told, strict=True)
+    ]
+    weighed = tuple(_weighed(kept, metrics))
     return (*weighed, *_unsupported(first, measured, known, metrics))
 
 
@@ -381,21 +391,42 @@ def _at_one_clock(
 ) -> dict[str, machine.AtOneClock]:
     """The times of kernels whose baseline says what the clock does to them.
 
-    What was measured in turn with its partner had its clock.
+    What was measured in turn with its partner had its clock. Of ranks nobody knows whose clock and
+    whose time it is.
     """
-    adjusted = {
-        name: machine.at_one_clock(
-            series[name],
-            compared[name],
-            measurements,
-            reference.canary,
-            reference.gpus,
-            noise=allowed[name].scale,
-        )
-        for name in machine.OF_KERNELS
-        if name in compared and not reference.paired
-    }
-    return {name: made for name, made in adjusted.items() if made is not None}
+    if reference.paired or RANKS in measurements[0].workload:
+        return {}
+    found = {}
+    for name in machine.OF_KERNELS:
+        if name in compared:
+            measuring = [
+                one
+                for one in measurements
+                if any(s.metric == name and s.phase == STEP for s in one.samples)
+            ]
+            made = machine.at_one_clock(
+                series[name],
+                compared[name],
+                measuring,
+                reference.canary,
+                reference.gpus,
+                reference.days,
+                noise=allowed[name].scale,
+            )
+            if made is not None:
+                found[name] = made
+    return found
+
+
+def _of_measured(look: Difference, measured: float, error: float) -> Difference:
+    """The same change of what was measured, so that the baseline is what it would be there."""
+    factor = measured / look.measured
+    return replace(
+        look,
+        baseline=factor * look.baseline,
+        measured=measured,
+        reference_error=math.hypot(look.reference_error, error),
+    )
 
 
 def _looks(

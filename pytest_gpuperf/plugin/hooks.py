@@ -216,6 +216,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             raise session.refusal
         # Not before: tests of others may look for what is garbage.
         session.freeze_imports()
+    else:
+        session.others_ran = True
     if session.task is not None and not session.task.is_replica:
         session.instrument.begin()
 

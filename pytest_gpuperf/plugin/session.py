@@ -67,8 +67,10 @@ class Session:
         self._parent: int | None = None
         self._has_frozen: bool | None = None
         self._measured = 0
-        self._frozen_imports = False
         """Tests, for `freeze`."""
+        self._frozen_imports = False
+        self.others_ran = False
+        """Whether a test has run that does not concern us."""
         self.gpus: tuple[str, ...] = ()
         """UUIDs of those that the test which runs holds; see `holding`."""
         self.allotment: Allotment | None = None
@@ -173,6 +175,8 @@ class Session:
         """
         if not self._frozen_imports and self._freezes():
             self._frozen_imports = True
+            if self.others_ran:  # what they left may hold memory of a GPU
+                gc.collect()
             gc.freeze()
 
     def freeze(self) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 from hypothesis import given
@@ -534,23 +534,29 @@ def adjusted(before: Sequence[Measurement], now: Sequence[Measurement]) -> AtOne
     entry = baseline_files.entry_of(before, recorded="")
     rounds = samples_by_phase(now)[STEP]["kernel_time"]
     return at_one_clock(
-        rounds, entry.samples[STEP]["kernel_time"], now, entry.canary, entry.gpus, noise=0.001
+        rounds,
+        entry.samples[STEP]["kernel_time"],
+        now,
+        entry.canary,
+        entry.gpus,
+        entry.days,
+        noise=0.001,
     )
 
 
 @pytest.mark.parametrize("elasticity", [0.0, -0.4, -1.0])
 def test_the_elasticity_is_learnt_of_the_baselines_own_processes(elasticity: float) -> None:
     chance = Random(3)
-    before, now = at_clocks(chance, 12, elasticity), at_clocks(chance, 3, elasticity, [1950.0])
+    before, now = at_clocks(chance, 12, elasticity), at_clocks(chance, 3, elasticity, [1970.0])
     made = adjusted(before, now)
     assert made is not None
     assert made.elasticity == pytest.approx(elasticity, abs=0.15)
-    assert made.clock_mhz == pytest.approx(1950.0)
+    assert made.clock_mhz == pytest.approx(1970.0)
     # What the baseline would have at that clock, and how sure that is.
-    expected = KERNELS_NS * (1950 / 1980) ** elasticity
+    expected = KERNELS_NS * (1970 / 1980) ** elasticity
     centre = math.exp(fmean(math.log(series[0]) for series in made.baseline))
     assert centre == pytest.approx(expected, rel=3 * math.hypot(made.error, 0.001))
-    assert 0 < made.error < MOST_UNKNOWN * math.log(2010 / 1950)
+    assert 0 < made.error < MOST_UNKNOWN * math.log(2010 / 1970)
 
 
 def test_what_the_baseline_does_not_say_is_not_supposed() -> None:
@@ -569,7 +575,7 @@ def test_what_the_baseline_does_not_say_is_not_supposed() -> None:
 def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
     elasticity: float,
 ) -> None:
-    """Mostly decided; of a baseline that knows one clock only the machine has it."""
+    """Mostly decided. Of a baseline of one clock a faster one may hide what the code lost."""
     chance = Random(5)
     said: Counter[tuple[float, Outcome]] = Counter()
     for _ in range(300):
@@ -580,17 +586,87 @@ def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
             said[factor, judged_by_entry(before, slower, with_canary=True)] += 1
     assert said[1.0, Outcome.REGRESSED] == 0
     assert said[1.0, Outcome.UNCHANGED] >= 250
-    assert said[1.02, Outcome.UNCHANGED] == 0
+    assert said[1.02, Outcome.UNCHANGED] <= 3
     assert said[1.02, Outcome.REGRESSED] >= 250
+
+
+def test_what_was_compared_at_one_clock_is_not_explained_by_the_clock_again() -> None:
+    """1.3 % of the code's, at a clock that is slower by a step."""
+    chance = Random(8)
+    before = at_clocks(chance, 9, -0.6)
+    now = [_with_kernel_time(one, 1.013) for one in at_clocks(chance, 9, -0.6, [1967.0])]
+    assert judged_by_entry(before, now, with_canary=True) is Outcome.REGRESSED
+    assert judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
+
+
+def of_day(one: Measurement, day: int) -> Measurement:
+    return replace(one, fingerprint=replace(one.fingerprint, measured=f"2026-03-0{day}T06:00:00Z"))
+
+
+def test_a_slope_that_may_be_something_elses_is_not_learnt() -> None:
+    chance = Random(9)
+    now = at_clocks(chance, 3, 0.0, [1995.0])
+    one, other = (at_clocks(chance, 5, 0.0, [clock]) for clock in (1980.0, 1995.0))
+    named = [replace(late, process=f"q{number}") for number, late in enumerate(other)]
+    faster = [_with_kernel_time(late, 0.994) for late in named]
+    # Each of two days had a clock of its own.
+    assert adjusted([*one, *(of_day(late, 2) for late in faster)], now) is None
+    mixed = [of_day(each, 1 + number % 2) for number, each in enumerate([*one, *named])]
+    assert adjusted(mixed, now) is not None
+    # One process alone had another clock.
+    assert adjusted([*one, faster[0]], now) is None
+    # Kernels do not take three times as much longer as the clock is slower.
+    steep = at_clocks(chance, 9, -3.0)
+    assert adjusted(steep, now) is None
+    # Nobody has seen what they do two steps further on.
+    assert adjusted(at_clocks(chance, 9, -0.5), at_clocks(chance, 3, -0.5, [1955.0])) is None
+
+
+def test_on_a_gpu_that_is_known_its_own_clocks_are_what_it_is_compared_with() -> None:
+    """Of identical code on one at 1980 to 2010 MHz, beside another that is faster by 3 %."""
+    chance = Random(10)
+    regressed = 0
+    for _ in range(100):
+        fast = at_clocks(chance, 8, 0.0, [2055.0, 2070.0])
+        device = replace(fast[0].fingerprint.device, identity="another")
+        others = [
+            replace(each, process=f"q{n}", fingerprint=replace(each.fingerprint, device=device))
+            for n, each in enumerate(fast)
+        ]
+        own, now = at_clocks(chance, 4, 0.0), at_clocks(chance, 9, 0.0, [2010.0])
+        made = adjusted([*own, *others], now)
+        assert made is None or 1980 <= round(made.before_mhz) <= 2010
+        regressed += judged_by_entry([*own, *others], now, with_canary=True) is Outcome.REGRESSED
+    assert regressed == 0
+
+
+def test_of_ranks_nobody_knows_whose_clock_and_whose_time_it_is() -> None:
+    chance = Random(11)
+    before, now = at_clocks(chance, 9, -1.0), at_clocks(chance, 9, -1.0, [1970.0])
+    ranks = [replace(one, workload={**one.workload, "ranks": 2}) for one in now]
+    for measured_now, change in ((now, 0.0), (ranks, 0.012)):
+        said = said_by_entry(before, measured_now)["kernel_time"]
+        assert said.change == pytest.approx(change, abs=0.004)
+
+
+def test_the_baseline_is_shown_as_it_would_be_at_the_clock_of_what_was_measured() -> None:
+    chance = Random(12)
+    before, now = at_clocks(chance, 9, -1.0), at_clocks(chance, 3, -1.0, [1970.0])
+    said = said_by_entry(before, now)["kernel_time"]
+    values = [s.values[0] for one in now for s in one.samples if s.metric == "kernel_time"]
+    assert said.measured == pytest.approx(median(values))
+    assert said.measured is not None
+    assert said.baseline is not None
+    assert said.measured / said.baseline - 1 == pytest.approx(said.change)
 
 
 def test_a_failure_says_at_which_clock_times_were_compared() -> None:
     chance = Random(6)
-    now = [_with_kernel_time(one, 1.05) for one in at_clocks(chance, 3, -1.0, [1950.0])]
+    now = [_with_kernel_time(one, 1.05) for one in at_clocks(chance, 3, -1.0, [1970.0])]
     said = said_by_entry(at_clocks(chance, 9, -1.0), now)["kernel_time"]
     assert said.outcome is Outcome.REGRESSED
     assert said.change == pytest.approx(0.05, abs=0.005)
-    assert said.detail.startswith("at 1950 MHz, where the baseline's clock was 2003")
+    assert said.detail.startswith("at 1970 MHz, where the baseline's clock was 2003")
     assert " for 1 % less of it" in said.detail
 
 
@@ -670,7 +746,7 @@ def test_a_clock_of_another_step_explains_the_times_of_kernels_as_far_as_it_goes
             assert said["kernel_time"].outcome is outcome, test
             assert said["instructions"].outcome is Outcome.UNCHANGED
         assert said["kernel_time"].change == pytest.approx(0.006, abs=0.003)
-        assert "sm_clock_mhz -0.747 % (1994.6" in said["kernel_time"].detail
+        assert "sm_clock_mhz -0.74" in said["kernel_time"].detail
         # 3 % on top of it are the code's.
         more = [_with_kernel_time(one, 1.03) for one in now]
         assert said_by_entry(before, more)["kernel_time"].outcome is Outcome.REGRESSED
@@ -712,12 +788,13 @@ def _with_kernel_time(one: Measurement, factor: float) -> Measurement:
 
 
 def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
-    """ConvNeXt's 21 time steps on two H100s, the baseline's processes at 1980 and 1995 MHz.
+    """ConvNeXt's 21 time steps on two H100s, the baseline's five processes at 1980 and 1995 MHz.
 
-    Of the same code: with the clocks set aside 16 of 21 are decided by kernel_time, and 5 without.
+    Of the same code: at one clock 18 are decided by kernel_time, and 3 where no clock is known.
     """
     sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
     accepted = [run_files.load(ROOT / "docs/runs/workers" / f"{one}.json.xz") for one in sessions]
+    accepted.append(run_files.load(ROOT / "tests/data/h100-clocks/first.json.xz"))
     again = run_files.load(ROOT / "tests/data/h100-clocks/again.json.xz")
     decided: Counter[tuple[bool, Outcome]] = Counter()
     for test in dict.fromkeys(one.test for one in again.measurements):
@@ -726,10 +803,11 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
         for with_canary in (True, False):
             decided[with_canary, judged_by_entry(before, now, with_canary)] += 1
     assert decided == {
-        (True, Outcome.UNCHANGED): 16,
-        (True, Outcome.INCONCLUSIVE): 5,
-        (False, Outcome.UNCHANGED): 5,
-        (False, Outcome.INCONCLUSIVE): 16,
+        (True, Outcome.UNCHANGED): 18,
+        (True, Outcome.INCONCLUSIVE): 2,
+        (True, Outcome.MACHINE): 1,
+        (False, Outcome.UNCHANGED): 3,
+        (False, Outcome.INCONCLUSIVE): 18,
     }
 
 

@@ -140,7 +140,7 @@ def test_where_the_baseline_leaves_it_undecided_a_larger_one_is_recorded() -> No
     )
     for session in (replace(SESSION, processes=3), replace(SESSION, replayed=True)):
         assert list(lines([noisy, IMPROVED], session, 300)) == [
-            "to make a baseline of more processes, on another day or GPU too:",
+            "to make a baseline of more processes, of other days and GPUs too:",
             f"  gpuperf record --processes 9 -- {SELECTED}",
             '  gpuperf update-baseline --reason "more processes"',
         ]

@@ -219,7 +219,7 @@ def _notes(
             verdict.metric
             for result in results
             for verdict in (result.verdicts if id(result) not in told else ())
-            if verdict.detail == reason and verdict.outcome is not Outcome.REPORTED
+            if verdict.detail.startswith(reason) and verdict.outcome is not Outcome.REPORTED
         )
         if wider:
             yield f"note: {', '.join(wider)}: {reason}"
