@@ -20,6 +20,7 @@ from pytest_gpuperf.judge.machine import (
     AtOneClock,
     at_one_clock,
     between,
+    elasticity_of,
     kinds,
     moved,
 )
@@ -557,6 +558,67 @@ def test_the_elasticity_is_learnt_of_the_baselines_own_processes(elasticity: flo
     centre = math.exp(fmean(math.log(series[0]) for series in made.baseline))
     assert centre == pytest.approx(expected, rel=3 * math.hypot(made.error, 0.001))
     assert 0 < made.error < MOST_UNKNOWN * math.log(2010 / 1970)
+
+
+ALLOCATIONS = [("gpu", "1")] * 6
+STEPS = [0.0, 0.008, 0.0, 0.008, 0.0, 0.008]
+LEFT = [0.003, 0.003, -0.006, -0.006, 0.003, 0.003]
+"""What of a time the clock does not explain: of either clock, 0 on average."""
+
+
+@pytest.mark.parametrize(
+    ("slope", "expected"),
+    [
+        *((-0.5, -0.5), (0.0, None), (-1.0, None)),
+        *((0.2, 0.0), (-1.2, -1.0)),
+        *((0.3, "not"), (-1.3, "not")),  # by 2.3 errors
+    ],
+)
+def test_the_elasticity_by_hand(slope: float, expected: float | str | None) -> None:
+    """Shrunk to a half by what is supposed, never out of -1 to 0, and nothing far out of it."""
+    times = [18 + slope * clock + 0.2 * left for clock, left in zip(STEPS, LEFT, strict=True)]
+    made = elasticity_of(times, STEPS, ALLOCATIONS, noise=1e-6)
+    # Six processes, one mean and a slope.
+    variance = sum((0.2 * left) ** 2 for left in LEFT) / 4
+    weight, prior = 6 * 0.004**2 / variance, 1 / 0.35**2
+    error = (weight + prior) ** -0.5
+    if expected == "not":
+        assert made is None
+        return
+    assert made is not None
+    shrunk = (slope * weight - 0.5 * prior) / (weight + prior)
+    assert made == pytest.approx((shrunk if expected is None else expected, error), abs=1e-9)
+
+
+def test_what_differs_between_days_is_not_the_clocks_where_a_day_has_several() -> None:
+    """Three processes each on two days, the second of which is 1 % slower."""
+    clocks = [0.0, 0.008, 0.0, 0.016, 0.024, 0.016]
+    days = ["1"] * 3 + ["2"] * 3
+    times = [-0.4 * clock + 0.01 * (day == "2") for clock, day in zip(clocks, days, strict=True)]
+    made = elasticity_of(times, clocks, [("gpu", day) for day in days], noise=1e-4)
+    assert made is not None
+    assert made[0] == pytest.approx(-0.4, abs=1e-3)
+    # Of single days each, a day's own difference is noise like any other.
+    each = [("gpu", str(day)) for day in range(6)]
+    by_gpu = elasticity_of([-0.4 * clock for clock in STEPS], STEPS, each, noise=1e-4)
+    assert by_gpu is not None
+    assert by_gpu[0] == pytest.approx(-0.4, abs=1e-3)
+    # And of GPUs which have one day each.
+    gpus = [(gpu, "1") for gpu in ("a", "a", "a", "b", "b", "b")]
+    assert elasticity_of(times, clocks, gpus, noise=1e-4) == pytest.approx(made)
+
+
+def test_the_least_noise_that_is_supposed_counts_for_the_error() -> None:
+    times = [-0.5 * clock for clock in STEPS]
+    for noise, known in ((1e-4, True), (5e-3, False)):
+        made = elasticity_of(times, STEPS, ALLOCATIONS, noise)
+        assert (made is not None) is known
+        if made is not None:
+            weight = 6 * 0.004**2 / noise**2
+            assert made[1] == pytest.approx((weight + 1 / 0.35**2) ** -0.5)
+    assert elasticity_of(times[:2], STEPS[:2], ALLOCATIONS[:2], 1e-4) is None
+    assert elasticity_of(times[:3], STEPS[:3], ALLOCATIONS[:3], 1e-4) is None  # one at another
+    assert elasticity_of(times[:4], STEPS[:4], ALLOCATIONS[:4], 1e-4) is not None
 
 
 def test_what_the_baseline_does_not_say_is_not_supposed() -> None:

@@ -12,6 +12,7 @@ from statistics import fmean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pytest_gpuperf.baselines.judgement import slower_ranks
 from pytest_gpuperf.judge.machine import kind_of
@@ -146,6 +147,40 @@ def test_alike_ranks_are_called_stragglers_as_seldom_as_is_allowed(
         named += bool(stragglers(times, [KIND] * ranks if known else [], waits))
     expected = ALPHA * 10 * DRAWS
     assert named <= expected + 3 * math.sqrt(expected)
+
+
+SPREAD = (-1.0, 0.0, 1.0, -0.5, 0.5, 0.0, 0.0)
+"""What seven executions differ by, 0 on average."""
+
+
+@pytest.mark.parametrize(
+    ("deviations", "noisier"),
+    [((0.004, 0.004), False), ((0.012, 0.001), True), ((0.001, 0.012), True), ((0, 0), False)],
+    ids=["alike", "the slow one", "the other one", "none"],
+)
+def test_how_much_slower_a_rank_has_to_be_by_hand(
+    deviations: tuple[float, float], noisier: bool
+) -> None:
+    """Student's t of two means, by Welch where one rank is noisier; GPUs of one kind differ too."""
+    own = [[of * part for part in SPREAD] for of in deviations]
+    left = [sum(part**2 for part in each) for each in own]
+    parts = [squares / 6 / 7 for squares in left]
+    noise = math.sqrt(max(2 * NOISE**2, sum(left) / 11 * 2 / 7, sum(parts)))
+    freedom = 11
+    if noisier:
+        freedom = math.floor(sum(parts) ** 2 / sum(part**2 / 6 for part in parts))
+        assert 6 <= freedom < 8
+    spread = math.hypot(math.sqrt(2) * 0.01 * ALIKE, noise)
+    of_both = math.floor(freedom * (spread / noise) ** 4)
+    # Two comparisons, in two ways each.
+    allowed = float(stats.t.isf(ALPHA / 4, of_both)) * spread
+    for factor, named in ((0.99, False), (1.01, True)):
+        times = [
+            [math.exp(part + (factor * allowed if slow else 0.0)) for part in each]
+            for slow, each in zip((True, False), own, strict=True)
+        ]
+        found = [one.rank for one in stragglers(times, [KIND] * 2)]
+        assert found == ([0] if named and factor * allowed > math.log1p(LEAST) else [])
 
 
 def who_wait_for_the_slowest(
