@@ -71,6 +71,17 @@ def samples_of(series: Series, phase: str = STEP) -> tuple[Sample, ...]:
     return tuple(Sample(phase, metric, tuple(values)) for metric, values in series.items())
 
 
+def with_factor(one: Measurement, metric: str, factor: float) -> Measurement:
+    """The same with so many times the values of a metric, in the step and its phases."""
+    samples = tuple(
+        replace(sample, values=tuple(factor * value for value in sample.values))
+        if sample.metric == metric
+        else sample
+        for sample in one.samples
+    )
+    return replace(one, samples=samples)
+
+
 def measurement(
     series: Series | None = None,
     *,

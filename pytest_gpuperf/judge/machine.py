@@ -17,7 +17,7 @@ from statistics import fmean, median
 from pytest_gpuperf.judge.noise import Kind, Rounds
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.model.entry import Canaries
-from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Measurement
+from pytest_gpuperf.model.measurement import RANK_COUNT, STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
@@ -63,7 +63,7 @@ class Trait:
     measurements on two H200s of one host (tests/data/h200-canary) was from their median, of
     `time_share` than any of 30 alone (tests/data/h200-shared: 0.995 to 1.0003); of the
     host's readings, which were up to 0.56 apart there, twice the standard deviation; of the SM's
-    clock, two thirds of a step of 15 MHz, in which H100s go from 1980 to 2055 MHz, and as fast do
+    clock, two thirds of a step of 15 MHz, in which H100s go from 1975 to 2070 MHz, and as fast do
     kernels that do not wait for memory (tests/data/h100-clocks)."""
     says: str
     slower: int
@@ -266,14 +266,15 @@ def _products(pair: tuple[float, float]) -> tuple[float, float, float]:
 def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
     """The logarithm of each process's clock, and the canary that read them all; empty if none did.
 
-    Of a process that measured twice it is the mean.
+    Of a process that measured twice it is the mean. Of a step over ranks nobody knows whose clock
+    and whose time it is.
     """
     read: dict[str, list[float]] = {}
     codes = set()
     for one in measurements:
         both = _both(one.fingerprint.conditions) if one.fingerprint.conditions else None
         values = [canary.readings.get(CLOCK) for canary in both or ()]
-        if not values or not all(values):
+        if not values or not all(values) or RANK_COUNT in one.workload:
             return [], ""
         codes |= {canary.code for canary in both or ()}
         read.setdefault(one.process, []).extend(math.log(value) for value in values if value)
@@ -326,7 +327,7 @@ def moved(
 
     `known` is what the baseline's processes read, and `gpus` the GPU of each: where there are any
     of this very GPU, it is they that count. Compared is with the nearest of them: a baseline of two
-    hosts knows both; of the clock with the median. Readings of another canary are not comparable.
+    hosts knows both; of a clock with the median. Readings of another canary are not comparable.
     """
     conditions = [m.fingerprint.conditions for m in measurements]
     seen = [one for one in conditions if one is not None and _both(one)]
@@ -479,7 +480,7 @@ def _since_baseline(
         if before and values:
             now = median(values)
             # A clock that one process of five had is not what the others were measured at.
-            usual = median(before) if name == CLOCK else now
+            usual = median(before) if trait.clock else now
             nearest = min(before, key=lambda value: abs(math.log(usual / value)))
             one = Moved(name, nearest, now)
             if abs(one.change) > trait.noise:

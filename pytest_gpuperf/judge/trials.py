@@ -85,16 +85,14 @@ def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     A class is estimated from its gated metrics where any was measured, otherwise from all of it:
     it is the gated ones that the judge holds against the scale. wall_time is left out, and so are
     metrics of which a test has a tolerance of its own, as the time of a step that waits for its
-    host, and a relative metric of a test with a value that is not positive. A class is missing in
-    the result
-    when no allocation has two processes with such a metric: then nothing tells the spread between
-    processes from that between days.
+    host, and a relative metric of a test with a value that is not positive. Times of kernels are
+    those at one clock, where the processes say what that does to them (`machine.py`). A class is
+    missing in the result when no allocation has two processes with such a metric: then nothing
+    tells the spread between processes from that between days.
 
     With x the median of a process's rounds on the judged scale (the logarithm; for percentages
     points / 100), and each level's squares summed over tests and metrics before they are divided
     by the sum of their degrees of freedom:
-
-    Times of kernels are those at one clock, where the processes say what that does to them.
 
     - rounds: squares of rounds about their process's mean; 0 where each process has one round
     - processes: squares of x about their allocation's mean
@@ -277,7 +275,7 @@ def _at_one_clock(values: Sequence[_Measured], metric: Metric) -> Sequence[_Meas
     processes = [process for process, _ in values]
     clocks, _ = clocks_of(processes) if metric.name in OF_KERNELS else ([], "")
     times = [median(rounds) for _, rounds in values]
-    if len(clocks) != len(values) or min(times) <= 0 or "ranks" in processes[0].workload:
+    if len(clocks) != len(values) or min(times) <= 0:
         return values
     noise = default_scale(metric.metric_class)
     learnt = elasticity_of([*map(math.log, times)], clocks, [*map(allocation, processes)], noise)

@@ -61,8 +61,6 @@ NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
 """The reason code of what improved in a step that does nothing any more."""
-RANKS = "ranks"
-"""In the workload, of how many ranks the step is."""
 WORK = ("launches", "operators")
 """What a step does, by metric: without any of it the others say nothing."""
 OTHER_GPU = (
@@ -391,10 +389,9 @@ def _at_one_clock(
 ) -> dict[str, machine.AtOneClock]:
     """The times of kernels whose baseline says what the clock does to them.
 
-    What was measured in turn with its partner had its clock. Of ranks nobody knows whose clock and
-    whose time it is.
+    What was measured in turn with its partner had its clock.
     """
-    if reference.paired or RANKS in measurements[0].workload:
+    if reference.paired:
         return {}
     found = {}
     for name in machine.OF_KERNELS:

@@ -21,7 +21,15 @@ from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.meeting import Meeting, Participant
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
-from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Peer, Sample
+from pytest_gpuperf.model.measurement import (
+    RANK_COUNT,
+    STEP,
+    Device,
+    Fingerprint,
+    Measurement,
+    Peer,
+    Sample,
+)
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.storage import files
 
@@ -417,7 +425,7 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
         samples.append(Sample(phase, metric, tuple(worst(once) for once in paired)))
     phases = [*dict.fromkeys(sample.phase for sample in samples)]
     samples.sort(key=lambda s: (phases.index(s.phase), names.index(s.metric)))
-    workload = {**first.workload, "ranks": len(ranks)}
+    workload = {**first.workload, RANK_COUNT: len(ranks)}
     return replace(first, samples=tuple(samples), peers=peers, workload=workload)
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 STEP = "step"
 """The name under which the whole step is reported, beside the phases inside it."""
 
+RANK_COUNT = "ranks"
+"""The entry of a workload that says how many ranks execute the step together."""
+
 PAPER_WINDOW = "paper-window"
 """The name of the paper's protocol, and of the part of a process that it counts."""
 

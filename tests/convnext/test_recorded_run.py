@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import recorded
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
+from tests.examples import with_factor
 from tests.plugin.projects import Project
 
 SMALL = ("--everything", "--convnext-size=8", "--convnext-widths=4,6", "--convnext-steps=2")
@@ -44,20 +44,10 @@ def test_a_process_that_did_not_make_the_baselines_passes(h200: Project) -> None
     judged(h200, of(1)).assert_outcomes(passed=50)
 
 
-def slower(measurement: Measurement, times: float) -> Measurement:
-    samples = tuple(
-        replace(sample, values=tuple(times * value for value in sample.values))
-        if sample.metric == "kernel_time"
-        else sample
-        for sample in measurement.samples
-    )
-    return replace(measurement, samples=samples)
-
-
 def test_kernels_of_a_launch_bound_step_that_take_longer_are_a_regression(h200: Project) -> None:
     """Its step takes as long as before: the host was and is what it waits for."""
     processes = [
-        replace(slower(m, 1.05), process=name)
+        replace(with_factor(m, "kernel_time", 1.05), process=name)
         for m in of(1).measurements
         for name in ("first", "second", "third")
     ]

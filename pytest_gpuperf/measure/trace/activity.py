@@ -43,7 +43,7 @@ TRACES = 3
 components: not more than there are rounds of counters."""
 TRACES_OF_RANKS = 7
 """Where ranks are compared by what each works itself: of so many, a rank that was slowed by 2 % was
-named in 33 of 34 trials on two pairs of H100s (`judge/stragglers.py`)."""
+named in 19 of 20 trials on two H100s (docs/runs/ranks)."""
 NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
