@@ -169,10 +169,14 @@ class Executions:
             self.prepare()
             self.execute()
 
+    @property
+    def wall_ms(self) -> float:
+        """The median of the wall times so far; 0 without one."""
+        return median(self.series.get((STEP, "wall_time"), [0.0]))
+
     def floor_s(self, count: int) -> float:
         """The seconds that so many executions take when nothing is lost between them."""
-        walls = self.series.get((STEP, "wall_time"), [])
-        return round(count * median(walls) / 1e3, 3) if walls else 0.0
+        return round(count * self.wall_ms / 1e3, 3)
 
     def settings(self) -> dict[str, Scalar]:
         """The step's loss, where it returns one."""

@@ -144,21 +144,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     concerned = [item for item in items if _concerns_us(item)]
     if not concerned:
         return
-    if session.allotment is not None and session.is_worker:
-        from pytest_gpuperf.plugin import workers
-
-        workers.tell(Path(session.allotment.folder), items)
     if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
+        from pytest_gpuperf.plugin import workers
 
+        known: dict[str, set[str]] = {}
         try:
-            _prepare(session, concerned)
+            known = _prepare(session, concerned)
             if session.allotment is not None:
                 # Before others begin, several GPUs are free at once.
                 items.sort(key=lambda item: -_gpus(item) if _gpus(item) > 1 else 0)
         except UsageFailure as refusal:
             session.refusal = refusal
+        if session.allotment is not None:
+            workers.tell(Path(session.allotment.folder), items, known)
     else:
         _or_usage_error(lambda: _prepare(session, concerned))
 
@@ -479,15 +479,19 @@ def _spared(report: pytest.TestReport) -> str:
     return "the test has not failed"
 
 
-def _prepare(session: Session, items: list[pytest.Item]) -> None:
-    """What has to be right before the first test runs. Raises UsageFailure."""
+def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, set[str]]:
+    """What has to be right before the first test runs. Raises UsageFailure.
+
+    Returns the GPUs that the tests' baselines have processes of, as digests.
+    """
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
+    known: dict[str, set[str]] = {}
     if session.config.option.collectonly:
-        return
+        return known
     for item in items:
         # Its node id may be that of a test in the root directory.
         if "gpuperf" in _fixtures(item) and not item.path.is_relative_to(session.config.rootpath):
@@ -508,7 +512,10 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
     for suite in sorted(suites) if settings.judge else ():
         # One that cannot have baselines is refused where it is measured, by its test's name.
         if not files.name_problem(suite):
-            baseline_files.load_for(settings.baselines, device, suite)
+            baselines = baseline_files.load_for(settings.baselines, device, suite)
+            for test, entries in baselines.tests.items() if baselines else ():
+                known[test] = {gpu for entry in entries.values() for gpu in entry.gpus}
+    return known
 
 
 def _or_usage_error(act: Callable[[], object]) -> None:

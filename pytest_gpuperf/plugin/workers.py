@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ _FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _THREADS = "OMP_NUM_THREADS"
-_GROUPS = "groups.json"
+_TOLD = "tests.json"
 _NEEDED = 2
 """Tests that a worker has to know of: the one that runs, and the next."""
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -113,8 +113,11 @@ def bind(node: Any) -> None:
         channel.waitclose()
 
 
-def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
-    """Has the controller know which tests are to run in one worker: those of one `xdist_group`."""
+def tell(folder: Path, items: Sequence[pytest.Item], known: Mapping[str, Collection[str]]) -> None:
+    """Has the controller know which tests are to run in one worker: those of one `xdist_group`.
+
+    And the GPUs that their baselines are `known` to have processes of, by test, as digests.
+    """
     from pytest_gpuperf.storage import files
 
     groups = {}
@@ -123,36 +126,52 @@ def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
         if marker is not None:
             name = marker.args[0] if marker.args else marker.kwargs.get("name", "default")
             groups[item.nodeid] = str(name)
-    if groups:
-        files.write_atomically(folder / _GROUPS, json.dumps(groups))  # all workers say the same
+    told = {"groups": groups, "known": {test: sorted(gpus) for test, gpus in known.items()}}
+    files.write_atomically(folder / _TOLD, json.dumps(told))  # all workers say the same
 
 
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes.
+    one of ours may take minutes. A test whose baseline has processes of one of the GPUs runs on
+    another one only when nothing else is left: GPUs of one name differ.
     """
     if _FOLDER not in config.stash or config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
+    digests = {gpu.uuid: gpu.device.identity for gpu in gpus(config)}
+
     class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
         """Work by the group; without one each test by itself."""
 
         _groups: Mapping[str, str] = {}
+        _known: Mapping[str, Collection[str]] = {}
         workqueue: OrderedDict[str, dict[str, bool]]
         assigned_work: dict[Any, dict[str, dict[str, bool]]]
 
         def schedule(self) -> None:
-            """Called first when all workers have collected, and have told of groups."""
-            file = Path(config.stash[_FOLDER].name, _GROUPS)
-            if not self._groups and file.exists():
-                self._groups = json.loads(file.read_bytes())
+            """Called first when all workers have collected, and have told of their tests."""
+            file = Path(config.stash[_FOLDER].name, _TOLD)
+            if not self._known and file.exists():
+                told = json.loads(file.read_bytes())
+                self._groups, self._known = told["groups"], told["known"]
             super().schedule()
 
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            own = digests.get((node.gateway.spec.env or {}).get(_VISIBLE, ""))
+
+            def is_of_others(scope: str) -> bool:
+                known = {gpu for test in self.workqueue[scope] for gpu in self._known.get(test, ())}
+                return own not in known and not known.isdisjoint(digests.values())
+
+            first = min(self.workqueue, key=is_of_others)  # the first of those that are alike
+            self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
 
         def _reschedule(self, node: Any) -> None:
             # A worker begins a test when it knows which is next.

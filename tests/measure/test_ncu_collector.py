@@ -27,7 +27,7 @@ from pytest_gpuperf.measure.ncu import ncu_command, report_reader
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import FIRST, PROFILED, Replicas, Task
-from pytest_gpuperf.measure.trace.activity import Tracing
+from pytest_gpuperf.measure.trace.activity import ENOUGH_NS, Tracing
 from pytest_gpuperf.measure.trace.profile import Event, events
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP, Sample
 from tests.examples import H200, measurement, run
@@ -260,7 +260,7 @@ def test_without_permission_or_ncu_times_are_left(
 def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
     def traced(step: Callable[[], object], *_: object, **__: object) -> list[Event]:
         step()
-        return [*launched(10, 4, 1), *launched(20, 6, 2)]
+        return [*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)]
 
     ncu.page = RANGES[0].read_text()
     launches = catalogue().metrics["launches"]

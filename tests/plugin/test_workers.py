@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -296,8 +297,8 @@ class Worker:
 
     shutting_down = False
 
-    def __init__(self, name: str) -> None:
-        self.gateway = SimpleNamespace(id=name)
+    def __init__(self, name: str, spec: Any) -> None:
+        self.gateway = SimpleNamespace(id=name, spec=spec)
         self.sent: list[int] = []
 
     def send_runtest_some(self, indices: list[int]) -> None:
@@ -311,17 +312,28 @@ NAMES = ["a1", "b1", "a2", "c", "d", "e", "f"]
 GROUP = "@pytest.mark.xdist_group('a')\n"
 
 
-def scheduling(host: Project, count: int) -> tuple[Any, list[Worker]]:
-    """A scheduler of so many workers that have collected NAMES, of which a1 and a2 are a group."""
+def scheduling(
+    host: Project, count: int, known: Mapping[str, str] | None = None
+) -> tuple[Any, list[Worker]]:
+    """A scheduler of so many workers that have collected NAMES, of which a1 and a2 are a group.
+
+    The baselines of tests have processes of those GPUs of the host that they are `known` for.
+    """
     functions = [
         f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in NAMES
     ]
     items = host.pytester.getitems("import pytest\n" + "".join(functions))
     config = host.pytester.parseconfigure("--dist=load", *["--tx=popen"] * count)
-    workers.deal(config, [xdist.execnet.XSpec("popen") for _ in range(count)])
-    workers.tell(Path(config.stash[workers._FOLDER].name), items)
+    specs = [xdist.execnet.XSpec("popen") for _ in range(count)]
+    workers.deal(config, specs)
+    digests = {gpu.uuid[-1]: gpu.device.identity for gpu in workers.gpus(config)}
+    by_test = {
+        item.nodeid: [digests.get(gpu, gpu) for gpu in (known or {}).get(name, "")]
+        for name, item in zip(NAMES, items, strict=True)
+    }
+    workers.tell(Path(config.stash[workers._FOLDER].name), items, by_test)
     made: Any = workers.scheduler(config, xdist.Producer("test"))
-    nodes = [Worker(f"gw{number}") for number in range(count)]
+    nodes = [Worker(f"gw{number}", spec) for number, spec in enumerate(specs)]
     for node in nodes:
         made.add_node(node)
         made.add_node_collection(node, [item.nodeid for item in items])
@@ -337,6 +349,30 @@ def test_a_group_stays_together_and_nobody_has_more_work_than_it_needs(host: Pro
     assert [NAMES[number] for number in two.sent[2:]] == ["d"]
     made.mark_test_complete(one, 0)
     assert [NAMES[number] for number in one.sent[2:]] == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("known", "one", "two"),
+    [
+        # Each has what its own GPU is known for, in order, and then what nobody is.
+        ({"d": "b", "e": "a"}, ["a1", "a2", "e"], ["b1", "c", "d"]),
+        ({"b1": "a", "c": "a", "d": "a"}, ["a1", "a2", "b1"], ["e", "f", "c"]),
+        # A group goes where one of its tests is known.
+        ({"a2": "b"}, ["b1", "c", "d"], ["a1", "a2", "e"]),
+        # Whoever has nothing else takes what is known elsewhere.
+        (dict.fromkeys(NAMES, "a"), ["a1", "a2", "d"], ["b1", "c", "e"]),
+        # Known for both, and for a GPU that is not here.
+        (dict.fromkeys(NAMES, "ab"), ["a1", "a2", "d"], ["b1", "c", "e"]),
+        (dict.fromkeys(NAMES, "z"), ["a1", "a2", "d"], ["b1", "c", "e"]),
+    ],
+)
+def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
+    host: Project, known: dict[str, str], one: list[str], two: list[str]
+) -> None:
+    made, nodes = scheduling(host, 2, known)
+    for node in nodes:
+        made.mark_test_complete(node, node.sent[0])
+    assert [[NAMES[number] for number in node.sent] for node in nodes] == [one, two]
 
 
 def test_of_a_worker_that_dies_the_test_is_lost_that_it_ran(host: Project) -> None:

@@ -157,6 +157,7 @@ class CuptiCollector:
                 executions.phases,
                 self._timer,
                 self._traced,
+                wall_ms=executions.wall_ms,
                 alone=not counted.series,
             )
             activity_s = watch.lap()

@@ -103,7 +103,14 @@ class NcuCollector:
         with garbage_kept():
             executions.repeat(plan.repetitions)
             times_s = watch.lap()
-            active = activity.measured(work, plan, executions.phases, self._timer, self._traced)
+            active = activity.measured(
+                work,
+                plan,
+                executions.phases,
+                self._timer,
+                self._traced,
+                wall_ms=executions.wall_ms,
+            )
             activity_s = watch.lap()
         try:
             profiled = self._profile(work, plan.metrics)

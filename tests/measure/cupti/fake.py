@@ -39,10 +39,9 @@ class Fake:
         """A collector that counts on this library; `doubles` stand in for torch and pytest."""
         return CuptiCollector(
             device,
-            timer=FakeTimer(self),
             load_cupti=lambda: self.cupti,
             load_driver=lambda: self.cuda,
-            **doubles,
+            **{"timer": FakeTimer(self), **doubles},
         )
 
     def set(self, what: str, value: int | str) -> None:
@@ -105,10 +104,13 @@ class FakeClock(CudaClock):
 
 
 class FakeTimer(CudaTimer):
-    """Every run takes 5 ms on the device and 7 ms on the wall."""
+    """Every run takes 5 ms on the device, and so many on the wall."""
 
-    def __init__(self, fake: Fake) -> None:
+    wall_ms = 7.0
+
+    def __init__(self, fake: Fake, wall_ms: float = wall_ms) -> None:
         self._fake = fake
+        self.wall_ms = wall_ms
 
     def synchronize(self) -> None:
         self._fake.note("synchronize")
@@ -117,4 +119,4 @@ class FakeTimer(CudaTimer):
         self._fake.note("timed")
         run()
         self.synchronize()
-        return 5.0, 7.0
+        return 5.0, self.wall_ms

@@ -9,12 +9,18 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
-from pytest_gpuperf.measure.trace.activity import NOTHING, PHASE
+from pytest_gpuperf.measure.trace.activity import (
+    ENOUGH_NS,
+    ENOUGH_WALL_MS,
+    MOST,
+    NOTHING,
+    PHASE,
+)
 from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Event, Spans
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
-from tests.measure.cupti.fake import Fake
+from tests.measure.cupti.fake import Fake, FakeTimer
 from tests.measure.traces import annotated, call, component, copy, kernel, launched
 
 METRICS = catalogue().metrics
@@ -69,7 +75,11 @@ class Step:
         return [*self.events, *MARKS] if self.of_parts[-1] else [*self.events]
 
     def collected(
-        self, fake: Fake, asked: tuple[Metric, ...] = ACTIVITY, rounds: int = 5
+        self,
+        fake: Fake,
+        asked: tuple[Metric, ...] = ACTIVITY,
+        rounds: int = 5,
+        wall_ms: float = FakeTimer.wall_ms,
     ) -> Collected:
         work = Work(self, self.phases, progress=self.heard, components=self.components)
         plan = Plan(
@@ -80,7 +90,8 @@ class Step:
             activity=asked,
             components=any(metric.name not in HOST for metric in asked),
         )
-        return fake.collector(traced=self.traced).collect(work, plan)
+        timer = FakeTimer(fake, wall_ms)
+        return fake.collector(timer=timer, traced=self.traced).collect(work, plan)
 
 
 def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
@@ -161,21 +172,42 @@ def test_a_trace_that_saw_nothing_is_no_zero_and_one_without_a_launch_is(fake: F
 HOST_ONLY = tuple(METRICS[name] for name in HOST if METRICS[name].traced)
 
 
-def test_what_is_always_measured_takes_one_execution_more(fake: Fake) -> None:
-    plain, step = Step("conv2d"), Step("conv2d")
-    plain.collected(fake, asked=())
-    collected = step.collected(fake, asked=HOST_ONLY)
-    assert step.executions == plain.executions + 1
-    assert (step.of_parts, collected.components) == ([False], ())
-    assert values(collected)[STEP, "launches"] == (2.0,)
+ENOUGH_US = ENOUGH_NS / 1e3
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "wall_ms", "traces"),
+    [
+        (ENOUGH_US, 50.0, 1),
+        (ENOUGH_US - 1, 50.0, 2),
+        (ENOUGH_US / 3, 50.0, 3),
+        (1.0, 1.0, MOST),
+        # A short step on the GPU that takes the host long.
+        (1.0, ENOUGH_WALL_MS / 4, 4),
+        (1.0, ENOUGH_WALL_MS + 1, 1),
+        (1.0, 0.0, 1),
+        (0.0, 1.0, 1),
+    ],
+)
+def test_what_is_always_measured_takes_one_execution_more_and_of_a_short_step_several(
+    fake: Fake, kernel_us: float, wall_ms: float, traces: int
+) -> None:
+    events = tuple(launched(10, kernel_us, 1)) if kernel_us else (call(1, 1, "cudaMalloc"),)
+    plain, step = Step("conv2d", events=events), Step("conv2d", events=events)
+    plain.collected(fake, asked=(), wall_ms=wall_ms)
+    collected = step.collected(fake, asked=HOST_ONLY, wall_ms=wall_ms)
+    assert step.executions == plain.executions + traces
+    assert (step.of_parts, collected.components) == ([False] * traces, ())
+    assert values(collected)[STEP, "launches"] == (float(bool(kernel_us)),) * traces
+    assert (collected.settings or {})["traces"] == traces
 
 
 def test_where_counters_cannot_be_read_three_traces_are_left_with_the_verdict(fake: Fake) -> None:
     fake.fail("cuptiProfilerInitialize", 35)
-    step = Step()
+    step = Step(events=tuple(launched(10, ENOUGH_US, 1)))
     of = values(step.collected(fake, asked=HOST_ONLY))
     assert step.heard.said[-4:] == [f"tracing {number} of 4" for number in (1, 2, 3, 4)]
-    assert of[STEP, "kernel_time"] == (10_000.0,) * 3
+    assert of[STEP, "kernel_time"] == (ENOUGH_NS,) * 3
 
 
 def test_what_the_host_does_is_counted_by_call_and_by_phase(fake: Fake) -> None:
@@ -207,7 +239,7 @@ def test_what_the_host_does_is_counted_by_call_and_by_phase(fake: Fake) -> None:
         "collectives": (1.0, 1.0),
     }
     assert {n: (of[STEP, n][0], of["forward", n][0]) for n in counts} == counts
-    assert of[STEP, "recompilations"] == of[STEP, "compiled_graphs"] == (0.0,)
+    assert {*of[STEP, "recompilations"], *of[STEP, "compiled_graphs"]} == {0.0}
 
 
 def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
