@@ -385,7 +385,9 @@ class Session:
         context = context_of(self.settings, typed(words), parameters.dir, saved)
         if parameters.dir != self.settings.root:
             return context  # tests are named from there
-        named = {*self.config.known_args_namespace.file_or_dir}
+        # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest
+        # file has brought the flag.
+        named = {*self.config.option.file_or_dir}
         return replace(context, flags=typed([word for word in words if word not in named]))
 
 

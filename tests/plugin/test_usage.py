@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests import ROOT
 from tests.plugin.projects import BASELINE, STEP, Project, refused
 
 
@@ -137,6 +138,19 @@ def test_blocked_by_name_a_plain_project_is_as_without_us(project: Project) -> N
     result = project.run("-p", "no:gpuperf")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'gpuperf' not found"])
+
+
+def test_in_a_plain_checkout_its_conftest_file_brings_us(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which pytest reads after it has looked for files and folders among the arguments."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    conftest = a100.root / "conftest.py"
+    ours = (ROOT / "conftest.py").read_text("utf-8")
+    conftest.write_text(f"{ours}\n{conftest.read_text('utf-8')}", encoding="utf-8")
+    result = a100.run_apart("--gpu-arch", "sm80", "test_steps.py")
+    command = "  gpuperf record --processes 5 -- * --gpu-arch sm80 test_steps.py::test_step"
+    result.stdout.fnmatch_lines([command])
 
 
 def test_a_test_outside_of_the_root_directory_is_not_judged_by_its_baselines(
