@@ -375,6 +375,43 @@ def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
     assert [[NAMES[number] for number in node.sent] for node in nodes] == [one, two]
 
 
+def test_the_baselines_say_on_which_gpu_a_test_runs(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the workers have them the other way round."""
+    project.device()
+    conftest = project.root / "conftest.py"
+    measured_is_what_is_visible = """
+from pytest_gpuperf.measure.device import nvml
+from tests.plugin.scripted import ScriptedCollector
+
+ScriptedCollector.device = lambda self: nvml.visible_gpus()[0].device
+"""
+    text = conftest.read_text("utf-8") + HOST + measured_is_what_is_visible
+    conftest.write_text(text, encoding="utf-8")
+    project.tests(
+        """
+        import os
+
+        def test_one(gpuperf): use(gpuperf, "one")
+        def test_two(gpuperf): use(gpuperf, "two")
+
+        def use(gpuperf, name):
+            gpuperf.measure(lambda: None)
+            with open("diary", "a") as diary:
+                print(name, *gpuperf.gpus, os.environ["PYTEST_XDIST_WORKER"], file=diary)
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    for visible in ("0,1", "1,0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1", "--gpuperf-run=run.json")
+        project.run_apart("-n2", *flags).assert_outcomes(passed=2)
+        project.update("run.json")
+    lines = sorted((project.root / "diary").read_text("utf-8").splitlines())
+    assert lines == ["one GPU-a gw0", "one GPU-a gw1", "two GPU-b gw0", "two GPU-b gw1"]
+
+
 def test_of_a_worker_that_dies_the_test_is_lost_that_it_ran(host: Project) -> None:
     made, (one, two) = scheduling(host, 2)
     assert made.remove_node(one).endswith("test_a1")
