@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.machine import clocks_of
 from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
     COMPONENT,
+    MOST,
     Activity,
     activities,
     common,
@@ -25,10 +29,13 @@ from pytest_gpuperf.measure.trace.activity import (
     values_of_step,
 )
 from pytest_gpuperf.measure.trace.profile import Event, Spans, events
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.storage import run_files
 from tests import ROOT
 from tests.measure.traces import call, component, copy, fill, kernel, launched
 
 H200 = ROOT / "tests" / "data" / "h200-kernels"
+KERNEL_TIME = (STEP, "kernel_time")
 TO_DEVICE, TO_HOST = "HtoD (Pinned -> Device)", "DtoH (Device -> Pinned)"
 
 
@@ -334,3 +341,28 @@ def test_a_recorded_training_step_keeps_the_gpu_busy() -> None:
         assert both == pytest.approx(values["gpu_span"], rel=1e-3)
         assert values["gpu_idle"] < 5
         assert 500 < values["launch_gap_median"] < 3000
+
+
+# Short steps
+
+
+def test_processes_agree_better_on_several_traces_of_a_short_step() -> None:
+    """Three recorded sessions of ConvNeXt on two H100s: one GPU, one clock, identical code."""
+    groups: dict[tuple[str, str, float], list[tuple[float, ...]]] = {}
+    for file in sorted((ROOT / "tests/data/h100-traces").iterdir()):
+        for one in run_files.load(file).measurements:
+            ((clock,), _) = clocks_of([one])
+            place = (one.test, one.fingerprint.device.identity, round(clock, 3))
+            (values,) = (s.values for s in one.samples if (s.phase, s.metric) == KERNEL_TIME)
+            if len(values) > 2:
+                groups.setdefault(place, []).append(values[:MOST])
+
+    def apart(value: Callable[[Sequence[float]], float]) -> float:
+        spread = [[math.log(value(of)) for of in group] for group in groups.values()]
+        squares = sum((one - fmean(logs)) ** 2 for logs in spread for one in logs)
+        return math.sqrt(squares / sum(len(logs) - 1 for logs in spread))
+
+    assert apart(lambda values: values[0]) == pytest.approx(0.0011, abs=5e-5)
+    assert apart(median) == pytest.approx(0.0008, abs=5e-5)
+    longer = [values[0] / median(values) - 1 for group in groups.values() for values in group]
+    assert median(longer) == pytest.approx(0.002, abs=5e-4)
