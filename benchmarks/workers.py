@@ -1,7 +1,7 @@
 """Workers of pytest-xdist with a GPU each: how much sooner, and whether anything is said otherwise.
 
     python -m benchmarks.workers --record DIR [--baseline N] [--alone 2] [--beside 2] [--workers N]
-                                 -- PYTEST-ARGS
+                                 [--limit S] -- PYTEST-ARGS
     python -m benchmarks.workers --from DIR [--workers N]
     python -m benchmarks.workers --starts 50 [--workers 4]
 
@@ -12,7 +12,9 @@ long they took is kept in DIR, and the same command goes on with what is missing
 far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. The first
 session does not count: it fills the compilers' caches. Where the project has no baseline of these
 GPUs, so many further sessions of --baseline take its place, which are accepted as one in DIR, and
-the others are judged by it. With --gpuperf-no-judge only times and what is apart are compared.
+the others are judged by it; one in which a test fails ends the recording. None is begun that would
+take longer than --limit allows, by the longest before it. With --gpuperf-no-judge only times and
+what is apart are compared.
 
 --starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
 one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
@@ -27,13 +29,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
 
+from scipy.stats import f
+
 from benchmarks.projects import ROOT, environment, project
-from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.baselines.judgement import lacking
+from pytest_gpuperf.errors import BadFile, GpuperfError
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Run
@@ -46,6 +51,8 @@ MOST_SHARE = {2: 0.55, 4: 0.32}
 """Of the time of one worker, by the number of workers."""
 SPREAD = ("cycles", "instructions", "step_time")
 ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
+_CHANCE = 0.05
+"""How often a spread that is no larger may be called so."""
 _NOTHING = 4
 _AT_ONCE = 8
 """Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
@@ -114,18 +121,40 @@ def starts(count: int, workers: int, gpus: int) -> int:
     return len(wrong)
 
 
+class Ended(GpuperfError):
+    """Sessions are missing that could not be run."""
+
+
 def record(
-    folder: Path, counts: Mapping[str, int], workers: int, gpus: Sequence[str], args: Sequence[str]
+    folder: Path,
+    counts: Mapping[str, int],
+    workers: int,
+    gpus: Sequence[str],
+    args: Sequence[str],
+    limit: float = math.inf,
 ) -> None:
-    """Runs the sessions that are missing: those before, then in turn on one GPU and on all."""
+    """Runs the sessions that are missing: those before, then in turn on one GPU and on all.
+
+    Raises Ended where one of the baseline's has failed, and after `limit` seconds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / TIMES
     seconds = json.loads(file.read_bytes()) if file.exists() else {}
+    begun = time.monotonic()
 
     def session(run: Path, workers: int, visible: Sequence[str], args: Sequence[str]) -> None:
-        if run.name not in seconds:
-            seconds[run.name] = _session(run, workers, visible, args)
-            file.write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
+        if run.name in seconds:
+            return
+        kind = run.name.partition("-")[0]
+        longest = max((took for name, took in seconds.items() if name.startswith(kind)), default=0)
+        if time.monotonic() - begun + longest > limit:
+            raise Ended(f"{run.name}: no time is left for it. The same command goes on with it")
+        took, failed = _session(run, workers, visible, args)
+        print(f"{run.name}: {took} s", file=sys.stderr, flush=True)
+        if failed and kind == BASELINE:
+            raise Ended(f"{run.name}: a test failed, see above; nothing can be judged by that")
+        seconds[run.name] = took
+        file.write_text(json.dumps(seconds, indent=1) + "\n", encoding="utf-8")
 
     accepted = folder / f"{BASELINE}s"
     judged = [*args, f"--gpuperf-baselines={accepted}"] if counts[BASELINE] else args
@@ -146,21 +175,26 @@ def record(
             session(folder / f"{BESIDE}-{number}.json.xz", workers, gpus, judged)
 
 
-def _session(run: Path, workers: int, gpus: Sequence[str], args: Sequence[str]) -> float:
-    """Runs one, and returns the seconds that it took."""
+def _session(
+    run: Path, workers: int, gpus: Sequence[str], args: Sequence[str]
+) -> tuple[float, bool]:
+    """Runs one, and returns the seconds that it took, and whether a test failed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"-n{workers}"]
     begun = time.monotonic()
-    subprocess.run(
+    done = subprocess.run(
         [*command, f"--gpuperf-run={run}", *args],
         cwd=ROOT,
         env=environment(CUDA_VISIBLE_DEVICES=",".join(gpus)),
         check=False,
     )
-    return round(time.monotonic() - begun, 2)
+    return round(time.monotonic() - begun, 2), done.returncode != 0
 
 
-def spreads(runs: Sequence[Run]) -> dict[str, float]:
-    """The standard deviation of a test's median on one GPU from run to run, pooled; by metric."""
+def spreads(runs: Sequence[Run]) -> dict[str, tuple[float, int]]:
+    """The standard deviation of a test's median on one GPU from run to run, pooled; by metric.
+
+    And its degrees of freedom.
+    """
     logs: dict[tuple[str, ...], list[float]] = {}
     for run in runs:
         for one in run.measurements:
@@ -174,7 +208,8 @@ def spreads(runs: Sequence[Run]) -> dict[str, float]:
         groups = [values for key, values in logs.items() if key[0] == metric and len(values) > 1]
         squares = math.fsum((v - fmean(group)) ** 2 for group in groups for v in group)
         if groups:
-            pooled[metric] = math.sqrt(squares / sum(len(group) - 1 for group in groups))
+            freedom = sum(len(group) - 1 for group in groups)
+            pooled[metric] = math.sqrt(squares / freedom), freedom
     return pooled
 
 
@@ -187,13 +222,6 @@ def outcomes(runs: Sequence[Run]) -> dict[tuple[str, str, str, str], set[Outcome
                 key = (verdict.test, verdict.name, verdict.phase, verdict.metric)
                 said.setdefault(key, set()).add(verdict.outcome)
     return said
-
-
-def unjudged(run: Run) -> Iterator[str]:
-    """The tests of which nothing gated was said."""
-    decided = {Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE}
-    judged = {verdict.test for verdict in run.verdicts if verdict.outcome in decided}
-    yield from (one.test for one in run.measurements if one.test not in judged)
 
 
 def table(folder: Path, workers: int) -> tuple[str, bool]:
@@ -218,7 +246,7 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     alone, beside = (outcomes(runs[kind]) for kind in (ALONE, BESIDE))
     otherwise = [key for key in alone if key in beside and alone[key] != beside[key]]
     alarms = sum(bool(ALARMS & said) for said in beside.values())
-    silent = sum(len([*unjudged(run)]) for run in runs[BESIDE])
+    silent = sum(lack is not None for run in runs[BESIDE] for _, lack in lacking(run.results()))
     measured = [len(run.measurements) for run in runs[BESIDE]]
     lines = [
         f"-n {workers}: {median(times[BESIDE]):.1f} s of {len(times[BESIDE])} sessions, -n 1: "
@@ -240,10 +268,13 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     one_worker, several = (spreads(runs[kind]) for kind in (ALONE, BESIDE))
     for metric in SPREAD:
         if metric in one_worker and metric in several:
-            wider |= several[metric] > one_worker[metric]
+            (apart, freedom), (apart_alone, freedom_alone) = several[metric], one_worker[metric]
+            # Of equal spreads one is always the larger, by chance.
+            most = apart_alone * math.sqrt(float(f.isf(_CHANCE, freedom, freedom_alone)))
+            wider |= apart > most
             lines.append(
-                f"{metric}: {several[metric]:.2e} apart on one GPU, and {one_worker[metric]:.2e} "
-                "with one worker"
+                f"{metric}: {apart:.2e} apart on one GPU, and {apart_alone:.2e} with one worker; "
+                f"chance makes up to {most:.2e} of that"
             )
     late = share > MOST_SHARE.get(workers, 1.0)
     return "\n".join(lines) + "\n", not (
@@ -272,6 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="sessions to accept as a baseline before",
     )
     parser.add_argument("--workers", type=int, metavar="N", help="in a session of several")
+    parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS")
     parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGS")
     options = parser.parse_args(arguments)
     gpus = () if options.folder else tuple(gpu.uuid for gpu in nvml.visible_gpus())
@@ -281,9 +313,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.starts:
         return int(starts(options.starts, options.workers or 4, len(gpus)) > 0)
     workers = options.workers or len(gpus) or 2
-    if options.record:
-        counts = {BASELINE: options.baseline, ALONE: options.alone, BESIDE: options.beside}
-        record(options.record.resolve(), counts, workers, gpus, options.arguments)
+    try:
+        if options.record:
+            counts = {BASELINE: options.baseline, ALONE: options.alone, BESIDE: options.beside}
+            folder = options.record.resolve()
+            record(folder, counts, workers, gpus, options.arguments, options.limit)
+    except Ended as error:
+        print(error, file=sys.stderr)
     try:
         lines, good = table(options.folder or options.record, workers)
     except BadFile as error:

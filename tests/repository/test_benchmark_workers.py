@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,3 +120,37 @@ def test_sessions_are_judged_by_a_baseline_that_is_recorded_before(tmp_path: Pat
         said = {verdict.outcome for verdict in run.verdicts}
         assert Outcome.UNCHANGED in said
         assert Outcome.NO_BASELINE not in said
+
+
+@pytest.mark.parametrize(
+    ("limit", "failed", "recorded", "says"),
+    [
+        # The first of a kind has no longest before it.
+        (15.0, False, ["first", "baseline-0"], "baseline-1.json.xz: no time is left for it"),
+        (25.0, False, ["first", "baseline-0", "baseline-1"], "alone-1.json.xz: no time is left"),
+        (99.0, True, ["first"], "baseline-0.json.xz: a test failed"),
+    ],
+)
+def test_the_recording_ends_where_time_does_and_with_a_baseline_of_failures(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: float,
+    failed: bool,
+    recorded: list[str],
+    says: str,
+) -> None:
+    """Sessions of 10 s each, on a clock that stands still but for them."""
+    now = [0.0]
+
+    def session(run: Path, *_: object) -> tuple[float, bool]:
+        now[0] += 10 if run.name.startswith(workers.BASELINE) else 0
+        return 10.0, failed
+
+    monkeypatch.setattr(workers, "_session", session)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
+    counts = {workers.BASELINE: 2, workers.ALONE: 2, workers.BESIDE: 1}
+    with pytest.raises(workers.Ended, match=says):
+        workers.record(tmp_path, counts, 2, ("",), (), limit)
+    times = json.loads((tmp_path / workers.TIMES).read_bytes())
+    assert [name.partition(".")[0] for name in times][: len(recorded)] == recorded
