@@ -30,8 +30,8 @@ take as much longer as the clock is slower (-1), or as long at any clock (0), wh
 On H100s ConvNeXt's steps had -0.3 to -1, and Med-DDPM's, under whose load the clock is another than
 under the canary, 0 to -0.2."""
 MOST_UNKNOWN, MOST_WITHOUT = 0.2, 0.3
-"""The largest standard error of an elasticity by which anything is adjusted, and the largest that
-it may have without any one of the processes that it is learnt of: one alone teaches nothing."""
+"""The largest standard error of an elasticity that counts as learnt, and the largest that it may
+have without any one of the processes that it is learnt of: one alone teaches nothing."""
 BEYOND = 0.008
 """How far outside of the clocks that it is learnt at it still holds, as a logarithm: one step of an
 H100's. Further off nobody has seen what the clock does, and a slope that is a little wrong makes
@@ -118,13 +118,24 @@ class Moved:
 
 
 @dataclass(frozen=True)
+class Elasticity:
+    """The share by which kernels take longer for each share by which the clock is faster."""
+
+    mean: float
+    """-1 to 0."""
+    error: float
+    """Its standard error."""
+    is_learnt: bool
+    """Whether processes say so; else it is hardly more than what is supposed of any step."""
+
+
+@dataclass(frozen=True)
 class AtOneClock:
     """Times of kernels, had all processes run at the clock of those that are judged."""
 
     measured: Rounds
     baseline: Rounds
-    elasticity: float
-    """The share by which they take longer for each share by which the clock is faster: -1 to 0."""
+    elasticity: Elasticity
     error: float
     """Of the baseline's centre, as a logarithm: what is not known of the elasticity, times how far
     the clocks are apart."""
@@ -135,16 +146,17 @@ class AtOneClock:
     @property
     def is_noteworthy(self) -> bool:
         """Whether it changes what is compared by so much that it has to be said."""
-        change = self.elasticity * math.log(self.clock_mhz / self.before_mhz)
-        return abs(change) > NOTEWORTHY
+        change = self.elasticity.mean * math.log(self.clock_mhz / self.before_mhz)
+        return abs(change) > NOTEWORTHY or not self.elasticity.is_learnt
 
     def __str__(self) -> str:
         """As in "at 1980 MHz, where the baseline's clock was 1995: by its own processes ..."."""
         now, before = f"{self.clock_mhz:.0f}", f"{self.before_mhz:.0f}"
-        return (
-            f"at {now} MHz, where the baseline's clock was {before}: by its own processes kernels "
-            f"take {-self.elasticity:.2f} % longer for 1 % less of it"
-        )
+        longer = f"{-self.elasticity.mean:.2f} % longer for 1 % less of it"
+        says = f"by its own processes kernels take {longer}"
+        if not self.elasticity.is_learnt:
+            says = f"supposed that kernels take {longer}, give or take {self.elasticity.error:.2f}"
+        return f"at {now} MHz, where the baseline's clock was {before}: {says}"
 
 
 def at_one_clock(
@@ -163,8 +175,9 @@ def at_one_clock(
     are those of the baseline's processes, where they were kept.
 
     None where a clock was not read, or not by the same canary, where a process or a time is
-    missing, where the elasticity is not known (`elasticity_of`), or where a clock is further than
-    BEYOND from those that the baseline has on this GPU, or on all others where it has none.
+    missing, where it is not the clock that times follow (`elasticity_of`), where a clock is further
+    than BEYOND from those that the baseline has on this GPU, or on all others where it has none,
+    and where no clock differs by more than it does by itself and no elasticity is learnt.
     """
     now, code = clocks_of(measurements)
     before = _clocks_known(known, code) if known else []
@@ -175,17 +188,19 @@ def at_one_clock(
     places = gpus if len(gpus) == len(baseline) else [""] * len(baseline)
     dates = days if len(days) == len(baseline) else [""] * len(baseline)
     times = [math.log(median(series)) for series in baseline]
-    learnt = elasticity_of(times, clocks, [*zip(places, dates, strict=True)], noise)
+    elasticity = elasticity_of(times, clocks, [*zip(places, dates, strict=True)], noise)
     here = {measurement.fingerprint.device.identity for measurement in measurements}
     own = [clock for clock, gpu in zip(clocks, places, strict=True) if gpu in here] or clocks
-    if learnt is None or min(now) < min(own) - BEYOND or max(now) > max(own) + BEYOND:
+    if elasticity is None or min(now) < min(own) - BEYOND or max(now) > max(own) + BEYOND:
         return None
-    elasticity, error = learnt
+    apart = max(*now, *clocks) - min(*now, *clocks)
+    if not elasticity.is_learnt and apart <= TRAITS[CLOCK].noise:
+        return None
     new, there = fmean(now), fmean(own)
 
     def at_clock(rounds: Rounds, clocks: Sequence[float]) -> Rounds:
         return [
-            [value * math.exp(elasticity * (new - clock)) for value in series]
+            [value * math.exp(elasticity.mean * (new - clock)) for value in series]
             for series, clock in zip(rounds, clocks, strict=True)
         ]
 
@@ -193,7 +208,7 @@ def at_one_clock(
         measured=at_clock(measured, now),
         baseline=at_clock(baseline, clocks),
         elasticity=elasticity,
-        error=error * abs(new - there),
+        error=elasticity.error * abs(new - there),
         clock_mhz=math.exp(new),
         before_mhz=math.exp(there),
     )
@@ -204,8 +219,8 @@ def elasticity_of(
     clocks: Sequence[float],
     allocations: Sequence[tuple[str, str]],
     noise: float,
-) -> tuple[float, float] | None:
-    """By how much times of kernels follow the clock, and its error; both sides as logarithms.
+) -> Elasticity | None:
+    """By how much times of kernels follow the clock; both sides as logarithms.
 
     Of processes of the same code, each on a GPU and a day. With sums of squares around the mean of
     each GPU, s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at least `noise`^2: the mean of Sxy / Sxx
@@ -213,9 +228,9 @@ def elasticity_of(
     has several processes of a day, the means are those of its days: what else differs from day to
     day is not the clock's.
 
-    None where the error is more than MOST_UNKNOWN, or without any one of the processes more than
-    MOST_WITHOUT, and where the mean is by more than two errors outside of -1 to 0: there it is not
-    the clock.
+    Not learnt is what has an error of more than MOST_UNKNOWN, or without any one of the processes
+    of more than MOST_WITHOUT. None where the mean is by more than two errors outside of -1 to 0:
+    there it is not the clock.
     """
     several = len(set(allocations)) < len(allocations)
     groups = [place if several else (place[0], "") for place in allocations]
@@ -223,18 +238,18 @@ def elasticity_of(
     degrees = len(pairs) - len(set(groups)) - 1
     sxx, sxy, syy = (math.fsum(product) for product in zip(*map(_products, pairs), strict=True))
     if degrees < 1 or not sxx:
-        return None
+        return Elasticity(ELASTICITY, ELASTICITY_ERROR, is_learnt=False)
     variance = max(noise**2, (syy - sxy**2 / sxx) / degrees)
     prior = 1 / ELASTICITY_ERROR**2
     weight = sxx / variance
     error = 1 / math.sqrt(weight + prior)
-    least = min(_squares_without(at, clocks, groups) for at in range(len(clocks)))
-    if error > MOST_UNKNOWN or 1 / math.sqrt(least / variance + prior) > MOST_WITHOUT:
-        return None
     mean = (sxy / variance + ELASTICITY * prior) / (weight + prior)
     if not -1 - 2 * error <= mean <= 2 * error:
         return None
-    return max(-1.0, min(0.0, mean)), error
+    least = min(_squares_without(at, clocks, groups) for at in range(len(clocks)))
+    without = 1 / math.sqrt(least / variance + prior)
+    is_learnt = error <= MOST_UNKNOWN and without <= MOST_WITHOUT
+    return Elasticity(max(-1.0, min(0.0, mean)), error, is_learnt)
 
 
 def _centred(

@@ -278,11 +278,11 @@ def _at_one_clock(values: Sequence[_Measured], metric: Metric) -> Sequence[_Meas
     if len(clocks) != len(values) or min(times) <= 0:
         return values
     noise = default_scale(metric.metric_class)
-    learnt = elasticity_of([*map(math.log, times)], clocks, [*map(allocation, processes)], noise)
-    if learnt is None:
+    made = elasticity_of([*map(math.log, times)], clocks, [*map(allocation, processes)], noise)
+    if made is None or not made.is_learnt:
         return values
     usual = fmean(clocks)
-    factors = [math.exp(learnt[0] * (usual - clock)) for clock in clocks]
+    factors = [math.exp(made.mean * (usual - clock)) for clock in clocks]
     return [
         (process, tuple(factor * value for value in rounds))
         for (process, rounds), factor in zip(values, factors, strict=True)

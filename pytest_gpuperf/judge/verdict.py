@@ -134,28 +134,31 @@ def judge(
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
         if reference.paired:
             allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-        clocks: dict[str, machine.AtOneClock] = {}
+        supposed: dict[str, machine.AtOneClock] = {}
         if phase == STEP:
-            clocks = _at_one_clock(series, compared, allowed, measurements, reference)
-            at_clock |= clocks.keys()
-        before = compared | {name: clock.baseline for name, clock in clocks.items()}
-        now = {**series, **{name: clock.measured for name, clock in clocks.items()}}
-        looks = _looks(now, before, allowed, metrics, reference, gpus)
-        for name, clock in clocks.items():
-            looks[name] = _of_measured(looks[name], centre(series[name]), clock.error)
+            supposed = _at_one_clock(series, compared, allowed, measurements, reference)
+        learnt = {name: clock for name, clock in supposed.items() if clock.elasticity.is_learnt}
+        at_clock |= learnt.keys()
+        looking = partial(_looks_at, series, compared, allowed, metrics, reference, gpus)
+        looks = looking(learnt)
+        further = looking(supposed) if supposed != learnt else {}
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
             said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": "not-gated"}
             if name in looks:
-                look = looks[name]
-                said |= _compared(look, allowed[name], family)
-                if name in clocks and clocks[name].is_noteworthy:
-                    said["detail"] = "; ".join(filter(None, [said["detail"], str(clocks[name])]))
+                look, clock = looks[name], learnt.get(name)
                 if gated:
-                    said["outcome"], said["reason"] = decide(
-                        metric.direction, look, allowed[name], family
-                    )
+                    decided = decide(metric.direction, look, allowed[name], family)
+                    if decided[0] is Outcome.INCONCLUSIVE and name in further:
+                        # What is only supposed may show that nothing changed, and nothing else.
+                        other = decide(metric.direction, further[name], allowed[name], family)
+                        if other[0] is Outcome.UNCHANGED:
+                            decided, look, clock = other, further[name], supposed[name]
+                    said["outcome"], said["reason"] = decided
+                said |= _compared(look, allowed[name], family)
+                if clock is not None and clock.is_noteworthy:
+                    said["detail"] = "; ".join(filter(None, [said["detail"], str(clock)]))
             else:
                 said["measured"] = centre(rounds)
                 detail = f"the baseline has no {name} for this test"
@@ -387,7 +390,7 @@ def _at_one_clock(
     measurements: Sequence[Measurement],
     reference: Reference,
 ) -> dict[str, machine.AtOneClock]:
-    """The times of kernels whose baseline says what the clock does to them.
+    """The times of kernels at one clock: learnt of the baseline, or supposed.
 
     What was measured in turn with its partner had its clock.
     """
@@ -413,6 +416,24 @@ def _at_one_clock(
             if made is not None:
                 found[name] = made
     return found
+
+
+def _looks_at(
+    series: Mapping[str, Rounds],
+    compared: Mapping[str, Rounds],
+    allowed: Mapping[str, Tolerance],
+    metrics: Mapping[str, Metric],
+    reference: Reference,
+    gpus: BaselineGpus | None,
+    clocks: Mapping[str, machine.AtOneClock],
+) -> dict[str, Difference]:
+    """The differences, of times of kernels at these clocks."""
+    before = {**compared, **{name: clock.baseline for name, clock in clocks.items()}}
+    now = {**series, **{name: clock.measured for name, clock in clocks.items()}}
+    looks = _looks(now, before, allowed, metrics, reference, gpus)
+    for name, clock in clocks.items():
+        looks[name] = _of_measured(looks[name], centre(series[name]), clock.error)
+    return looks
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
