@@ -52,7 +52,7 @@ MOST_SHARE = {2: 0.55, 4: 0.32}
 SPREAD = ("cycles", "instructions", "step_time")
 ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
 _CHANCE = 0.05
-"""How often a spread that is no larger may be called so."""
+"""How often spreads of which none is larger may be called so."""
 _NOTHING = 4
 _AT_ONCE = 8
 """Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
@@ -270,12 +270,15 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
         if metric in one_worker and metric in several:
             (apart, freedom), (apart_alone, freedom_alone) = several[metric], one_worker[metric]
             # Of equal spreads one is always the larger, by chance.
-            most = apart_alone * math.sqrt(float(f.isf(_CHANCE, freedom, freedom_alone)))
+            chance = float(f.isf(_CHANCE / len(SPREAD), freedom, freedom_alone))
+            most = apart_alone * math.sqrt(chance)
             wider |= apart > most
             lines.append(
                 f"{metric}: {apart:.2e} apart on one GPU, and {apart_alone:.2e} with one worker; "
                 f"chance makes up to {most:.2e} of that"
             )
+    if not one_worker:
+        lines.append("one worker has measured no test twice on one GPU: spreads are not compared")
     late = share > MOST_SHARE.get(workers, 1.0)
     return "\n".join(lines) + "\n", not (
         late or alarms or (judged and silent) or otherwise or wider
@@ -313,6 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.starts:
         return int(starts(options.starts, options.workers or 4, len(gpus)) > 0)
     workers = options.workers or len(gpus) or 2
+    ended = False
     try:
         if options.record:
             counts = {BASELINE: options.baseline, ALONE: options.alone, BESIDE: options.beside}
@@ -320,13 +324,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             record(folder, counts, workers, gpus, options.arguments, options.limit)
     except Ended as error:
         print(error, file=sys.stderr)
+        ended = True
     try:
         lines, good = table(options.folder or options.record, workers)
     except BadFile as error:
         print(error, file=sys.stderr)
         return _NOTHING
     print(lines, end="")
-    return int(not good)
+    return int(ended or not good)
 
 
 if __name__ == "__main__":

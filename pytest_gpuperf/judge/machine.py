@@ -124,7 +124,7 @@ class Elasticity:
     mean: float
     """-1 to 0."""
     error: float
-    """Its standard error."""
+    """Its standard error; of one that is not learnt, without the process that says most of it."""
     is_learnt: bool
     """Whether processes say so; else it is hardly more than what is supposed of any step."""
 
@@ -193,7 +193,7 @@ def at_one_clock(
     own = [clock for clock, gpu in zip(clocks, places, strict=True) if gpu in here] or clocks
     if elasticity is None or min(now) < min(own) - BEYOND or max(now) > max(own) + BEYOND:
         return None
-    apart = max(*now, *clocks) - min(*now, *clocks)
+    apart = max(*now, *own) - min(*now, *own)
     if not elasticity.is_learnt and apart <= TRAITS[CLOCK].noise:
         return None
     new, there = fmean(now), fmean(own)
@@ -204,11 +204,14 @@ def at_one_clock(
             for series, clock in zip(rounds, clocks, strict=True)
         ]
 
+    adjusted = at_clock(measured, now)
+    # Compared is the process in the middle: it is its clock that counts.
+    middle = sorted(range(len(now)), key=lambda at: median(adjusted[at]))[len(now) // 2]
     return AtOneClock(
-        measured=at_clock(measured, now),
+        measured=adjusted,
         baseline=at_clock(baseline, clocks),
         elasticity=elasticity,
-        error=elasticity.error * abs(new - there),
+        error=elasticity.error * abs(now[middle] - there),
         clock_mhz=math.exp(new),
         before_mhz=math.exp(there),
     )
@@ -249,7 +252,7 @@ def elasticity_of(
     least = min(_squares_without(at, clocks, groups) for at in range(len(clocks)))
     without = 1 / math.sqrt(least / variance + prior)
     is_learnt = error <= MOST_UNKNOWN and without <= MOST_WITHOUT
-    return Elasticity(max(-1.0, min(0.0, mean)), error, is_learnt)
+    return Elasticity(max(-1.0, min(0.0, mean)), error if is_learnt else without, is_learnt)
 
 
 def _centred(

@@ -139,8 +139,9 @@ def judge(
             supposed = _at_one_clock(series, compared, allowed, measurements, reference)
         learnt = {name: clock for name, clock in supposed.items() if clock.elasticity.is_learnt}
         at_clock |= learnt.keys()
-        looking = partial(_looks_at, series, compared, allowed, metrics, reference, gpus)
+        looking = partial(_looks, series, compared, allowed, metrics, reference, gpus)
         looks = looking(learnt)
+        # Of times of kernels alone: a smaller spread of theirs is no smaller one of others'.
         further = looking(supposed) if supposed != learnt else {}
         for name, rounds in series.items():
             metric = metrics[name]
@@ -150,7 +151,7 @@ def judge(
                 look, clock = looks[name], learnt.get(name)
                 if gated:
                     decided = decide(metric.direction, look, allowed[name], family)
-                    if decided[0] is Outcome.INCONCLUSIVE and name in further:
+                    if decided[0] is Outcome.INCONCLUSIVE and name in supposed and further:
                         # What is only supposed may show that nothing changed, and nothing else.
                         other = decide(metric.direction, further[name], allowed[name], family)
                         if other[0] is Outcome.UNCHANGED:
@@ -418,24 +419,6 @@ def _at_one_clock(
     return found
 
 
-def _looks_at(
-    series: Mapping[str, Rounds],
-    compared: Mapping[str, Rounds],
-    allowed: Mapping[str, Tolerance],
-    metrics: Mapping[str, Metric],
-    reference: Reference,
-    gpus: BaselineGpus | None,
-    clocks: Mapping[str, machine.AtOneClock],
-) -> dict[str, Difference]:
-    """The differences, of times of kernels at these clocks."""
-    before = {**compared, **{name: clock.baseline for name, clock in clocks.items()}}
-    now = {**series, **{name: clock.measured for name, clock in clocks.items()}}
-    looks = _looks(now, before, allowed, metrics, reference, gpus)
-    for name, clock in clocks.items():
-        looks[name] = _of_measured(looks[name], centre(series[name]), clock.error)
-    return looks
-
-
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
     """The same change of what was measured, so that the baseline is what it would be there."""
     factor = measured / look.measured
@@ -454,14 +437,23 @@ def _looks(
     metrics: Mapping[str, Metric],
     reference: Reference,
     gpus: BaselineGpus | None,
+    clocks: Mapping[str, machine.AtOneClock],
 ) -> dict[str, Difference]:
-    """The differences of those metrics of one phase that have something to be compared with."""
+    """The differences of those metrics of one phase that have something to be compared with.
+
+    Those of times of kernels at these clocks.
+    """
     if not reference.paired:
-        spreads = _scales(compared, allowed, metrics, partial(scales, gpus=gpus))
-        return {
-            name: difference(series[name], rounds, allowed[name], gpus, spreads[name])
-            for name, rounds in compared.items()
+        before = {**compared, **{name: clock.baseline for name, clock in clocks.items()}}
+        now = {**series, **{name: clock.measured for name, clock in clocks.items()}}
+        spreads = _scales(before, allowed, metrics, partial(scales, gpus=gpus))
+        looks = {
+            name: difference(now[name], rounds, allowed[name], gpus, spreads[name])
+            for name, rounds in before.items()
         }
+        for name, clock in clocks.items():
+            looks[name] = _of_measured(looks[name], centre(series[name]), clock.error)
+        return looks
     whole = {name: old for name, old in compared.items() if len(old) == len(series[name])}
     changes = {name: pair_changes(series[name], old, allowed[name]) for name, old in whole.items()}
     spreads = _scales(changes, allowed, metrics, partial(scales_of, gpus=None))

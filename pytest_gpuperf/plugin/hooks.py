@@ -158,7 +158,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         except UsageFailure as refusal:
             session.refusal = refusal
         if session.allotment is not None:
-            workers.tell(Path(session.allotment.folder), items, known)
+            try:
+                workers.tell(Path(session.allotment.folder), items, known)
+            except UsageFailure as refusal:
+                session.refusal = session.refusal or refusal
     else:
         _or_usage_error(lambda: _prepare(session, concerned))
 

@@ -143,34 +143,39 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
     digests = {gpu.uuid: gpu.device.identity for gpu in gpus(config)}
 
+    def _own(node: Any) -> str | None:
+        return digests.get((node.gateway.spec.env or {}).get(_VISIBLE, ""))
+
     class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
         """Work by the group; without one each test by itself."""
 
         _groups: Mapping[str, str] = {}
-        _known: Mapping[str, Collection[str]] = {}
+        _known: Mapping[str, Collection[str]] | None = None
         workqueue: OrderedDict[str, dict[str, bool]]
         assigned_work: dict[Any, dict[str, dict[str, bool]]]
 
         def schedule(self) -> None:
             """Called first when all workers have collected, and have told of their tests."""
             file = Path(config.stash[_FOLDER].name, _TOLD)
-            if not self._known and file.exists():
-                told = json.loads(file.read_bytes())
-                self._groups, self._known = told["groups"], told["known"]
+            if self._known is None:
+                told = json.loads(file.read_bytes()) if file.exists() else {}
+                self._groups, self._known = told.get("groups", {}), told.get("known", {})
+                # Of more workers than work, the last are not used.
+                known = {gpu for gpus in self._known.values() for gpu in gpus}
+                for node in [node for node in self.nodes if _own(node) not in known]:
+                    self.assigned_work[node] = self.assigned_work.pop(node)
             super().schedule()
 
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
-            own = digests.get((node.gateway.spec.env or {}).get(_VISIBLE, ""))
-
-            def is_of_others(scope: str) -> bool:
-                known = {gpu for test in self.workqueue[scope] for gpu in self._known.get(test, ())}
-                return own not in known and not known.isdisjoint(digests.values())
-
-            first = min(self.workqueue, key=is_of_others)  # the first of those that are alike
-            self.workqueue.move_to_end(first, last=False)
+            here, own, tests = {*digests.values()}, _own(node), self._known or {}
+            for scope, unit in self.workqueue.items():
+                known = {gpu for test in unit for gpu in tests.get(test, ())}
+                if own in known or known.isdisjoint(here):
+                    self.workqueue.move_to_end(scope, last=False)
+                    break
             super()._assign_work_unit(node)
 
         def _reschedule(self, node: Any) -> None:

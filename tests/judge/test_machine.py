@@ -626,15 +626,17 @@ def test_the_least_noise_that_is_supposed_counts_for_the_error() -> None:
         made = elasticity_of(times, STEPS, ALLOCATIONS, noise)
         assert made is not None
         assert made.is_learnt is known
-        weight = 6 * 0.004**2 / noise**2
-        assert made.error == pytest.approx((weight + 1 / 0.35**2) ** -0.5)
+        squares = 6 * 0.004**2
+        if not known:  # without any one of the six
+            squares *= 0.8
+        assert made.error == pytest.approx((squares / noise**2 + 1 / 0.35**2) ** -0.5)
 
 
 @pytest.mark.parametrize(
     ("processes", "error", "is_learnt"),
     [
         (2, 0.35, False),  # a slope goes through any two
-        (3, 0.0153, False),  # one at another clock
+        (3, 0.35, False),  # without the one at another clock there is none
         (4, 0.0125, True),
     ],
 )
@@ -685,7 +687,7 @@ def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
         regressed += judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
     assert regressed == as_measured
     assert said[1.0, Outcome.REGRESSED] == 0
-    assert said[1.0, Outcome.UNCHANGED] >= 290
+    assert said[1.0, Outcome.UNCHANGED] >= 280
     assert said[1.02, Outcome.UNCHANGED] <= 3
     assert said[1.02, Outcome.REGRESSED] >= 250
 
@@ -697,6 +699,67 @@ def test_what_was_compared_at_one_clock_is_not_explained_by_the_clock_again() ->
     now = [with_factor(one, "kernel_time", 1.013) for one in at_clocks(chance, 9, -0.6, [1967.0])]
     assert judged_by_entry(before, now, with_canary=True) is Outcome.REGRESSED
     assert judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
+
+
+def in_a_process(number: int, clock_mhz: float, times: Mapping[str, float]) -> Measurement:
+    """With these factors of its values, at this clock."""
+    (one,) = measured(times, {"sm_clock_mhz": clock_mhz / READ["sm_clock_mhz"]}, processes=1)
+    return replace(one, process=f"p{number}")
+
+
+def judged_as(
+    before: Sequence[Measurement], now: Sequence[Measurement], *, canary: bool = True
+) -> dict[str, Verdict]:
+    """By metric of the step, without anybody's tolerances."""
+    entry = baseline_files.entry_of(before, recorded="")
+    known = entry.canary if canary else None
+    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=known)
+    said = judge(now, reference, catalogue().metrics, {})
+    return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.012])
+def test_what_one_process_of_another_clock_took_longer_hides_no_loss(loss: float) -> None:
+    """It was slow by chance, its clock does nothing to the step, and what is new has that clock."""
+    usual = (-0.0003, 0.0002, 0.0, 0.0001)
+    before = [in_a_process(i, 1995.0, {"kernel_time": 1 + by}) for i, by in enumerate(usual)]
+    before.append(in_a_process(4, 1980.0, {"kernel_time": 1.0076}))
+    now = [in_a_process(i, 1980.0, {"kernel_time": 1 + loss}) for i in range(9)]
+    for count in (1, 3, 5, 9):
+        said = judged_as(before, now[:count])["kernel_time"]
+        assert said.outcome in (Outcome.INCONCLUSIVE, Outcome.MACHINE), count
+
+
+def test_a_clock_that_is_supposed_settles_times_of_kernels_and_nothing_else() -> None:
+    """Cycles share their scale with them."""
+    chance = Random(12)
+
+    def process(number: int) -> Measurement:
+        clock = chance.choice([1980.0, 1995.0])
+        others = {name: math.exp(chance.gauss(0, 0.0015)) for name in ("cycles", "step_time")}
+        kernels = 1980 / clock * math.exp(chance.gauss(0, 0.001))
+        return in_a_process(number, clock, {"kernel_time": kernels, **others})
+
+    settled = 0
+    for _ in range(200):
+        before, now = ([process(number) for number in range(count)] for count in (5, 1))
+        said, as_measured = (judged_as(before, now, canary=known) for known in (True, False))
+        if "supposed" in said["kernel_time"].detail:
+            settled += 1
+            for metric in ("cycles", "step_time"):
+                assert said[metric].low == as_measured[metric].low
+    assert settled > 10
+
+
+def test_of_new_processes_at_several_clocks_that_of_the_one_in_the_middle_counts() -> None:
+    before = [in_a_process(number, 1980.0, {}) for number in range(5)]
+    slower = {"kernel_time": 1.001}, {"kernel_time": 1.002}, {"kernel_time": 1.003}
+    for middle in (1973.0, 1980.0, 1987.0):
+        clocks = (1987.0, middle, 1973.0)
+        now = [in_a_process(i, c, f) for i, (c, f) in enumerate(zip(clocks, slower, strict=True))]
+        made = adjusted(before, now)
+        assert made is not None
+        assert made.error == pytest.approx(0.35 * abs(math.log(middle / 1980)), abs=1e-6)
 
 
 def of_day(one: Measurement, day: int) -> Measurement:
@@ -886,7 +949,7 @@ def said_by_entry(
 def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
     """ConvNeXt's 21 time steps on two H100s, the baseline's five processes at 1980 and 1995 MHz.
 
-    Of the same code: at one clock 20 are decided by kernel_time, and 3 where no clock is known.
+    Of the same code: at one clock 19 are decided by kernel_time, and 3 where no clock is known.
     """
     sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
     accepted = [run_files.load(ROOT / "docs/runs/workers" / f"{one}.json.xz") for one in sessions]
@@ -899,8 +962,8 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
         for with_canary in (True, False):
             decided[with_canary, judged_by_entry(before, now, with_canary)] += 1
     assert decided == {
-        (True, Outcome.UNCHANGED): 20,
-        (True, Outcome.INCONCLUSIVE): 1,
+        (True, Outcome.UNCHANGED): 19,
+        (True, Outcome.INCONCLUSIVE): 2,
         (False, Outcome.UNCHANGED): 3,
         (False, Outcome.INCONCLUSIVE): 18,
     }
@@ -909,7 +972,7 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
 @pytest.mark.parametrize(
     ("supposed", "decided", "processes"),
     [
-        (True, {Outcome.UNCHANGED: 82, Outcome.MACHINE: 1, Outcome.INCONCLUSIVE: 1}, 130),
+        (True, {Outcome.UNCHANGED: 81, Outcome.MACHINE: 2, Outcome.INCONCLUSIVE: 1}, 140),
         (False, {Outcome.UNCHANGED: 73, Outcome.MACHINE: 9, Outcome.INCONCLUSIVE: 2}, 184),
     ],
 )

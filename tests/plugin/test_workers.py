@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
@@ -313,14 +314,17 @@ GROUP = "@pytest.mark.xdist_group('a')\n"
 
 
 def scheduling(
-    host: Project, count: int, known: Mapping[str, str] | None = None
+    host: Project,
+    count: int,
+    known: Mapping[str, str] | None = None,
+    names: Sequence[str] = NAMES,
 ) -> tuple[Any, list[Worker]]:
-    """A scheduler of so many workers that have collected NAMES, of which a1 and a2 are a group.
+    """A scheduler of so many workers that have collected these, of which a1 and a2 are a group.
 
     The baselines of tests have processes of those GPUs of the host that they are `known` for.
     """
     functions = [
-        f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in NAMES
+        f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in names
     ]
     items = host.pytester.getitems("import pytest\n" + "".join(functions))
     config = host.pytester.parseconfigure("--dist=load", *["--tx=popen"] * count)
@@ -329,7 +333,7 @@ def scheduling(
     digests = {gpu.uuid[-1]: gpu.device.identity for gpu in workers.gpus(config)}
     by_test = {
         item.nodeid: [digests.get(gpu, gpu) for gpu in (known or {}).get(name, "")]
-        for name, item in zip(NAMES, items, strict=True)
+        for name, item in zip(names, items, strict=True)
     }
     workers.tell(Path(config.stash[workers._FOLDER].name), items, by_test)
     made: Any = workers.scheduler(config, xdist.Producer("test"))
@@ -373,6 +377,34 @@ def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
     for node in nodes:
         made.mark_test_complete(node, node.sent[0])
     assert [[NAMES[number] for number in node.sent] for node in nodes] == [one, two]
+
+
+def test_of_more_workers_than_tests_those_are_used_whose_gpus_are_known(host: Project) -> None:
+    _, nodes = scheduling(host, 2, {"a1": "b"}, names=["a1"])
+    assert [(node.sent, node.shutting_down) for node in nodes] == [([], True), ([0], True)]
+
+
+def test_where_nobody_can_be_told_tests_say_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that is full."""
+    project.device()
+    full = """
+from pytest_gpuperf.errors import UsageFailure
+
+def tell(folder, items, known):
+    raise UsageFailure(f"{folder}: cannot be written: No space left on device")
+
+workers.tell = tell
+"""
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + HOST + full, encoding="utf-8")
+    project.tests(f"{dedent(STEP)}\ndef test_other(): pass\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.delenv(STAND_IN, raising=False)
+    result = project.run_apart("-n2", "--gpuperf-processes=1")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*No space left on device*"])
 
 
 def test_the_baselines_say_on_which_gpu_a_test_runs(

@@ -7,6 +7,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -154,3 +155,26 @@ def test_the_recording_ends_where_time_does_and_with_a_baseline_of_failures(
         workers.record(tmp_path, counts, 2, ("",), (), limit)
     times = json.loads((tmp_path / workers.TIMES).read_bytes())
     assert [name.partition(".")[0] for name in times][: len(recorded)] == recorded
+
+
+def test_what_is_there_is_printed_of_a_recording_that_ended_and_is_not_good(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(*_: object) -> None:
+        raise workers.Ended("beside-2.json.xz: no time is left for it")
+
+    monkeypatch.setattr(workers, "record", ended)
+    monkeypatch.setattr(workers.nvml, "visible_gpus", lambda: [SimpleNamespace(uuid="GPU-a")])
+    recording = ["--record", str(folder), "--workers", "2"]
+    assert workers.main(["--from", str(folder), "--workers", "2"]) == 0
+    assert workers.main(recording) == 1
+    said = capsys.readouterr()
+    assert "no time is left" in said.err
+    assert said.out.count("share 0.540") == 2
+
+
+def test_where_nothing_was_measured_twice_on_a_gpu_no_spread_is_compared(folder: Path) -> None:
+    times = json.loads((folder / workers.TIMES).read_bytes())
+    del times["alone-1.json.xz"]
+    (folder / workers.TIMES).write_text(json.dumps(times))
+    assert "spreads are not compared" in workers.table(folder, 2)[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -46,9 +47,9 @@ TRACES_OF_RANKS = 7
 named in 19 of 20 trials on two H100s (docs/runs/ranks)."""
 ENOUGH_NS, ENOUGH_WALL_MS, MOST = 20e6, 200.0, 5
 """A short step is traced again until its kernels, or its executions, took so long together, at most
-so often. The first execution that is traced takes 0.2 % longer than most, and processes agree to
-0.08 % on the median of five, to 0.11 % on the first alone (tests/data/h100-traces). Of nine they
-agree no better."""
+so often and an odd number of times. The first execution that is traced takes 0.2 % longer than
+most, and processes agree to 0.08 % on the median of five, to 0.11 % on the first alone
+(tests/data/h100-traces). Of nine they agree no better."""
 NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
@@ -133,13 +134,15 @@ def measured(
         if plan.components:
             names, parts = _in_components(work, phases, timer, traced, of_components)
         for number in each(work.progress, "tracing", first + traces, after=None):
+            before = time.perf_counter()
             prepare(work, timer)
+            reset_ms = 1e3 * (time.perf_counter() - before)
             whole, durations = _whole(work, timer, traced)
             if number > first:
                 wholes.append(whole)
                 collectives.append(durations)
         short = not (work.together or plan.components)
-        again = max(0, _enough(wholes[0], wall_ms) - traces) if short else 0
+        again = max(0, _enough(wholes[0], reset_ms + wall_ms) - traces) if short else 0
         traces += again
         for _ in each(work.progress, "tracing a short step again", again, after=None):
             prepare(work, timer)
@@ -170,11 +173,12 @@ def measured(
 
 
 def _enough(whole: dict[str, dict[str, float]], wall_ms: float) -> int:
-    """How many executions of such a step are traced."""
+    """How many executions of such a step are traced, each with its reset."""
     kernels_ns = whole.get(STEP, {}).get("kernel_time", 0.0)
     if not (kernels_ns and wall_ms):
         return 1
-    return min(MOST, math.ceil(ENOUGH_NS / kernels_ns), max(1, int(ENOUGH_WALL_MS / wall_ms)))
+    count = min(MOST, math.ceil(ENOUGH_NS / kernels_ns), max(1, int(ENOUGH_WALL_MS / wall_ms)))
+    return count if count % 2 else count - 1
 
 
 def _untraced(plan: Plan, reason: str) -> Active:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
+from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.activity import (
     ENOUGH_NS,
     ENOUGH_WALL_MS,
@@ -179,13 +182,15 @@ ENOUGH_US = ENOUGH_NS / 1e3
     ("kernel_us", "wall_ms", "traces"),
     [
         (ENOUGH_US, 50.0, 1),
-        (ENOUGH_US - 1, 50.0, 2),
-        (ENOUGH_US / 3, 50.0, 3),
+        # An odd number of times.
+        (ENOUGH_US / 2, 30.0, 1),
+        (ENOUGH_US / 2 - 1, 30.0, 3),
+        (ENOUGH_US / 4 - 1, 30.0, 5),
         (1.0, 1.0, MOST),
+        (1.0, 0.0, MOST),
         # A short step on the GPU that takes the host long.
-        (1.0, ENOUGH_WALL_MS / 4, 4),
-        (1.0, ENOUGH_WALL_MS + 1, 1),
-        (1.0, 0.0, 1),
+        (1.0, 0.24 * ENOUGH_WALL_MS, 3),
+        (1.0, ENOUGH_WALL_MS, 1),
         (0.0, 1.0, 1),
     ],
 )
@@ -200,6 +205,16 @@ def test_what_is_always_measured_takes_one_execution_more_and_of_a_short_step_se
     assert (step.of_parts, collected.components) == ([False] * traces, ())
     assert values(collected)[STEP, "launches"] == (float(bool(kernel_us)),) * traces
     assert (collected.settings or {})["traces"] == traces
+
+
+def test_a_step_that_takes_long_to_reset_is_traced_less_often(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = count(0, 0.06)  # seconds from one look at the clock to the next
+    monkeypatch.setattr(activity, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    step = Step(events=tuple(launched(10, 1.0, 1)))
+    step.collected(fake, asked=HOST_ONLY, wall_ms=1.0)
+    assert len(step.of_parts) == 3
 
 
 def test_where_counters_cannot_be_read_three_traces_are_left_with_the_verdict(fake: Fake) -> None:
