@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import projects, workers
+from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.measurement import Measurement, Sample
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
@@ -164,7 +165,7 @@ def test_what_is_there_is_printed_of_a_recording_that_ended_and_is_not_good(
         raise workers.Ended("beside-2.json.xz: no time is left for it")
 
     monkeypatch.setattr(workers, "record", ended)
-    monkeypatch.setattr(workers.nvml, "visible_gpus", lambda: [SimpleNamespace(uuid="GPU-a")])
+    monkeypatch.setattr(nvml, "visible_gpus", lambda: [SimpleNamespace(uuid="GPU-a")])
     recording = ["--record", str(folder), "--workers", "2"]
     assert workers.main(["--from", str(folder), "--workers", "2"]) == 0
     assert workers.main(recording) == 1
