@@ -650,6 +650,14 @@ def test_an_elasticity_is_learnt_of_two_processes_at_each_of_two_clocks(
     assert made.is_learnt is is_learnt
 
 
+def test_an_elasticity_is_learnt_of_two_gpus_with_a_process_at_each_of_two_clocks() -> None:
+    times, clocks = [1.0, 0.996, 2.0, 1.996], STEPS[:4]
+    made = elasticity_of(times, clocks, [("a", "1"), ("a", "1"), ("b", "1"), ("b", "1")], 1e-4)
+    assert made is not None
+    assert made.mean == pytest.approx(-0.5)
+    assert made.is_learnt
+
+
 def test_what_the_baseline_does_not_say_is_not_learnt() -> None:
     chance = Random(4)
     now = at_clocks(chance, 3, -1.0, [2010.0])
@@ -751,15 +759,19 @@ def test_a_clock_that_is_supposed_settles_times_of_kernels_and_nothing_else() ->
     assert settled > 10
 
 
-def test_of_new_processes_at_several_clocks_that_of_the_one_in_the_middle_counts() -> None:
+@pytest.mark.parametrize("middle", [1973.0, 1980.0, 1987.0])
+def test_of_new_processes_at_several_clocks_that_of_the_one_in_the_middle_counts(
+    middle: float,
+) -> None:
     before = [in_a_process(number, 1980.0, {}) for number in range(5)]
-    slower = {"kernel_time": 1.001}, {"kernel_time": 1.002}, {"kernel_time": 1.003}
-    for middle in (1973.0, 1980.0, 1987.0):
-        clocks = (1987.0, middle, 1973.0)
-        now = [in_a_process(i, c, f) for i, (c, f) in enumerate(zip(clocks, slower, strict=True))]
-        made = adjusted(before, now)
-        assert made is not None
-        assert made.error == pytest.approx(0.35 * abs(math.log(middle / 1980)), abs=1e-6)
+    longer = {0.0: middle, 0.02: 1987.0, -0.02: 1973.0, 0.03: 1987.0, -0.03: 1973.0}
+    now = [
+        in_a_process(number, clock, {"kernel_time": 1 + by})
+        for number, (by, clock) in enumerate(longer.items())
+    ]
+    made = adjusted(before, now)
+    assert made is not None
+    assert made.error == pytest.approx(0.35 * abs(math.log(middle / 1980)), abs=1e-6)
 
 
 def of_day(one: Measurement, day: int) -> Measurement:
