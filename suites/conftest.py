@@ -1,11 +1,13 @@
 """What of the suites runs: what their folder's name asks for, and what is asked for by name.
 
 A test with the marker `beyond` is left out of `pytest suites/meddpm`. It runs under --everything,
-and where its file, its id, -k, -m or --lf names it.
+and where its file, its id, -k, -m or --lf names it. What only leaves tests out (`-k "not compile"`)
+names none.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,8 @@ import pytest
 from suites.claim import Claim, together
 
 BEYOND = "beyond"
+_ONLY_EXCLUDES = re.compile(r"not\s+[^\s()]+(\s+and\s+not\s+[^\s()]+)*|not\s*\([^()]*\)")
+"""An expression of -k or -m that names no test which is to run."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -104,9 +108,9 @@ def _place(item: pytest.Item) -> int:
 
 def _selects(config: pytest.Config) -> bool:
     """Whether tests are chosen by what they are called, or by how they ended."""
-    return bool(
-        config.getoption("keyword") or config.getoption("markexpr") or config.getoption("lf", False)
-    )
+    expressions = [config.getoption("keyword"), config.getoption("markexpr")]
+    asked = [one for one in expressions if one and not _ONLY_EXCLUDES.fullmatch(one.strip())]
+    return bool(asked or config.getoption("lf", False))
 
 
 def _named(config: pytest.Config) -> set[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import recorded
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -90,3 +92,28 @@ def test_the_suites_tests_of_one_claim_are_a_group(checkout: Project) -> None:
         "test_claim[an_asynchronous_load_is_faster_than_a_synchronous_one]",
     }
     assert not any(name.startswith("test_claim") for name in groups[""])
+
+
+@pytest.mark.parametrize(
+    ("asked", "chains"),
+    [
+        ((), False),
+        (("-k", "not naive"), False),
+        (("-k", " not naive and  not tiled"), False),
+        (("-k", "not (naive or tiled)"), False),
+        (("-m", "not gpus"), False),
+        (("-k", "not naive", "-m", "gpu or beyond"), True),
+        (("-k", "graph"), True),
+        (("-k", "graph and not naive"), True),
+        (("-k", "not naive or graph"), True),
+        (("-k", "not (naive) or (graph)"), True),
+        (("--everything",), True),
+    ],
+)
+def test_what_only_leaves_tests_out_asks_for_no_more_of_the_suite(
+    checkout: Project, asked: tuple[str, ...], chains: bool
+) -> None:
+    _, heard = checkout.pytester.inline_genitems("suites/convnext_ddpm", *asked)
+    names = {item.name for item in heard.getcall("pytest_collection_finish").session.items}
+    assert ("test_chain[graph]" in names) is chains
+    assert ("test_time_step[graph]" in names) or "-m" in asked
