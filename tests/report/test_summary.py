@@ -230,6 +230,25 @@ def test_quietly_only_what_is_not_well_is_said_in_a_line_each() -> None:
     ]
 
 
+def test_quietly_the_first_say_of_all_that_they_have_no_baseline() -> None:
+    def lacking(count: int) -> list[str]:
+        results = [
+            result(measurement(test=f"a.py::test_{number}"), *MISSING.verdicts)
+            for number in range(count)
+        ]
+        return texts(summary([*results, IMPROVED], 100, SESSION, verbosity=-1))
+
+    assert [text.split(" has no baseline")[0] for text in lacking(4)[:5]] == [
+        *(f"test_{number}" for number in range(4)),
+        "test_training_step[tf32] improved on NVIDIA H200 (sm90): cycles -1.60 %",
+    ]
+    for count, more in ((5, 1), (34, 30)):
+        said = lacking(count)
+        assert said[3].startswith("test_3 has no baseline on")
+        assert said[4] == f"and neither have {more} more"
+        assert said[5].startswith("test_training_step[tf32] improved")
+
+
 def test_unchanged_is_followed_by_what_would_be_found_where_that_is_far_off() -> None:
     blunt = verdict(
         outcome=Outcome.UNCHANGED, tolerance=0.084, change=0.03, minimum_detectable_effect=0.45

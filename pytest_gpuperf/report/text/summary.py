@@ -67,8 +67,7 @@ def summary(
     lines += expectation_lines.lines(failed, width)
     untold = [r for r in worst_first(measured) if verbose or id(r) not in known]
     if quiet:
-        for result in untold:
-            lines += _worst(result, width)
+        lines += _worst(untold, width)
     else:
         calm = [r for r in measured if _calm(r)]
         brief = [] if verbose or len(measured) <= MANY else calm
@@ -87,10 +86,19 @@ def summary(
     return lines + [Line(text) for text in commands]
 
 
-def _worst(result: Result, width: int) -> list[Line]:
-    """A result that is not well, or better, in one line."""
-    tone = table.TONES.get(result.outcome or Outcome.REPORTED, "")
-    return [Line(text, tone) for text in failure.brief(result, width)]
+def _worst(results: Sequence[Result], width: int) -> Iterator[Line]:
+    """Those that are not well, or better, in a line each.
+
+    Where many have no baseline, as all have on another device, the first of them say it of all.
+    """
+    missing = [result for result in results if result.outcome is Outcome.NO_BASELINE]
+    others = {id(result) for result in missing[MANY:]}
+    for result in results:
+        tone = table.TONES.get(result.outcome or Outcome.REPORTED, "")
+        if id(result) not in others:
+            yield from (Line(text, tone) for text in failure.brief(result, width))
+        elif result is missing[MANY]:
+            yield Line(f"and neither have {len(others)} more", tone)
 
 
 def _calm(result: Result) -> bool:
