@@ -134,15 +134,15 @@ def judge(
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
         if reference.paired:
             allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-        supposed: dict[str, machine.AtOneClock] = {}
+        clocks: dict[str, machine.AtOneClock] = {}
         if phase == STEP:
-            supposed = _at_one_clock(series, compared, allowed, measurements, reference)
-        learnt = {name: clock for name, clock in supposed.items() if clock.elasticity.is_learnt}
+            clocks = _at_one_clock(series, compared, allowed, measurements, reference)
+        learnt = {name: clock for name, clock in clocks.items() if clock.elasticity.is_learnt}
+        supposed = {name: clock for name, clock in clocks.items() if name not in learnt}
         at_clock |= learnt.keys()
         looking = partial(_looks, series, compared, allowed, metrics, reference, gpus)
         looks = looking(learnt)
-        # Of times of kernels alone: a smaller spread of theirs is no smaller one of others'.
-        further = looking(supposed) if supposed != learnt else {}
+        further = looking(clocks) if supposed else {}
         for name, rounds in series.items():
             metric = metrics[name]
             gated = metric.gated and phase == STEP
@@ -151,8 +151,9 @@ def judge(
                 look, clock = looks[name], learnt.get(name)
                 if gated:
                     decided = decide(metric.direction, look, allowed[name], family)
-                    if decided[0] is Outcome.INCONCLUSIVE and name in supposed and further:
-                        # What is only supposed may show that nothing changed, and nothing else.
+                    if decided[0] is Outcome.INCONCLUSIVE and name in supposed:
+                        # What is only supposed may show that nothing changed, and nothing else;
+                        # nor that of another metric, which shares the scale.
                         other = decide(metric.direction, further[name], allowed[name], family)
                         if other[0] is Outcome.UNCHANGED:
                             decided, look, clock = other, further[name], supposed[name]

@@ -147,7 +147,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
-        from pytest_gpuperf.plugin import workers
 
         known: dict[str, set[str]] = {}
         try:
@@ -158,6 +157,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         except UsageFailure as refusal:
             session.refusal = refusal
         if session.allotment is not None:
+            from pytest_gpuperf.plugin import workers
+
             try:
                 workers.tell(Path(session.allotment.folder), items, known)
             except UsageFailure as refusal:

@@ -142,8 +142,9 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     from xdist.scheduler import LoadScopeScheduling
 
     digests = {gpu.uuid: gpu.device.identity for gpu in gpus(config)}
+    here = {*digests.values()}
 
-    def _own(node: Any) -> str | None:
+    def gpu_of(node: Any) -> str | None:
         return digests.get((node.gateway.spec.env or {}).get(_VISIBLE, ""))
 
     class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
@@ -161,8 +162,8 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
                 told = json.loads(file.read_bytes()) if file.exists() else {}
                 self._groups, self._known = told.get("groups", {}), told.get("known", {})
                 # Of more workers than work, the last are not used.
-                known = {gpu for gpus in self._known.values() for gpu in gpus}
-                for node in [node for node in self.nodes if _own(node) not in known]:
+                known = {gpu for of_test in self._known.values() for gpu in of_test}
+                for node in [node for node in self.nodes if gpu_of(node) not in known]:
                     self.assigned_work[node] = self.assigned_work.pop(node)
             super().schedule()
 
@@ -170,7 +171,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             return self._groups.get(nodeid, nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
-            here, own, tests = {*digests.values()}, _own(node), self._known or {}
+            own, tests = gpu_of(node), self._known or {}
             for scope, unit in self.workqueue.items():
                 known = {gpu for test in unit for gpu in tests.get(test, ())}
                 if own in known or known.isdisjoint(here):

@@ -715,17 +715,6 @@ def in_a_process(number: int, clock_mhz: float, times: Mapping[str, float]) -> M
     return replace(one, process=f"p{number}")
 
 
-def judged_as(
-    before: Sequence[Measurement], now: Sequence[Measurement], *, canary: bool = True
-) -> dict[str, Verdict]:
-    """By metric of the step, without anybody's tolerances."""
-    entry = baseline_files.entry_of(before, recorded="")
-    known = entry.canary if canary else None
-    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=known)
-    said = judge(now, reference, catalogue().metrics, {})
-    return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
-
-
 @pytest.mark.parametrize("loss", [0.01, 0.012])
 def test_what_one_process_of_another_clock_took_longer_hides_no_loss(loss: float) -> None:
     """It was slow by chance, its clock does nothing to the step, and what is new has that clock."""
@@ -734,7 +723,7 @@ def test_what_one_process_of_another_clock_took_longer_hides_no_loss(loss: float
     before.append(in_a_process(4, 1980.0, {"kernel_time": 1.0076}))
     now = [in_a_process(i, 1980.0, {"kernel_time": 1 + loss}) for i in range(9)]
     for count in (1, 3, 5, 9):
-        said = judged_as(before, now[:count])["kernel_time"]
+        said = said_by_entry(before, now[:count])["kernel_time"]
         assert said.outcome in (Outcome.INCONCLUSIVE, Outcome.MACHINE), count
 
 
@@ -751,7 +740,9 @@ def test_a_clock_that_is_supposed_settles_times_of_kernels_and_nothing_else() ->
     settled = 0
     for _ in range(200):
         before, now = ([process(number) for number in range(count)] for count in (5, 1))
-        said, as_measured = (judged_as(before, now, canary=known) for known in (True, False))
+        said, as_measured = (
+            said_by_entry(before, now, with_canary=known, tolerances={}) for known in (True, False)
+        )
         if "supposed" in said["kernel_time"].detail:
             settled += 1
             for metric in ("cycles", "step_time"):
@@ -946,15 +937,22 @@ def last_look(
         count = further
 
 
+WAITING = {"cycles": "300%", "step_time": "300%"}
+"""The suite's tolerances, which launches of a CPU that is busy and idle in turn come up to."""
+
+
 def said_by_entry(
-    before: Sequence[Measurement], now: Sequence[Measurement], *, with_canary: bool = True
+    before: Sequence[Measurement],
+    now: Sequence[Measurement],
+    *,
+    with_canary: bool = True,
+    tolerances: Mapping[str, str] = WAITING,
 ) -> dict[str, Verdict]:
     """By metric of the step, what is said of these where those are accepted."""
     entry = baseline_files.entry_of(before, recorded="")
     canary = entry.canary if with_canary else None
     reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=canary)
-    # The suite's, which these launches of a CPU that is busy and idle in turn come up to.
-    said = judge(now, reference, catalogue().metrics, {"cycles": "300%", "step_time": "300%"})
+    said = judge(now, reference, catalogue().metrics, tolerances)
     return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
 
 

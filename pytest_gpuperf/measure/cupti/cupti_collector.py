@@ -151,15 +151,7 @@ class CuptiCollector:
             if not executions.series:
                 executions.repeat(plan.repetitions)
                 times_s += watch.lap()
-            active = activity.measured(
-                work,
-                plan,
-                executions.phases,
-                self._timer,
-                self._traced,
-                wall_ms=executions.wall_ms,
-                alone=not counted.series,
-            )
+            active = activity.measured(executions, plan, self._traced, alone=not counted.series)
             activity_s = watch.lap()
             own, lacking = self._own_instructions(work) if work.together else ({}, ())
             of_ranks = {"own_instructions_s": watch.lap()} if work.together else {}

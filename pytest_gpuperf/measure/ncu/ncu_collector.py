@@ -103,14 +103,7 @@ class NcuCollector:
         with garbage_kept():
             executions.repeat(plan.repetitions)
             times_s = watch.lap()
-            active = activity.measured(
-                work,
-                plan,
-                executions.phases,
-                self._timer,
-                self._traced,
-                wall_ms=executions.wall_ms,
-            )
+            active = activity.measured(executions, plan, self._traced)
             activity_s = watch.lap()
         try:
             profiled = self._profile(work, plan.metrics)

@@ -19,7 +19,7 @@ from statistics import median
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each
-from pytest_gpuperf.measure.execution import CudaTimer, Series, prepare
+from pytest_gpuperf.measure.execution import CudaTimer, Executions, Series, prepare
 from pytest_gpuperf.measure.trace import host_calls, profile
 from pytest_gpuperf.measure.trace.profile import (
     ANNOTATION,
@@ -104,25 +104,23 @@ class Active:
 
 
 def measured(
-    work: Work,
+    executions: Executions,
     plan: Plan,
-    phases: Sequence[str],
-    timer: CudaTimer,
     traced: Tracing = profile.events,
     *,
-    wall_ms: float,
     alone: bool = False,
 ) -> Active:
     """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
 
-    One execution is traced, and several of a short step; `wall_ms` is what one takes. So are where
-    components are measured too, which take executions of their own, where the step is one of
-    several ranks, and where the traces are `alone` with the verdict, since no counters can be read;
-    before them then comes one more, which takes along what a profiler does once. Raises
+    One execution more is traced than `executions` has made. Several are of a short step, where
+    components are measured too, where the step is one of several ranks, and where the traces are
+    `alone` with the verdict, since no counters can be read; before them then comes one more, which
+    takes along what a profiler does once. Components take executions of their own. Raises
     MeasurementError for components that cannot be told apart, and what the step raises.
     """
     if not plan.activity:
         return Active()
+    work, timer = executions.work, executions.timer
     of_components = min(TRACES, plan.rounds) if plan.components else 0
     traces = TRACES_OF_RANKS if work.together else of_components or (TRACES if alone else 1)
     first = 0 if plan.components or traces == 1 else 1
@@ -132,7 +130,7 @@ def measured(
     collectives: list[Collectives] = []
     try:
         if plan.components:
-            names, parts = _in_components(work, phases, timer, traced, of_components)
+            names, parts = _in_components(work, executions.phases, timer, traced, of_components)
         for number in each(work.progress, "tracing", first + traces, after=None):
             before = time.perf_counter()
             prepare(work, timer)
@@ -142,7 +140,7 @@ def measured(
                 wholes.append(whole)
                 collectives.append(durations)
         short = not (work.together or plan.components)
-        again = max(0, _enough(wholes[0], reset_ms + wall_ms) - traces) if short else 0
+        again = max(0, _enough(wholes[0], reset_ms + executions.wall_ms) - traces) if short else 0
         traces += again
         for _ in each(work.progress, "tracing a short step again", again, after=None):
             prepare(work, timer)
