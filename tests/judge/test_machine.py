@@ -3,73 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from random import Random
-from statistics import fmean, median
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge import machine
 from pytest_gpuperf.judge.machine import (
-    MOST_UNKNOWN,
     TRAITS,
-    AtOneClock,
-    at_one_clock,
     between,
-    elasticity_of,
     kinds,
     moved,
 )
-from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import (
     KNOWN_KIND,
     OTHER_GPU,
     Reference,
     judge,
-    samples_by_phase,
 )
 from pytest_gpuperf.model.entry import Canaries
-from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Measurement, Reading
+from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
-from tests.examples import H200, OTHER_H200, measurement, with_factor
+from tests.examples import H200, OTHER_H200, measurement
+from tests.judge.canaries import BASELINE, CODE, READ, measured
 from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 
 RECORDED = ROOT / "tests" / "data" / "h200-canary"
 """Two GPUs of one host, at the same time: all of Med-DDPM on each, ConvNeXt on the first."""
-CODE = "sm90-a88008dc1c46"
-READ = {
-    "arithmetic_cycles": 2160956.0,
-    "sm_clock_mhz": 1978.8,
-    "tensor_cycles": 1541000.0,
-    "tensor_clock_mhz": 1797.6,
-    "l2_cycles": 1816000.0,
-    "dram_cycles": 3927000.0,
-    "dram_ns": 1999900.0,
-    "time_share": 1.0,
-    "launch_us": 3.3,
-    "host_ms": 0.29,
-}
-STEP_MS, KERNELS_NS = 1.15, 1_044_000.0
-BASELINE: Mapping[str, float] = {
-    "cycles": 2_584_000.0,
-    "step_time": STEP_MS,
-    "kernel_time": KERNELS_NS,
-    "instructions": 228_350_000.0,
-}
-
-
-def reading(**changes: float) -> Reading:
-    """A state of the device with this canary; each change is a factor."""
-    values = {name: value * changes.get(name, 1.0) for name, value in READ.items()}
-    return Reading(canary=Canary(CODE, values))
 
 
 def known(*processes: Mapping[str, float], code: str = CODE) -> Canaries:
@@ -82,24 +46,6 @@ def known(*processes: Mapping[str, float], code: str = CODE) -> Canaries:
 
 
 AS_BEFORE = known({}, {}, {})
-
-
-def measured(
-    changes: Mapping[str, float],
-    canary: Mapping[str, float],
-    *,
-    processes: int = 3,
-    device: Device = H200,
-    after: Mapping[str, float] | None = None,
-) -> list[Measurement]:
-    """Processes whose metrics and canary are those of the baseline times these factors."""
-    before = reading(**canary)
-    conditions = Conditions(before, before if after is None else reading(**after))
-    series = {name: [value * changes.get(name, 1.0)] for name, value in BASELINE.items()}
-    return [
-        measurement(series, process=f"p{number}", conditions=conditions, device=device)
-        for number in range(processes)
-    ]
 
 
 def verdicts(
@@ -513,329 +459,6 @@ def test_nothing_becomes_a_fault_and_nothing_passes_by_the_canary(
             assert plain[metric].outcome is not Outcome.UNCHANGED
 
 
-# At one clock
-
-STEPS_MHZ = (1980.0, 1995.0, 2010.0)
-"""Of an H100's clock."""
-
-
-def at_clocks(
-    chance: Random, count: int, elasticity: float, clocks: Sequence[float] = STEPS_MHZ
-) -> list[Measurement]:
-    """Processes, each at one of these clocks, whose kernels vary by 0.1 % besides."""
-    made = []
-    for number in range(count):
-        clock = chance.choice(clocks) / STEPS_MHZ[0]
-        factor = clock**elasticity * math.exp(chance.gauss(0, 0.001))
-        factor_of_clock = clock * STEPS_MHZ[0] / READ["sm_clock_mhz"]
-        (one,) = measured({"kernel_time": factor}, {"sm_clock_mhz": factor_of_clock}, processes=1)
-        made.append(replace(one, process=f"p{number}"))
-    return made
-
-
-def adjusted(before: Sequence[Measurement], now: Sequence[Measurement]) -> AtOneClock | None:
-    entry = baseline_files.entry_of(before, recorded="")
-    rounds = samples_by_phase(now)[STEP]["kernel_time"]
-    return at_one_clock(
-        rounds,
-        entry.samples[STEP]["kernel_time"],
-        now,
-        entry.canary,
-        entry.gpus,
-        entry.days,
-        noise=0.001,
-    )
-
-
-def is_learnt(before: Sequence[Measurement], now: Sequence[Measurement]) -> bool:
-    made = adjusted(before, now)
-    assert made is not None
-    return made.elasticity.is_learnt
-
-
-@pytest.mark.parametrize("elasticity", [0.0, -0.4, -1.0])
-def test_the_elasticity_is_learnt_of_the_baselines_own_processes(elasticity: float) -> None:
-    chance = Random(3)
-    before, now = at_clocks(chance, 12, elasticity), at_clocks(chance, 3, elasticity, [1970.0])
-    made = adjusted(before, now)
-    assert made is not None
-    assert made.elasticity.mean == pytest.approx(elasticity, abs=0.15)
-    assert made.elasticity.is_learnt
-    assert made.clock_mhz == pytest.approx(1970.0)
-    # What the baseline would have at that clock, and how sure that is.
-    expected = KERNELS_NS * (1970 / 1980) ** elasticity
-    centre = math.exp(fmean(math.log(series[0]) for series in made.baseline))
-    assert centre == pytest.approx(expected, rel=3 * math.hypot(made.error, 0.001))
-    assert 0 < made.error < MOST_UNKNOWN * math.log(2010 / 1970)
-
-
-ALLOCATIONS = [("gpu", "1")] * 6
-STEPS = [0.0, 0.008, 0.0, 0.008, 0.0, 0.008]
-LEFT = [0.003, 0.003, -0.006, -0.006, 0.003, 0.003]
-"""What of a time the clock does not explain: of either clock, 0 on average."""
-
-
-@pytest.mark.parametrize(
-    ("slope", "expected"),
-    [
-        *((-0.5, -0.5), (0.0, None), (-1.0, None)),
-        *((0.2, 0.0), (-1.2, -1.0)),
-        *((0.3, "not"), (-1.3, "not")),  # by 2.3 errors
-    ],
-)
-def test_the_elasticity_by_hand(slope: float, expected: float | str | None) -> None:
-    """Shrunk to a half by what is supposed, never out of -1 to 0, and nothing far out of it."""
-    times = [18 + slope * clock + 0.2 * left for clock, left in zip(STEPS, LEFT, strict=True)]
-    made = elasticity_of(times, STEPS, ALLOCATIONS, noise=1e-6)
-    # Six processes, one mean and a slope.
-    variance = sum((0.2 * left) ** 2 for left in LEFT) / 4
-    weight, prior = 6 * 0.004**2 / variance, 1 / 0.35**2
-    error = (weight + prior) ** -0.5
-    if expected == "not":
-        assert made is None
-        return
-    assert made is not None
-    shrunk = (slope * weight - 0.5 * prior) / (weight + prior)
-    assert made.mean == pytest.approx(shrunk if expected is None else expected, abs=1e-9)
-    assert made.error == pytest.approx(error, abs=1e-9)
-
-
-def test_what_differs_between_days_is_not_the_clocks_where_a_day_has_several() -> None:
-    """Three processes each on two days, the second of which is 1 % slower."""
-    clocks = [0.0, 0.008, 0.0, 0.016, 0.024, 0.016]
-    days = ["1"] * 3 + ["2"] * 3
-    times = [-0.4 * clock + 0.01 * (day == "2") for clock, day in zip(clocks, days, strict=True)]
-    made = elasticity_of(times, clocks, [("gpu", day) for day in days], noise=1e-4)
-    assert made is not None
-    assert made.mean == pytest.approx(-0.4, abs=1e-3)
-    # Of single days each, a day's own difference is noise like any other.
-    each = [("gpu", str(day)) for day in range(6)]
-    by_gpu = elasticity_of([-0.4 * clock for clock in STEPS], STEPS, each, noise=1e-4)
-    assert by_gpu is not None
-    assert by_gpu.mean == pytest.approx(-0.4, abs=1e-3)
-    # And of GPUs which have one day each.
-    gpus = [(gpu, "1") for gpu in ("a", "a", "a", "b", "b", "b")]
-    by_day = elasticity_of(times, clocks, gpus, noise=1e-4)
-    assert by_day is not None
-    assert (by_day.mean, by_day.error) == pytest.approx((made.mean, made.error))
-
-
-def test_the_least_noise_that_is_supposed_counts_for_the_error() -> None:
-    times = [-0.5 * clock for clock in STEPS]
-    for noise, known in ((1e-4, True), (5e-3, False)):
-        made = elasticity_of(times, STEPS, ALLOCATIONS, noise)
-        assert made is not None
-        assert made.is_learnt is known
-        squares = 6 * 0.004**2
-        if not known:  # without any one of the six
-            squares *= 0.8
-        assert made.error == pytest.approx((squares / noise**2 + 1 / 0.35**2) ** -0.5)
-
-
-@pytest.mark.parametrize(
-    ("processes", "error", "is_learnt"),
-    [
-        (2, 0.35, False),  # a slope goes through any two
-        (3, 0.35, False),  # without the one at another clock there is none
-        (4, 0.0125, True),
-    ],
-)
-def test_an_elasticity_is_learnt_of_two_processes_at_each_of_two_clocks(
-    processes: int, error: float, is_learnt: bool
-) -> None:
-    clocks, places = STEPS[:processes], ALLOCATIONS[:processes]
-    made = elasticity_of([-0.5 * clock for clock in clocks], clocks, places, 1e-4)
-    assert made is not None
-    assert made.error == pytest.approx(error, abs=1e-4)
-    assert made.is_learnt is is_learnt
-
-
-def test_an_elasticity_is_learnt_of_two_gpus_with_a_process_at_each_of_two_clocks() -> None:
-    times, clocks = [1.0, 0.996, 2.0, 1.996], STEPS[:4]
-    made = elasticity_of(times, clocks, [("a", "1"), ("a", "1"), ("b", "1"), ("b", "1")], 1e-4)
-    assert made is not None
-    assert made.mean == pytest.approx(-0.5)
-    assert made.is_learnt
-
-
-def test_what_the_baseline_does_not_say_is_not_learnt() -> None:
-    chance = Random(4)
-    now = at_clocks(chance, 3, -1.0, [2010.0])
-    several = at_clocks(chance, 8, -1.0)
-    assert is_learnt(several, now)
-    assert not is_learnt(at_clocks(chance, 8, -1.0, [1995.0]), now)  # one clock
-    assert not is_learnt(several[:2], now)  # too few
-
-
-def test_where_no_clock_moved_and_none_was_read_nothing_is_supposed() -> None:
-    chance = Random(4)
-    one = at_clocks(chance, 8, -1.0, [1980.0])
-    assert adjusted(one, at_clocks(chance, 3, -1.0, [1989.0])) is None  # 0.45 %
-    assert adjusted(one, at_clocks(chance, 3, -1.0, [1995.0])) is not None
-    several, now = (at_clocks(chance, count, -1.0) for count in (8, 3))
-    unread = [replace(one, fingerprint=replace(one.fingerprint, conditions=None)) for one in now]
-    assert adjusted(several, unread) is None
-    assert adjusted([*several, replace(unread[0], process="x")], now) is None
-
-
-@pytest.mark.parametrize(("elasticity", "as_measured"), [(0.0, 0), (-0.7, 8), (-1.0, 20)])
-def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
-    elasticity: float, as_measured: int
-) -> None:
-    """Mostly decided. Of a baseline of one clock a faster one may hide what the code lost."""
-    chance = Random(5)
-    said: Counter[tuple[float, Outcome]] = Counter()
-    regressed = 0
-    for _ in range(300):
-        before = at_clocks(chance, 5, elasticity)
-        now = at_clocks(chance, 9, elasticity, [chance.choice(STEPS_MHZ)])
-        for factor in (1.0, 1.02):
-            slower = [with_factor(one, "kernel_time", factor) for one in now]
-            said[factor, judged_by_entry(before, slower, with_canary=True)] += 1
-        regressed += judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
-    assert regressed == as_measured
-    assert said[1.0, Outcome.REGRESSED] == 0
-    assert said[1.0, Outcome.UNCHANGED] >= 280
-    assert said[1.02, Outcome.UNCHANGED] <= 3
-    assert said[1.02, Outcome.REGRESSED] >= 250
-
-
-def test_what_was_compared_at_one_clock_is_not_explained_by_the_clock_again() -> None:
-    """1.3 % of the code's, at a clock that is slower by a step."""
-    chance = Random(8)
-    before = at_clocks(chance, 9, -0.6)
-    now = [with_factor(one, "kernel_time", 1.013) for one in at_clocks(chance, 9, -0.6, [1967.0])]
-    assert judged_by_entry(before, now, with_canary=True) is Outcome.REGRESSED
-    assert judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
-
-
-def in_a_process(number: int, clock_mhz: float, times: Mapping[str, float]) -> Measurement:
-    """With these factors of its values, at this clock."""
-    (one,) = measured(times, {"sm_clock_mhz": clock_mhz / READ["sm_clock_mhz"]}, processes=1)
-    return replace(one, process=f"p{number}")
-
-
-@pytest.mark.parametrize("loss", [0.01, 0.012])
-def test_what_one_process_of_another_clock_took_longer_hides_no_loss(loss: float) -> None:
-    """It was slow by chance, its clock does nothing to the step, and what is new has that clock."""
-    usual = (-0.0003, 0.0002, 0.0, 0.0001)
-    before = [in_a_process(i, 1995.0, {"kernel_time": 1 + by}) for i, by in enumerate(usual)]
-    before.append(in_a_process(4, 1980.0, {"kernel_time": 1.0076}))
-    now = [in_a_process(i, 1980.0, {"kernel_time": 1 + loss}) for i in range(9)]
-    for count in (1, 3, 5, 9):
-        said = said_by_entry(before, now[:count])["kernel_time"]
-        assert said.outcome in (Outcome.INCONCLUSIVE, Outcome.MACHINE), count
-
-
-def test_a_clock_that_is_supposed_settles_times_of_kernels_and_nothing_else() -> None:
-    """Cycles share their scale with them."""
-    chance = Random(12)
-
-    def process(number: int) -> Measurement:
-        clock = chance.choice([1980.0, 1995.0])
-        others = {name: math.exp(chance.gauss(0, 0.0015)) for name in ("cycles", "step_time")}
-        kernels = 1980 / clock * math.exp(chance.gauss(0, 0.001))
-        return in_a_process(number, clock, {"kernel_time": kernels, **others})
-
-    settled = 0
-    for _ in range(200):
-        before, now = ([process(number) for number in range(count)] for count in (5, 1))
-        said, as_measured = (
-            said_by_entry(before, now, with_canary=known, tolerances={}) for known in (True, False)
-        )
-        if "supposed" in said["kernel_time"].detail:
-            settled += 1
-            for metric in ("cycles", "step_time"):
-                assert said[metric].low == as_measured[metric].low
-    assert settled > 10
-
-
-@pytest.mark.parametrize("middle", [1973.0, 1980.0, 1987.0])
-def test_of_new_processes_at_several_clocks_that_of_the_one_in_the_middle_counts(
-    middle: float,
-) -> None:
-    before = [in_a_process(number, 1980.0, {}) for number in range(5)]
-    longer = {0.0: middle, 0.02: 1987.0, -0.02: 1973.0, 0.03: 1987.0, -0.03: 1973.0}
-    now = [
-        in_a_process(number, clock, {"kernel_time": 1 + by})
-        for number, (by, clock) in enumerate(longer.items())
-    ]
-    made = adjusted(before, now)
-    assert made is not None
-    assert made.error == pytest.approx(0.35 * abs(math.log(middle / 1980)), abs=1e-6)
-
-
-def of_day(one: Measurement, day: int) -> Measurement:
-    return replace(one, fingerprint=replace(one.fingerprint, measured=f"2026-03-0{day}T06:00:00Z"))
-
-
-def test_a_slope_that_may_be_something_elses_is_not_learnt() -> None:
-    chance = Random(9)
-    now = at_clocks(chance, 3, 0.0, [1995.0])
-    one, other = (at_clocks(chance, 5, 0.0, [clock]) for clock in (1980.0, 1995.0))
-    named = [replace(late, process=f"q{number}") for number, late in enumerate(other)]
-    faster = [with_factor(late, "kernel_time", 0.994) for late in named]
-    # Each of two days had a clock of its own.
-    assert not is_learnt([*one, *(of_day(late, 2) for late in faster)], now)
-    mixed = [of_day(each, 1 + number % 2) for number, each in enumerate([*one, *named])]
-    assert is_learnt(mixed, now)
-    # One process alone had another clock.
-    assert not is_learnt([*one, faster[0]], now)
-    # Kernels do not take three times as much longer as the clock is slower.
-    steep = at_clocks(chance, 9, -3.0)
-    assert adjusted(steep, now) is None
-    # Nobody has seen what they do two steps further on.
-    assert adjusted(at_clocks(chance, 9, -0.5), at_clocks(chance, 3, -0.5, [1955.0])) is None
-
-
-def test_on_a_gpu_that_is_known_its_own_clocks_are_what_it_is_compared_with() -> None:
-    """Of identical code on one at 1980 to 2010 MHz, beside another that is faster by 3 %."""
-    chance = Random(10)
-    regressed = 0
-    for _ in range(100):
-        fast = at_clocks(chance, 8, 0.0, [2055.0, 2070.0])
-        device = replace(fast[0].fingerprint.device, identity="another")
-        others = [
-            replace(each, process=f"q{n}", fingerprint=replace(each.fingerprint, device=device))
-            for n, each in enumerate(fast)
-        ]
-        own, now = at_clocks(chance, 4, 0.0), at_clocks(chance, 9, 0.0, [2010.0])
-        made = adjusted([*own, *others], now)
-        assert made is None or 1980 <= round(made.before_mhz) <= 2010
-        regressed += judged_by_entry([*own, *others], now, with_canary=True) is Outcome.REGRESSED
-    assert regressed == 0
-
-
-def test_of_ranks_nobody_knows_whose_clock_and_whose_time_it_is() -> None:
-    chance = Random(11)
-    before, now = at_clocks(chance, 9, -1.0), at_clocks(chance, 9, -1.0, [1970.0])
-    ranks = [replace(one, workload={**one.workload, "ranks": 2}) for one in now]
-    for measured_now, change in ((now, 0.0), (ranks, 0.012)):
-        said = said_by_entry(before, measured_now)["kernel_time"]
-        assert said.change == pytest.approx(change, abs=0.004)
-
-
-def test_the_baseline_is_shown_as_it_would_be_at_the_clock_of_what_was_measured() -> None:
-    chance = Random(12)
-    before, now = at_clocks(chance, 9, -1.0), at_clocks(chance, 3, -1.0, [1970.0])
-    said = said_by_entry(before, now)["kernel_time"]
-    values = [s.values[0] for one in now for s in one.samples if s.metric == "kernel_time"]
-    assert said.measured == pytest.approx(median(values))
-    assert said.measured is not None
-    assert said.baseline is not None
-    assert said.measured / said.baseline - 1 == pytest.approx(said.change)
-
-
-def test_a_failure_says_at_which_clock_times_were_compared() -> None:
-    chance = Random(6)
-    now = [with_factor(one, "kernel_time", 1.05) for one in at_clocks(chance, 3, -1.0, [1970.0])]
-    said = said_by_entry(at_clocks(chance, 9, -1.0), now)["kernel_time"]
-    assert said.outcome is Outcome.REGRESSED
-    assert said.change == pytest.approx(0.05, abs=0.005)
-    assert said.detail.startswith("at 1970 MHz, where the baseline's clock was 2003")
-    assert " for 1 % less of it" in said.detail
-
-
 # On H200s
 
 
@@ -894,125 +517,6 @@ def test_the_step_that_a_slow_host_launched_late_is_left_to_the_machine() -> Non
             assert (said_of.outcome, said_of.reason) == (Outcome.MACHINE, reason)
         assert by_metric["instructions"].outcome is Outcome.UNCHANGED
     assert "launch_us +" in by_metric["cycles"].detail
-
-
-def test_a_clock_of_another_step_explains_the_times_of_kernels_as_far_as_it_goes() -> None:
-    """ConvNeXt's time steps on an H100, in five sessions within four minutes, the same code.
-
-    In the last its clock was a step of 15 MHz lower, 0.75 %, and so were kernels: up to 0.82 %.
-    """
-    folder = ROOT / "tests" / "data" / "h100-clocks"
-    faster = [run_files.load(folder / f"faster-{number}.json.xz") for number in range(1, 5)]
-    slower = run_files.load(folder / "slower.json.xz")
-    for test in dict.fromkeys(one.test for one in slower.measurements):
-        before = [one for run in faster for one in run.measurements if one.test == test]
-        now = [one for one in slower.measurements if one.test == test]
-        for measured_again, outcome in ((1, Outcome.INCONCLUSIVE), (len(now), Outcome.MACHINE)):
-            said = said_by_entry(before, now[:measured_again])
-            assert said["kernel_time"].outcome is outcome, test
-            assert said["instructions"].outcome is Outcome.UNCHANGED
-        assert said["kernel_time"].change == pytest.approx(0.006, abs=0.003)
-        assert "sm_clock_mhz -0.74" in said["kernel_time"].detail
-        # 3 % on top of it are the code's.
-        more = [with_factor(one, "kernel_time", 1.03) for one in now]
-        assert said_by_entry(before, more)["kernel_time"].outcome is Outcome.REGRESSED
-
-
-def judged_by_entry(
-    before: Sequence[Measurement], now: Sequence[Measurement], with_canary: bool
-) -> Outcome:
-    """What is said of kernel_time, with as many looks as there are processes for."""
-    return last_look(before, now, with_canary=with_canary).outcome
-
-
-def last_look(
-    before: Sequence[Measurement], now: Sequence[Measurement], *, with_canary: bool = True
-) -> Verdict:
-    count = 1
-    while True:
-        said = said_by_entry(before, now[:count], with_canary=with_canary)["kernel_time"]
-        further = next_look([said], count)
-        if further is None or further > len(now):
-            return said
-        count = further
-
-
-WAITING = {"cycles": "300%", "step_time": "300%"}
-"""The suite's tolerances, which launches of a CPU that is busy and idle in turn come up to."""
-
-
-def said_by_entry(
-    before: Sequence[Measurement],
-    now: Sequence[Measurement],
-    *,
-    with_canary: bool = True,
-    tolerances: Mapping[str, str] = WAITING,
-) -> dict[str, Verdict]:
-    """By metric of the step, what is said of these where those are accepted."""
-    entry = baseline_files.entry_of(before, recorded="")
-    canary = entry.canary if with_canary else None
-    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=canary)
-    said = judge(now, reference, catalogue().metrics, tolerances)
-    return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
-
-
-def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
-    """ConvNeXt's 21 time steps on two H100s, the baseline's five processes at 1980 and 1995 MHz.
-
-    Of the same code: at one clock 19 are decided by kernel_time, and 3 where no clock is known.
-    """
-    sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
-    accepted = [run_files.load(ROOT / "docs/runs/workers" / f"{one}.json.xz") for one in sessions]
-    accepted.append(run_files.load(ROOT / "tests/data/h100-clocks/first.json.xz"))
-    again = run_files.load(ROOT / "tests/data/h100-clocks/again.json.xz")
-    decided: Counter[tuple[bool, Outcome]] = Counter()
-    for test in dict.fromkeys(one.test for one in again.measurements):
-        before = [one for run in accepted for one in run.measurements if one.test == test]
-        now = [one for one in again.measurements if one.test == test]
-        for with_canary in (True, False):
-            decided[with_canary, judged_by_entry(before, now, with_canary)] += 1
-    assert decided == {
-        (True, Outcome.UNCHANGED): 19,
-        (True, Outcome.INCONCLUSIVE): 2,
-        (False, Outcome.UNCHANGED): 3,
-        (False, Outcome.INCONCLUSIVE): 18,
-    }
-
-
-@pytest.mark.parametrize(
-    ("supposed", "decided", "processes"),
-    [
-        (True, {Outcome.UNCHANGED: 81, Outcome.MACHINE: 2, Outcome.INCONCLUSIVE: 1}, 140),
-        (False, {Outcome.UNCHANGED: 73, Outcome.MACHINE: 9, Outcome.INCONCLUSIVE: 2}, 184),
-    ],
-)
-def test_what_is_supposed_of_a_clock_settles_what_is_not_learnt(
-    monkeypatch: pytest.MonkeyPatch,
-    supposed: bool,
-    decided: dict[Outcome, int],
-    processes: int,
-) -> None:
-    """ConvNeXt's 21 time steps in four sessions on one or two H100s, the same code.
-
-    Of the five processes of their baseline often one alone had another clock.
-    """
-    if not supposed:
-
-        def learnt(*of: Any, **named: Any) -> AtOneClock | None:
-            made = at_one_clock(*of, **named)
-            return made if made and made.elasticity.is_learnt else None
-
-        monkeypatch.setattr(machine, "at_one_clock", learnt)
-    folder = ROOT / "tests" / "data" / "h100-workers"
-    accepted = [run_files.load(file) for file in sorted(folder.glob("baseline-*"))]
-    said = []
-    for file in sorted({*folder.iterdir()} - {*folder.glob("baseline-*")}):
-        again = run_files.load(file)
-        for test in dict.fromkeys(one.test for one in again.measurements):
-            before = [one for run in accepted for one in run.measurements if one.test == test]
-            said.append(last_look(before, [one for one in again.measurements if one.test == test]))
-    assert Counter(one.outcome for one in said) == decided
-    assert sum(one.processes for one in said) == processes
 
 
 def test_ten_of_ten_beside_a_process_that_nvml_does_not_show_are_the_machine_s() -> None:
