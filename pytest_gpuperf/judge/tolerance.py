@@ -36,6 +36,9 @@ class Tolerance:
     """A test's author wrote it: there the metric is of another kind than elsewhere in its class."""
     counted: bool = False
     """A deterministic count: it varies by having several values, not by noise."""
+    two_sided: bool = False
+    """Whether a gain is to be told from no change as surely as a loss is. A build asks only for
+    losses; who compares two revisions asks for both."""
 
 
 _CLASSES = {
@@ -115,6 +118,7 @@ def of_pairs(tolerance: Tolerance) -> Tolerance:
         scale=math.sqrt(2) * tolerance.scale,
         between_gpus=0.0,
         between_days=0.0,
+        two_sided=True,
     )
 
 

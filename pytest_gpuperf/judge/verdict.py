@@ -1,9 +1,10 @@
 """The rule: from the numbers of a measurement and its baseline to one verdict per metric.
 
 regressed: worse than the floor, in every process where there are only three, and further from zero
-than chance explains. improved: the mirror image. unchanged: within the floor, and the whole
-interval within the equivalence bound. Anything else is inconclusive, and asks for another look
-(`interval.py`). docs/verdict.md has the formulas and how often they are right.
+than chance explains. improved: the mirror image. unchanged: within the floor, and no loss beyond
+the equivalence bound in the whole interval. Anything else is inconclusive, and asks for another
+look (`interval.py`) unless it is surely no loss. docs/verdict.md has the formulas and how often
+they are right.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pytest_gpuperf.judge.noise import (
     scales,
     scales_of,
 )
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NO_LOSS, NOISY_BASELINE
 from pytest_gpuperf.judge.tolerance import Tolerance, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -303,10 +304,11 @@ def decide(
             if tolerance.counted and _seen_before(look):
                 return Outcome.INCONCLUSIVE, "seen-in-baseline"
             return beyond, "beyond-floor"
-    if not outside and abs(worse) + look.margin < look.equivalence(tolerance):
+    most_lost = (abs(worse) if tolerance.two_sided else worse) + look.margin
+    if not outside and most_lost < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
     if outside:
-        return Outcome.INCONCLUSIVE, UNSURE
+        return Outcome.INCONCLUSIVE, NO_LOSS if most_lost < floor else UNSURE
     within_reach = look.least_margin < look.equivalence(tolerance)
     return Outcome.INCONCLUSIVE, TOO_NOISY if within_reach else NOISY_BASELINE
 
@@ -319,7 +321,7 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
     higher = metric.direction is Direction.HIGHER
     end = verdict.low if higher else verdict.high
     # Whatever else leaves it inconclusive is not noise.
-    noise = (UNSURE, TOO_NOISY, NOISY_BASELINE)
+    noise = (NO_LOSS, UNSURE, TOO_NOISY, NOISY_BASELINE)
     if verdict.reason not in noise or end is None or verdict.tolerance is None:
         return False
     return (-end if higher else end) < verdict.tolerance

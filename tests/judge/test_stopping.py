@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from pytest_gpuperf.judge.stopping import (
     ALARMING,
     LEAST_TO_ALARM,
     LOOKS,
+    NO_LOSS,
+    NOISY_BASELINE,
     enough_rounds,
     next_look,
     settled,
@@ -57,6 +60,13 @@ def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
     assert not settled([*verdicts(OPEN), expectation(Outcome.HOLDS)])
     assert settled([*verdicts(OPEN), expectation(Outcome.BROKEN)])
     assert settled([*verdicts(Outcome.REGRESSED), expectation(OPEN)])
+
+
+@pytest.mark.parametrize("reason", [NOISY_BASELINE, NO_LOSS])
+def test_what_no_process_decides_and_what_stops_no_build_asks_for_none(reason: str) -> None:
+    said = verdict(outcome=OPEN, reason=reason)
+    assert settled([said])
+    assert not settled([said, *verdicts(OPEN)])
 
 
 def test_nothing_is_settled() -> None:

@@ -48,6 +48,7 @@ UNCHANGED, INCONCLUSIVE = Outcome.UNCHANGED, Outcome.INCONCLUSIVE
 OUTWEIGHED = Outcome.OUTWEIGHED
 WITHIN = (UNCHANGED, "within-tolerance")
 TOO_FEW, UNSURE = (INCONCLUSIVE, "too-few-processes"), (INCONCLUSIVE, "beyond-floor-unsure")
+NO_LOSS = (INCONCLUSIVE, "no-loss")
 SEEN = (INCONCLUSIVE, "seen-in-baseline")
 
 UTILIZATION = replace(METRICS["tensor_utilization"], gated=True)
@@ -178,8 +179,8 @@ def test_three_and_four_have_to_agree_and_of_five_and_more_the_median() -> None:
     ):
         for direction, sign in product((LOWER, HIGHER), (1, -1)):
             look = look_at(*(worse(direction, sign * change) for change in changes))
-            better = (IMPROVED, "beyond-floor")
-            called = better if (expected, sign) == (BEYOND, -1) else expected
+            mirrored = {BEYOND: (IMPROVED, "beyond-floor"), UNSURE: NO_LOSS}
+            called = mirrored.get(expected, expected) if sign < 0 else expected
             decided = decide(direction, look, toleration(MetricClass.CYCLE), 1)
             assert decided == called, (changes, direction, sign)
 
@@ -195,7 +196,8 @@ def test_around_the_alarm_quantile() -> None:
         error = change / t_upper_quantile(ALARM_RATE / (3 * family), 24) / share
         for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
             look = look_at(*[worse(direction, sign * change)] * processes, error=error)
-            expected = (outcome, "beyond-floor") if share > 1 else UNSURE
+            unsure = UNSURE if sign > 0 else NO_LOSS
+            expected = (outcome, "beyond-floor") if share > 1 else unsure
             assert decide(direction, look, tolerance, family) == expected, (case, sign)
 
 
@@ -266,14 +268,17 @@ def test_identical_code_that_has_two_counts() -> None:
 # The equivalence bound (delta1): unchanged has to be shown
 
 
-def test_around_the_equivalence_bound() -> None:
+@pytest.mark.parametrize("two_sided", [True, False])
+def test_around_the_equivalence_bound(two_sided: bool) -> None:
+    """Of a loss; of a gain where it is asked for: else it has that much more room on its side."""
     for case in product(CLASSES_AND_DIRECTIONS, (1, -1), (1, 3, 9), (1 - 1e-6, 1 + 1e-6, 10.0)):
         (metric_class, direction), sign, processes, room = case
-        tolerance = toleration(metric_class)
+        tolerance = replace(toleration(metric_class), two_sided=two_sided)
         change = 0.5 * math.log1p(tolerance.floor)
-        left = math.log1p(tolerance.equivalence) - change
+        lost = change if two_sided else sign * change
+        left = math.log1p(tolerance.equivalence) - lost
         error = room * left / t_upper_quantile(0.0025, 24)
-        look = look_at(*[sign * change] * processes, error=error)
+        look = look_at(*[worse(direction, sign * change)] * processes, error=error)
         # What the baseline alone leaves may be wider than what is left beside the change.
         within_reach = t_upper_quantile(0.0025, 24) * error < math.log1p(tolerance.equivalence)
         noisy = "too-noisy" if within_reach else "baseline-too-noisy"
@@ -283,6 +288,21 @@ def test_around_the_equivalence_bound() -> None:
         of_new = replace(look, reference_error=0.0, spread=error / error_of_median(1.0, processes))
         expected = WITHIN if room < 1 else (INCONCLUSIVE, "too-noisy")
         assert decide(direction, of_new, tolerance, 1) == expected, case
+
+
+@pytest.mark.parametrize(
+    ("two_sided", "room", "expected"),
+    [(False, 1 - 1e-6, NO_LOSS), (False, 1 + 1e-6, UNSURE), (True, 1 - 1e-6, UNSURE)],
+)
+def test_a_gain_that_may_be_chance_and_is_surely_no_loss(
+    two_sided: bool, room: float, expected: tuple[Outcome, str]
+) -> None:
+    """Within the floor is the whole interval, on the side of losses."""
+    for direction, count in product((LOWER, HIGHER), (3, 5, 9)):
+        tolerance = replace(toleration(MetricClass.CYCLE), two_sided=two_sided)
+        error = room * (JUST + FLOOR) / t_upper_quantile(0.0025, 24)
+        look = look_at(*[worse(direction, -JUST)] * count, error=error)
+        assert decide(direction, look, tolerance, 1) == expected, (direction, count)
 
 
 @pytest.mark.parametrize(
