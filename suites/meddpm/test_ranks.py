@@ -6,11 +6,13 @@ there; what more ranks or other kernels change is how GPUs work.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpuperf.catalogue import architectures
+from suites.meddpm.tolerances import of_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +29,19 @@ ON_A_CPU = ("tf32", 2)
 @pytest.mark.beyond
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize(
-    "configuration",
+    ("sharding", "configuration"),
     [
-        # Another configuration than that of one GPU, for claims to tell them apart.
-        pytest.param(name, marks=pytest.mark.optimization(f"{name}_ranks"))
-        for name in CONFIGURATIONS
+        pytest.param(
+            *(sharding, name),
+            marks=[
+                # Another configuration than that of one GPU, for claims to tell them apart.
+                pytest.mark.optimization(f"{name}_ranks"),
+                pytest.mark.gpuperf(**of_ranks(sharding, name)),
+            ],
+        )
+        for sharding, name in product(SHARDINGS, CONFIGURATIONS)
     ],
 )
-@pytest.mark.parametrize("sharding", SHARDINGS)
 def test_training_step_over_ranks(
     request: pytest.FixtureRequest,
     gpuperf: GpuPerf,

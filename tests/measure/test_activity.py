@@ -196,6 +196,16 @@ def test_the_metrics_are_those_of_the_set_and_a_part_has_some_of_them() -> None:
     assert set(values_of_part(())) < set(values)
 
 
+def test_a_collective_is_no_time_of_kernels_since_it_waits_for_others() -> None:
+    """It runs from 5 to 45 beside a kernel, and alone."""
+    collective = kernel(5, 40, 2, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)")
+    ran = activities([*launched(0, 10, 1), collective, *launched(60, 10, 3)])
+    of_part = values_of_part(ran)
+    assert of_part["kernel_time"] == 20e3
+    assert of_part["collectives"] == 1
+    assert of_part["launches"] == 3
+
+
 def test_kernels_one_after_the_other() -> None:
     # 10 us, gap of 2, 5 us, gap of 8, 5 us: 20 us of 30.
     kernels = [*launched(0, 10, 1), *launched(12, 5, 2), *launched(25, 5, 3)]

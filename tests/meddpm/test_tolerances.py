@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_gpuperf.plugin.markers import checked
 from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
-from suites.meddpm.tolerances import of_sampling, of_training
+from suites.meddpm.tolerances import of_ranks, of_sampling, of_training
 
 HOST_LAUNCHED = ["bf16_compile", "tf32+compile", "tf32+fused_norm", "tf32+channels_last+fused_norm"]
 
@@ -38,3 +38,14 @@ def test_where_the_host_is_part_of_cycles_the_time_of_kernels_is_held() -> None:
         assert {"cycles", "step_time"} <= {*keywords["tolerance"]}
         assert keywords["tolerance"]["kernel_time"] == "1%"
         assert keywords["metrics"] == "+kernel_time"
+
+
+def test_over_ranks_steps_that_wait_are_held_by_what_their_kernels_do() -> None:
+    assert of_ranks("ddp", "tf32") == {}
+    assert of_ranks("fsdp2", "tf32") == {"tolerance": {"step_time": "10%"}}
+    for sharding in ("ddp", "fsdp2"):
+        keywords = of_ranks(sharding, "best")
+        assert checked(keywords) == keywords
+        room = keywords["tolerance"]
+        assert (room["own_instructions"], room["kernel_time"]) == ("2%", "1%")
+        assert room["step_time"] == "100%"

@@ -269,7 +269,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
         for way in DIRECTIONS
     }
     return {
-        "kernel_time": length(union(entry for entry in ran if entry.kind == KERNEL)),
+        "kernel_time": length(union(e for e in ran if e.kind == KERNEL and not e.collective)),
         "launches": float(launches(ran)),
         "collectives": float(sum(bool(entry.collective) for entry in ran)),
         "graph_launches": float(graphs(ran)),
