@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.judge.interval import Difference, difference, quantile
 from pytest_gpuperf.judge.noise import BaselineGpus, Rounds
-from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
 
@@ -66,7 +66,7 @@ def drifts(
         metrics[name]
         for name in new.samples
         if name in origin.samples
-        and metrics[name].gated
+        and is_judged(metrics[name], tolerances.get(name))
         and metrics[name].direction is not Direction.NEUTRAL
     ]
     return tuple(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import Kind, Rounds
@@ -36,6 +37,8 @@ BEYOND = 0.008
 """How far outside of the clocks that it is learnt at it still holds, as a logarithm: one step of an
 H100's. Further off nobody has seen what the clock does, and a slope that is a little wrong makes
 much of it."""
+LEAST_ALIKE = 2
+"""Processes of the baseline on one GPU at one clock that new ones of the same are compared with."""
 NOTEWORTHY = 0.001
 """An adjustment that is said, where it is larger."""
 KIND_READINGS = ("dram_ns", "l2_cycles")
@@ -215,6 +218,30 @@ def at_one_clock(
         clock_mhz=math.exp(new),
         before_mhz=math.exp(there),
     )
+
+
+def by_clock(
+    measurements: Sequence[Measurement], known: Canaries | None, gpus: Sequence[str]
+) -> tuple[tuple[str, ...], frozenset[str]] | None:
+    """The GPUs of the baseline's processes and of the new ones, as if each clock made it another.
+
+    Clocks are one that are reached from each other without a gap of half a clock's noise. None
+    where the new processes are not of one GPU and clock, or the baseline has fewer than
+    LEAST_ALIKE of it: one process alone may have been slow by itself.
+    """
+    now, code = clocks_of(measurements)
+    before = _clocks_known(known, code) if known else []
+    here = {measurement.fingerprint.device.identity for measurement in measurements}
+    if not now or len(here) > 1 or len(before) != len(gpus) or None in before:
+        return None
+    clocks = [clock for clock in before if clock is not None]
+    order = sorted((*clocks, *now))
+    steps = [b - a > TRAITS[CLOCK].noise / 2 for a, b in pairwise(order)]
+    place = dict(zip(order, accumulate(steps, initial=0), strict=True))
+    measured = {f"{gpu} {place[clock]}" for gpu in here for clock in now}
+    places = tuple(f"{gpu} {place[clock]}" for gpu, clock in zip(gpus, clocks, strict=True))
+    alike = sum(own in measured for own in places)
+    return (places, frozenset(measured)) if len(measured) == 1 and alike >= LEAST_ALIKE else None
 
 
 def elasticity_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 
@@ -41,13 +41,13 @@ def enough_rounds(
 ) -> bool:
     """Whether one process has counted enough of the whole step: by metric, a value per round.
 
-    So it is when more than half of the rounds of each gated metric, and at least two, agree with
-    their median. `tolerances` are those that somebody wrote, by metric.
+    So it is when more than half of the rounds of each metric that is judged, and at least two,
+    agree with their median. `tolerances` are those that somebody wrote, by metric.
     """
     return all(
         _agree(values, tolerance_for(metrics[name], tolerances.get(name)))
         for name, values in rounds.items()
-        if metrics[name].gated
+        if is_judged(metrics[name], tolerances.get(name))
     )
 
 

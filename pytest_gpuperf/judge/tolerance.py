@@ -1,7 +1,7 @@
 """Tolerances and limits: how much change matters, and the bounds that people write.
 
-A tolerance is its noise class's, or a test's marker has one ("1%"). A limit is a value with a unit:
-"250ms" of a duration, "6GiB" of memory, "30%" of a hit rate.
+A tolerance is its noise class's, or a test's marker has one ("1%", or "any": not judged). A limit
+is a value with a unit: "250ms" of a duration, "6GiB" of memory, "30%" of a hit rate.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ _CLASSES = {
 }
 """(delta0, delta1, s0, spread between GPUs) per class: docs/verdict.md says where from."""
 
+ANY = "any"
+"""The tolerance of a metric that is reported and not judged, as it says nothing of the code: of the
+time of a step whose GPU waits for its host."""
+
 LEAST_SHARE = 0.1
 """A measured scale counts for no less than this share of its class's: luck is no precision."""
 
@@ -74,9 +78,10 @@ def tolerance_for(
 ) -> Tolerance:
     """The tolerance of `metric`: what somebody wrote ("1%", "2pt"), its own, or its class's.
 
-    Another floor than the class's moves the equivalence bound with it, in the class's ratio. A
-    `calibration` replaces the scales that are assumed by those that were measured. Raises
-    UsageFailure for a tolerance that cannot be read, or of the wrong kind for the metric.
+    The last too where somebody wrote ANY: what is reported has an interval. Another floor than the
+    class's moves the equivalence bound with it, in the class's ratio. A `calibration` replaces the
+    scales that are assumed by those that were measured. Raises UsageFailure for a tolerance that
+    cannot be read, or of the wrong kind for the metric.
     """
     unit = 100 if metric.percentage else 1
     floor, equivalence, scale, between = _CLASSES[metric.metric_class]
@@ -89,7 +94,7 @@ def tolerance_for(
         # ever raised; and metrics that do not depend on the GPU by their nature do not begin to.
         between = max(between, measured.gpus or 0.0) if between else 0.0
     floor, equivalence = unit * floor, unit * equivalence
-    asked = metric.practical_floor if written is None else parse(written, metric)
+    asked = metric.practical_floor if written in (None, ANY) else parse(written, metric)
     if asked is not None:
         floor, equivalence = asked, asked * equivalence / floor
     return Tolerance(
@@ -102,6 +107,11 @@ def tolerance_for(
         written=written is not None,
         counted=metric.metric_class is MetricClass.DETERMINISTIC,
     )
+
+
+def is_judged(metric: Metric, written: str | None) -> bool:
+    """Whether a change of the metric in a whole step may fail a test with this tolerance of it."""
+    return metric.gated and written != ANY
 
 
 def of_pairs(tolerance: Tolerance) -> Tolerance:
@@ -146,13 +156,15 @@ def default_scale(metric_class: MetricClass) -> float:
 def parse(written: str, metric: Metric) -> float:
     """A tolerance as a number: "1%" is 0.01 of a relative metric, "2pt" 2 points of a percentage.
 
-    Raises UsageFailure.
+    ANY is infinite. Raises UsageFailure.
     """
+    if written == ANY:
+        return math.inf
     match = _WRITTEN.match(written) if isinstance(written, str) else None
     if match is None or not math.isfinite(float(match[1])) or float(match[1]) <= 0:
         raise UsageFailure(
             f'tolerance {written!r} for {metric.name}: write a share such as "1%", or points of a '
-            'percentage such as "2pt", above zero'
+            f'percentage such as "2pt", above zero; or "{ANY}", to report it only'
         )
     if metric.percentage and match[2] == "%":
         raise UsageFailure(

@@ -33,7 +33,7 @@ from pytest_gpuperf.judge.noise import (
     scales_of,
 )
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NO_LOSS, NOISY_BASELINE
-from pytest_gpuperf.judge.tolerance import Tolerance, of_pairs, tolerance_for
+from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
@@ -58,6 +58,8 @@ UNSURE = "beyond-floor-unsure"
 """The reason code of a change beyond the floor that may be chance."""
 TOO_NOISY = "too-noisy"
 """The reason code of a change within the floor whose interval is not within the bound."""
+TOLERATED = "any-tolerated"
+"""The reason code of a gated metric that somebody wants to be reported only."""
 NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
@@ -110,7 +112,8 @@ def judge(
     """One verdict per phase and metric of a measurement, in the order of its samples.
 
     `measurements` are of the same test, one per process; one look, at as many as there are. Only
-    gated metrics of the whole step may fail a test; the rest is `reported`. A gated metric that the
+    gated metrics of the whole step may fail a test, unless any change of them is tolerated; the
+    rest is `reported`. A gated metric that the
     baseline has and the measurement has not is `unsupported`. One that the baseline lacks, beside
     others that it has, is `reported` with the reason "new-metric": it came with a newer release of
     ours, and nobody's baselines are void for that. `tolerances` are those that somebody wrote, by
@@ -119,12 +122,16 @@ def judge(
     first = measurements[0]
     processes = len({measurement.process for measurement in measurements})
     measured = samples_by_phase(measurements)
-    family = _family([metrics[name] for name in measured.get(STEP, {}) if metrics[name].gated])
+    judged = {
+        name: metrics[name]
+        for name in measured.get(STEP, {})
+        if is_judged(metrics[name], tolerances.get(name))
+    }
+    family = _family([*judged.values()])
     known = reference.samples or {}
-    comparable = any(
-        metrics[name].gated for name in known.get(STEP, {}) if name in measured.get(STEP, {})
-    )
+    comparable = not judged.keys().isdisjoint(known.get(STEP, {}))
     gpus = _gpus(measurements, reference)
+    alike = _at_this_clock(gpus, measurements, reference)
     verdicts: list[Verdict] = []
     at_clock: set[str] = set()
     for phase, series in measured.items():
@@ -140,16 +147,21 @@ def judge(
             clocks = _at_one_clock(series, compared, allowed, measurements, reference)
         learnt = {name: clock for name, clock in clocks.items() if clock.elasticity.is_learnt}
         supposed = {name: clock for name, clock in clocks.items() if name not in learnt}
-        at_clock |= learnt.keys()
-        looking = partial(_looks, series, compared, allowed, metrics, reference, gpus)
-        looks = looking(learnt)
-        further = looking(clocks) if supposed else {}
+        looking = partial(_looks, series, compared, allowed, metrics, reference)
+        looks = looking(gpus, learnt)
+        further = looking(gpus, clocks) if supposed else {}
+        near = looking(alike, {}) if alike and phase == STEP else {}
+        # Whichever is surer: of a noisy metric few processes of the same clock say less than all.
+        near = {name: look for name, look in near.items() if look.margin < looks[name].margin}
+        looks |= near
+        at_clock |= learnt.keys() | near.keys()
         for name, rounds in series.items():
             metric = metrics[name]
-            gated = metric.gated and phase == STEP
-            said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": "not-gated"}
+            gated = phase == STEP and name in judged
+            reason = TOLERATED if phase == STEP and metric.gated else "not-gated"
+            said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": reason}
             if name in looks:
-                look, clock = looks[name], learnt.get(name)
+                look, clock = looks[name], None if name in near else learnt.get(name)
                 if gated:
                     decided = decide(metric.direction, look, allowed[name], family)
                     if decided[0] is Outcome.INCONCLUSIVE and name in supposed:
@@ -265,6 +277,7 @@ def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> 
         if verdict.phase == STEP
         and metrics[verdict.metric].gated
         and metrics[verdict.metric].metric_class is MetricClass.CYCLE
+        and verdict.reason != TOLERATED
         and verdict.baseline is not None
     ]
     if not times or any(verdict.outcome is not Outcome.IMPROVED for verdict in times):
@@ -496,6 +509,14 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
     kinds, kind = machine.kinds(measurements, reference.canary)
     return BaselineGpus(reference.gpus, frozenset(measured), reference.days, kinds, kind)
+
+
+def _at_this_clock(
+    gpus: BaselineGpus | None, measurements: Sequence[Measurement], reference: Reference
+) -> BaselineGpus | None:
+    """The same as if each clock made a GPU another; None where the baseline has not enough."""
+    found = machine.by_clock(measurements, reference.canary, reference.gpus)
+    return replace(gpus, baseline=found[0], measured=found[1]) if gpus and found else None
 
 
 def samples_by_phase(

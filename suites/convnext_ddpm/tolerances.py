@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-_HOST_BOUND = {"cycles": "300%", "step_time": "300%"}
+_HOST_BOUND = {"cycles": "any", "step_time": "any"}
 """Of a step whose kernels take microseconds and are launched one by one.
 
 The GPU waits for its host most of the time, so that what passes between the first kernel and the
-last is the host's time: under tf32 15.2, 16.4 and 23.0 M cycles in three processes, for kernels
-that took 2.58 to 2.59 ms (docs/runs/h200-convnext.json.xz). Counts and `kernel_time`, of the set
-`activity`, are held as tightly as anywhere.
+last is the host's time: under copy_async_pageable 29.8 to 75.4 ms in six processes of the H100s'
+baseline, and under compile 11.8 to 33.8, for kernels that took 1.03 to 1.04 and 2.05 to 2.08. Nine
+processes are not enough to find there that it takes four times as long. What its code asks of the
+host is counted: launches, copies and their bytes, calls that wait. These and `kernel_time`, of the
+set `activity`, are held as tightly as anywhere.
 """
 _COMPILED = {"instructions": "1%"}
 """torch.compile picks among kernels by timing them: on two machines 0.3 % apart."""

@@ -74,6 +74,7 @@ def test_the_tolerance_that_was_written_counts() -> None:
         assert drift.tolerance == pytest.approx(tolerance)
     with pytest.raises(UsageFailure, match="tolerance '1' for cycles"):
         of(new, origin, {"cycles": "1"})
+    assert drifts(new, origin, METRICS, {"cycles": "any"}) == ()
 
 
 def test_beyond_the_tolerance_it_has_to_be_surer_than_chance() -> None:

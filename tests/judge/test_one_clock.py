@@ -196,7 +196,7 @@ def test_where_no_clock_moved_and_none_was_read_nothing_is_supposed() -> None:
     assert adjusted([*several, replace(unread[0], process="x")], now) is None
 
 
-@pytest.mark.parametrize(("elasticity", "as_measured"), [(0.0, 0), (-0.7, 8), (-1.0, 20)])
+@pytest.mark.parametrize(("elasticity", "as_measured"), [(0.0, 0), (-0.7, 9), (-1.0, 20)])
 def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
     elasticity: float, as_measured: int
 ) -> None:
@@ -354,6 +354,104 @@ def test_a_failure_says_at_which_clock_times_were_compared() -> None:
     assert " for 1 % less of it" in said.detail
 
 
+# Without an elasticity: what the baseline has of the same GPU at the same clock
+
+
+def at(number: int, clock: float, factor: float = 1.0) -> Measurement:
+    """A process whose times and cycles take this, by chance the same in all."""
+    return in_a_process(
+        number, clock, dict.fromkeys(("kernel_time", "step_time", "cycles"), factor)
+    )
+
+
+TWO_CLOCKS = [at(0, 1980, 1.02), at(1, 1995), at(2, 1980, 1.021), at(3, 1995, 1.001), at(4, 1995)]
+"""At 1980 MHz they take 2 % longer, which no clock explains that is 0.76 % slower."""
+
+
+@pytest.mark.parametrize(("clock", "longer"), [(1980.0, 1.0205), (1995.0, 1.0)])
+def test_new_processes_are_compared_with_those_of_their_clock(clock: float, longer: float) -> None:
+    now = [at(number, clock, longer * 1.001) for number in (7, 8, 9)]
+    for count in (1, 3):
+        said = said_by_entry(TWO_CLOCKS, now[:count], tolerances={})
+        for metric in ("kernel_time", "step_time", "cycles"):
+            assert said[metric].outcome is Outcome.UNCHANGED, (metric, count)
+            assert said[metric].change == pytest.approx(0.001, abs=1e-3)
+            assert "MHz" not in said[metric].detail
+    slower = [at(number, clock, longer * 1.012) for number in (7, 8, 9)]
+    said = said_by_entry(TWO_CLOCKS, slower, tolerances={})
+    assert said["kernel_time"].outcome is Outcome.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("baseline", "clocks"),
+    [
+        (TWO_CLOCKS[:2] + TWO_CLOCKS[3:], [1980.0]),  # which may have been slow by itself
+        (TWO_CLOCKS, [1965.0]),
+        (TWO_CLOCKS, [1980.0, 1995.0, 1980.0]),
+    ],
+)
+def test_of_a_clock_that_the_baseline_has_once_or_never_all_are_compared_with(
+    baseline: Sequence[Measurement], clocks: Sequence[float]
+) -> None:
+    entry = baseline_files.entry_of(baseline, recorded="")
+    now = [at(7 + number, clock) for number, clock in enumerate(clocks)]
+    assert machine.by_clock(now, entry.canary, entry.gpus) is None
+    several = machine.by_clock(now[:1], entry.canary, entry.gpus)
+    assert (several is None) is (len(now) == 1)
+
+
+def test_clocks_are_one_where_no_gap_is_between_them() -> None:
+    """A GPU that changes its clock while it is measured has one in between."""
+    clocks = [1980.0, 1982.0, 1984.5, 1995.0, 1994.0]
+    entry = baseline_files.entry_of([at(n, clock) for n, clock in enumerate(clocks)], recorded="")
+    found = machine.by_clock([at(7, 1985.0)], entry.canary, entry.gpus)
+    assert found is not None
+    places, measured = found
+    assert [place in measured for place in places] == [True, True, True, False, False]
+
+
+def test_of_a_metric_that_is_noisy_at_one_clock_all_processes_say_more() -> None:
+    apart = [1.0, 1.008, 0.992, 1.006, 0.994]
+    clocks = [1980.0, 1980.0, 1995.0, 1995.0, 1995.0]
+    before = [at(n, clock, by) for n, (clock, by) in enumerate(zip(clocks, apart, strict=True))]
+    (said, plain) = (
+        said_by_entry(before, [at(7, 1980.0)], tolerances={}, with_canary=known)["cycles"]
+        for known in (True, False)
+    )
+    assert (said.low, said.high) == (plain.low, plain.high)
+
+
+def test_beside_processes_of_its_clock_more_losses_are_found_with_fewer_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 1.2 % in 300 steps at either of two clocks, whatever it does to kernels; and no other."""
+
+    def trials() -> tuple[Counter[tuple[float, Outcome]], int]:
+        chance = Random(13)
+        said: Counter[tuple[float, Outcome]] = Counter()
+        processes = 0
+        for _ in range(300):
+            elasticity = chance.choice([0.0, -0.5, -1.0])
+            before = at_clocks(chance, 5, elasticity, STEPS_MHZ[:2])
+            now = at_clocks(chance, 9, elasticity, [chance.choice(STEPS_MHZ[:2])])
+            for factor in (1.0, 1.012):
+                slower = [with_factor(one, "kernel_time", factor) for one in now]
+                last = last_look(before, slower)
+                said[factor, last.outcome] += 1
+                processes += last.processes
+        return said, processes
+
+    said, processes = trials()
+    monkeypatch.setattr(machine, "by_clock", lambda *_: None)
+    plain, more = trials()
+    for of in (said, plain):
+        assert of[1.0, Outcome.REGRESSED] == 0
+        assert of[1.0, Outcome.UNCHANGED] >= 297
+    assert said[1.012, Outcome.REGRESSED] > plain[1.012, Outcome.REGRESSED] > 250
+    assert said[1.012, Outcome.UNCHANGED] <= plain[1.012, Outcome.UNCHANGED]
+    assert processes < more
+
+
 # Recorded
 
 
@@ -398,7 +496,7 @@ def last_look(
         count = further
 
 
-WAITING = {"cycles": "300%", "step_time": "300%"}
+WAITING = {"cycles": "any", "step_time": "any"}
 """The suite's tolerances, which launches of a CPU that is busy and idle in turn come up to."""
 
 
@@ -443,8 +541,8 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
 @pytest.mark.parametrize(
     ("supposed", "decided", "processes"),
     [
-        (True, {Outcome.UNCHANGED: 82, Outcome.MACHINE: 1, Outcome.INCONCLUSIVE: 1}, 114),
-        (False, {Outcome.UNCHANGED: 73, Outcome.MACHINE: 9, Outcome.INCONCLUSIVE: 2}, 146),
+        (True, {Outcome.UNCHANGED: 82, Outcome.MACHINE: 1, Outcome.INCONCLUSIVE: 1}, 104),
+        (False, {Outcome.UNCHANGED: 74, Outcome.MACHINE: 9, Outcome.INCONCLUSIVE: 1}, 124),
     ],
 )
 def test_what_is_supposed_of_a_clock_settles_what_is_not_learnt(

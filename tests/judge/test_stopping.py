@@ -115,6 +115,7 @@ def test_rounds_are_enough_when_most_of_them_agree() -> None:
         ("tensor_utilization", "", (50.0, 50.38), False),
         ("layout_copies", "", (0, 0), True),
         ("ipc", "", (1.0, 2.0), True),  # not gated: nobody waits for it
+        ("cycles", "any", (1e9, 2e9), True),
     )
     for metric, written, values, enough in cases:
         tolerances = {metric: written} if written else {}

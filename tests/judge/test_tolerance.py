@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.tolerance import default_scale, parse, tolerance_for
+from pytest_gpuperf.judge.tolerance import ANY, default_scale, is_judged, parse, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Spread
-from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.model.metric import Metric, MetricClass
 from tests.strategies import few
 
 CYCLES = catalogue().metrics["cycles"]
@@ -83,10 +83,25 @@ def test_any_written_tolerance_keeps_the_ratio_of_the_two_bounds(thousandths: in
     assert written.equivalence / written.floor == pytest.approx(default.equivalence / default.floor)
 
 
+@pytest.mark.parametrize(
+    ("metric", "written", "judged"),
+    [(CYCLES, None, True), (CYCLES, "300%", True), (CYCLES, ANY, False), (IPC, None, False)],
+)
+def test_of_which_any_change_is_tolerated_is_not_judged(
+    metric: Metric, written: str | None, judged: bool
+) -> None:
+    assert is_judged(metric, written) is judged
+
+
+def test_of_which_any_change_is_tolerated_has_the_scales_of_its_class_for_what_is_shown() -> None:
+    assert parse(ANY, CYCLES) == float("inf")
+    assert tolerance_for(CYCLES, ANY) == replace(tolerance_for(CYCLES), written=True)
+
+
 def test_what_is_no_tolerance_is_refused_with_examples() -> None:
     for written in (
         *("", "%", "1", "1 percent", "1e-2%", "-1%", "+1%", "0%", "0.0%", ".5%", "1.%", "1,5%"),
-        *("1%%", "one%", "nan%", "inf%", "9" * 400 + "%", "1%\n1%"),
+        *("1%%", "one%", "nan%", "inf%", "Any", "any%", "9" * 400 + "%", "1%\n1%"),
     ):
         with pytest.raises(UsageFailure, match=r'for cycles: .*"1%".*"2pt"'):
             parse(written, CYCLES)

@@ -554,7 +554,7 @@ def test_without_any_spread_swapping_both_sides_swaps_the_verdict(
 @example([0.0051], [0.0, 0.0, 0.0])
 @example([0.006, 0.006, 0.006], [0.0, 0.0, 0.0, 0.0, 0.0])
 @example([0.0], [0.0])
-def test_unchanged_is_only_said_within_the_tolerance_and_the_equivalence_bound(
+def test_unchanged_is_only_said_within_the_tolerance_and_where_no_loss_reaches_the_bound(
     new: list[float], old: list[float]
 ) -> None:
     points = (one_each(*(50 + 150 * value for value in side)) for side in (new, old))
@@ -567,8 +567,8 @@ def test_unchanged_is_only_said_within_the_tolerance_and_the_equivalence_bound(
         assert high is not None
         assert low <= change <= high
         if verdict.outcome is UNCHANGED:
-            assert -tolerance.equivalence < low
-            assert high < tolerance.equivalence
+            most_lost = high if metric.direction is LOWER else -low
+            assert most_lost < tolerance.equivalence
             size = abs(change) if metric.percentage else math.expm1(abs(math.log1p(change)))
             assert size <= tolerance.floor * (1 + 1e-9)
 
@@ -900,14 +900,16 @@ def test_on_another_gpu_nothing_within_the_tolerance_stays_undecided() -> None:
 # Weighing what got worse against the time that was gained
 
 
-def weighed(*changed: tuple[str, float], processes: int = 3) -> dict[str, Outcome]:
+def weighed(
+    *changed: tuple[str, float], processes: int = 3, tolerances: Mapping[str, str] | None = None
+) -> dict[str, Outcome]:
     """The outcome of each metric that changed by this share, in as many processes."""
     known = {STEP: {metric: one_each(*[1e6] * 5) for metric, _ in changed}}
     taken = [
         measurement({metric: [1e6 * (1 + by)] for metric, by in changed}, process=f"p{number}")
         for number in range(processes)
     ]
-    verdicts = judge(taken, Reference(known), METRICS, {})
+    verdicts = judge(taken, Reference(known), METRICS, tolerances or {})
     return {verdict.metric: verdict.outcome for verdict in verdicts}
 
 
@@ -931,6 +933,14 @@ def test_a_slowdown_is_outweighed_by_more_time_that_is_surely_gained(
 ) -> None:
     said = weighed(("cycles", cycles), ("step_time", step_time), ("peak_memory", memory))
     assert said["peak_memory"] is expected
+
+
+@pytest.mark.parametrize(("step_time", "expected"), [(-0.06, OUTWEIGHED), (0.0, REGRESSED)])
+def test_times_of_which_any_change_is_tolerated_weigh_nothing(
+    step_time: float, expected: Outcome
+) -> None:
+    changed = (("cycles", 0.5), ("step_time", step_time), ("peak_memory", 0.01))
+    assert weighed(*changed, tolerances={"cycles": "any"})["peak_memory"] is expected
 
 
 def test_how_much_was_gained_is_said_and_points_are_no_time() -> None:
@@ -1017,6 +1027,26 @@ def test_what_is_not_gated_is_reported_with_its_change() -> None:
         verdict = judged(measurement({metric: [10.0]}), known)[STEP, metric]
         assert (verdict.outcome, verdict.reason) == (Outcome.REPORTED, "not-gated")
         assert verdict.change == pytest.approx(change)
+
+
+def test_of_which_any_change_is_tolerated_is_reported_and_has_no_share_in_the_error() -> None:
+    """Neither where it moved nor where the baseline has none."""
+    steps = [
+        measurement({"cycles": [2e9], "step_time": [1.0], "launches": [9.0]}, process=process)
+        for process in ("a", "b", "c")
+    ]
+    known = Reference({STEP: {"cycles": again(1e9, 5), "step_time": again(1.0, 5)}})
+    said = {v.metric: v for v in judge(steps, known, METRICS, {"cycles": "any", "launches": "any"})}
+    for metric in ("cycles", "launches"):
+        assert (said[metric].outcome, said[metric].reason) == (Outcome.REPORTED, "any-tolerated")
+    assert said["cycles"].change == pytest.approx(1.0)
+    alone = judge(
+        [measurement({"step_time": [1.0]}, process=process) for process in ("a", "b", "c")],
+        Reference({STEP: {"step_time": again(1.0, 5)}}),
+        METRICS,
+        {},
+    )
+    assert said["step_time"] == alone[0]
 
 
 def test_phases_are_reported_and_never_gated() -> None:

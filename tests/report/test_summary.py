@@ -297,11 +297,19 @@ def test_what_would_not_be_found_is_noted() -> None:
     new = [verdict(name, Outcome.REPORTED, reason="new-metric") for name in ("copies", "launches")]
     just_below = result(measurement(name="c"), verdict(tolerance=0.99), *new)
     reported = result(measurement(name="d"), verdict("ipc", Outcome.REPORTED, tolerance=5.0))
-    lines = shown(wide, other, just_below, reported).splitlines()
+    tolerated = result(
+        measurement(name="e"),
+        *(
+            verdict(name, Outcome.REPORTED, reason="any-tolerated")
+            for name in ("cycles", "launches")
+        ),
+    )
+    lines = shown(wide, other, just_below, reported, tolerated).splitlines()
     assert [line for line in lines if line.startswith("note: ")] == [
         "note: nothing is said of copies, launches: the baseline has no such samples yet. Accept a "
         "run that",
         "note: cycles, step_time may double in 2 measurements: so wide is the tolerance",
+        "note: cycles, launches are reported only in 1 measurement: any change is tolerated",
     ]
 
 

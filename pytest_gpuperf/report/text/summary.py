@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.verdict import ABSENT, KNOWN_KIND, NEW_METRIC, OTHER_GPU
+from pytest_gpuperf.judge.verdict import ABSENT, KNOWN_KIND, NEW_METRIC, OTHER_GPU, TOLERATED
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, Measurement, titles
 from pytest_gpuperf.model.metric import MetricClass
@@ -271,7 +271,7 @@ def _uncounted(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Of which metrics no slowdown would be found, though they are gated."""
-    wide: dict[str, set[tuple[str, str]]] = {}
+    wide: dict[tuple[bool, str], set[tuple[str, str]]] = {}
     new = dict.fromkeys(v.metric for v in verdicts if v.reason == NEW_METRIC)
     if new:
         yield (
@@ -279,11 +279,17 @@ def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
             "Accept a run that has them"
         )
     for verdict in verdicts:
-        if verdict.outcome is not Outcome.REPORTED and (verdict.tolerance or 0) >= _DOUBLED:
-            wide.setdefault(verdict.metric, set()).add((verdict.test, verdict.name))
-    if wide:
-        tests = counted(len(set().union(*wide.values())), "measurement")
-        yield f"note: {', '.join(wide)} may double in {tests}: so wide is the tolerance"
+        judged = verdict.outcome is not Outcome.REPORTED
+        if verdict.reason == TOLERATED or (judged and (verdict.tolerance or 0) >= _DOUBLED):
+            wide.setdefault((judged, verdict.metric), set()).add((verdict.test, verdict.name))
+    for judged, says in (
+        (True, "may double in {}: so wide is the tolerance"),
+        (False, "are reported only in {}: any change is tolerated"),
+    ):
+        of = {metric: tests for (kind, metric), tests in wide.items() if kind is judged}
+        if of:
+            tests = counted(len(set().union(*of.values())), "measurement")
+            yield f"note: {', '.join(of)} {says.format(tests)}"
 
 
 def _device(result: Result, more: str = "") -> str:
