@@ -5,7 +5,7 @@
     python -m benchmarks.workers --from DIR [--workers N]
     python -m benchmarks.workers --starts 50 [--workers 4]
 
-The first runs sessions of these arguments on the GPUs of this machine: with `-n 1`, on one GPU
+The first runs sessions of these arguments on the GPUs of this machine: with `-n 1`, two on each GPU
 after the other, and with `-n N` (default: as many as there are GPUs). What they measured and how
 long they took is kept in DIR, and the same command goes on with what is missing. Then, or with
 --from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
@@ -167,8 +167,9 @@ def record(
         subprocess.run([sys.executable, *command], cwd=ROOT, env=environment(), check=True)
     for number in range(max(counts[ALONE], counts[BESIDE])):
         if number < counts[ALONE]:
-            # The first that is visible is the one that a single worker has.
-            first = number % len(gpus)
+            # The first that is visible is the one that a single worker has. Two on each: how far
+            # apart one is by itself is what several are held against.
+            first = number // 2 % len(gpus)
             visible = [*gpus[first:], *gpus[:first]]
             session(folder / f"{ALONE}-{number}.json.xz", 1, visible, judged)
         if number < counts[BESIDE]:
