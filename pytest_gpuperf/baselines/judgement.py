@@ -27,6 +27,7 @@ from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
+    TOLERATED,
     TOO_FEW,
     excludes_loss,
     judge,
@@ -78,6 +79,8 @@ class Lack(str, Enum):
     """None of the gated metrics could be read here."""
     NOT_GATED = "not-gated"
     """What measured it counts no metric that is gated."""
+    TOLERATED = "any-tolerated"
+    """Any change of its gated metrics is tolerated."""
     NOT_ASKED = "not-asked"
     """It was compared with nothing: --gpuperf-no-judge, or a run that was only recorded."""
 
@@ -413,7 +416,10 @@ def lack(result: Result) -> Lack | None:
         return Lack.UNFIT
     if Outcome.NO_BASELINE in by_outcome:
         return _BY_REASON.get(by_outcome[Outcome.NO_BASELINE].reason, Lack.NO_BASELINE)
-    return Lack.NOT_COLLECTED if unread(result) else Lack.NOT_GATED
+    if unread(result):
+        return Lack.NOT_COLLECTED
+    tolerated = any(verdict.reason == TOLERATED for verdict in result.verdicts)
+    return Lack.TOLERATED if tolerated else Lack.NOT_GATED
 
 
 def lacking(results: Iterable[Result]) -> list[tuple[Result, Lack | None]]:

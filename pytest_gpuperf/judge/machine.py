@@ -221,13 +221,17 @@ def at_one_clock(
 
 
 def by_clock(
-    measurements: Sequence[Measurement], known: Canaries | None, gpus: Sequence[str]
+    measurements: Sequence[Measurement],
+    known: Canaries | None,
+    gpus: Sequence[str],
+    days: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], frozenset[str]] | None:
     """The GPUs of the baseline's processes and of the new ones, as if each clock made it another.
 
     Clocks are one that are reached from each other without a gap of half a clock's noise. None
     where the new processes are not of one GPU and clock, or the baseline has fewer than
-    LEAST_ALIKE of it: one process alone may have been slow by itself.
+    LEAST_ALIKE of it: one process alone may have been slow by itself. Nor where those are of one
+    day and others on the GPU of another: what is apart between days is not the clock's.
     """
     now, code = clocks_of(measurements)
     before = _clocks_known(known, code) if known else []
@@ -240,8 +244,13 @@ def by_clock(
     place = dict(zip(order, accumulate(steps, initial=0), strict=True))
     measured = {f"{gpu} {place[clock]}" for gpu in here for clock in now}
     places = tuple(f"{gpu} {place[clock]}" for gpu, clock in zip(gpus, clocks, strict=True))
-    alike = sum(own in measured for own in places)
-    return (places, frozenset(measured)) if len(measured) == 1 and alike >= LEAST_ALIKE else None
+    alike = [at for at, own in enumerate(places) if own in measured]
+    dates = days if len(days) == len(gpus) else [""] * len(gpus)
+    of_clock = {dates[at] for at in alike}
+    of_gpu = {day for day, gpu in zip(dates, gpus, strict=True) if gpu in here}
+    is_clear = len(of_clock) >= min(2, len(of_gpu))
+    enough = len(measured) == 1 and len(alike) >= LEAST_ALIKE and is_clear
+    return (places, frozenset(measured)) if enough else None
 
 
 def elasticity_of(
@@ -497,9 +506,14 @@ def _within(verdict: Verdict, share: float) -> bool:
 
 
 def _waiting(measurements: Sequence[Measurement]) -> float:
-    """The share of the step's time in which no kernel ran; 0 where nobody measured that."""
+    """The share of the step's time in which no kernel ran; 0 where nobody measured that.
+
+    Nor of a step over ranks, which wait for each other in collectives: no kernel_time has those.
+    """
     shares = []
     for measurement in measurements:
+        if RANK_COUNT in measurement.workload:
+            continue
         values = {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}
         kernels_ns, step_ms = values.get("kernel_time"), values.get("step_time")
         if kernels_ns is not None and step_ms:

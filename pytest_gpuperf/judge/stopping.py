@@ -23,9 +23,6 @@ ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
 NOISY_BASELINE = "baseline-too-noisy"
 """The reason code of what no further process can show to be unchanged: the baseline's own leave too
 much room."""
-NO_LOSS = "no-loss"
-"""The reason code of what may be a gain or none, and is surely no loss beyond the floor: it stops
-no build, and no further process is worth its time."""
 
 LEAST_ROUNDS = 2
 """One value cannot agree with another."""
@@ -61,9 +58,9 @@ def _agree(values: Sequence[float], tolerance: Tolerance) -> bool:
 def settled(judged: Iterable[Verdict | Expectation]) -> bool:
     """Whether more processes would change nothing about the test.
 
-    It fails, or all is decided that they could decide, or whose decision stops no build.
+    It fails, or all is decided that they could decide.
     """
-    outcomes = {entry.outcome for entry in judged if entry.reason not in (NOISY_BASELINE, NO_LOSS)}
+    outcomes = {entry.outcome for entry in judged if entry.reason != NOISY_BASELINE}
     failing = {Outcome.REGRESSED, Outcome.BROKEN} & outcomes
     return bool(failing) or Outcome.INCONCLUSIVE not in outcomes
 

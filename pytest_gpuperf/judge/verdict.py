@@ -3,8 +3,7 @@
 regressed: worse than the floor, in every process where there are only three, and further from zero
 than chance explains. improved: the mirror image. unchanged: within the floor, and no loss beyond
 the equivalence bound in the whole interval. Anything else is inconclusive, and asks for another
-look (`interval.py`) unless it is surely no loss. docs/verdict.md has the formulas and how often
-they are right.
+look (`interval.py`). docs/verdict.md has the formulas and how often they are right.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pytest_gpuperf.judge.noise import (
     scales,
     scales_of,
 )
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NO_LOSS, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, Canaries
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -41,6 +40,9 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 
 ALARM_RATE = 1e-3
 """False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
+SURER = 0.6
+"""The share of its interval that a change among processes of one clock is told with, at most, where
+these are taken in place of all: by chance alone one of two intervals is always the narrower."""
 MISS_RATE = 0.01
 """A slowdown of the size that is called detectable is missed this often."""
 EXACT_SHARE = 2
@@ -113,11 +115,10 @@ def judge(
 
     `measurements` are of the same test, one per process; one look, at as many as there are. Only
     gated metrics of the whole step may fail a test, unless any change of them is tolerated; the
-    rest is `reported`. A gated metric that the
-    baseline has and the measurement has not is `unsupported`. One that the baseline lacks, beside
-    others that it has, is `reported` with the reason "new-metric": it came with a newer release of
-    ours, and nobody's baselines are void for that. `tolerances` are those that somebody wrote, by
-    metric.
+    rest is `reported`. A gated metric that the baseline has and the measurement has not is
+    `unsupported`. One that the baseline lacks, beside others that it has, is `reported` with the
+    reason "new-metric": it came with a newer release of ours, and nobody's baselines are void for
+    that. `tolerances` are those that somebody wrote, by metric.
     """
     first = measurements[0]
     processes = len({measurement.process for measurement in measurements})
@@ -150,9 +151,12 @@ def judge(
         looking = partial(_looks, series, compared, allowed, metrics, reference)
         looks = looking(gpus, learnt)
         further = looking(gpus, clocks) if supposed else {}
-        near = looking(alike, {}) if alike and phase == STEP else {}
-        # Whichever is surer: of a noisy metric few processes of the same clock say less than all.
-        near = {name: look for name, look in near.items() if look.margin < looks[name].margin}
+        near = {
+            # Of a noisy metric few processes of the same clock say less than all do.
+            name: look
+            for name, look in (looking(alike, {}) if alike and phase == STEP else {}).items()
+            if look.margin < SURER * looks[name].margin
+        }
         looks |= near
         at_clock |= learnt.keys() | near.keys()
         for name, rounds in series.items():
@@ -270,14 +274,16 @@ def _weighed(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> Iter
 
 
 def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> float:
-    """The share that each gated cycle or time of the step fell by at least; 0 where one did not."""
+    """The share that each gated cycle or time of the step fell by at least; 0 where one did not.
+
+    Nor where any change of one is tolerated: what a step gained is not known by its kernels alone.
+    """
     times = [
         verdict
         for verdict in verdicts
         if verdict.phase == STEP
         and metrics[verdict.metric].gated
         and metrics[verdict.metric].metric_class is MetricClass.CYCLE
-        and verdict.reason != TOLERATED
         and verdict.baseline is not None
     ]
     if not times or any(verdict.outcome is not Outcome.IMPROVED for verdict in times):
@@ -321,8 +327,9 @@ def decide(
     if not outside and most_lost < look.equivalence(tolerance):
         return Outcome.UNCHANGED, "within-tolerance"
     if outside:
-        return Outcome.INCONCLUSIVE, NO_LOSS if most_lost < floor else UNSURE
-    within_reach = look.least_margin < look.equivalence(tolerance)
+        return Outcome.INCONCLUSIVE, UNSURE
+    best = 0.0 if tolerance.two_sided else min(worse, 0.0)
+    within_reach = best + look.least_margin < look.equivalence(tolerance)
     return Outcome.INCONCLUSIVE, TOO_NOISY if within_reach else NOISY_BASELINE
 
 
@@ -334,7 +341,7 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
     higher = metric.direction is Direction.HIGHER
     end = verdict.low if higher else verdict.high
     # Whatever else leaves it inconclusive is not noise.
-    noise = (NO_LOSS, UNSURE, TOO_NOISY, NOISY_BASELINE)
+    noise = (UNSURE, TOO_NOISY, NOISY_BASELINE)
     if verdict.reason not in noise or end is None or verdict.tolerance is None:
         return False
     return (-end if higher else end) < verdict.tolerance
@@ -515,7 +522,8 @@ def _at_this_clock(
     gpus: BaselineGpus | None, measurements: Sequence[Measurement], reference: Reference
 ) -> BaselineGpus | None:
     """The same as if each clock made a GPU another; None where the baseline has not enough."""
-    found = machine.by_clock(measurements, reference.canary, reference.gpus)
+    known = reference.canary, reference.gpus, reference.days
+    found = machine.by_clock(measurements, *known)
     return replace(gpus, baseline=found[0], measured=found[1]) if gpus and found else None
 
 

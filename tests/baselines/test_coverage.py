@@ -12,6 +12,7 @@ from pytest_gpuperf.model.result import Outcome, Result
 from tests.examples import default_settings, kernels_changed, measurement, result, verdict
 
 REPORTED = verdict("ipc", Outcome.REPORTED, reason="not-gated")
+TOLERATED = verdict("cycles", Outcome.REPORTED, reason="any-tolerated")
 UNREAD = verdict("instructions", Outcome.UNSUPPORTED, reason="not-collected")
 UNREAD_IPC = verdict("ipc", Outcome.UNSUPPORTED, reason="not-collected")
 UNFIT = verdict(outcome=Outcome.UNFIT, reason="device-unfit", detail="shared with 1 other process")
@@ -52,6 +53,8 @@ def missing(reason: str) -> Result:
         # Other kernels explain a verdict, and what is not gated never has one.
         (result(measurement(), kernels_changed(), REPORTED), Lack.NOT_GATED),
         (result(measurement(), UNREAD_IPC), Lack.NOT_GATED),
+        (result(measurement(), REPORTED, TOLERATED), Lack.TOLERATED),
+        (result(measurement(), TOLERATED, verdict("launches")), None),
         (result(measurement()), Lack.NOT_ASKED),
     ],
 )

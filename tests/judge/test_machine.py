@@ -294,6 +294,14 @@ def test_where_nobody_measured_how_long_kernels_ran_the_host_explains_nothing() 
     assert verdicts(without)["cycles"].outcome is Outcome.REGRESSED
 
 
+def test_over_ranks_it_is_not_the_host_that_is_waited_for_while_no_kernel_runs() -> None:
+    """But other ranks, in collectives, which are no kernel_time."""
+    slow = measured({"step_time": 1.12}, {"launch_us": 2.0})
+    assert verdicts(slow)["step_time"].outcome is Outcome.MACHINE
+    ranks = [replace(one, workload={**one.workload, "ranks": 2}) for one in slow]
+    assert verdicts(ranks)["step_time"].outcome is Outcome.REGRESSED
+
+
 def on_another_machine(
     changes: Mapping[str, float], canary: Mapping[str, float], *, gpus: int = 1
 ) -> dict[str, Verdict]:

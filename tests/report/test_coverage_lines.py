@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_gpuperf.baselines.judgement import Lack
@@ -163,6 +165,12 @@ def test_a_session_without_a_verdict_says_so_and_what_to_do() -> None:
             Lack.NOT_GATED,
             "cupti counted no metric that may fail a test",
             "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them",
+        ),
+        (
+            [REPORTED, replace(REPORTED, metric="cycles", reason="any-tolerated")],
+            Lack.TOLERATED,
+            "any change is tolerated of cycles",
+            'Give a gated metric of it another tolerance than "any"',
         ),
     ],
 )

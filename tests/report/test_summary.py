@@ -309,7 +309,7 @@ def test_what_would_not_be_found_is_noted() -> None:
         "note: nothing is said of copies, launches: the baseline has no such samples yet. Accept a "
         "run that",
         "note: cycles, step_time may double in 2 measurements: so wide is the tolerance",
-        "note: cycles, launches are reported only in 1 measurement: any change is tolerated",
+        "note: cycles, launches not judged in 1 measurement: any change is tolerated",
     ]
 
 

@@ -8,6 +8,7 @@ from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Lack, lacking, unread
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, NOISY_BASELINE
+from pytest_gpuperf.judge.verdict import TOLERATED
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     FAULTS,
@@ -44,6 +45,7 @@ _WORDS = {
     Lack.OTHER_METRICS: "with a baseline of other metrics",
     Lack.NOT_COLLECTED: "whose gated metrics were not collected",
     Lack.NOT_GATED: "without a gated metric",
+    Lack.TOLERATED: "of which any change is tolerated",
     Lack.NOT_ASKED: "compared with nothing",
 }
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
@@ -57,6 +59,7 @@ _REMEDIES = {
     "the others",
     Lack.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
     Lack.NOT_GATED: _ANOTHER,
+    Lack.TOLERATED: 'Give a gated metric of it another tolerance than "any"',
     Lack.NOT_ASKED: _ANOTHER,
 }
 """Of what is not for want of a baseline."""
@@ -279,6 +282,9 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
         outcome = _BY_OUTCOME.get(lack, Outcome.NO_BASELINE)
         said = dict.fromkeys(v.detail for v in result.verdicts if v.outcome is outcome)
         yield from (f"the device was {one}" if lack is Lack.UNFIT else one for one in said)
+    elif lack is Lack.TOLERATED:
+        metrics = [v.metric for v in result.verdicts if v.reason == TOLERATED]
+        yield f"any change is tolerated of {', '.join(metrics)}"
     else:
         collector = result.first.fingerprint.settings.get("collector", "what measured it")
         yield f"{collector} counted no metric that may fail a test"

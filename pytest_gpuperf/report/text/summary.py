@@ -284,7 +284,7 @@ def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
             wide.setdefault((judged, verdict.metric), set()).add((verdict.test, verdict.name))
     for judged, says in (
         (True, "may double in {}: so wide is the tolerance"),
-        (False, "are reported only in {}: any change is tolerated"),
+        (False, "not judged in {}: any change is tolerated"),
     ):
         of = {metric: tests for (kind, metric), tests in wide.items() if kind is judged}
         if of:
