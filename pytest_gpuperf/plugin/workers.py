@@ -11,9 +11,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 
@@ -134,15 +136,15 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes. A test whose baseline has processes of one of the GPUs runs on
-    another one only when nothing else is left: GPUs of one name differ.
+    one of ours may take minutes. Each has a GPU, on which it runs while that has other work too,
+    since GPUs of one name differ: one that its baseline has processes of; else, by its name, the
+    same in every session, of which a baseline is made.
     """
     if _FOLDER not in config.stash or config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     digests = {gpu.uuid: gpu.device.identity for gpu in gpus(config)}
-    here = {*digests.values()}
 
     def gpu_of(node: Any) -> str | None:
         return digests.get((node.gateway.spec.env or {}).get(_VISIBLE, ""))
@@ -152,6 +154,8 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         _groups: Mapping[str, str] = {}
         _known: Mapping[str, Collection[str]] | None = None
+        _here: Collection[str] = ()
+        _homes: dict[str, Collection[str]]
         workqueue: OrderedDict[str, dict[str, bool]]
         assigned_work: dict[Any, dict[str, dict[str, bool]]]
 
@@ -165,18 +169,29 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
                 known = {gpu for of_test in self._known.values() for gpu in of_test}
                 for node in [node for node in self.nodes if gpu_of(node) not in known]:
                     self.assigned_work[node] = self.assigned_work.pop(node)
+                self._here, self._homes = {gpu for gpu in map(gpu_of, self.nodes) if gpu}, {}
             super().schedule()
 
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
 
+        def _known_for(self, unit: Collection[str]) -> set[str]:
+            tests = self._known or {}
+            return {gpu for test in unit for gpu in tests.get(test, ()) if gpu in self._here}
+
+        def _home(self, scope: str, unit: Collection[str]) -> Collection[str]:
+            if scope not in self._homes:
+                by_name = max(self._here, key=lambda gpu: crc32(f"{gpu} {scope}".encode()))
+                self._homes[scope] = self._known_for(unit) or {by_name}
+            return self._homes[scope]
+
         def _assign_work_unit(self, node: Any) -> None:
-            own, tests = gpu_of(node), self._known or {}
-            for scope, unit in self.workqueue.items():
-                known = {gpu for test in unit for gpu in tests.get(test, ())}
-                if own in known or known.isdisjoint(here):
-                    self.workqueue.move_to_end(scope, last=False)
-                    break
+            own, queue = gpu_of(node), self.workqueue
+            wanted = (scope for scope, unit in queue.items() if own in self._home(scope, unit))
+            free = (scope for scope, unit in queue.items() if not self._known_for(unit))
+            first = next(chain(wanted, free), None)
+            if first is not None:
+                queue.move_to_end(first, last=False)
             super()._assign_work_unit(node)
 
         def _reschedule(self, node: Any) -> None:

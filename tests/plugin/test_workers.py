@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.measure.device import allotment
+from pytest_gpuperf.measure.device import allotment, nvml
 from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.plugin import workers
 from tests.plugin.projects import STEP, Project
@@ -345,8 +346,12 @@ def scheduling(
     return made, nodes
 
 
+SHARED = {"a1": "a", "b1": "b", "c": "b", "d": "b", "e": "a", "f": "b"}
+"""Whose GPU each test is, but that of a group."""
+
+
 def test_a_group_stays_together_and_nobody_has_more_work_than_it_needs(host: Project) -> None:
-    made, (one, two) = scheduling(host, 2)
+    made, (one, two) = scheduling(host, 2, SHARED)
     assert [NAMES[number] for number in one.sent] == ["a1", "a2"]
     assert [NAMES[number] for number in two.sent] == ["b1", "c"]
     made.mark_test_complete(two, 1)
@@ -359,7 +364,7 @@ def test_a_group_stays_together_and_nobody_has_more_work_than_it_needs(host: Pro
     ("known", "one", "two"),
     [
         # Each has what its own GPU is known for, in order, and then what nobody is.
-        ({"d": "b", "e": "a"}, ["a1", "a2", "e"], ["b1", "c", "d"]),
+        ({"b1": "b", "e": "a"}, ["a1", "a2", "d"], ["b1", "c", "f"]),
         ({"b1": "a", "c": "a", "d": "a"}, ["a1", "a2", "b1"], ["e", "f", "c"]),
         # A group goes where one of its tests is known.
         ({"a2": "b"}, ["b1", "c", "d"], ["a1", "a2", "e"]),
@@ -371,12 +376,42 @@ def test_a_group_stays_together_and_nobody_has_more_work_than_it_needs(host: Pro
     ],
 )
 def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
-    host: Project, known: dict[str, str], one: list[str], two: list[str]
+    host: Project,
+    known: dict[str, str],
+    one: list[str],
+    two: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """What no baseline knows is the first GPU's here."""
+    first = nvml.visible_gpus()[0].device.identity.encode()
+    monkeypatch.setattr(workers, "crc32", lambda text: text.startswith(first))
     made, nodes = scheduling(host, 2, known)
     for node in nodes:
         made.mark_test_complete(node, node.sent[0])
     assert [[NAMES[number] for number in node.sent] for node in nodes] == [one, two]
+
+
+def test_without_a_baseline_a_test_has_the_same_gpu_in_every_session(host: Project) -> None:
+    """But for the last, which go to whoever has nothing else."""
+    names = [f"t{number}" for number in range(40)]
+
+    def session(turns: Sequence[int]) -> dict[int, str]:
+        made, nodes = scheduling(host, 2, names=names)
+        ran: dict[int, str] = {}
+        for turn in cycle(turns):
+            node = nodes[turn]
+            waiting = [number for number in node.sent if number not in ran]
+            if not waiting:
+                break
+            ran[waiting[0]] = node.gateway.spec.env["CUDA_VISIBLE_DEVICES"]
+            made.mark_test_complete(node, waiting[0])
+        return ran
+
+    one, other = session([0, 1]), session([1, 0, 0, 1, 1])
+    both = one.keys() & other.keys()
+    assert len(both) > 25
+    assert sum(one[number] == other[number] for number in both) > 0.8 * len(both)
+    assert {*one.values()} == {"GPU-a", "GPU-b"}
 
 
 def test_of_more_workers_than_tests_those_are_used_whose_gpus_are_known(host: Project) -> None:
@@ -446,10 +481,20 @@ ScriptedCollector.device = lambda self: nvml.visible_gpus()[0].device
 
 
 def test_of_a_worker_that_dies_the_test_is_lost_that_it_ran(host: Project) -> None:
-    made, (one, two) = scheduling(host, 2)
+    made, (one, two) = scheduling(host, 2, SHARED)
     assert made.remove_node(one).endswith("test_a1")
+    done = 0
+    while done < len(two.sent):
+        made.mark_test_complete(two, two.sent[done])
+        done += 1
+    # All else of the other's comes after what is its own.
+    assert [NAMES[number] for number in two.sent] == ["b1", "c", "d", "f", "a2", "e"]
+
+
+def test_the_test_that_the_last_worker_dies_in_is_lost(host: Project) -> None:
+    made, (one, two) = scheduling(host, 2, SHARED)
     made.mark_test_complete(two, 1)
-    assert [NAMES[number] for number in two.sent[2:]] == ["a2"]
+    made.remove_node(one)
     assert made.remove_node(two).endswith("test_c")
 
 
