@@ -97,7 +97,7 @@ def _members(
 
 MOST_PERCENT = 1000
 """Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
-_LAUNCHES = "launches"
+_LAUNCHES, _COLLECTIVES = "launches", "collectives"
 
 
 def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, str]]:
@@ -105,8 +105,10 @@ def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tu
 
     `series` are all the values of a phase, by metric. None of them is negative; time passes in a
     whole step, and what launches kernels executes instructions; a share is no multiple.
+    Collectives are no such kernels: their time is not the step's own.
     """
-    launched = min(series.get(_LAUNCHES, ()), default=0) > 0
+    collectives = max(series.get(_COLLECTIVES, ()), default=0)
+    launched = min(series.get(_LAUNCHES, ()), default=0) > collectives
     for name, values in series.items():
         metric = catalogue().metrics.get(name)
         if metric is None or not values:

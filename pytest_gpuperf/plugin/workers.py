@@ -181,8 +181,8 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         def _home(self, scope: str, unit: Collection[str]) -> Collection[str]:
             if scope not in self._homes:
-                by_name = max(self._here, key=lambda gpu: crc32(f"{gpu} {scope}".encode()))
-                self._homes[scope] = self._known_for(unit) or {by_name}
+                by_name = sorted(self._here, key=lambda gpu: crc32(f"{gpu} {scope}".encode()))[:1]
+                self._homes[scope] = self._known_for(unit) or by_name
             return self._homes[scope]
 
         def _assign_work_unit(self, node: Any) -> None:

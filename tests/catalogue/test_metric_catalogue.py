@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, MetricClass
 from pytest_gpuperf.plugin.options import METRIC_SETS
 from pytest_gpuperf.storage import run_files
@@ -179,3 +180,14 @@ def test_an_architecture_may_have_a_name_of_its_own() -> None:
 def test_what_is_no_counter_has_no_name_of_nvidia_s() -> None:
     for metric in ("step_time", "wall_time", "flops"):
         assert METRICS[metric].hardware_name("sm90") is None, metric
+
+
+@pytest.mark.parametrize(
+    ("launches", "collectives", "wrong"), [(3, 0, True), (3, 2, True), (3, 3, False), (0, 0, False)]
+)
+def test_a_step_that_launches_kernels_takes_time_and_one_of_collectives_alone_may_not(
+    launches: float, collectives: float, wrong: bool
+) -> None:
+    series = {"launches": [launches], "collectives": [collectives], "kernel_time": [0.0]}
+    said = dict(impossible(STEP, series))
+    assert said == ({"kernel_time": "0 ns, and a step that was executed has more"} if wrong else {})
