@@ -181,7 +181,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         def _home(self, scope: str, unit: Collection[str]) -> Collection[str]:
             if scope not in self._homes:
-                by_name = sorted(self._here, key=lambda gpu: crc32(f"{gpu} {scope}".encode()))[:1]
+                by_name = sorted(self._here, key=lambda gpu: crc32(f"{gpu} {scope}".encode()))[-1:]
                 self._homes[scope] = self._known_for(unit) or by_name
             return self._homes[scope]
 
