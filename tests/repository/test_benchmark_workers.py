@@ -114,7 +114,7 @@ def test_sessions_are_judged_by_a_baseline_that_is_recorded_before(tmp_path: Pat
     counts = {workers.BASELINE: 1, workers.ALONE: 1, workers.BESIDE: 1}
     times = []
     for _ in range(2):
-        workers.record(folder, counts, 2, ("",), [*arguments, "--gpu-arch=cpu"])
+        workers.record(folder, counts, 1, ("",), [*arguments, "--gpu-arch=cpu"])
         times.append((folder / workers.TIMES).read_bytes())
     assert times[0] == times[1]
     for name in ("alone-0", "beside-0"):
