@@ -406,6 +406,7 @@ def test_of_a_clock_that_the_baseline_has_once_or_never_all_are_compared_with(
         ((1, 1, 1, 1, 1), True),
         ((1, 2, 1, 2, 2), False),  # what is apart may be the days'
         ((1, 2, 2, 2, 2), True),
+        ((1, 3, 2, 3, 3), True),
         ((1, 1, 1, 2, 2), False),
     ],
 )
@@ -420,12 +421,21 @@ def test_processes_of_one_clock_are_of_as_many_days_as_say_what_days_do(
 
 def test_clocks_are_one_where_no_gap_is_between_them() -> None:
     """A GPU that changes its clock while it is measured has one in between."""
-    clocks = [1980.0, 1982.0, 1984.5, 1995.0, 1994.0]
+    clocks = [1980.0, 1984.5, 1989.0, 1995.0, 1994.0]  # by 0.227 %, and 0.251 % to the next
     entry = baseline_files.entry_of([at(n, clock) for n, clock in enumerate(clocks)], recorded="")
     found = machine.by_clock([at(7, 1985.0)], entry.canary, entry.gpus)
     assert found is not None
     places, measured = found
     assert [place in measured for place in places] == [True, True, True, False, False]
+
+
+def test_new_processes_of_two_gpus_are_of_no_clock() -> None:
+    entry = baseline_files.entry_of(TWO_CLOCKS, recorded="")
+    one = at(7, 1995.0)
+    device = replace(one.fingerprint.device, identity="another")
+    other = replace(one, process="p8", fingerprint=replace(one.fingerprint, device=device))
+    assert machine.by_clock([one], entry.canary, entry.gpus) is not None
+    assert machine.by_clock([one, other], entry.canary, entry.gpus) is None
 
 
 def test_of_a_metric_that_is_noisy_at_one_clock_all_processes_say_more() -> None:
