@@ -35,6 +35,11 @@ SLOPES = (70.0, 5.0)
 logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.05 % of itself for 1 % of a reading.
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 17 H200s
 (tests/data/h200-kinds, `python -m benchmarks.unmet --fit`)."""
+FITTED_ON = "nvidia-h200"
+"""The GPUs of which it is known that what the canary reads tells them apart."""
+ALIKE_ELSEWHERE = 0.7
+"""In place of ALIKE on all others. Of nine H100s of five hosts, whose readings of DRAM are within
+0.2 %, kernels of convolutions are up to 1.5 % from the mean, 0.7 % on average, and others 0.2 %."""
 WEAK_PRIOR_WEIGHT = 2
 """PRIOR_WEIGHT for a metric whose spread is more than twice that of its class."""
 WILD_SPREADS = 4
@@ -68,6 +73,8 @@ class BaselineGpus:
     """Of the GPU of each of the baseline's processes, in the same order; empty when not known."""
     kind: Kind | None = None
     """Of the GPU that the new ones ran on."""
+    alike: float = ALIKE
+    """How much of the class's scale is left between GPUs of one kind."""
 
     @property
     def known(self) -> bool:
@@ -120,7 +127,8 @@ class BaselineGpus:
         kinds = [self._kind_of(group) for group in groups]
         told = {gpu: kind for gpu, kind in enumerate(kinds) if kind is not None}
         if self.kind is not None and told:
-            one = prediction([means[gpu] for gpu in told], [*told.values()], self.kind, scale)
+            known = [means[gpu] for gpu in told]
+            one = prediction(known, [*told.values()], self.kind, scale, self.alike)
             shares = dict(zip(told, one.shares, strict=True))
             of_all = tuple(shares.get(gpu, 0.0) for gpu in range(len(means)))
             predictions.append(replace(one, shares=of_all))
@@ -247,19 +255,29 @@ def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
     return Prediction(fmean(means), error, shares, GPUS_PRIOR_WEIGHT + count - 1)
 
 
+def alike_on(slug: str) -> float:
+    """How much of the class's scale is left between GPUs of this name whose canaries read alike."""
+    return ALIKE if slug == FITTED_ON else ALIKE_ELSEWHERE
+
+
 def prediction(
-    means: Sequence[float], kinds: Sequence[Sequence[float]], kind: Kind, scale: float
+    means: Sequence[float],
+    kinds: Sequence[Sequence[float]],
+    kind: Kind,
+    scale: float,
+    alike: float = ALIKE,
 ) -> Prediction:
     """What GPUs of these `kinds`, with these `means`, say of one of this `kind`.
 
     A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
-    standard deviation SLOPES[j] scale, and e of s = ALIKE scale. With M the penalised least squares
-    and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight 20) and
-    what was seen: s_u^2 = (20 s^2 + Q) / (20 + U - 1), Q = the residuals' squares + s^2 b'b.
+    standard deviation SLOPES[j] scale, and e of s = `alike` scale. With M the penalised least
+    squares and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight
+    20) and what was seen: s_u^2 = (20 s^2 + Q) / (20 + U - 1), with Q = the residuals' squares +
+    s^2 b'b.
     """
     import numpy as np
 
-    own = ALIKE * scale
+    own = alike * scale
     centre = np.mean(kinds, axis=0)
     slopes = np.array(SLOPES) * scale
     known = np.column_stack([np.ones(len(means)), (np.array(kinds) - centre) * slopes])

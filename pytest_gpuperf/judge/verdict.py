@@ -28,6 +28,7 @@ from pytest_gpuperf.judge.noise import (
     BaselineGpus,
     Rounds,
     Scale,
+    alike_on,
     scales,
     scales_of,
 )
@@ -513,9 +514,16 @@ def _scales(
 def _gpus(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
     if not reference.gpus:
         return None
-    measured = {measurement.fingerprint.device.identity for measurement in measurements}
+    devices = [measurement.fingerprint.device for measurement in measurements]
     kinds, kind = machine.kinds(measurements, reference.canary)
-    return BaselineGpus(reference.gpus, frozenset(measured), reference.days, kinds, kind)
+    return BaselineGpus(
+        reference.gpus,
+        frozenset(device.identity for device in devices),
+        reference.days,
+        kinds,
+        kind,
+        alike_on(devices[0].slug),
+    )
 
 
 def _at_this_clock(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from statistics import fmean, median
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.interval import difference
 from pytest_gpuperf.judge.noise import (
     ALIKE,
     GPUS_PRIOR_WEIGHT,
@@ -22,12 +24,18 @@ from pytest_gpuperf.judge.noise import (
     Kind,
     Prediction,
     Scale,
+    alike_on,
     error_between,
     on_judged_scale,
     prediction,
     scales,
 )
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.verdict import decide
+from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.storage import baseline_files
+from tests import ROOT
 from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
@@ -449,3 +457,36 @@ def test_one_gpu_of_another_kind_is_as_uncertain_as_the_slopes() -> None:
     assert said.value == pytest.approx(3.0)
     variance = 2 * (ALIKE * SCALE) ** 2 + sum(one**2 for one in apart)
     assert said.error == pytest.approx(math.sqrt(variance))
+
+
+@pytest.mark.parametrize(("slug", "alarms"), [("nvidia-h200", 11), ("nvidia-h100-80gb-hbm3", 0)])
+def test_identical_code_is_no_regression_on_an_h100_that_is_unlike_the_baselines(
+    slug: str, alarms: int
+) -> None:
+    """Kernels' times of 25 steps, each on three of four H100s, of each pair either by the other's.
+
+    As if their canaries read alike: they are not as much alike as H200s are that read so.
+    """
+    folder = ROOT / "baselines" / "sm90" / "nvidia-h100-80gb-hbm3"
+    files = [baseline_files.load(file) for file in sorted(folder.glob("*.yaml"))]
+    steps = [entry["step"] for file in files if file for entry in file.tests.values()]
+    metric = catalogue().metrics["kernel_time"]
+    tolerance = tolerance_for(metric)
+    said = Counter[Outcome]()
+    for entry in steps:
+        by_gpu: dict[str, list[Sequence[float]]] = {}
+        for gpu, rounds in zip(entry.gpus, entry.samples[STEP]["kernel_time"], strict=True):
+            by_gpu.setdefault(gpu, []).append(rounds)
+        for (gpu, before), (other, now) in permutations(by_gpu.items(), 2):
+            gpus = BaselineGpus(
+                (gpu,) * len(before),
+                frozenset({other}),
+                kinds=(SHORT,) * len(before),
+                kind=SHORT,
+                alike=alike_on(slug),
+            )
+            three = [[median(median(rounds) for rounds in now)]] * 3
+            look = difference(three, before, tolerance, gpus)
+            said[decide(metric.direction, look, tolerance, 4)[0]] += 1
+    assert said[Outcome.REGRESSED] == alarms
+    assert said.total() == 146
