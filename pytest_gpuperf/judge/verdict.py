@@ -81,6 +81,7 @@ KNOWN_KIND = (
 """The same where the canary's readings were surer than the mean over GPUs."""
 
 _Values = TypeVar("_Values")
+_Differences = Mapping[str, Difference]
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
 
@@ -144,41 +145,29 @@ def judge(
         compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
         if reference.paired:
             allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-        clocks: dict[str, machine.AtOneClock] = {}
-        if phase == STEP:
-            clocks = _at_one_clock(series, compared, allowed, measurements, reference)
-        learnt = {name: clock for name, clock in clocks.items() if clock.elasticity.is_learnt}
-        supposed = {name: clock for name, clock in clocks.items() if name not in learnt}
         looking = partial(_looks, series, compared, allowed, metrics, reference)
-        looks = looking(gpus, learnt)
-        further = looking(gpus, clocks) if supposed else {}
-        near = {
-            # Of a noisy metric few processes of the same clock say less than all do.
-            name: look
-            for name, look in (looking(alike, {}) if alike and phase == STEP else {}).items()
-            if look.margin < SURER * looks[name].margin
-        }
-        looks |= near
-        at_clock |= learnt.keys() | near.keys()
+        whole = phase == STEP
+        clocks = _at_one_clock(series, compared, allowed, measurements, reference) if whole else {}
+        looks, supposed = _by_clocks(looking, gpus, alike if whole else None, clocks)
+        at_clock |= {name for name, look in looks.items() if look.at_one_clock}
         for name, rounds in series.items():
             metric = metrics[name]
-            gated = phase == STEP and name in judged
-            reason = TOLERATED if phase == STEP and metric.gated else "not-gated"
+            gated = whole and name in judged
+            reason = TOLERATED if whole and metric.gated else "not-gated"
             said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": reason}
             if name in looks:
-                look, clock = looks[name], None if name in near else learnt.get(name)
+                look = looks[name]
                 if gated:
-                    decided = decide(metric.direction, look, allowed[name], family)
+                    deciding = partial(decide, metric.direction)
+                    decided = deciding(look.difference, allowed[name], family)
                     if decided[0] is Outcome.INCONCLUSIVE and name in supposed:
                         # What is only supposed may show that nothing changed, and nothing else;
                         # nor that of another metric, which shares the scale.
-                        other = decide(metric.direction, further[name], allowed[name], family)
+                        other = deciding(supposed[name].difference, allowed[name], family)
                         if other[0] is Outcome.UNCHANGED:
-                            decided, look, clock = other, further[name], supposed[name]
+                            decided, look = other, supposed[name]
                     said["outcome"], said["reason"] = decided
                 said |= _compared(look, allowed[name], family)
-                if clock is not None and clock.is_noteworthy:
-                    said["detail"] = "; ".join(filter(None, [said["detail"], str(clock)]))
             else:
                 said["measured"] = centre(rounds)
                 detail = f"the baseline has no {name} for this test"
@@ -526,6 +515,44 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     )
 
 
+@dataclass(frozen=True)
+class _Look:
+    """The difference of one metric, and at which clocks it was taken."""
+
+    difference: Difference
+    clock: machine.AtOneClock | None = None
+    """To which the times of both sides were brought; None where as measured."""
+    near: bool = False
+    """Of processes of one clock alone."""
+
+    @property
+    def at_one_clock(self) -> bool:
+        return self.near or self.clock is not None
+
+
+def _by_clocks(
+    looking: Callable[[BaselineGpus | None, Mapping[str, machine.AtOneClock]], _Differences],
+    gpus: BaselineGpus | None,
+    alike: BaselineGpus | None,
+    clocks: Mapping[str, machine.AtOneClock],
+) -> tuple[dict[str, _Look], dict[str, _Look]]:
+    """The looks at metrics of the step, and those further ones for which a clock is supposed.
+
+    What is learnt of a clock counts, and processes of one clock where they are surer.
+    """
+    learnt = {name: clock for name, clock in clocks.items() if clock.elasticity.is_learnt}
+    looks = {name: _Look(one, learnt.get(name)) for name, one in looking(gpus, learnt).items()}
+    further = looking(gpus, clocks) if clocks.keys() - learnt.keys() else {}
+    supposed = {
+        name: _Look(further[name], clock) for name, clock in clocks.items() if name not in learnt
+    }
+    for name, one in (looking(alike, {}) if alike else {}).items():
+        # Of a noisy metric few processes of the same clock say less than all do.
+        if one.margin < SURER * looks[name].difference.margin:
+            looks[name] = _Look(one, near=True)
+    return looks, supposed
+
+
 def _at_this_clock(
     gpus: BaselineGpus | None, measurements: Sequence[Measurement], reference: Reference
 ) -> BaselineGpus | None:
@@ -557,8 +584,11 @@ def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
     return quantile(ALARM_RATE / (ALARMING * max(family, 1)), degrees_of_freedom)
 
 
-def _compared(look: Difference, tolerance: Tolerance, family: int) -> dict[str, Any]:
+def _compared(taken: _Look, tolerance: Tolerance, family: int) -> dict[str, Any]:
     """The numbers of a verdict."""
+    look, clock = taken.difference, taken.clock
+    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.widening else ""
+    at_clock = str(clock) if clock is not None and clock.is_noteworthy else ""
     if look.from_zero:
         return {"baseline": 0.0, "measured": look.measured, "tolerance": tolerance.floor}
     return {
@@ -568,7 +598,7 @@ def _compared(look: Difference, tolerance: Tolerance, family: int) -> dict[str, 
         "low": look.shown(look.change - look.margin),
         "high": look.shown(look.change + look.margin),
         "tolerance": look.shown(look.floor(tolerance)),
-        "detail": KNOWN_KIND if look.by_kind else OTHER_GPU if look.widening else "",
+        "detail": "; ".join(filter(None, [between, at_clock])),
         "minimum_detectable_effect": look.shown(minimum_detectable_effect(look, tolerance, family)),
     }
 

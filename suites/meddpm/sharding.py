@@ -27,8 +27,8 @@ each rank and gathers them block by block."""
 SETTLING = {"ddp": 10, "fsdp2": 2}
 """Steps after which each does the same. In its second DistributedDataParallel makes its buckets
 anew, in the order in which gradients came; and its first ten it times, for which its host waits for
-eight events in each (torch/csrc/distributed/c10d/logger.cpp): 264 ms in place of 252 on two
-H100s."""
+eight events in each (torch/csrc/distributed/c10d/logger.cpp): 264 ms in place of 252 on two H100s
+(tests/data/h100-rank-sessions)."""
 
 
 class ShardedStep(ModelTraining):

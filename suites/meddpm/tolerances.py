@@ -28,8 +28,8 @@ _WRITTEN_ANEW = {"instructions": "2%"}
 by timing them, and does not choose alike on two machines. Up to 1.3 %."""
 _GATHERED = {"step_time": "10%"}
 """Of a step over ranks that gathers its weights block by block: a host or a peer that is late stops
-it each time. 288 to 295 ms in three processes on two pairs of H100s, for kernels that took 0.3 %
-more or less."""
+it each time. 288 and 295 ms in two sessions on two H100s, for work that took 0.3 % more or less
+(tests/data/h100-rank-sessions)."""
 
 
 def of_training(configuration: str) -> dict[str, Any]:

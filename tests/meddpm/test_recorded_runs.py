@@ -1,13 +1,17 @@
-"""The runs that were recorded on H200s, judged again: by our baselines, and by each other."""
+"""Runs that were recorded on H200s and H100s, judged again: by our baselines, and by each other."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
 from benchmarks import recorded
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.stopping import next_look
+from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, run_files
 from suites.meddpm import model
@@ -110,3 +114,64 @@ def test_tf32_broken_on_purpose_fails_and_says_what_by_how_much_and_which_kernel
     first = " ".join(said[begin + 1].split())
     assert first.startswith("+302 ms 36 % sm80_xmma_wgrad f32 32x32x8 idx replaced sm90_xmma_wgrad")
     assert end - begin <= 12
+
+
+# On H100s
+
+DATA = ROOT / "tests" / "data"
+SESSIONS = [run_files.load(file) for file in sorted((DATA / "h100-rank-sessions").iterdir())]
+"""Of steps over two ranks, while kernel_time had collectives; in the second one test failed."""
+
+
+def over_sessions(metric: str) -> dict[str, list[float]]:
+    """By test, each session's median of a metric of the step."""
+    found: dict[str, list[float]] = {}
+    for session in SESSIONS:
+        for one in session.measurements:
+            for sample in one.samples:
+                if (sample.phase, sample.metric) == ("step", metric):
+                    found.setdefault(one.test.partition("[")[2][:-3], []).append(
+                        median(sample.values)
+                    )
+    return found
+
+
+def test_the_headline_takes_few_further_processes_on_a_gpu_that_its_baseline_knows() -> None:
+    """On two H100s, minutes after the baseline. The session itself had asked for ten in all."""
+    known = [run_files.load(file) for file in sorted((DATA / "h100-unmet").iterdir())]
+    session = run_files.load(DATA / "h100-headline" / "judged.json.xz")
+    processes = 0
+    for test in dict.fromkeys(one.test for one in session.measurements):
+        before = [one for run in known for one in run.measurements if one.test == test]
+        now = [one for one in session.measurements if one.test == test]
+        entry = baseline_files.entry_of(before, recorded="")
+        reference = Reference(entry.samples, "", "", entry.gpus, entry.days, canary=entry.canary)
+        count: int | None = 1
+        while count is not None:
+            looked = count
+            said = judge(now[:looked], reference, catalogue().metrics, {})
+            count = next_look(said, looked)
+        assert {v.outcome for v in said} <= {Outcome.UNCHANGED, Outcome.REPORTED}, test
+        processes += looked
+    assert len(session.measurements) == 10
+    assert processes == 6
+
+
+def test_over_ranks_a_rank_s_own_time_repeats_and_times_that_have_collectives_do_not() -> None:
+    def apart(metric: str) -> dict[str, float]:
+        return {test: max(of) / min(of) - 1 for test, of in over_sessions(metric).items()}
+
+    assert max(apart("own_time").values()) == pytest.approx(0.0026, abs=1e-4)
+    assert apart("kernel_time")["ddp-best"] == pytest.approx(0.173, abs=1e-3)
+    assert apart("step_time")["fsdp2-best"] == pytest.approx(0.155, abs=1e-3)
+    assert apart("step_time")["fsdp2-tf32"] == pytest.approx(0.025, abs=1e-3)
+    for test, of in over_sessions("own_instructions").items():
+        assert max(of) / min(of) - 1 < (0.02 if test.endswith("best") else 1e-4), test
+
+
+def test_ddp_s_logger_has_the_host_wait_in_its_first_ten_iterations() -> None:
+    """In the first session the step was measured in them."""
+    assert over_sessions("event_synchronizations")["ddp-tf32"] == [8, 0, 0]
+    first, *others = over_sessions("step_time")["ddp-tf32"]
+    assert first == pytest.approx(264, abs=0.5)
+    assert others == pytest.approx([252, 252], abs=0.5)
