@@ -39,6 +39,7 @@ from scipy.stats import f
 from benchmarks.projects import ROOT, environment, project
 from pytest_gpuperf.baselines.judgement import lacking
 from pytest_gpuperf.errors import BadFile, GpuperfError
+from pytest_gpuperf.judge.tolerance import ANY
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Run
@@ -49,7 +50,7 @@ FIRST = "first"
 TIMES = "seconds.json"
 MOST_SHARE = {2: 0.55, 4: 0.32}
 """Of the time of one worker, by the number of workers."""
-SPREAD = ("cycles", "instructions", "step_time")
+SPREAD = ("cycles", "instructions", "kernel_time", "step_time")
 ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
 _CHANCE = 0.05
 """How often spreads of which none is larger may be called so."""
@@ -194,14 +195,15 @@ def _session(
 def spreads(runs: Sequence[Run]) -> dict[str, tuple[float, int]]:
     """The standard deviation of a test's median on one GPU from run to run, pooled; by metric.
 
-    And its degrees of freedom.
+    And its degrees of freedom. Without what a test tolerates any change of.
     """
     logs: dict[tuple[str, ...], list[float]] = {}
     for run in runs:
         for one in run.measurements:
             identity = one.fingerprint.device.identity
             for sample in one.samples:
-                if sample.phase == STEP and sample.metric in SPREAD:
+                judged = sample.phase == STEP and one.tolerance.get(sample.metric) != ANY
+                if judged and sample.metric in SPREAD:
                     key = (sample.metric, one.test, one.name, identity)
                     logs.setdefault(key, []).append(math.log(median(sample.values)))
     pooled = {}

@@ -99,6 +99,16 @@ def test_what_is_wider_beside_each_other_is_not_good(folder: Path) -> None:
     assert not workers.table(folder, 2)[1]
 
 
+def test_what_tolerates_any_change_may_be_as_wide_as_it_likes(folder: Path) -> None:
+    run = scaled(run_files.load(RECORDED), 1.01)
+    free = dict.fromkeys(workers.SPREAD, "any")
+    any_change = [replace(one, tolerance=free) for one in run.measurements]
+    change(folder, "beside-1", replace(run, measurements=tuple(any_change)))
+    said, good = workers.table(folder, 2)
+    assert "cycles: " not in said
+    assert good
+
+
 def test_one_kind_alone_says_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / workers.TIMES).write_text(json.dumps({"alone-0.json.xz": 100.0}))
     assert workers.main(["--from", str(folder)]) == 4
