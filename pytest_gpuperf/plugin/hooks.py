@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
     from pytest_gpuperf.measure.collector import Collector
+    from pytest_gpuperf.model.entry import Entry
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Result, Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
@@ -148,19 +149,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
 
-        known: dict[str, set[str]] = {}
+        baselines: dict[str, Mapping[str, Entry]] = {}
+        several: dict[str, int] = {}
         try:
-            known = _prepare(session, concerned)
+            baselines = _prepare(session, concerned)
             if session.allotment is not None:
                 # Before others begin, several GPUs are free at once.
-                items.sort(key=lambda item: -_gpus(item) if _gpus(item) > 1 else 0)
+                several = {item.nodeid: n for item in items if (n := _gpus(item)) > 1}
+                items.sort(key=lambda item: -several.get(item.nodeid, 0))
         except UsageFailure as refusal:
             session.refusal = refusal
         if session.allotment is not None:
             from pytest_gpuperf.plugin import workers
 
             try:
-                workers.tell(Path(session.allotment.folder), items, known)
+                workers.tell(Path(session.allotment.folder), items, baselines, several)
             except UsageFailure as refusal:
                 session.refusal = session.refusal or refusal
     else:
@@ -483,17 +486,17 @@ def _spared(report: pytest.TestReport) -> str:
     return "the test has not failed"
 
 
-def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, set[str]]:
+def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, Mapping[str, Entry]]:
     """What has to be right before the first test runs. Raises UsageFailure.
 
-    Returns the GPUs that the tests' baselines have processes of, as digests.
+    Returns the tests' baselines.
     """
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
-    known: dict[str, set[str]] = {}
+    known: dict[str, Mapping[str, Entry]] = {}
     if session.config.option.collectonly:
         return known
     for item in items:
@@ -517,8 +520,7 @@ def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, set[str]]:
         # One that cannot have baselines is refused where it is measured, by its test's name.
         if not files.name_problem(suite):
             baselines = baseline_files.load_for(settings.baselines, device, suite)
-            for test, entries in baselines.tests.items() if baselines else ():
-                known[test] = {gpu for entry in entries.values() for gpu in entry.gpus}
+            known |= baselines.tests if baselines else {}
     return known
 
 

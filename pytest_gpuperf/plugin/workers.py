@@ -7,12 +7,13 @@ collected: whether a session measures is read off its flags, its settings and it
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from itertools import chain
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
     from pytest_gpuperf.measure.device.nvml import VisibleGpu
+    from pytest_gpuperf.model.entry import Entry
 
 _GPUS: pytest.StashKey[tuple[VisibleGpu, ...]] = pytest.StashKey()
 _FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
@@ -115,10 +117,17 @@ def bind(node: Any) -> None:
         channel.waitclose()
 
 
-def tell(folder: Path, items: Sequence[pytest.Item], known: Mapping[str, Collection[str]]) -> None:
+def tell(
+    folder: Path,
+    items: Sequence[pytest.Item],
+    baselines: Mapping[str, Mapping[str, Entry]],
+    several: Collection[str],
+) -> None:
     """Has the controller know which tests are to run in one worker: those of one `xdist_group`.
 
-    And the GPUs that their baselines are `known` to have processes of, by test, as digests.
+    And what the tests' `baselines` say: on which GPUs their processes were, as digests, and how
+    long their steps take. Those that need `several` GPUs are longer than any: these are free at
+    once before others begin.
     """
     from pytest_gpuperf.storage import files
 
@@ -128,17 +137,29 @@ def tell(folder: Path, items: Sequence[pytest.Item], known: Mapping[str, Collect
         if marker is not None:
             name = marker.args[0] if marker.args else marker.kwargs.get("name", "default")
             groups[item.nodeid] = str(name)
-    told = {"groups": groups, "known": {test: sorted(gpus) for test, gpus in known.items()}}
+    gpus = {
+        test: sorted({gpu for entry in entries.values() for gpu in entry.gpus})
+        for test, entries in baselines.items()
+    }
+    steps_ms = {test: sum(map(_step_ms, entries.values())) for test, entries in baselines.items()}
+    steps_ms |= dict.fromkeys(several, math.inf)
+    told = {"groups": groups, "known": gpus, "steps_ms": steps_ms}
     files.write_atomically(folder / _TOLD, json.dumps(told))  # all workers say the same
+
+
+def _step_ms(entry: Entry) -> float:
+    """What the wall clock says of a step; 0 where it was not asked."""
+    processes = entry.samples.get("step", {}).get("wall_time", ())
+    return median(value for values in processes for value in values) if processes else 0.0
 
 
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes. Each has a GPU, on which it runs while that has other work too,
-    since GPUs of one name differ: one that its baseline has processes of; else, by its name, the
-    same in every session, of which a baseline is made.
+    one of ours may take minutes. The longest steps come first. Each test has a GPU, on which it
+    runs while that has other work too, since GPUs of one name differ: one that its baseline has
+    processes of; else, by its name, the same in every session, of which a baseline is made.
     """
     if _FOLDER not in config.stash or config.getoption("dist") != "load":
         return None
@@ -154,6 +175,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         _groups: Mapping[str, str] = {}
         _known: Mapping[str, Collection[str]] | None = None
+        _steps_ms: Mapping[str, float] = {}
         _here: Collection[str] = ()
         _homes: dict[str, Collection[str]]
         workqueue: OrderedDict[str, dict[str, bool]]
@@ -165,6 +187,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             if self._known is None:
                 told = json.loads(file.read_bytes()) if file.exists() else {}
                 self._groups, self._known = told.get("groups", {}), told.get("known", {})
+                self._steps_ms = told.get("steps_ms", {})
                 # Of more workers than work, the last are not used.
                 known = {gpu for of_test in self._known.values() for gpu in of_test}
                 for node in [node for node in self.nodes if gpu_of(node) not in known]:
@@ -187,12 +210,15 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         def _assign_work_unit(self, node: Any) -> None:
             own, queue = gpu_of(node), self.workqueue
-            wanted = (scope for scope, unit in queue.items() if own in self._home(scope, unit))
-            free = (scope for scope, unit in queue.items() if not self._known_for(unit))
-            first = next(chain(wanted, free), None)
-            if first is not None:
-                queue.move_to_end(first, last=False)
+            wanted = [scope for scope, unit in queue.items() if own in self._home(scope, unit)]
+            free = [scope for scope, unit in queue.items() if not self._known_for(unit)]
+            # What takes longest comes first, and does not begin when all others have ended.
+            longest = max(wanted or free or queue, key=self._step_ms)
+            queue.move_to_end(longest, last=False)
             super()._assign_work_unit(node)
+
+        def _step_ms(self, scope: str) -> float:
+            return math.fsum(self._steps_ms.get(test, 0.0) for test in self.workqueue[scope])
 
         def _reschedule(self, node: Any) -> None:
             # A worker begins a test when it knows which is next.

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_gpuperf.measure.device import allotment, nvml
 from pytest_gpuperf.measure.instrument import STAND_IN
+from pytest_gpuperf.model.entry import Entry
 from pytest_gpuperf.plugin import workers
 from tests.plugin.projects import STEP, Project
 from tests.plugin.scripted import A100
@@ -314,15 +315,25 @@ NAMES = ["a1", "b1", "a2", "c", "d", "e", "f"]
 GROUP = "@pytest.mark.xdist_group('a')\n"
 
 
+def entry(gpus: Sequence[str], step_ms: float | None) -> Entry:
+    """Two processes on these GPUs, one of them disturbed once."""
+    times = ((step_ms, step_ms), (step_ms, 9 * step_ms)) if step_ms is not None else ()
+    samples = {"step": {"wall_time": times} if times else {}}
+    return Entry("2026-03-01", "", {}, {}, {}, "", samples, tuple(gpus))
+
+
 def scheduling(
     host: Project,
     count: int,
     known: Mapping[str, str] | None = None,
     names: Sequence[str] = NAMES,
+    steps_ms: Mapping[str, float] | None = None,
+    several: str = "",
 ) -> tuple[Any, list[Worker]]:
     """A scheduler of so many workers that have collected these, of which a1 and a2 are a group.
 
-    The baselines of tests have processes of those GPUs of the host that they are `known` for.
+    The baselines of tests have processes of those GPUs of the host that they are `known` for, and
+    a step takes so long there. A test of `several` GPUs has that name.
     """
     functions = [
         f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in names
@@ -332,11 +343,16 @@ def scheduling(
     specs = [xdist.execnet.XSpec("popen") for _ in range(count)]
     workers.deal(config, specs)
     digests = {gpu.uuid[-1]: gpu.device.identity for gpu in workers.gpus(config)}
-    by_test = {
-        item.nodeid: [digests.get(gpu, gpu) for gpu in (known or {}).get(name, "")]
-        for name, item in zip(names, items, strict=True)
+    by_name = dict(zip(names, items, strict=True))
+    baselines = {
+        item.nodeid: {
+            "step": entry([digests.get(gpu, gpu) for gpu in (known or {}).get(name, "")], ms)
+        }
+        for name, item in by_name.items()
+        for ms in [(steps_ms or {}).get(name)]
     }
-    workers.tell(Path(config.stash[workers._FOLDER].name), items, by_test)
+    told = [by_name[several].nodeid] if several else []
+    workers.tell(Path(config.stash[workers._FOLDER].name), items, baselines, told)
     made: Any = workers.scheduler(config, xdist.Producer("test"))
     nodes = [Worker(f"gw{number}", spec) for number, spec in enumerate(specs)]
     for node in nodes:
@@ -391,6 +407,39 @@ def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
     assert [[NAMES[number] for number in node.sent] for node in nodes] == [one, two]
 
 
+@pytest.mark.parametrize(
+    ("steps_ms", "several", "one"),
+    [
+        ({}, "", ["a1", "a2", "b1", "c"]),  # a group of two first, and then as they stand
+        ({"d": 5.0, "f": 7.0}, "", ["f", "d", "a1", "a2"]),
+        ({"a2": 6.0, "d": 5.0, "f": 7.0}, "", ["f", "a1", "a2", "d"]),
+        ({"a1": 4.0, "a2": 4.0, "d": 5.0, "f": 7.0}, "", ["a1", "a2", "f", "d"]),
+        # Several GPUs are free at once only before others begin.
+        ({"d": 5.0, "f": 7.0}, "e", ["e", "f", "d", "a1", "a2"]),
+    ],
+)
+def test_by_their_baselines_the_longest_steps_begin_first(
+    host: Project, steps_ms: dict[str, float], several: str, one: list[str]
+) -> None:
+    """Those of a group together; what nobody knows comes last, in its order."""
+    made, (node,) = scheduling(host, 1, steps_ms=steps_ms, several=several)
+    for done in range(2):
+        made.mark_test_complete(node, node.sent[done])
+    assert [NAMES[number] for number in node.sent[: len(one)]] == one
+
+
+def test_a_test_of_another_gpu_is_taken_over_when_all_of_ones_own_have_begun(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes; and then the longest."""
+    monkeypatch.setattr(workers, "crc32", len)
+    known = {"b1": "a", "c": "a", "d": "b", "e": "b", "f": "b", "a1": "b"}
+    steps_ms = {"b1": 1.0, "c": 2.0, "d": 3.0, "e": 4.0, "f": 5.0, "a1": 0.5}
+    made, (one, _) = scheduling(host, 2, known, steps_ms=steps_ms)
+    made.mark_test_complete(one, one.sent[0])
+    assert [NAMES[number] for number in one.sent] == ["c", "b1", "d"]
+
+
 def test_without_a_baseline_a_test_has_the_same_gpu_in_every_session(host: Project) -> None:
     """But for the last, which go to whoever has nothing else."""
     names = [f"t{number}" for number in range(40)]
@@ -427,7 +476,7 @@ def test_where_nobody_can_be_told_tests_say_so(
     full = """
 from pytest_gpuperf.errors import UsageFailure
 
-def tell(folder, items, known):
+def tell(folder, *_):
     raise UsageFailure(f"{folder}: cannot be written: No space left on device")
 
 workers.tell = tell
