@@ -81,13 +81,12 @@ class Frames:
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
 
-    def innermost(self, frame: FrameType | None = None, *, up_to_engine: bool = False) -> CallSite:
+    def innermost(self, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
 
-        From `frame` on, by default from that of who asks. No further out than autograd's engine
-        with `up_to_engine`.
+        From that of who asks, and no further out than autograd's engine with `up_to_engine`.
         """
-        frame = frame or sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         place: tuple[str, str] | None = None
         modules: list[torch.nn.Module] = []
         while frame is not None:
@@ -104,6 +103,19 @@ class Frames:
             frame = frame.f_back
         line, function = place or ("", "")
         return CallSite(line, function, self._module(modules))
+
+    def of_another_thread(self, frame: FrameType | None) -> CallSite:
+        """The same without a module, from the frame on that another thread executes.
+
+        Its variables are not looked at: that thread may have freed them, as compiled code does in
+        CPython 3.12, and the process would end with a segmentation fault.
+        """
+        while frame is not None:
+            file = self._file(frame.f_code)
+            if file:
+                return CallSite(f"{file}:{frame.f_lineno}", function_named(frame.f_code))
+            frame = frame.f_back
+        return CallSite("", "")
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
         """The name of the first, which is the innermost, in the outermost that it is inside of.
@@ -139,10 +151,13 @@ class Frames:
 def function_of(frame: FrameType) -> str:
     """Which function it executes, as in "Attention.attend"."""
     code = frame.f_code
-    name: str = getattr(code, "co_qualname", "")
-    if not name:  # before Python 3.11
-        owner = frame.f_locals.get("self")
-        name = code.co_name if owner is None else f"{type(owner).__qualname__}.{code.co_name}"
+    owner = None if hasattr(code, "co_qualname") else frame.f_locals.get("self")
+    return function_named(code) if owner is None else f"{type(owner).__qualname__}.{code.co_name}"
+
+
+def function_named(code: CodeType) -> str:
+    """The same by its code alone: before Python 3.11 without the class."""
+    name: str = getattr(code, "co_qualname", code.co_name)
     return name.replace("<locals>.", "")
 
 
@@ -283,7 +298,7 @@ class _Watch:
         while not self._ended.wait(_LOOK_SECONDS):
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
-                site = self._frames.innermost(frame)
+                site = self._frames.of_another_thread(frame)
                 number = self._known.setdefault(site, len(self._known))
                 self._spans.moment(f"{_SEEN}{number}")
             del frame
