@@ -549,7 +549,9 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
     Of the same code: at one clock 19 are decided by kernel_time, and 3 where no clock is known.
     """
     sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
-    accepted = [run_files.load(ROOT / "docs/runs/workers" / f"{one}.json.xz") for one in sessions]
+    accepted = [
+        run_files.load(ROOT / "tests/data/h100-unjudged" / f"{one}.json.xz") for one in sessions
+    ]
     accepted.append(run_files.load(ROOT / "tests/data/h100-clocks/first.json.xz"))
     again = run_files.load(ROOT / "tests/data/h100-clocks/again.json.xz")
     decided: Counter[tuple[bool, Outcome]] = Counter()
