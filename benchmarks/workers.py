@@ -246,6 +246,7 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
         remedy = "Record it: --record DIR -- PYTEST-ARGS"
         raise BadFile(file, "", "sessions of one worker and of several are needed", remedy)
     share = median(times[BESIDE]) / median(times[ALONE])
+    most_share = MOST_SHARE.get(workers, 1.0)
     alone, beside = (outcomes(runs[kind]) for kind in (ALONE, BESIDE))
     otherwise = [key for key in alone if key in beside and alone[key] != beside[key]]
     alarms = sum(bool(ALARMS & said) for said in beside.values())
@@ -253,7 +254,8 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     measured = [len(run.measurements) for run in runs[BESIDE]]
     lines = [
         f"-n {workers}: {median(times[BESIDE]):.1f} s of {len(times[BESIDE])} sessions, -n 1: "
-        f"{median(times[ALONE]):.1f} s of {len(times[ALONE])}; share {share:.3f}",
+        f"{median(times[ALONE]):.1f} s of {len(times[ALONE])}; share {share:.3f}, "
+        f"at most {most_share} is asked for",
         f"{' to '.join(map(str, sorted({min(measured), max(measured)})))} measurements a session",
     ]
     judged = bool(alone or beside)
@@ -282,9 +284,8 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
             )
     if not one_worker:
         lines.append("one worker has measured no test twice on one GPU: spreads are not compared")
-    late = share > MOST_SHARE.get(workers, 1.0)
     return "\n".join(lines) + "\n", not (
-        late or alarms or (judged and silent) or otherwise or wider
+        share > most_share or alarms or (judged and silent) or otherwise or wider
     )
 
 

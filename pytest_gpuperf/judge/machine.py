@@ -47,10 +47,6 @@ on six and 2.000 to 2.005 M on the others; the second 1.86 M on two and 1.81 to 
 others, whatever the first was. DRAM's is in nanoseconds, as it has a clock of its own: in cycles of
 an SM it takes as many as that one's clock is fast, which on two H100s was 1975 to 2054 MHz in turn.
 """
-_DRIFT = 0.04
-"""How far the SM's clock moves from before a measurement to after it, as that warms the GPU, and
-with it whatever is counted in its cycles: H100s went down by 3.0 %, and reads of DRAM took 3.3 %
-fewer of them in the same time (tests/data/h100-rank-sessions)."""
 _MOST_WAITING = 0.99
 """Of a step in which a kernel ran at all."""
 REASON = "canary-moved"
@@ -80,6 +76,10 @@ class Trait:
     drift: float = 0.0
     """How far it moves from before a measurement to after it, as that warms the GPU; 0 where no
     further than by itself."""
+    of_clock: bool = False
+    """Whether it moves with the SM's clock, of whose cycles it is a number, or which it takes for
+    as fast as a moment ago: H100s went down by 3.0 % while a step was measured, and reads of DRAM
+    took 3.3 % fewer cycles in the same time (tests/data/h100-rank-sessions)."""
     alone: float | None = None
     """What it is on a GPU that nobody else uses, whatever that GPU is: a baseline that has no such
     reading was measured on one. Where it moves, it explains a change of any size: it says that
@@ -89,12 +89,12 @@ class Trait:
 TRAITS: Mapping[str, Trait] = {
     "arithmetic_cycles": Trait(0.0005, "another kind of GPU", 0),
     "tensor_cycles": Trait(0.0005, "another kind of GPU", 0),
-    "l2_cycles": Trait(0.02, "another kind of GPU, or somebody else on it", 0, drift=_DRIFT),
-    "dram_cycles": Trait(0.01, "another kind of GPU, or somebody else on it", 0, drift=_DRIFT),
+    "l2_cycles": Trait(0.02, "another kind of GPU, or somebody else on it", 0, of_clock=True),
+    "dram_cycles": Trait(0.01, "another kind of GPU, or somebody else on it", 0, of_clock=True),
     "dram_ns": Trait(0.005, "another kind of GPU, or somebody else on it", 1),
-    CLOCK: Trait(0.005, "the clock", -1, clock=True, drift=_DRIFT),
-    "tensor_clock_mhz": Trait(0.02, "the clock under power", -1, clock=True, drift=_DRIFT),
-    "time_share": Trait(0.02, "somebody else on it", -1, alone=1.0, drift=_DRIFT),
+    CLOCK: Trait(0.005, "the clock", -1, clock=True, drift=0.04),
+    "tensor_clock_mhz": Trait(0.02, "the clock under power", -1, clock=True),
+    "time_share": Trait(0.02, "somebody else on it", -1, alone=1.0, of_clock=True),
     "launch_us": Trait(0.4, "the host", 1, host=True),
     "host_ms": Trait(0.25, "the host", 1, host=True),
 }
@@ -398,14 +398,21 @@ def moved(
 
 
 def between(conditions: Conditions) -> tuple[Moved, ...]:
-    """Which readings of the GPU moved from before a measurement to after it."""
+    """Which readings of the GPU moved from before a measurement to after it.
+
+    What follows the clock may move as far as the clock did, and by its noise.
+    """
     before, after = _both(conditions) or (Canary(), Canary())
-    return tuple(
-        one
+    changes = {
+        name: Moved(name, before.readings[name], after.readings[name])
         for name, trait in TRAITS.items()
         if name in before.readings and name in after.readings and not trait.host
-        for one in [Moved(name, before.readings[name], after.readings[name])]
-        if abs(one.change) > max(trait.noise, trait.drift)
+    }
+    clock = abs(changes[CLOCK].change) if CLOCK in changes else 0.0
+    return tuple(
+        one
+        for one in changes.values()
+        if abs(one.change) > max(one.trait.noise + one.trait.of_clock * clock, one.trait.drift)
     )
 
 
@@ -432,6 +439,7 @@ def told_apart(
     `at_one_clock` have no more of it to be explained.
     """
     waiting = _waiting(measurements)
+    clock = next((one.change for one in canary if one.reading == CLOCK), 0.0)
     foreign = [one for one in canary if unmet and one.reading in KIND_READINGS]
     unknown_host = unmet and known_gpus < KNOWN_HOSTS
     for verdict in verdicts:
@@ -450,7 +458,7 @@ def told_apart(
                 one
                 for one in canary
                 if not (clock_is_known and one.reading == CLOCK)
-                if _explains(one, verdict, metric, waiting)
+                if _explains(one, verdict, metric, waiting, clock)
             ]
         elif judged and verdict.outcome is Outcome.UNCHANGED:
             causes = foreign
@@ -467,18 +475,25 @@ def told_apart(
             yield verdict
 
 
-def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float) -> bool:
-    """Whether the verdict's change, at its end next to none, is one that the reading explains."""
-    trait = cause.trait
-    if trait.clock if metric.unit == "cycles" else cause.reading == "dram_cycles":
-        return False  # of time it is dram_ns that says it, without the clock
-    if trait.slower and (cause.change * trait.slower > 0) is not _slower(verdict, metric):
+def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float, clock: float) -> bool:
+    """Whether the verdict's change, at its end next to none, is one that the reading explains.
+
+    `clock` is how far that of the SM moved, as a logarithm: of a time, cycles say what is left.
+    """
+    trait, change = cause.trait, cause.change
+    if trait.clock and metric.unit == "cycles":
+        return False
+    if trait.of_clock and not trait.alone and metric.unit != "cycles":
+        change -= clock
+        if abs(change) <= trait.noise:
+            return False
+    if trait.slower and (change * trait.slower > 0) is not _slower(verdict, metric):
         return False
     if trait.alone:
         return True
     if trait.host:
         return metric.name != "kernel_time" and _within(verdict, -math.log1p(-waiting))
-    return _within(verdict, abs(cause.change))
+    return _within(verdict, abs(change))
 
 
 def _waits(verdict: Verdict, metric: Metric, waiting: float) -> bool:

@@ -149,23 +149,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
 
-        baselines: dict[str, Mapping[str, Entry]] = {}
-        several: dict[str, int] = {}
         try:
-            baselines = _prepare(session, concerned)
+            several = {item.nodeid: gpus for item in items if (gpus := _gpus(item)) > 1}
             if session.allotment is not None:
                 # Before others begin, several GPUs are free at once.
-                several = {item.nodeid: n for item in items if (n := _gpus(item)) > 1}
                 items.sort(key=lambda item: -several.get(item.nodeid, 0))
+            baselines = _prepare(session, concerned)
+            if session.allotment is not None:
+                from pytest_gpuperf.plugin import workers
+
+                workers.tell(Path(session.allotment.folder), items, baselines, several)
         except UsageFailure as refusal:
             session.refusal = refusal
-        if session.allotment is not None:
-            from pytest_gpuperf.plugin import workers
-
-            try:
-                workers.tell(Path(session.allotment.folder), items, baselines, several)
-            except UsageFailure as refusal:
-                session.refusal = session.refusal or refusal
     else:
         _or_usage_error(lambda: _prepare(session, concerned))
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -141,15 +142,19 @@ def tell(
         test: sorted({gpu for entry in entries.values() for gpu in entry.gpus})
         for test, entries in baselines.items()
     }
-    steps_ms = {test: sum(map(_step_ms, entries.values())) for test, entries in baselines.items()}
+    steps_ms = {
+        test: sum(map(_step_ms_of, entries.values())) for test, entries in baselines.items()
+    }
     steps_ms |= dict.fromkeys(several, math.inf)
     told = {"groups": groups, "known": gpus, "steps_ms": steps_ms}
     files.write_atomically(folder / _TOLD, json.dumps(told))  # all workers say the same
 
 
-def _step_ms(entry: Entry) -> float:
+def _step_ms_of(entry: Entry) -> float:
     """What the wall clock says of a step; 0 where it was not asked."""
-    processes = entry.samples.get("step", {}).get("wall_time", ())
+    from pytest_gpuperf.model.measurement import STEP
+
+    processes = entry.samples.get(STEP, {}).get("wall_time", ())
     return median(value for values in processes for value in values) if processes else 0.0
 
 
@@ -157,7 +162,8 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes. The longest steps come first. Each test has a GPU, on which it
+    one of ours may take minutes. The longest steps come first, unless nothing shall be reordered.
+    Each test has a GPU, on which it
     runs while that has other work too, since GPUs of one name differ: one that its baseline has
     processes of; else, by its name, the same in every session, of which a baseline is made.
     """
@@ -176,6 +182,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
         _groups: Mapping[str, str] = {}
         _known: Mapping[str, Collection[str]] | None = None
         _steps_ms: Mapping[str, float] = {}
+        _unordered = bool(config.option.loadscopereorder)
         _here: Collection[str] = ()
         _homes: dict[str, Collection[str]]
         workqueue: OrderedDict[str, dict[str, bool]]
@@ -209,16 +216,35 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             return self._homes[scope]
 
         def _assign_work_unit(self, node: Any) -> None:
+            if self._unordered:
+                self._unordered = False
+                self.workqueue = self._longest_first()
             own, queue = gpu_of(node), self.workqueue
-            wanted = [scope for scope, unit in queue.items() if own in self._home(scope, unit)]
-            free = [scope for scope, unit in queue.items() if not self._known_for(unit)]
-            # What takes longest comes first, and does not begin when all others have ended.
-            longest = max(wanted or free or queue, key=self._step_ms)
-            queue.move_to_end(longest, last=False)
+            wanted = (scope for scope, unit in queue.items() if own in self._home(scope, unit))
+            free = (scope for scope, unit in queue.items() if not self._known_for(unit))
+            queue.move_to_end(next(chain(wanted, free, queue)), last=False)
             super()._assign_work_unit(node)
 
-        def _step_ms(self, scope: str) -> float:
-            return math.fsum(self._steps_ms.get(test, 0.0) for test in self.workqueue[scope])
+        def _longest_first(self) -> OrderedDict[str, dict[str, bool]]:
+            """The work by how long its steps take, but a module's together, for its fixtures.
+
+            What nobody knows is last, in its order: claims come after what they compare.
+            """
+            queue = self.workqueue
+            modules = {scope: next(iter(unit)).partition("::")[0] for scope, unit in queue.items()}
+            steps_ms = {
+                scope: math.fsum(self._steps_ms.get(test, 0.0) for test in unit)
+                for scope, unit in queue.items()
+            }
+            of_module: defaultdict[str, float] = defaultdict(float)
+            for scope, of_unit in steps_ms.items():
+                of_module[modules[scope]] += 0.0 if math.isinf(of_unit) else of_unit
+
+            def turn(scope: str) -> tuple[bool, float, float]:
+                needs_several = math.isinf(steps_ms[scope])
+                return not needs_several, -of_module[modules[scope]], -steps_ms[scope]
+
+            return OrderedDict((scope, queue[scope]) for scope in sorted(queue, key=turn))
 
         def _reschedule(self, node: Any) -> None:
             # A worker begins a test when it knows which is next.

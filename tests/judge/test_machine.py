@@ -184,6 +184,19 @@ def test_what_moved_while_it_was_measured_moved_without_a_baseline_too() -> None
     # An H100 that gets warm goes up by two steps of 15 MHz, which the judge looks at, and by which
     # nothing is measured again.
     assert moved(measured({}, {}, after={"sm_clock_mhz": 1.0152}), None) == ()
+    for disturbed in (
+        {"time_share": 0.96},
+        {"l2_cycles": 1.035},
+        {"tensor_clock_mhz": 0.965},
+        {"dram_cycles": 1.03, "sm_clock_mhz": 0.985},
+    ):
+        after = {"sm_clock_mhz": 1.0, **disturbed}
+        assert next(iter(disturbed)) in [
+            one.reading for one in moved(measured({}, {}, after=after), None)
+        ]
+    for follows in ("dram_cycles", "l2_cycles", "time_share"):
+        after = {"sm_clock_mhz": 0.97, follows: 0.97}
+        assert moved(measured({}, {}, after=after), None) == ()
     throttled = measured({}, {}, after={"sm_clock_mhz": 0.8})
     (one,) = moved(throttled, None)
     assert one.reading == "sm_clock_mhz"
@@ -376,8 +389,8 @@ def test_a_host_that_nobody_knows_explains_no_more_than_it_can(
         ("sm_clock_mhz", 0.9, "regressed", "machine"),
         ("sm_clock_mhz", 1.1, "regressed", "regressed"),
         ("dram_ns", 1.1, "machine", "machine"),
-        ("dram_cycles", 1.1, "machine", "regressed"),
-        ("dram_cycles", 0.9, "machine", "regressed"),
+        ("dram_cycles", 1.1, "machine", "machine"),
+        ("dram_cycles", 0.9, "machine", "machine"),
         ("tensor_cycles", 1.1, "machine", "machine"),
         ("l2_cycles", 1.1, "machine", "machine"),
     ],
@@ -385,10 +398,7 @@ def test_a_host_that_nobody_knows_explains_no_more_than_it_can(
 def test_a_gpu_explains_as_much_as_it_moved(
     reading: str, factor: float, cycles: str, times: str
 ) -> None:
-    """A clock changes no count of cycles; another kind of GPU may be slower at one and faster.
-
-    The cycles that DRAM takes say of a time only what the clock does, beyond DRAM's own.
-    """
+    """A clock changes no count of cycles; another kind of GPU may be slower at one and faster."""
     loss = {"cycles": 1.08, "step_time": 1.08, "kernel_time": 1.08}
     assert outcomes(measured(loss, {reading: factor})) == {
         "cycles": cycles,
@@ -397,6 +407,23 @@ def test_a_gpu_explains_as_much_as_it_moved(
     }
     twice = dict.fromkeys(loss, 1.3)
     assert set(outcomes(measured(twice, {reading: factor})).values()) == {"regressed"}
+
+
+@pytest.mark.parametrize(
+    ("canary", "times"),
+    [
+        ({"dram_cycles": 1.1, "sm_clock_mhz": 1.1}, "regressed"),
+        ({"l2_cycles": 1.1, "sm_clock_mhz": 1.1}, "regressed"),
+        ({"l2_cycles": 1.2, "sm_clock_mhz": 1.1}, "machine"),
+    ],
+    ids=["as many as the clock is fast", "so with the L2", "and more"],
+)
+def test_cycles_that_the_clock_explains_explain_no_time(
+    canary: Mapping[str, float], times: str
+) -> None:
+    loss = {"cycles": 1.08, "step_time": 1.08, "kernel_time": 1.08}
+    said = outcomes(measured(loss, canary))
+    assert said == {"cycles": "machine", "step_time": times, "kernel_time": times}
 
 
 def test_counts_are_the_code_s_on_every_machine() -> None:

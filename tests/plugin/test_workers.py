@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -316,8 +317,8 @@ GROUP = "@pytest.mark.xdist_group('a')\n"
 
 
 def entry(gpus: Sequence[str], step_ms: float | None) -> Entry:
-    """Two processes on these GPUs, one of them disturbed once."""
-    times = ((step_ms, step_ms), (step_ms, 9 * step_ms)) if step_ms is not None else ()
+    """Two processes on these GPUs; the shorter a step, the more it was disturbed once."""
+    times = ((step_ms, step_ms), (step_ms, 99 - step_ms)) if step_ms is not None else ()
     samples = {"step": {"wall_time": times} if times else {}}
     return Entry("2026-03-01", "", {}, {}, {}, "", samples, tuple(gpus))
 
@@ -428,6 +429,33 @@ def test_by_their_baselines_the_longest_steps_begin_first(
     assert [NAMES[number] for number in node.sent[: len(one)]] == one
 
 
+def test_a_module_s_tests_stay_together_and_who_wants_no_other_order_has_none(
+    host: Project,
+) -> None:
+    """Its fixtures may be costly. One of several GPUs goes before everything."""
+    host.tests(STEP)
+    items = ["a.py::one", "a.py::two", "b.py::one", "b.py::two", "c.py::both"]
+    steps_ms = dict(zip(items, (3.0, 5.0, 6.0, 1.0, math.inf), strict=True))
+    told = {"groups": {}, "known": {}, "steps_ms": steps_ms}
+
+    def order(*flags: str) -> list[str]:
+        config = host.pytester.parseconfigure("--dist=load", "--tx=popen", *flags)
+        spec = xdist.execnet.XSpec("popen")
+        workers.deal(config, [spec])
+        Path(config.stash[workers._FOLDER].name, workers._TOLD).write_text(json.dumps(told))
+        made: Any = workers.scheduler(config, xdist.Producer("test"))
+        node = Worker("gw0", spec)
+        made.add_node(node)
+        made.add_node_collection(node, items)
+        made.schedule()
+        for done in range(3):
+            made.mark_test_complete(node, node.sent[done])
+        return [items[number] for number in node.sent]
+
+    assert order() == ["c.py::both", "a.py::two", "a.py::one", "b.py::one", "b.py::two"]
+    assert order("--no-loadscope-reorder") == items
+
+
 def test_a_test_of_another_gpu_is_taken_over_when_all_of_ones_own_have_begun(
     host: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,6 +555,46 @@ ScriptedCollector.device = lambda self: nvml.visible_gpus()[0].device
     before, after = (dict(line.split() for line in those) for those in (lines[:2], lines[2:]))
     assert {*before.values()} == {"GPU-a", "GPU-b"}
     assert after == before
+
+
+def test_the_controller_is_told_how_long_steps_take_by_their_baselines(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that a test measures; what needs several GPUs is longer than anything."""
+    project.device()
+    heard = """
+_tell = workers.tell
+
+def tell(folder, *of):
+    _tell(folder, *of)
+    Path("told.json").write_bytes((folder / workers._TOLD).read_bytes())
+
+workers.tell = tell
+"""
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + HOST + heard, encoding="utf-8")
+    project.tests(
+        """
+        import pytest
+
+        def test_one(gpuperf): gpuperf.measure(lambda: None)
+        def test_two(gpuperf):
+            gpuperf.measure(lambda: None)
+            gpuperf.measure(lambda: None, name="again")
+
+        @pytest.mark.gpus(2)
+        def test_several(gpuperf): gpuperf.measure(lambda: None)
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1", "--gpuperf-run=run.json")
+    several = {"test_steps.py::test_several": math.inf}
+    known = {"test_steps.py::test_one": 286.1, "test_steps.py::test_two": 2 * 286.1}
+    for steps_ms in (several, known | several):
+        project.run_apart("-n1", *flags).assert_outcomes(passed=3)
+        assert json.loads((project.root / "told.json").read_bytes())["steps_ms"] == steps_ms
+        project.update("run.json")
 
 
 def test_of_a_worker_that_dies_the_test_is_lost_that_it_ran(host: Project) -> None:

@@ -13,7 +13,7 @@ import sysconfig
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
@@ -250,7 +250,8 @@ def with_idle_sites(
     than the time between two looks. Raises what the step raises.
     """
     spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
-    seen = _Watch(Frames(root), known, spans)
+    functions = {site.line: site.function for site in table.sites}
+    seen = _Watch(Frames(root), known, spans, functions)
 
     def watched() -> None:
         with seen:
@@ -276,10 +277,20 @@ def with_idle_sites(
 
 
 class _Watch:
-    """Looks where the thread that made it is, again and again, from another thread."""
+    """Looks where the thread that made it is, again and again, from another thread.
 
-    def __init__(self, frames: Frames, known: dict[CallSite, int], spans: Spans) -> None:
+    `functions` are known by their lines: before Python 3.11 a look does not tell the class.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        known: dict[CallSite, int],
+        spans: Spans,
+        functions: Mapping[str, str],
+    ) -> None:
         self._frames, self._known, self._spans = frames, known, spans
+        self._functions = functions
         self._watched = threading.get_ident()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -299,6 +310,7 @@ class _Watch:
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
                 site = self._frames.of_another_thread(frame)
+                site = replace(site, function=self._functions.get(site.line, site.function))
                 number = self._known.setdefault(site, len(self._known))
                 self._spans.moment(f"{_SEEN}{number}")
             del frame
