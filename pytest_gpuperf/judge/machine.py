@@ -400,7 +400,8 @@ def moved(
 def between(conditions: Conditions) -> tuple[Moved, ...]:
     """Which readings of the GPU moved from before a measurement to after it.
 
-    What follows the clock may move as far as the clock did, and by its noise.
+    What follows the clock may move as far as that did, and by its noise: as it is read, and as it
+    was a moment later, while DRAM was read, in cycles and ns.
     """
     before, after = _both(conditions) or (Canary(), Canary())
     changes = {
@@ -408,7 +409,10 @@ def between(conditions: Conditions) -> tuple[Moved, ...]:
         for name, trait in TRAITS.items()
         if name in before.readings and name in after.readings and not trait.host
     }
-    clock = abs(changes[CLOCK].change) if CLOCK in changes else 0.0
+    clocks = [changes[CLOCK].change] if CLOCK in changes else []
+    if {"dram_cycles", "dram_ns"} <= changes.keys():
+        clocks.append(changes["dram_cycles"].change - changes["dram_ns"].change)
+    clock = max(map(abs, clocks), default=0.0)
     return tuple(
         one
         for one in changes.values()

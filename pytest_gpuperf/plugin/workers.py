@@ -163,9 +163,9 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
     one of ours may take minutes. The longest steps come first, unless nothing shall be reordered.
-    Each test has a GPU, on which it
-    runs while that has other work too, since GPUs of one name differ: one that its baseline has
-    processes of; else, by its name, the same in every session, of which a baseline is made.
+    Each test has a GPU, on which it runs while that has other work too, since GPUs of one name
+    differ: one that its baseline has processes of; else, by its name, the same in every session, of
+    which a baseline is made.
     """
     if _FOLDER not in config.stash or config.getoption("dist") != "load":
         return None

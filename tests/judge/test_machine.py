@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import correlation
 
 import pytest
 from hypothesis import given
@@ -188,15 +187,15 @@ def test_what_moved_while_it_was_measured_moved_without_a_baseline_too() -> None
         {"time_share": 0.96},
         {"l2_cycles": 1.035},
         {"tensor_clock_mhz": 0.965},
-        {"dram_cycles": 1.03, "sm_clock_mhz": 0.985},
+        {"dram_cycles": 1.02, "dram_ns": 1.02},
     ):
         after = {"sm_clock_mhz": 1.0, **disturbed}
         assert next(iter(disturbed)) in [
             one.reading for one in moved(measured({}, {}, after=after), None)
         ]
     for follows in ("dram_cycles", "l2_cycles", "time_share"):
-        after = {"sm_clock_mhz": 0.97, follows: 0.97}
-        assert moved(measured({}, {}, after=after), None) == ()
+        for clock in ("sm_clock_mhz", "dram_cycles"):  # of which that one takes as many
+            assert moved(measured({}, {}, after={clock: 0.97, follows: 0.97}), None) == ()
     throttled = measured({}, {}, after={"sm_clock_mhz": 0.8})
     (one,) = moved(throttled, None)
     assert one.reading == "sm_clock_mhz"
@@ -518,7 +517,7 @@ def test_no_reading_of_two_h200s_moved_while_they_were_measured(name: str) -> No
 def test_what_follows_the_clock_of_an_h100_is_no_disturbance() -> None:
     """It goes up and down by up to 3 %, and so do the cycles that DRAM takes."""
     moves: dict[str, list[float]] = {"sm_clock_mhz": [], "dram_cycles": [], "dram_ns": []}
-    for folder in ("h100-clocks", "h100-rank-sessions", "h100-workers"):
+    for folder in ("h100-clocks", "h100-compiled", "h100-rank-sessions", "h100-workers"):
         for file in sorted((RECORDED.parent / folder).glob("*.xz")):
             for one in run_files.load(file).measurements:
                 conditions = one.fingerprint.conditions
@@ -531,7 +530,7 @@ def test_what_follows_the_clock_of_an_h100_is_no_disturbance() -> None:
                     changes.append(math.log(after.readings[name] / before.readings[name]))
     clock, cycles, ns = moves.values()
     assert max(map(abs, clock)) > 0.029
-    assert correlation(clock, cycles) > 0.85
+    assert max(map(abs, cycles)) > 0.03
     assert max(map(abs, ns)) < 0.003
 
 
