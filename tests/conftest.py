@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
 from tests import ROOT
 
@@ -50,6 +51,14 @@ def not_on_github() -> Iterator[None]:
     """Keeps what tests run from telling GitHub, where these tests themselves are run by it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_imported_ahead() -> Iterator[None]:
+    """A fresh process would import all of torch that other tests' modules have loaded here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fresh_process, "_IMPORTED_AHEAD", ())
         yield
 
 

@@ -220,7 +220,6 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     lines = [f"{Path(__file__).relative_to(ROOT).as_posix()}:{first + n}" for n in range(4)]
     known = replace(made, sites=tuple(CallSite(line, "Net.busy") for line in lines), idle_at=())
     made = with_idle_sites(known, ROOT, busy, lambda: None, idle)
-    assert {made.sites[part.site].function for part in made.idle_at} <= {"Net.busy", "", *functions}
     assert "Net.busy" in {made.sites[part.site].function for part in made.idle_at}
 
 
