@@ -107,8 +107,8 @@ class Frames:
     def of_another_thread(self, frame: FrameType | None) -> CallSite:
         """The same without a module, from the frame on that another thread executes.
 
-        Its variables are not looked at: that thread may have freed them, as compiled code does in
-        CPython 3.12, and the process would end with a segmentation fault.
+        Its variables are not looked at, since that thread may free them meanwhile: under CPython
+        3.12 a process that looked at those of a compiled step ended with a segmentation fault.
         """
         while frame is not None:
             file = self._file(frame.f_code)
