@@ -487,16 +487,16 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float, cl
     trait, change = cause.trait, cause.change
     if trait.clock and metric.unit == "cycles":
         return False
-    if trait.of_clock and not trait.alone and metric.unit != "cycles":
-        change -= clock
-        if abs(change) <= trait.noise:
-            return False
     if trait.slower and (change * trait.slower > 0) is not _slower(verdict, metric):
         return False
     if trait.alone:
         return True
     if trait.host:
         return metric.name != "kernel_time" and _within(verdict, -math.log1p(-waiting))
+    if trait.of_clock and metric.unit != "cycles":
+        change -= clock
+        if abs(change) <= trait.noise:
+            return False
     return _within(verdict, abs(change))
 
 

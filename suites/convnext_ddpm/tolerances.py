@@ -16,8 +16,7 @@ set `activity`, are held as tightly as anywhere.
 """
 _COMPILED = {"instructions": "2%"}
 """torch.compile picks among kernels by timing them, anew on each host and alike in all processes
-there: 268.3 to 271.1 M on the ten hosts whose runs are kept, the most in
-tests/data/h100-compiled."""
+there: 268.3 to 271.1 M on the 15 GPUs whose runs are kept, the most in tests/data/h100-compiled."""
 _ONE_LAUNCH = {"cycles": "100%", "step_time": "100%", "kernel_time": "1%"}
 """Of a step of a millisecond that is one graph: its first kernel waits for the launch of all, which
 took 0.08 ms on the hosts of the baseline, and 0.15 to 0.33 ms on another. The time of its kernels:
