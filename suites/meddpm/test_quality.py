@@ -25,10 +25,22 @@ pytestmark = pytest.mark.beyond(last=True)
 
 
 def _each(*names: str) -> pytest.MarkDecorator:
-    """All that is asked of a configuration comes in a row: its network is made once for it."""
+    """All that is asked of a configuration comes in a row: its network is made once for it.
+
+    In one worker where those have GPUs, or under `--dist loadgroup`: it is compiled once.
+    """
     return pytest.mark.parametrize(
         "configuration",
-        [pytest.param(name, marks=pytest.mark.optimization(name)) for name in names],
+        [
+            pytest.param(
+                name,
+                marks=[
+                    pytest.mark.optimization(name),
+                    pytest.mark.xdist_group(f"quality of {name}"),
+                ],
+            )
+            for name in names
+        ],
         scope="module",
     )
 
@@ -170,6 +182,9 @@ def _quality(config: pytest.Config, device: str) -> Quality:
     from suites.meddpm.quality import Quality, with_live_branches
 
     on_cpu = device == "cpu"
+    source, cache = config.getoption("--meddpm-data"), config.rootpath / ".gpuperf" / "data"
+    # Where it is missing each test says so, and no network is made for that.
+    volumes = data.load(source, QUALITY_SIZE_ON_A_CPU if on_cpu else QUALITY_SIZE_ON_A_GPU, cache)
     torch.manual_seed(0)
     diffusion = (
         GaussianDiffusion3D(
@@ -182,10 +197,9 @@ def _quality(config: pytest.Config, device: str) -> Quality:
     if weights and not on_cpu:
         load_weights(diffusion, Path(weights))
     curve: int | None = config.getoption("--meddpm-curve-steps")
-    source, cache = config.getoption("--meddpm-data"), config.rootpath / ".gpuperf" / "data"
     return Quality(
         with_live_branches(diffusion),
-        data.load(source, QUALITY_SIZE_ON_A_CPU if on_cpu else QUALITY_SIZE_ON_A_GPU, cache),
+        volumes,
         device,
         curve_steps=curve or (CURVE_STEPS_ON_A_CPU if on_cpu else CURVE_STEPS_ON_A_GPU),
         chain_steps=config.getoption("--meddpm-steps"),

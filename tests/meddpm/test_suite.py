@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from pytest_gpuperf.storage import run_files
-from suites.meddpm import conftest, data, model
+from suites.meddpm import conftest, data, model, optimizations
 from suites.meddpm.claims import CLAIMS
 from suites.meddpm.model import layers
-from suites.meddpm.optimizations import PAPER
+from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
 from tests.meddpm import small
 from tests.one_flag import one_flag
 from tests.plugin import scripted
@@ -212,8 +212,25 @@ def test_every_configuration_has_a_network_of_its_own(device: str) -> None:
         assert not any(its[name].data_ptr() == value.data_ptr() for name, value in ours.items())
 
 
-def test_only_the_steps_that_claims_compare_are_a_group(checkout: Project) -> None:
-    """Workers of pytest-xdist run a group one after the other: quality and ranks need not wait."""
+def test_workers_keep_compared_steps_together_and_all_that_is_asked_of_a_network(
+    checkout: Project,
+) -> None:
+    """Quality and ranks need not wait for steps, nor one configuration's quality for another's."""
     items, _ = checkout.pytester.inline_genitems("suites/meddpm", "--everything")
-    those = [item.name for item in items if item.get_closest_marker("xdist_group")]
-    assert {name.partition("[")[0] for name in those} == {"test_training_step", "test_claim"}
+    groups: dict[str, set[str]] = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        groups.setdefault(marker.args[0] if marker else "", set()).add(item.name)
+    alone = {name.partition("[")[0] for name in groups.pop("")}
+    assert alone == {
+        *("test_training_step", "test_training_step_over_ranks"),
+        *("test_sampling_step", "test_sampling_chain"),
+    }
+    quality = {name: tests for name, tests in groups.items() if name.startswith("quality of ")}
+    asked = ("test_errors_against_float64", "test_loss_curve", "test_samples_look_alike")
+    assert quality == {
+        **{f"quality of {name}": {f"{test}[{name}]" for test in asked} for name in OPTIMIZATIONS},
+        **{f"quality of {name}": {f"{asked[0]}[{name}]"} for name in optimizations.ALONE},
+    }
+    steps = {test for name, tests in groups.items() if name not in quality for test in tests}
+    assert {test.partition("[")[0] for test in steps} == {"test_training_step", "test_claim"}
