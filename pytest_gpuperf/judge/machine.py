@@ -19,7 +19,7 @@ from pytest_gpuperf.judge.noise import Kind, Rounds
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.model.entry import Canaries
 from pytest_gpuperf.model.measurement import RANK_COUNT, STEP, Canary, Conditions, Measurement
-from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.metric import Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 CLOCK = "sm_clock_mhz"
@@ -330,7 +330,7 @@ def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
     read: dict[str, list[float]] = {}
     codes = set()
     for one in measurements:
-        both = _both(one.fingerprint.conditions) if one.fingerprint.conditions else None
+        both = one.fingerprint.conditions.canaries if one.fingerprint.conditions else None
         values = [canary.readings.get(CLOCK) for canary in both or ()]
         if not values or not all(values) or RANK_COUNT in one.workload:
             return [], ""
@@ -343,7 +343,7 @@ def _clocks_known(known: Canaries, code: str) -> list[float | None]:
     """The same of the baseline's processes; None where this canary did not read it."""
     clocks: list[float | None] = []
     for process, own in enumerate(known.codes):
-        values = [value for value in _both_of(known, CLOCK, process) if value]
+        values = [value for value in known.around(process, CLOCK) if value]
         read = own == code and len(values) == len((known.before, known.after))
         clocks.append(fmean(map(math.log, values)) if read else None)
     return clocks
@@ -357,22 +357,20 @@ def kinds(
     As the mean of the logarithms before and after. Readings of another canary are left out.
     """
     conditions = [m.fingerprint.conditions for m in measurements]
-    seen = [canary for one in conditions if one for canary in _both(one) or ()]
+    seen = [canary for one in conditions if one for canary in one.canaries or ()]
     codes = {canary.code for canary in seen}
     kind = _kind([[canary.readings.get(name) for canary in seen] for name in KIND_READINGS])
     if known is None or kind is None or len(codes) > 1:
         return (), None
     return tuple(
-        _kind([_both_of(known, name, process) for name in KIND_READINGS])
-        if {code} == codes
-        else None
+        _kind([known.around(process, name) for name in KIND_READINGS]) if {code} == codes else None
         for process, code in enumerate(known.codes)
     ), kind
 
 
 def kind_of(conditions: Conditions | None) -> Kind | None:
     """The kind of the GPU that was in these conditions, where its canary was read."""
-    seen = _both(conditions) if conditions else None
+    seen = conditions.canaries if conditions else None
     if not seen:
         return None
     return _kind([[canary.readings.get(name) for canary in seen] for name in KIND_READINGS])
@@ -388,7 +386,7 @@ def moved(
     hosts knows both; of a clock with the median. Readings of another canary are not comparable.
     """
     conditions = [m.fingerprint.conditions for m in measurements]
-    seen = [one for one in conditions if one is not None and _both(one)]
+    seen = [one for one in conditions if one is not None and one.canaries]
     if not seen:
         return ()
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
@@ -403,7 +401,7 @@ def between(conditions: Conditions) -> tuple[Moved, ...]:
     What follows the clock may move as far as that did, and by its noise: as it is read, and as it
     was a moment later, while DRAM was read, in cycles and ns.
     """
-    before, after = _both(conditions) or (Canary(), Canary())
+    before, after = conditions.canaries or (Canary(), Canary())
     changes = {
         name: Moved(name, before.readings[name], after.readings[name])
         for name, trait in TRAITS.items()
@@ -432,15 +430,16 @@ def told_apart(
 ) -> Iterator[Verdict]:
     """The same verdicts, where what the machine explains is not said of the code.
 
-    Of the gated cycles and times of the whole step. A change is explained whose interval begins no
-    further from its tolerance than a reading moved, and one that is inconclusive, where it is no
-    further from it itself. What a GPU waits for its host, the share of the
-    step in which no kernel ran, is explained where the host is another; to know it takes the metric
-    kernel_time. So it is on an `unmet` GPU, one that the baseline has no process of, where its
-    `known_gpus` are fewer than KNOWN_HOSTS: the canary's few launches say less of a host than a
-    thousand of a step do. What is within its tolerance stays there, but on an unmet GPU of a kind
-    that the baseline has none of: nobody knows what to expect of that. Metrics that were compared
-    `at_one_clock` have no more of it to be explained.
+    Of cycles and times, but where the baseline has none of them, which is no matter of size: what
+    is not gated, and a phase, has no verdict but `reported`. A change is explained whose interval
+    begins no further from its tolerance than a reading moved, and one that is inconclusive, where
+    it is no further from it itself. What a GPU waits for its host, the share of the step in which
+    no kernel ran, is explained where the host is another; to know it takes the metric kernel_time.
+    So it is on an `unmet` GPU, one that the baseline has no process of, where its `known_gpus` are
+    fewer than KNOWN_HOSTS: the canary's few launches say less of a host than a thousand of a step
+    do. What is within its tolerance stays there, but on an unmet GPU of a kind that the baseline
+    has none of: nobody knows what to expect of that. Metrics that were compared `at_one_clock` have
+    no more of it to be explained.
     """
     waiting = _waiting(measurements)
     clock = next((one.change for one in canary if one.reading == CLOCK), 0.0)
@@ -448,8 +447,7 @@ def told_apart(
     unknown_host = unmet and known_gpus < KNOWN_HOSTS
     for verdict in verdicts:
         metric = metrics[verdict.metric]
-        judged = verdict.phase == STEP and metric.gated and verdict.change is not None
-        judged = judged and metric.metric_class is MetricClass.CYCLE
+        judged = metric.metric_class is MetricClass.CYCLE and verdict.change is not None
         # Of what the baseline leaves in doubt there will be no more processes.
         looked = verdict.processes >= LEAST_TO_ALARM or verdict.reason == NOISY_BASELINE
         doubtful = verdict.outcome in (Outcome.REGRESSED, Outcome.IMPROVED) or (
@@ -487,12 +485,12 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, waiting: float, cl
     trait, change = cause.trait, cause.change
     if trait.clock and metric.unit == "cycles":
         return False
-    if trait.slower and (change * trait.slower > 0) is not _slower(verdict, metric):
+    if trait.slower and (change * trait.slower > 0) is not _slower(verdict):
         return False
     if trait.alone:
         return True
     if trait.host:
-        return metric.name != "kernel_time" and _within(verdict, -math.log1p(-waiting))
+        return metric.name not in OF_KERNELS and _within(verdict, -math.log1p(-waiting))
     if trait.of_clock and metric.unit != "cycles":
         change -= clock
         if abs(change) <= trait.noise:
@@ -505,14 +503,14 @@ def _waits(verdict: Verdict, metric: Metric, waiting: float) -> bool:
 
     Of how much faster a faster one makes it, its own waiting says nothing.
     """
-    if metric.name == "kernel_time" or not _slower(verdict, metric):
+    if metric.name in OF_KERNELS or not _slower(verdict):
         return False
     return _within(verdict, -math.log1p(-waiting))
 
 
-def _slower(verdict: Verdict, metric: Metric) -> bool:
-    change = verdict.change or 0.0
-    return change > 0 if metric.direction is not Direction.HIGHER else change < 0
+def _slower(verdict: Verdict) -> bool:
+    """Whether it took more, of cycles or of time."""
+    return (verdict.change or 0.0) > 0
 
 
 def _within(verdict: Verdict, share: float) -> bool:
@@ -549,7 +547,7 @@ def _since_baseline(
 ) -> Iterator[tuple[str, Moved]]:
     """By reading, those that are further from the nearest of the baseline's than noise is."""
     known = known or Canaries((), {}, {})
-    code = {canary.code for one in seen for canary in _both(one) or ()}
+    code = {canary.code for one in seen for canary in one.canaries or ()}
     here = [i for i, same in enumerate(known.codes) if {same} == code]
     own = [i for i in here if i < len(of_this_gpu) and of_this_gpu[i]]
     for name, trait in TRAITS.items():
@@ -558,7 +556,7 @@ def _since_baseline(
         before = [math.sqrt(one * other) for one, other in read if one and other]
         if trait.alone and not before:
             before = [trait.alone]
-        values = [c.readings[name] for s in seen for c in _both(s) or () if c.readings.get(name)]
+        values = [c.readings[name] for s in seen for c in s.canaries or () if c.readings.get(name)]
         if before and values:
             now = median(values)
             # A clock that one process of five had is not what the others were measured at.
@@ -573,14 +571,3 @@ def _kind(values: Sequence[Sequence[float | None]]) -> Kind | None:
     """The mean logarithm of each reading; None where one was not read."""
     logarithms = [[math.log(one) for one in series if one and one > 0] for series in values]
     return tuple(fmean(series) for series in logarithms) if all(logarithms) else None
-
-
-def _both_of(known: Canaries, reading: str, process: int) -> list[float | None]:
-    """What was read before and after this process of the baseline."""
-    return [series[reading][process] for series in (known.before, known.after) if reading in series]
-
-
-def _both(conditions: Conditions) -> tuple[Canary, Canary] | None:
-    """What the canary read before and after; None where it was not asked."""
-    before, after = conditions.before.canary, conditions.after.canary
-    return None if before is None or after is None else (before, after)

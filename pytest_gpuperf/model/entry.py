@@ -69,6 +69,11 @@ class Canaries:
     """Per reading a value of each process, None where it was not read."""
     after: Mapping[str, tuple[float | None, ...]]
 
+    def around(self, process: int, reading: str) -> list[float | None]:
+        """What was read before and after this process; empty where nothing was of any process."""
+        moments = (self.before, self.after)
+        return [moment[reading][process] for moment in moments if reading in moment]
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

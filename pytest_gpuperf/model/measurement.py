@@ -221,7 +221,7 @@ class Device:
     __pydantic_config__ = CHECKED
 
     arch: str
-    """An architecture of `arch.py`: sm70 ... sm120, or cpu."""
+    """An architecture of `catalogue/architectures.py`: sm70 ... sm120, or cpu."""
     name: str
     """The marketing name as NVML gives it, "NVIDIA H200"; "portable" for counts on a CPU."""
     slug: str
@@ -302,6 +302,12 @@ class Conditions:
 
     before: Reading
     after: Reading
+
+    @property
+    def canaries(self) -> tuple[Canary, Canary] | None:
+        """What the canary read before and after; None where it was not asked."""
+        before, after = self.before.canary, self.after.canary
+        return None if before is None or after is None else (before, after)
 
 
 @dataclass(frozen=True, slots=True)

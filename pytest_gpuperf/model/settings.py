@@ -14,7 +14,7 @@ class Settings:
     root: Path
     """pytest's root directory: node ids and default folders are relative to it."""
     arch: str
-    """An architecture of `arch.py`, or "auto"."""
+    """An architecture of `catalogue/architectures.py`, or "auto"."""
     arch_is_flag: bool
     """Whether the architecture was asked for on the command line, not in the ini file."""
     collector: str

@@ -204,6 +204,21 @@ def test_what_moved_while_it_was_measured_moved_without_a_baseline_too() -> None
     assert moved(measured({}, {}, after={"launch_us": 9.0, "host_ms": 9.0}), None) == ()
 
 
+@pytest.mark.parametrize(("change", "is_moved"), [(1.015, False), (1.03, True)])
+def test_where_no_clock_was_read_what_follows_it_may_move_by_its_noise_alone(
+    change: float, is_moved: bool
+) -> None:
+    (one,) = measured({}, {}, processes=1, after={"l2_cycles": change})
+    conditions = one.fingerprint.conditions
+    assert conditions is not None
+    before, after = (
+        replace(state, canary=replace(state.canary, readings={"l2_cycles": read}))
+        for state, read in ((conditions.before, 1.0), (conditions.after, change))
+        if state.canary
+    )
+    assert [one.reading for one in between(Conditions(before, after))] == ["l2_cycles"] * is_moved
+
+
 def test_somebody_else_on_the_gpu_shows_whatever_the_baseline_has_read() -> None:
     """It says how much of the GPU's time we had, which alone is all of it on every GPU."""
     read = {name: series for name, series in AS_BEFORE.before.items() if name != "time_share"}
@@ -284,6 +299,19 @@ def test_more_than_the_gpu_waits_is_the_code_s() -> None:
         "step_time": "regressed",
         "kernel_time": "regressed",
     }
+
+
+def test_a_host_that_the_gpu_waits_for_explains_nothing_of_its_kernels() -> None:
+    """It waits a quarter of the step, in which no kernel is slower for that."""
+    loss = {"cycles": 1.3, "step_time": 1.3, "kernel_time": 1.08}
+    assert outcomes(measured(loss, {"launch_us": 2.0})) == {
+        "cycles": "machine",
+        "step_time": "machine",
+        "kernel_time": "regressed",
+    }
+    said = on_another_machine(loss, {"launch_us": 1.2})
+    assert said["step_time"].reason == "unknown-host"
+    assert said["kernel_time"].outcome is Outcome.REGRESSED
 
 
 def test_a_faster_host_explains_no_slowdown_and_a_slower_one_no_gain() -> None:
@@ -423,6 +451,39 @@ def test_cycles_that_the_clock_explains_explain_no_time(
     loss = {"cycles": 1.08, "step_time": 1.08, "kernel_time": 1.08}
     said = outcomes(measured(loss, canary))
     assert said == {"cycles": "machine", "step_time": times, "kernel_time": times}
+
+
+@pytest.mark.parametrize(
+    ("kernels_ns", "outcome", "reason"),
+    [(50_000.0, "regressed", "from-zero"), (0.0, "unchanged", "both-zero")],
+)
+@pytest.mark.parametrize(
+    "canary", [{"dram_ns": 0.97}, {"l2_cycles": 1.05}, {"l2_cycles": 1.05, "dram_ns": 0.9}]
+)
+def test_kernels_where_there_were_none_are_the_code_s(
+    kernels_ns: float, outcome: str, reason: str, canary: Mapping[str, float]
+) -> None:
+    """On a GPU of a kind that nobody has met, too: what moved makes nothing of no kernels."""
+    made = [
+        replace(
+            one,
+            samples=tuple(
+                replace(s, values=(kernels_ns,)) if s.metric == "kernel_time" else s
+                for s in one.samples
+            ),
+        )
+        for one in measured({}, canary)
+    ]
+    samples = {STEP: {name: [[value]] * 3 for name, value in BASELINE.items()}}
+    samples[STEP]["kernel_time"] = [[0.0]] * 3
+    for gpus in ((), ("gpu-a", "gpu-b", "gpu-a")):
+        reference = Reference(samples, gpus=gpus, canary=AS_BEFORE)
+        (said,) = (
+            verdict
+            for verdict in judge(made, reference, catalogue().metrics, {})
+            if verdict.metric == "kernel_time"
+        )
+        assert (said.outcome.value, said.reason) == (outcome, reason)
 
 
 def test_counts_are_the_code_s_on_every_machine() -> None:
