@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,11 @@ _THREADS = "OMP_NUM_THREADS"
 _TOLD = "tests.json"
 _NEEDED = 2
 """Tests that a worker has to know of: the one that runs, and the next."""
+_COMPILING_MS = 1000.0
+"""How much longer a compiled step makes its test, as a step's wall time: that is of one execution
+of five or more. On H100s' hosts a compiled step of 7 to 18 ms took 4 to 6 s until it could be
+measured, with torch's cache filled, and nothing else of its suite as long (docs/runs/workers). What
+a CUDA graph replays is not known for compiled."""
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
 _US = b"gpuperf"
@@ -126,9 +131,9 @@ def tell(
 ) -> None:
     """Has the controller know which tests are to run in one worker: those of one `xdist_group`.
 
-    And what the tests' `baselines` say: on which GPUs their processes were, as digests, and how
-    long their steps take. Those that need `several` GPUs are longer than any: these are free at
-    once before others begin.
+    And what the tests' `baselines` say: on which GPUs their processes were, as digests, and their
+    lengths. Those that need `several` GPUs are longer than any: these are free at once before
+    others begin.
     """
     from pytest_gpuperf.storage import files
 
@@ -142,27 +147,32 @@ def tell(
         test: sorted({gpu for entry in entries.values() for gpu in entry.gpus})
         for test, entries in baselines.items()
     }
-    steps_ms = {
-        test: sum(map(_step_ms_of, entries.values())) for test, entries in baselines.items()
-    }
-    steps_ms |= dict.fromkeys(several, math.inf)
-    told = {"groups": groups, "known": gpus, "steps_ms": steps_ms}
+    lengths_ms = {test: _length_ms(entries.values()) for test, entries in baselines.items()}
+    lengths_ms |= dict.fromkeys(several, math.inf)
+    told = {"groups": groups, "known": gpus, "lengths_ms": lengths_ms}
     files.write_atomically(folder / _TOLD, json.dumps(told))  # all workers say the same
 
 
-def _step_ms_of(entry: Entry) -> float:
-    """What the wall clock says of a step; 0 where it was not asked."""
+def _length_ms(entries: Iterable[Entry]) -> float:
+    """A test's length beside others': the wall time of its steps, and more where any is compiled.
+
+    0 where nobody looked.
+    """
     from pytest_gpuperf.model.measurement import STEP
 
-    processes = entry.samples.get(STEP, {}).get("wall_time", ())
-    return median(value for values in processes for value in values) if processes else 0.0
+    steps = [entry.samples.get(STEP, {}) for entry in entries]
+    times, graphs = (
+        [median(chain.from_iterable(step[metric])) for step in steps if step.get(metric)]
+        for metric in ("wall_time", "compiled_graphs")
+    )
+    return math.fsum(times) + _COMPILING_MS * any(graphs)
 
 
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes. The longest steps come first, unless nothing shall be reordered.
+    one of ours may take minutes. The longest come first, unless nothing shall be reordered.
     Each test has a GPU, on which it runs while that has other work too, since GPUs of one name
     differ: one that its baseline has processes of; else, by its name, the same in every session, of
     which a baseline is made.
@@ -181,7 +191,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         _groups: Mapping[str, str] = {}
         _known: Mapping[str, Collection[str]] | None = None
-        _steps_ms: Mapping[str, float] = {}
+        _lengths_ms: Mapping[str, float] = {}
         _unordered = bool(config.option.loadscopereorder)
         _here: Collection[str] = ()
         _homes: dict[str, Collection[str]]
@@ -194,7 +204,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             if self._known is None:
                 told = json.loads(file.read_bytes()) if file.exists() else {}
                 self._groups, self._known = told.get("groups", {}), told.get("known", {})
-                self._steps_ms = told.get("steps_ms", {})
+                self._lengths_ms = told.get("lengths_ms", {})
                 # Of more workers than work, the last are not used.
                 known = {gpu for of_test in self._known.values() for gpu in of_test}
                 for node in [node for node in self.nodes if gpu_of(node) not in known]:
@@ -226,23 +236,23 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             super()._assign_work_unit(node)
 
         def _longest_first(self) -> OrderedDict[str, dict[str, bool]]:
-            """The work by how long its steps take, but a module's together, for its fixtures.
+            """The work by its length, but a module's together, for its fixtures.
 
             What nobody knows is last, in its order: claims come after what they compare.
             """
             queue = self.workqueue
             modules = {scope: next(iter(unit)).partition("::")[0] for scope, unit in queue.items()}
-            steps_ms = {
-                scope: math.fsum(self._steps_ms.get(test, 0.0) for test in unit)
+            lengths_ms = {
+                scope: math.fsum(self._lengths_ms.get(test, 0.0) for test in unit)
                 for scope, unit in queue.items()
             }
             of_module: defaultdict[str, float] = defaultdict(float)
-            for scope, of_unit in steps_ms.items():
+            for scope, of_unit in lengths_ms.items():
                 of_module[modules[scope]] += 0.0 if math.isinf(of_unit) else of_unit
 
             def turn(scope: str) -> tuple[bool, float, float]:
-                needs_several = math.isinf(steps_ms[scope])
-                return not needs_several, -of_module[modules[scope]], -steps_ms[scope]
+                needs_several = math.isinf(lengths_ms[scope])
+                return not needs_several, -of_module[modules[scope]], -lengths_ms[scope]
 
             return OrderedDict((scope, queue[scope]) for scope in sorted(queue, key=turn))
 

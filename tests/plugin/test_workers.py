@@ -316,10 +316,11 @@ NAMES = ["a1", "b1", "a2", "c", "d", "e", "f"]
 GROUP = "@pytest.mark.xdist_group('a')\n"
 
 
-def entry(gpus: Sequence[str], step_ms: float | None) -> Entry:
+def entry(gpus: Sequence[str], step_ms: float | None, *, compiled: bool = False) -> Entry:
     """Two processes on these GPUs; the shorter a step, the more it was disturbed once."""
     times = ((step_ms, step_ms), (step_ms, 99 - step_ms)) if step_ms is not None else ()
-    samples = {"step": {"wall_time": times} if times else {}}
+    graphs = ((float(compiled),),) * 2
+    samples = {"step": {"wall_time": times, "compiled_graphs": graphs} if times else {}}
     return Entry("2026-03-01", "", {}, {}, {}, "", samples, tuple(gpus))
 
 
@@ -330,11 +331,12 @@ def scheduling(
     names: Sequence[str] = NAMES,
     steps_ms: Mapping[str, float] | None = None,
     several: str = "",
+    compiled: str = "",
 ) -> tuple[Any, list[Worker]]:
     """A scheduler of so many workers that have collected these, of which a1 and a2 are a group.
 
     The baselines of tests have processes of those GPUs of the host that they are `known` for, and
-    a step takes so long there. A test of `several` GPUs has that name.
+    a step takes so long there. A test of `several` GPUs has that name, and one that is `compiled`.
     """
     functions = [
         f"{GROUP if name[0] == 'a' else ''}def test_{name}(gpuperf): pass\n" for name in names
@@ -347,10 +349,13 @@ def scheduling(
     by_name = dict(zip(names, items, strict=True))
     baselines = {
         item.nodeid: {
-            "step": entry([digests.get(gpu, gpu) for gpu in (known or {}).get(name, "")], ms)
+            "step": entry(
+                [digests.get(gpu, gpu) for gpu in (known or {}).get(name, "")],
+                (steps_ms or {}).get(name),
+                compiled=name == compiled,
+            )
         }
         for name, item in by_name.items()
-        for ms in [(steps_ms or {}).get(name)]
     }
     told = [by_name[several].nodeid] if several else []
     workers.tell(Path(config.stash[workers._FOLDER].name), items, baselines, told)
@@ -409,21 +414,24 @@ def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
 
 
 @pytest.mark.parametrize(
-    ("steps_ms", "several", "one"),
+    ("steps_ms", "special", "one"),
     [
-        ({}, "", ["a1", "a2", "b1", "c"]),  # a group of two first, and then as they stand
-        ({"d": 5.0, "f": 7.0}, "", ["f", "d", "a1", "a2"]),
-        ({"a2": 6.0, "d": 5.0, "f": 7.0}, "", ["f", "a1", "a2", "d"]),
-        ({"a1": 4.0, "a2": 4.0, "d": 5.0, "f": 7.0}, "", ["a1", "a2", "f", "d"]),
+        ({}, {}, ["a1", "a2", "b1", "c"]),  # a group of two first, and then as they stand
+        ({"d": 5.0, "f": 7.0}, {}, ["f", "d", "a1", "a2"]),
+        ({"a2": 6.0, "d": 5.0, "f": 7.0}, {}, ["f", "a1", "a2", "d"]),
+        ({"a1": 4.0, "a2": 4.0, "d": 5.0, "f": 7.0}, {}, ["a1", "a2", "f", "d"]),
+        # What is compiled takes seconds before its first execution.
+        ({"d": 5.0, "f": 7.0, "e": 1.0}, {"compiled": "e"}, ["e", "f", "d", "a1", "a2"]),
+        ({"d": 5.0, "f": 1007.0, "e": 6.0}, {"compiled": "e"}, ["f", "e", "d", "a1", "a2"]),
         # Several GPUs are free at once only before others begin.
-        ({"d": 5.0, "f": 7.0}, "e", ["e", "f", "d", "a1", "a2"]),
+        ({"d": 5.0, "f": 7.0}, {"several": "e"}, ["e", "f", "d", "a1", "a2"]),
     ],
 )
 def test_by_their_baselines_the_longest_steps_begin_first(
-    host: Project, steps_ms: dict[str, float], several: str, one: list[str]
+    host: Project, steps_ms: dict[str, float], special: dict[str, Any], one: list[str]
 ) -> None:
     """Those of a group together; what nobody knows comes last, in its order."""
-    made, (node,) = scheduling(host, 1, steps_ms=steps_ms, several=several)
+    made, (node,) = scheduling(host, 1, steps_ms=steps_ms, **special)
     for done in range(2):
         made.mark_test_complete(node, node.sent[done])
     assert [NAMES[number] for number in node.sent[: len(one)]] == one
@@ -435,8 +443,8 @@ def test_a_module_s_tests_stay_together_and_who_wants_no_other_order_has_none(
     """Its fixtures may be costly. One of several GPUs goes before everything."""
     host.tests(STEP)
     items = ["a.py::one", "a.py::two", "b.py::one", "b.py::two", "c.py::both"]
-    steps_ms = dict(zip(items, (3.0, 5.0, 6.0, 1.0, math.inf), strict=True))
-    told = {"groups": {}, "known": {}, "steps_ms": steps_ms}
+    lengths_ms = dict(zip(items, (3.0, 5.0, 6.0, 1.0, math.inf), strict=True))
+    told = {"groups": {}, "known": {}, "lengths_ms": lengths_ms}
 
     def order(*flags: str) -> list[str]:
         config = host.pytester.parseconfigure("--dist=load", "--tx=popen", *flags)
@@ -591,9 +599,9 @@ workers.tell = tell
     flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1", "--gpuperf-run=run.json")
     several = {"test_steps.py::test_several": math.inf}
     known = {"test_steps.py::test_one": 286.1, "test_steps.py::test_two": 2 * 286.1}
-    for steps_ms in (several, known | several):
+    for lengths_ms in (several, known | several):
         project.run_apart("-n1", *flags).assert_outcomes(passed=3)
-        assert json.loads((project.root / "told.json").read_bytes())["steps_ms"] == steps_ms
+        assert json.loads((project.root / "told.json").read_bytes())["lengths_ms"] == lengths_ms
         project.update("run.json")
 
 
