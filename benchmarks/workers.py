@@ -52,6 +52,7 @@ MOST_SHARE = {2: 0.55, 4: 0.32}
 """Of the time of one worker, by the number of workers."""
 SPREAD = ("cycles", "instructions", "kernel_time", "step_time")
 ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
+NOT_JUDGED = {Outcome.REPORTED, Outcome.UNSUPPORTED, Outcome.NO_BASELINE}
 _CHANCE = 0.05
 """How often spreads of which none is larger may be called so."""
 _NOTHING = 4
@@ -217,11 +218,11 @@ def spreads(runs: Sequence[Run]) -> dict[str, tuple[float, int]]:
 
 
 def outcomes(runs: Sequence[Run]) -> dict[tuple[str, str, str, str], set[Outcome]]:
-    """What was said of each metric that is judged, over the runs."""
+    """What was said of each metric that was judged, over the runs."""
     said: dict[tuple[str, str, str, str], set[Outcome]] = {}
     for run in runs:
         for verdict in run.verdicts:
-            if verdict.outcome not in (Outcome.REPORTED, Outcome.UNSUPPORTED):
+            if verdict.outcome not in NOT_JUDGED:
                 key = (verdict.test, verdict.name, verdict.phase, verdict.metric)
                 said.setdefault(key, set()).add(verdict.outcome)
     return said
