@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from tests import ROOT
 
@@ -32,7 +35,11 @@ def modules() -> dict[Path, ast.Module]:
     """Every module that is not a package's beginning, by its path inside the package."""
     folder = ROOT / PACKAGE
     files = (file for file in sorted(folder.rglob("*.py")) if file.name != "__init__.py")
-    return {file.relative_to(folder): ast.parse(file.read_text("utf-8")) for file in files}
+    return {file.relative_to(folder): parsed(file) for file in files}
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -43,6 +50,11 @@ def imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports are written in full"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def named(module: Path) -> str:
+    """Its full name."""
+    return ".".join((PACKAGE, *module.parts)).removesuffix(".py")
 
 
 def room_of(module: Path) -> str:
@@ -67,6 +79,67 @@ def test_imports_run_only_downward() -> None:
         and LEVEL.get(room, -1) >= LEVEL[room_of(module)]
     ]
     assert upward == []
+
+
+def ring(files: Mapping[str, ast.Module]) -> list[str]:
+    """Modules of which each imports the next, and the last the first; none where there is none.
+
+    What is taken from a package is a module of it, or what its beginning brings.
+    """
+    imports = {
+        name: {
+            next((module for module in (full, full.rpartition(".")[0]) if module in files), name)
+            for full in imported(tree)
+        }
+        - {name}
+        for name, tree in files.items()
+    }
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Not in a function, nor for its types: what two know of each other belongs below both."""
+    names = {named(path): tree for path, tree in modules().items()}
+    beginnings = (ROOT / PACKAGE).rglob("__init__.py")
+    names |= {named(file.parent.relative_to(ROOT / PACKAGE)): parsed(file) for file in beginnings}
+    assert ring(names) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import p.b",
+        "from p import b",
+        "from p.b import name",
+        "from p.b import *",
+        "def f():\n    import p.b",
+        "if TYPE_CHECKING:\n    from p.b import name",
+    ],
+)
+def test_a_ring_is_found_however_its_imports_are_written(back: str) -> None:
+    files = {"p": "", "p.a": back, "p.b": "from p.c import other", "p.c": "import p.a"}
+    trees = {name: ast.parse(text) for name, text in files.items()}
+    assert {*ring(trees)} == {"p.a", "p.b", "p.c"}
+    assert ring(trees | {"p.a": ast.parse("import os")}) == []
+
+
+def test_scripts_import_what_there_is() -> None:
+    """They have no suffix: mypy does not look at them."""
+    known = {named(path) for path in modules()}
+    texts = (file.read_text("utf-8") for file in (ROOT / "script").iterdir() if file.is_file())
+    trees = [ast.parse(text) for text in texts if text.partition("\n")[0].endswith("python3")]
+    assert len(trees) > 5
+    missing = {
+        full
+        for tree in trees
+        for full in imported(tree)
+        if full.startswith(f"{PACKAGE}.") and not {full, full.rpartition(".")[0]} & known
+    }
+    assert missing == set()
 
 
 def test_only_the_plugin_imports_pytest() -> None:

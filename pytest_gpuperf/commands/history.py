@@ -151,7 +151,7 @@ def _report_text(past: History, report: Path) -> str:
         from pytest_gpuperf.report.markdown import nights
 
         return nights(past)
-    from pytest_gpuperf.report.html.history_page import history_page
+    from pytest_gpuperf.report.html.page import history_page
 
     return history_page(past)
 

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -29,10 +29,12 @@ from pytest_gpuperf.measure.collector import (
     Beginning,
     Collected,
     Collector,
+    Instrument,
     KernelCollector,
     PassCollector,
     Plan,
     Progress,
+    Subject,
     TimelineCollector,
     WindowCollector,
     Work,
@@ -41,7 +43,7 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.ranks import Rank, RankInstrument, passed_over
+from pytest_gpuperf.measure.ranks import Rank, RankInstrument
 from pytest_gpuperf.measure.replica import PASSES, RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
@@ -86,23 +88,7 @@ _INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
 `gpuperf doctor` says what was looked for."""
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What is measured, beside the step itself."""
-
-    test: str
-    name: str
-    suite: str
-    configuration: str
-    workload: Mapping[str, Scalar]
-    metric_set: str
-    settings: Callable[[], Mapping[str, Scalar]] = dict
-    """Asked once it was measured: what the test has to add to the measurement's settings."""
-    tolerance: Mapping[str, str] = field(default_factory=dict)
-    """What its marker tolerates, by metric."""
-
-
-class DeviceInstrument:
+class DeviceInstrument(Instrument):
     """Measures with a collector.
 
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
@@ -155,7 +141,7 @@ class DeviceInstrument:
         and UnsoundStep where memory runs out, or torch's profiler records.
         """
         if self._only not in ("", subject.name):
-            return (passed_over(subject, self.device),)
+            return (subject.passed_over(self.device),)
         _check_unprofiled()
         if work.workers:
             work.workers.begin()
@@ -378,8 +364,8 @@ def _check_unprofiled() -> None:
         )
 
 
-class RecordedRun:
-    """A run file in a device's place, with what a DeviceInstrument offers: `--gpuperf-replay RUN`.
+class RecordedRun(Instrument):
+    """A run file in a device's place: `--gpuperf-replay RUN`.
 
     Its measurements are as they were recorded. Raises BadFile or UsageFailure when unreadable.
     """
@@ -419,21 +405,6 @@ class RecordedRun:
                 "Replay the run that measured it, or leave the test out"
             )
         return recorded
-
-    def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
-        return measurement
-
-    with_kernels = with_timeline = with_window = _unchanged
-
-    def check_window(self) -> None:
-        """It has the window where it was counted."""
-
-    def begin(self) -> None:
-        """Nothing is counted."""
-
-
-Instrument = DeviceInstrument | RankInstrument | RecordedRun
-"""Where a session's measurements come from."""
 
 
 def _added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:

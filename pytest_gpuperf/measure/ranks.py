@@ -18,14 +18,22 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
+from pytest_gpuperf.measure.collector import (
+    Instrument,
+    Measurer,
+    Plan,
+    Progress,
+    Rounds,
+    Subject,
+    Work,
+    each,
+)
 from pytest_gpuperf.measure.meeting import Meeting, Participant
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
     RANK_COUNT,
     STEP,
     Device,
-    Fingerprint,
     Measurement,
     Peer,
     Sample,
@@ -35,7 +43,6 @@ from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.fresh_process import Together
-    from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
 
 VARIABLE = "GPUPERF_RANKS"
 """The environment variable with the name of the meeting that a session holds for its ranks, and
@@ -114,30 +121,15 @@ def take_gpu(
     return tuple(gpus[: rank.count])
 
 
-def passed_over(subject: Subject, device: Device) -> Measurement:
-    """A measurement of nothing, where a process was started for another one of the test."""
-    return Measurement(
-        test=subject.test,
-        name=subject.name,
-        suite=subject.suite,
-        process="",
-        configuration=subject.configuration,
-        workload=subject.workload,
-        samples=(),
-        unsupported=(),
-        fingerprint=Fingerprint(device, {}, {}),
-    )
-
-
-class RankInstrument:
-    """Measures on this rank what all execute; offers what a DeviceInstrument does.
+class RankInstrument(Instrument):
+    """Measures on this rank what all execute.
 
     On the leading rank the measurement is that of all of them, on the others their own. `tell` gets
     why the process ends, where it cannot be got out of a step that hangs.
     """
 
     def __init__(
-        self, own: DeviceInstrument, rank: Rank, time_limit: float, tell: Callable[[str], object]
+        self, own: Instrument, rank: Rank, time_limit: float, tell: Callable[[str], object]
     ) -> None:
         self._own = own
         self._rank = rank
@@ -168,7 +160,7 @@ class RankInstrument:
         the same on all of them, but for the exception of the step on that rank itself.
         """
         if self._rank.only not in ("", subject.name):
-            return (passed_over(subject, self._own.device),)
+            return (subject.passed_over(self.device),)
         with_others = self._participant
         progress = _Announced(work.progress, with_others, f"{subject.name} of {subject.test}")
         work = replace(work, barrier=progress.arrive, progress=progress, together=True)
@@ -218,11 +210,6 @@ class RankInstrument:
         if self._meeting is not None:
             self._meeting.close()
 
-    def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
-        return measurement
-
-    with_kernels = with_timeline = with_window = _unchanged
-
     def check_window(self) -> None:
         """Raises UsageFailure: a window is of one process."""
         raise UsageFailure(
@@ -230,15 +217,12 @@ class RankInstrument:
             "under torchrun"
         )
 
-    def begin(self) -> None:
-        """Nothing is counted before the step."""
 
-
-class RankLauncher:
+class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
     `gpus` are those that the ranks get, one each; where there are none, each sees what this process
-    sees. Measures in a DeviceInstrument's place.
+    sees.
     """
 
     def __init__(
@@ -295,11 +279,6 @@ class RankLauncher:
         finally:
             meeting.close()
         return joined(read(said))
-
-    def _unchanged(self, measurement: Measurement, *_: object) -> Measurement:
-        return measurement
-
-    with_kernels = with_timeline = with_window = _unchanged
 
 
 class RankReplicas:

@@ -34,15 +34,19 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.judge.tolerance import gpus_agree
 from pytest_gpuperf.measure.attached_workers import Workers
-from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
-from pytest_gpuperf.measure.instrument import (
-    DeviceInstrument,
-    Instrument,
-    RecordedRun,
+from pytest_gpuperf.measure.collector import (
+    Components,
+    Measurer,
+    Phases,
+    Plan,
     Subject,
+    Work,
+    never,
+    no_reset,
 )
+from pytest_gpuperf.measure.instrument import DeviceInstrument, RecordedRun
 from pytest_gpuperf.measure.pass_shares import PassShares
-from pytest_gpuperf.measure.ranks import RankInstrument, RankLauncher
+from pytest_gpuperf.measure.ranks import RankLauncher
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     STEP,
@@ -240,7 +244,7 @@ class GpuPerf:
             except BaseException as error:
                 # Under torchrun all ranks skip what cannot run here, and go on to the next test.
                 skips = isinstance(error, pytest.skip.Exception) and not own.launched
-                if isinstance(self._instrument, RankInstrument) and not skips:
+                if not skips:
                     self._instrument.failed(error)
                 raise
             return self.measure(step, reset=getattr(step, "reset", None), **options)
@@ -261,7 +265,7 @@ class GpuPerf:
 
     def _measured(
         self,
-        instrument: Instrument | RankLauncher,
+        measurer: Measurer,
         step: Callable[[], object],
         *,
         reset: Callable[[], object] | None,
@@ -305,7 +309,7 @@ class GpuPerf:
         unsound = ""
         with self._session.display.of(_title(subject)):
             try:
-                result = self._result(instrument, subject, work, plan)
+                result = self._result(measurer, subject, work, plan)
             except (CountersUnavailable, UnsoundStep) as error:
                 unsound = f"gpuperf: {error}"
         if unsound:  # out here it says it once
@@ -320,9 +324,6 @@ class GpuPerf:
 
     def _concluded(self, result: Result) -> None:
         """Fails or skips the test; of several ranks on all of them, which go on together."""
-        if not isinstance(self._instrument, RankInstrument):
-            self._conclude(result)
-            return
         outcome = "passed"
         try:
             self._conclude(result)
@@ -440,13 +441,11 @@ class GpuPerf:
             _fail(expectation_lines.failure(expected, self.device))
         return expected
 
-    def _result(
-        self, instrument: Instrument | RankLauncher, subject: Subject, work: Work, plan: Plan
-    ) -> Result:
+    def _result(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
-        measurements, spread = self._counted(instrument, subject, work, plan)
+        measurements, spread = self._counted(measurer, subject, work, plan)
         result, baseline = Result(subject.test, subject.name, measurements), None
-        with_kernels = cache(lambda: instrument.with_kernels(measurements[0], work, plan))
+        with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
         if not self._settings.judge:
             result = self._with_tolerance(result)
@@ -464,20 +463,20 @@ class GpuPerf:
         if self._wants_kernels(result):
             first = with_kernels()
         if self._settings.timeline == "always":
-            first = instrument.with_timeline(first, work)
+            first = measurer.with_timeline(first, work)
         notes = (*spread, *result.notes, *judgement.slower_ranks(first))
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None:
             result = attributed(result, baseline)
         if self._settings.protocol == PAPER_WINDOW:
             try:
-                first = instrument.with_window(first, work)
+                first = measurer.with_window(first, work)
             except MeasurementError as error:
                 return replace(result, notes=(*result.notes, f"no paper window: {error}"))
         return replace(result, measurements=(first, *others))
 
     def _counted(
-        self, instrument: Instrument | RankLauncher, subject: Subject, work: Work, plan: Plan
+        self, measurer: Measurer, subject: Subject, work: Work, plan: Plan
     ) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
         """What is measured of `subject`, with the help of other GPUs where that was asked for.
 
@@ -485,17 +484,17 @@ class GpuPerf:
         """
         session = self._session
         asked = self._settings.spread_passes and session.task is None and not work.workers
-        if not asked or not isinstance(instrument, DeviceInstrument):
-            return instrument.measure(subject, work, plan), ()
+        if not asked or not isinstance(measurer, DeviceInstrument):
+            return measurer.measure(subject, work, plan), ()
         others = session.idle_gpus
         if not others:
-            return instrument.measure(subject, work, plan), (NOT_IDLE,)
+            return measurer.measure(subject, work, plan), (NOT_IDLE,)
         calibration = session.judging.calibration(self.device, subject.suite)
         movable = [metric for metric in plan.metrics if gpus_agree(metric, calibration)]
         if not movable:
-            return instrument.measure(subject, work, plan), (NOT_SPREAD,)
+            return measurer.measure(subject, work, plan), (NOT_SPREAD,)
         spread = PassShares(session.replicas, others, self._settings.time_limit)
-        return spread.measure(instrument, subject, work, plan, movable), ()
+        return spread.measure(measurer, subject, work, plan, movable), ()
 
     def _with_tolerance(self, result: Result) -> Result:
         """The same with what a verdict would go by: `gpuperf ab` will judge what is only measured.

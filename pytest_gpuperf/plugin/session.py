@@ -24,9 +24,9 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
+    from pytest_gpuperf.measure.collector import Instrument
     from pytest_gpuperf.measure.device.allotment import Allotment
     from pytest_gpuperf.measure.fresh_process import Turn
-    from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.ranks import Rank
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
@@ -142,7 +142,7 @@ class Session:
 
     def _told_to_end(self, number: int, _: object) -> None:
         """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
-        instrument = self.__dict__.get("instrument")
+        instrument: Instrument | None = self.__dict__.get("instrument")
         if instrument is None or not instrument.stops:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -154,8 +154,8 @@ class Session:
 
     def close(self) -> None:
         """The session ends."""
-        instrument = self.__dict__.get("instrument")
-        if self.rank is not None and instrument is not None:
+        instrument: Instrument | None = self.__dict__.get("instrument")
+        if instrument is not None:
             instrument.close()
 
     @property
@@ -346,7 +346,7 @@ class Session:
             self._rank_gpus,
             decides=self.decides,
         )
-        waits = getattr(self.instrument, "waits", str)
+        waits = self.instrument.waits
         return Judging(self.settings, RankReplicas(launcher, self.display, waits))
 
     @cached_property

@@ -1,9 +1,9 @@
-"""The HTML report of a run: one file that asks nothing of the network.
+"""The HTML report of a run, and the page of a history: files that ask nothing of the network.
 
-HTML is made here and in page.html.j2 only; everything else is data. What comes from outside
-(names of tests and kernels, messages, commands) is escaped by Jinja; what the script draws goes in
-as JSON that no HTML parser takes for markup. A Content-Security-Policy lets the page run its own
-script and nothing else, whatever a name says.
+HTML is made here, in page.html.j2 and in history.html.j2 only; everything else is data. What comes
+from outside (names of tests and kernels, messages, commands) is escaped by Jinja; what the script
+draws goes in as JSON that no HTML parser takes for markup. A Content-Security-Policy lets the page
+run its own script and nothing else, whatever a name says.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from pytest_gpuperf.report.html.history_page import NightsOfRun
+    from pytest_gpuperf.analysis.nights import History
+    from pytest_gpuperf.report.html.night_drawings import NightsOfRun
 
 _FOLDER = Path(__file__).parent
-_PAGE = "page.html.j2"
+_PAGE, _HISTORY = "page.html.j2", "history.html.j2"
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
 _MOST_PLAIN = 20_000
@@ -115,6 +116,32 @@ def page(
         facts=_facts(measured),
     )
     # A name may hold half a surrogate pair, which is no text that a file can have.
+    return text.encode("utf-8", "replace").decode()
+
+
+def history_page(past: History) -> str:
+    """The history as HTML. It has no script: series are drawn as SVG."""
+    from pytest_gpuperf.analysis.nights import date
+    from pytest_gpuperf.report.html import night_drawings
+    from pytest_gpuperf.report.text import night_lines
+
+    occasions = night_lines.occasions(past, past.events)
+    told = occasions[: night_drawings.MOST_EVENTS]
+    text = template(_HISTORY).render(
+        version=__version__,
+        policy=policy(style(), ()),
+        style=style(),
+        past=past,
+        span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
+        worse=night_lines.occasions(past, night_lines.worse_lately(past)),
+        yesterday=list(night_lines.spoken(past)),
+        waiting=night_lines.waiting(past),
+        events=[night_drawings.night_event(past, n, one) for n, one in enumerate(told, 1)],
+        left_out=len(occasions) - len(told),
+        creeping=[(past.title(one), one.crept) for one in past.creeping],
+        calm=night_lines.calm(creeping=bool(past.creeping)),
+        rows=[(row, night_drawings.spark(past, row.main)) for row in night_lines.night_rows(past)],
+    )
     return text.encode("utf-8", "replace").decode()
 
 

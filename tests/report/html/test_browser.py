@@ -21,8 +21,8 @@ import pytest
 from pytest_gpuperf.analysis.nights import History
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.report.html.history_page import history_page, nights_of_run
-from pytest_gpuperf.report.html.page import page
+from pytest_gpuperf.report.html.night_drawings import nights_of_run
+from pytest_gpuperf.report.html.page import history_page, page
 from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import measurement, run, verdict
 from tests.report.html.pages import full, rendered, with_modules

@@ -1,8 +1,4 @@
-"""The page of a history: one file without a script, that asks nothing of the network.
-
-HTML is made by history.html.j2; what comes from outside is escaped there. Charts are SVG, in the
-colours of the report's own style.
-"""
+"""What pages show of a history's nights: its events, and series as lines of SVG."""
 
 from __future__ import annotations
 
@@ -10,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_gpuperf import __version__
 from pytest_gpuperf.analysis.nights import History, MetricHistory, date
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.html.page import policy, style, template
 from pytest_gpuperf.report.text import night_lines
 
 _WIDTH, _HEIGHT = 640, 92
 _SPARK_WIDTH, _SPARK_HEIGHT = 150, 26
 _MARGIN = 5
-_MOST_EVENTS, _MOST_MOVES = 120, 6
-"""Events on the page, and tests of one that are named."""
+MOST_EVENTS = 120
+"""Events on a page."""
+_MOST_MOVES = 6
+"""Tests of an event that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +95,13 @@ def nights_of_run(past: History, run: Run) -> NightsOfRun:
     events = night_lines.occasions(past, night_lines.worse_lately(past, devices))
     creeping = tuple((past.title(one), one.crept) for one in past.creeping if one.key in keys)
     return NightsOfRun(
-        events=tuple(_event(past, n, one) for n, one in enumerate(events[:_MOST_EVENTS], 1)),
+        events=tuple(night_event(past, n, one) for n, one in enumerate(events[:MOST_EVENTS], 1)),
         yesterday=tuple(night_lines.spoken(past, devices)),
         waiting=night_lines.waiting(past),
         creeping=creeping,
         calm=night_lines.calm(creeping=bool(creeping)),
         sparks={
-            row.main.key: _spark(past, row.main)
+            row.main.key: spark(past, row.main)
             for row in night_lines.night_rows(past)
             if row.main.key in keys
         },
@@ -113,33 +109,14 @@ def nights_of_run(past: History, run: Run) -> NightsOfRun:
     )
 
 
-def history_page(past: History) -> str:
-    """The history as HTML."""
-    occasions = night_lines.occasions(past, past.events)
-    text = template("history.html.j2").render(
-        version=__version__,
-        policy=policy(style(), ()),
-        style=style(),
-        past=past,
-        span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
-        worse=night_lines.occasions(past, night_lines.worse_lately(past)),
-        yesterday=list(night_lines.spoken(past)),
-        waiting=night_lines.waiting(past),
-        events=[_event(past, n, one) for n, one in enumerate(occasions[:_MOST_EVENTS], 1)],
-        left_out=max(0, len(occasions) - _MOST_EVENTS),
-        creeping=[(past.title(one), one.crept) for one in past.creeping],
-        calm=night_lines.calm(creeping=bool(past.creeping)),
-        rows=[(row, _spark(past, row.main)) for row in night_lines.night_rows(past)],
-    )
-    return text.encode("utf-8", "replace").decode()
-
-
-def _spark(past: History, one: MetricHistory) -> Drawing:
+def spark(past: History, one: MetricHistory) -> Drawing:
+    """A series over the last nights, as small as a line of text."""
     first = night_lines.first_recent(past)
     return drawing(one, first, past.days[-1], _SPARK_WIDTH, _SPARK_HEIGHT)
 
 
-def _event(past: History, number: int, occasion: night_lines.Occasion) -> NightEvent:
+def night_event(past: History, number: int, occasion: night_lines.Occasion) -> NightEvent:
+    """An event, the page's `number`-th."""
     event = occasion.event
     told = night_lines.moved(past, event)
     first = past.series[event.moves[0].series]
