@@ -150,6 +150,7 @@ def test_workers_of_a_config_that_nobody_configured_are_started(pytester: pytest
     config = pytester.parseconfig("--tx", "popen")
     assert config.pluginmanager.has_plugin("gpuperf")
     manager = workers.NodeManager(config)
+    manager.EXIT_TIMEOUT = 0  # the worker waits for tests, and is killed
     try:
         (node,) = manager.setup_nodes(lambda _: None)
         assert "gpuperf_invocation" in node.workerinput
