@@ -1,11 +1,7 @@
-"""What collectors share: the work to measure, the plan, phases, and the Collector protocol.
-
-And what uses them: instruments, of which a session has one.
-"""
+"""What collectors share: the work to measure, the plan, phases, and the Collector protocol."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -15,9 +11,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
-    Fingerprint,
     KernelTable,
-    Measurement,
     Sample,
     Scalar,
     Timeline,
@@ -189,36 +183,6 @@ to 1e-4; a random generator that is not reset moves it by percents.
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is measured, beside the step itself."""
-
-    test: str
-    name: str
-    suite: str
-    configuration: str
-    workload: Mapping[str, Scalar]
-    metric_set: str
-    settings: Callable[[], Mapping[str, Scalar]] = dict
-    """Asked once it was measured: what the test has to add to the measurement's settings."""
-    tolerance: Mapping[str, str] = field(default_factory=dict)
-    """What its marker tolerates, by metric."""
-
-    def passed_over(self, device: Device) -> Measurement:
-        """A measurement of nothing, where a process was started for another one of the test."""
-        return Measurement(
-            test=self.test,
-            name=self.name,
-            suite=self.suite,
-            process="",
-            configuration=self.configuration,
-            workload=self.workload,
-            samples=(),
-            unsupported=(),
-            fingerprint=Fingerprint(device, {}, {}),
-        )
-
-
-@dataclass(frozen=True)
 class Work:
     """The callable to measure. `reset` is called before every repetition and is never measured."""
 
@@ -357,74 +321,6 @@ class WindowCollector(Protocol):
     def window(self, work: Work) -> Window:
         """Runs the test again, in a fresh process. Raises MeasurementError."""
         ...
-
-
-class Measurer(ABC):
-    """Measures a subject, here or in other processes. By default it adds nothing to that."""
-
-    @abstractmethod
-    def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
-        """The measurements of `subject`, one per process.
-
-        Raises UnsoundStep, CountersUnavailable and MeasurementError, and UsageFailure where a run
-        file has none of it.
-        """
-
-    def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:  # noqa: ARG002
-        """The same with every kernel of the step by itself, where it can tell them apart.
-
-        Raises what `measure` does.
-        """
-        return measurement
-
-    def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:  # noqa: ARG002
-        """The same with a timeline of one more execution, where it samples.
-
-        Raises what `measure` does.
-        """
-        return measurement
-
-    def with_window(self, measurement: Measurement, work: Work) -> Measurement:  # noqa: ARG002
-        """The same with the paper's window, where it is counted. Raises MeasurementError."""
-        return measurement
-
-
-class Instrument(Measurer):
-    """Where a session's measurements come from: a device, one of several ranks, or a run file."""
-
-    @property
-    @abstractmethod
-    def device(self) -> Device:
-        """The device that is measured."""
-
-    @property
-    @abstractmethod
-    def torch_device(self) -> str:
-        """Where the step's tensors belong: "cuda" or "cpu"."""
-
-    def check_window(self) -> None:
-        """Raises UsageFailure where the paper's window cannot be counted."""
-
-    def begin(self) -> None:
-        """A test begins: for what counts from there on. Raises CountersUnavailable."""
-
-    def waits(self) -> None:
-        """Says that this process does something by itself, for which other ranks have to wait."""
-
-    def failed(self, error: BaseException) -> None:
-        """Tells other ranks that this one will not measure, and why: they would wait for it."""
-
-    def verdict(self, outcome: str) -> str:
-        """How the test of a measurement ends, on every rank: as it does where that is judged."""
-        return outcome
-
-    @property
-    def stops(self) -> bool:
-        """Whether all ranks are about to end."""
-        return False
-
-    def close(self) -> None:
-        """The session ends."""
 
 
 def samples_of(series: dict[tuple[str, str], list[float]]) -> tuple[Sample, ...]:

@@ -12,9 +12,10 @@ import os
 import sys
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -29,12 +30,10 @@ from pytest_gpuperf.measure.collector import (
     Beginning,
     Collected,
     Collector,
-    Instrument,
     KernelCollector,
     PassCollector,
     Plan,
     Progress,
-    Subject,
     TimelineCollector,
     WindowCollector,
     Work,
@@ -43,7 +42,6 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.ranks import Rank, RankInstrument
 from pytest_gpuperf.measure.replica import PASSES, RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
@@ -86,6 +84,104 @@ _INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
   measure portable counts:  --gpu-arch cpu (or leave the flag out)
   judge a recorded run:     --gpuperf-replay RUN
 `gpuperf doctor` says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured, beside the step itself."""
+
+    test: str
+    name: str
+    suite: str
+    configuration: str
+    workload: Mapping[str, Scalar]
+    metric_set: str
+    settings: Callable[[], Mapping[str, Scalar]] = dict
+    """Asked once it was measured: what the test has to add to the measurement's settings."""
+    tolerance: Mapping[str, str] = field(default_factory=dict)
+    """What its marker tolerates, by metric."""
+
+    def passed_over(self, device: Device) -> Measurement:
+        """A measurement of nothing, where a process was started for another one of the test."""
+        return Measurement(
+            test=self.test,
+            name=self.name,
+            suite=self.suite,
+            process="",
+            configuration=self.configuration,
+            workload=self.workload,
+            samples=(),
+            unsupported=(),
+            fingerprint=Fingerprint(device, {}, {}),
+        )
+
+
+class Measurer(ABC):
+    """Measures a subject, here or in other processes; by default it adds nothing to that later."""
+
+    @abstractmethod
+    def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
+        """The measurements of `subject`, one per process.
+
+        Raises UnsoundStep, CountersUnavailable and MeasurementError, and UsageFailure where a run
+        file has none of it.
+        """
+
+    def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:  # noqa: ARG002
+        """The same with every kernel of the step by itself, where it can tell them apart.
+
+        Raises what `measure` does.
+        """
+        return measurement
+
+    def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:  # noqa: ARG002
+        """The same with a timeline of one more execution, where it samples.
+
+        Raises what `measure` does.
+        """
+        return measurement
+
+    def with_window(self, measurement: Measurement, work: Work) -> Measurement:  # noqa: ARG002
+        """The same with the paper's window, where it is counted. Raises MeasurementError."""
+        return measurement
+
+
+class Instrument(Measurer):
+    """Where a session's measurements come from: a device, one of several ranks, or a run file."""
+
+    @property
+    @abstractmethod
+    def device(self) -> Device:
+        """The device that is measured."""
+
+    @property
+    @abstractmethod
+    def torch_device(self) -> str:
+        """Where the step's tensors belong: "cuda" or "cpu"."""
+
+    def check_window(self) -> None:
+        """Raises UsageFailure where the paper's window cannot be counted."""
+
+    def begin(self) -> None:
+        """A test begins: for what counts from there on. Raises CountersUnavailable."""
+
+    def waits(self) -> None:
+        """Says that this process does something by itself, for which other ranks have to wait."""
+
+    def failed(self, error: BaseException) -> None:
+        """Tells other ranks that this one will not measure, and why: they would wait for it."""
+
+    def verdict(self, outcome: str) -> str:
+        """How the test of a measurement ends, on every rank: as it does where that is judged."""
+        return outcome
+
+    @property
+    def stops(self) -> bool:
+        """Whether all ranks are about to end."""
+        return False
+
+    def close(self) -> None:
+        """The session ends."""
 
 
 class DeviceInstrument(Instrument):
@@ -470,12 +566,8 @@ def instrument_for(
     task: Task | None = None,
     allotment: Allotment | None = None,
     gpus: Callable[[], Sequence[str]] = tuple,
-    rank: Rank | None = None,
-    tell: Callable[[str], object] = str,
 ) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
-
-    With a `rank`, one of several; `tell` see there.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
     `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
@@ -489,14 +581,9 @@ def instrument_for(
         check_architecture(settings.arch, run.device, settings.replay)
         return run
     collector = collector_for(settings, replicas, offered)
-    if rank is not None and collector.name == "ncu":
-        raise UsageFailure(
-            "--gpuperf-collector ncu replays kernels, and a collective that one rank replays waits "
-            "for the others forever: measure ranks with --gpuperf-collector cupti"
-        )
     if task is None or task.is_replica or task.kind in (RANKS, PASSES):
         own = offered is None and collector.device().arch != architectures.CPU
-        device = DeviceInstrument(
+        return DeviceInstrument(
             collector,
             settings.root,
             parent,
@@ -506,7 +593,6 @@ def instrument_for(
             gpus=gpus,
             only=task.name if task is not None and task.kind == PASSES else "",
         )
-        return device if rank is None else RankInstrument(device, rank, settings.time_limit, tell)
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
     from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.measure.collector import Plan, Subject, Work
+from pytest_gpuperf.measure.collector import Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.instrument import DeviceInstrument, ordered
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject, ordered
 from pytest_gpuperf.measure.replica import PASSES, VARIABLE, Replicas, Task
 from pytest_gpuperf.model.measurement import Measurement, Peer, Unsupported
 from pytest_gpuperf.model.metric import Metric

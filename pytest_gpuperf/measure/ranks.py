@@ -18,16 +18,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.collector import (
-    Instrument,
-    Measurer,
-    Plan,
-    Progress,
-    Rounds,
-    Subject,
-    Work,
-    each,
-)
+from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
+from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
 from pytest_gpuperf.measure.meeting import Meeting, Participant
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
@@ -43,6 +35,7 @@ from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.fresh_process import Together
+    from pytest_gpuperf.model.settings import Settings
 
 VARIABLE = "GPUPERF_RANKS"
 """The environment variable with the name of the meeting that a session holds for its ranks, and
@@ -125,12 +118,19 @@ class RankInstrument(Instrument):
     """Measures on this rank what all execute.
 
     On the leading rank the measurement is that of all of them, on the others their own. `tell` gets
-    why the process ends, where it cannot be got out of a step that hangs.
+    why the process ends, where it cannot be got out of a step that hangs. Raises UsageFailure for
+    a collector that replays.
     """
 
     def __init__(
-        self, own: Instrument, rank: Rank, time_limit: float, tell: Callable[[str], object]
+        self, own: Instrument, rank: Rank, settings: Settings, tell: Callable[[str], object]
     ) -> None:
+        if settings.collector == "ncu":
+            raise UsageFailure(
+                "--gpuperf-collector ncu replays kernels, and a collective that one rank replays "
+                "waits for the others forever: measure ranks with --gpuperf-collector cupti"
+            )
+        time_limit = settings.time_limit
         self._own = own
         self._rank = rank
         self._meeting = Meeting(rank.meeting, rank.count, time_limit) if rank.leads else None

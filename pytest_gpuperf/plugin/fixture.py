@@ -34,17 +34,8 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.judge.tolerance import gpus_agree
 from pytest_gpuperf.measure.attached_workers import Workers
-from pytest_gpuperf.measure.collector import (
-    Components,
-    Measurer,
-    Phases,
-    Plan,
-    Subject,
-    Work,
-    never,
-    no_reset,
-)
-from pytest_gpuperf.measure.instrument import DeviceInstrument, RecordedRun
+from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.pass_shares import PassShares
 from pytest_gpuperf.measure.ranks import RankLauncher
 from pytest_gpuperf.model.measurement import (

@@ -24,9 +24,9 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.collector import Instrument
     from pytest_gpuperf.measure.device.allotment import Allotment
     from pytest_gpuperf.measure.fresh_process import Turn
+    from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.ranks import Rank
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
@@ -246,9 +246,11 @@ class Session:
             task=self.task,
             allotment=self.allotment,
             gpus=lambda: self.gpus,
-            rank=self.rank,
-            tell=self._tell,
         )
+        if self.rank is not None and settings.replay is None:
+            from pytest_gpuperf.measure.ranks import RankInstrument
+
+            instrument = RankInstrument(instrument, self.rank, settings, self._tell)
         if settings.protocol == "paper-window":
             instrument.check_window()
         return instrument

@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import (
     UnsoundStep,
     UsageFailure,
 )
-from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Subject, Work
+from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.instrument import (
@@ -29,6 +29,7 @@ from pytest_gpuperf.measure.instrument import (
     STAND_IN,
     DeviceInstrument,
     RecordedRun,
+    Subject,
 )
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (

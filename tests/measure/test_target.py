@@ -9,11 +9,11 @@ import pytest
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure import instrument as target
-from pytest_gpuperf.measure.collector import SILENT, Collector, Instrument
+from pytest_gpuperf.measure.collector import SILENT, Collector
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowCounter
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import DeviceInstrument, check_architecture
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument, check_architecture
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import FIRST, WINDOW, Invocation, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.settings import Settings
