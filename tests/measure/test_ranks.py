@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.ranks import Rank, joined, own_rank, peer_waits, take_gpu
+from pytest_gpuperf.measure.instrument import DeviceInstrument
+from pytest_gpuperf.measure.meeting import listen
+from pytest_gpuperf.measure.ranks import (
+    Rank,
+    RankInstrument,
+    joined,
+    own_rank,
+    peer_waits,
+    take_gpu,
+)
 from pytest_gpuperf.measure.trace.activity import host_collectives
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
-from tests.examples import H200, measurement, samples_of
+from tests.examples import H200, default_settings, measurement, samples_of
 from tests.measure.traces import annotated
+from tests.scripted_collector import ScriptedCollector
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
@@ -30,6 +41,17 @@ def test_torchruns_variables_say_which_rank_this_is() -> None:
     other = own_rank({**TORCHRUN, "MASTER_PORT": "29501"})
     assert other is not None
     assert other.meeting != rank.meeting
+
+
+def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -> None:
+    """A collective that one rank repeats waits for the others; whoever joined would too."""
+    own = DeviceInstrument(ScriptedCollector(), tmp_path)
+    settings = replace(default_settings(tmp_path), collector="ncu")
+    zero = own_rank({**TORCHRUN, "RANK": "0"})
+    assert zero is not None
+    with pytest.raises(UsageFailure, match="measure ranks with --gpuperf-collector cupti"):
+        RankInstrument(own, zero, settings, str)
+    listen(zero.meeting).close()  # nobody has the name
 
 
 def test_one_rank_alone_is_none() -> None:
