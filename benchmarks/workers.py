@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,7 +38,7 @@ from statistics import fmean, median
 from scipy.stats import f
 
 from benchmarks.projects import ROOT, environment, project
-from pytest_gpuperf.baselines.judgement import lacking
+from pytest_gpuperf.baselines.judgement import Lack, lacking
 from pytest_gpuperf.errors import BadFile, GpuperfError
 from pytest_gpuperf.judge.tolerance import ANY
 from pytest_gpuperf.measure.device import nvml
@@ -251,7 +252,9 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     alone, beside = (outcomes(runs[kind]) for kind in (ALONE, BESIDE))
     otherwise = [key for key in alone if key in beside and alone[key] != beside[key]]
     alarms = sum(bool(ALARMS & said) for said in beside.values())
-    silent = sum(lack is not None for run in runs[BESIDE] for _, lack in lacking(run.results()))
+    lacks = Counter(lack for run in runs[BESIDE] for _, lack in lacking(run.results()) if lack)
+    unknown = lacks.pop(Lack.NO_BASELINE, 0)
+    silent = lacks.total()
     measured = [len(run.measurements) for run in runs[BESIDE]]
     lines = [
         f"-n {workers}: {median(times[BESIDE]):.1f} s of {len(times[BESIDE])} sessions, -n 1: "
@@ -262,7 +265,7 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     judged = bool(alone or beside)
     said = [
         f"with {workers} workers {alarms} metrics with an alarm, {silent} measurements that were "
-        "not judged",
+        "not judged" + (f", and {unknown} without a baseline" if unknown else ""),
         f"{len(otherwise)} of {len(alone)} verdicts are others than those of one worker"
         + "".join(
             f"\n  {' '.join(key)}: {_listed(alone[key])}, and {_listed(beside[key])}"

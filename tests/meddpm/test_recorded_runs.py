@@ -9,7 +9,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks import recorded
+from benchmarks import recorded, workers
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
@@ -160,19 +160,25 @@ def test_the_headline_takes_few_further_processes_on_a_gpu_that_its_baseline_kno
 
 
 def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> None:
-    """Both suites, 13 sessions on four GPUs of two hosts, by one process of each test.
+    """Both suites, 26 sessions on six GPUs of three hosts, by one process of each test.
 
     In the last one torch.compile had picked kernels with 1.05 % more instructions.
     """
     device = SESSIONS[0].measurements[0].fingerprint.device
-    files = sorted((ROOT / "docs" / "runs" / "workers").glob("*.xz"))
+    runs = ROOT / "docs" / "runs"
+    folders = [DATA / "h100-aa", runs / "workers", runs / "workers-everything"]
+    files = [file for folder in folders for file in sorted(folder.glob("*.xz"))]
     sessions = [*files, DATA / "h100-compiled" / "session.json.xz"]
+    gpus = set()
     said: Counter[Outcome] = Counter()
     most = 0.0
     for session in map(run_files.load, sessions):
         for one in session.measurements:
             known = baseline_files.load_for(ROOT / "baselines", device, one.suite)
             assert known is not None
+            gpus.add(one.fingerprint.device.identity)
+            if one.test not in known.tests:  # of --everything most
+                continue
             entry = known.tests[one.test][one.name]
             reference = Reference(
                 entry.samples, "", "", entry.gpus, entry.days, canary=entry.canary
@@ -184,7 +190,19 @@ def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> 
                 if compiled and (verdict.phase, verdict.metric) == ("step", "instructions"):
                     most = max(most, verdict.change or 0.0)
     assert {*said} == {Outcome.UNCHANGED, Outcome.REPORTED}, said
+    assert (len(sessions), len(gpus)) == (26, 6)
     assert most == pytest.approx(0.0105, abs=1e-4)
+
+
+def test_beside_each_other_measurements_are_no_further_apart() -> None:
+    """Ten sessions of two workers against two of one, of the same code on the same two GPUs."""
+    alone, beside = (
+        workers.spreads([run_files.load(file) for file in sorted((DATA / "h100-aa").glob(kind))])
+        for kind in ("alone-*.xz", "beside-*.xz")
+    )
+    assert {name for name, (apart, _) in beside.items() if apart <= alone[name][0]} == {
+        *workers.SPREAD
+    }
 
 
 def test_over_ranks_a_rank_s_own_time_repeats_and_times_that_have_collectives_do_not() -> None:

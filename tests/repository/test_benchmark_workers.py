@@ -187,3 +187,19 @@ def test_where_nothing_was_measured_twice_on_a_gpu_no_spread_is_compared(folder:
     del times["alone-1.json.xz"]
     (folder / workers.TIMES).write_text(json.dumps(times))
     assert "spreads are not compared" in workers.table(folder, 2)[0]
+
+
+def test_what_has_no_baseline_is_counted_by_itself(folder: Path) -> None:
+    """Whether that fails is for --gpuperf-missing to say."""
+    for name in ("alone-0", "alone-1", "beside-0", "beside-1"):
+        run = run_files.load(folder / f"{name}.json.xz")
+        unknown = [
+            replace(verdict, outcome=Outcome.NO_BASELINE)
+            if verdict.test == run.measurements[0].test
+            else verdict
+            for verdict in run.verdicts
+        ]
+        change(folder, name, replace(run, verdicts=tuple(unknown)))
+    said, good = workers.table(folder, 2)
+    assert "0 measurements that were not judged, and 2 without a baseline\n" in said
+    assert good
