@@ -41,6 +41,8 @@ _OF_PYTHON = 1000
 
 _FREEZES_EACH = 100
 """Measuring tests. What a thousand of them had left made a collection 5 ms longer."""
+_MANY_MODULES = 100
+"""Imported since. torch's compiler has hundreds, which make a collection 50 ms longer."""
 
 
 class Session:
@@ -66,8 +68,8 @@ class Session:
         """Which of several that torchrun, or another session, has started."""
         self._parent: int | None = None
         self._has_frozen: bool | None = None
-        self._measured = 0
-        """Tests, for `freeze`."""
+        self._measured = self._modules = 0
+        """Tests, and modules that were there at the last `freeze`."""
         self._frozen_imports = False
         self.others_ran = False
         """Whether a test has run that does not concern us."""
@@ -180,7 +182,7 @@ class Session:
             gc.freeze()
 
     def freeze(self) -> None:
-        """Takes along what is there after the first measuring test.
+        """Takes along what is there after the first measuring test, or after one that imports much.
 
         What later tests leave in reports and results follows, after each hundredth. Cyclic garbage
         of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
@@ -189,7 +191,9 @@ class Session:
         """
         if not self._freezes():
             return
-        if self._measured % _FREEZES_EACH == 0:
+        imported = len(sys.modules) - self._modules
+        if self._measured % _FREEZES_EACH == 0 or imported >= _MANY_MODULES:
+            self._modules += imported
             gc.collect()
             gc.freeze()
             with suppress(AttributeError):  # no glibc
