@@ -159,7 +159,9 @@ def deal(
     uuids = [gpu.uuid for gpu in gpus]
     for name in (_SEVERAL, *uuids, *(f"{uuid}{_NEXT}" for uuid in uuids)):
         place(folder, name).touch()
-    near = [_near(gpus[number % len(gpus)], cores) for number in range(workers)]
+    by_gpu = [[core for core in cores if core & gpu.cpus] for gpu in gpus]
+    # Where one GPU has none beside it, as far as anybody knows, no GPU has any to itself.
+    near = [by_gpu[number % len(gpus)] if all(by_gpu) else cores for number in range(workers)]
     dealt = []
     for number in range(workers):
         own = number % len(gpus)
@@ -179,11 +181,6 @@ def deal(
             )
         )
     return dealt
-
-
-def _near(gpu: VisibleGpu, cores: Sequence[frozenset[int]]) -> Sequence[frozenset[int]]:
-    """The cores on the GPU's NUMA node; all of them where none is known to be there."""
-    return [core for core in cores if core & gpu.cpus] or cores
 
 
 def own_cores() -> list[frozenset[int]]:

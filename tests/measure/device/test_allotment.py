@@ -75,6 +75,10 @@ def test_cores_are_split_among_the_workers_of_one_node(tmp_path: Path) -> None:
     # A GPU of which nobody says where it is, or whose node is not for us, is near to all.
     unknown = [VisibleGpu("GPU-x", device, cpus) for cpus in (frozenset[int](), frozenset({99}))]
     assert [own.threads for own in allotment.deal(unknown, 2, tmp_path, cores)] == [4, 4]
+    # Beside it the others' cores are not theirs alone.
+    split = allotment.deal([*gpus[:3:2], unknown[1]], 3, tmp_path, cores)
+    assert [own.threads for own in split] == [2, 3, 3]
+    assert len({cpu for own in split for cpu in own.cpus}) == sum(len(own.cpus) for own in split)
 
 
 def test_the_processors_of_this_process_are_all_in_some_core() -> None:
