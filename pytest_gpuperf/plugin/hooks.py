@@ -87,6 +87,10 @@ def pytest_configure(config: pytest.Config) -> None:
     session = config.stash[_SESSION] = Session(config)
     # Before pytest's own: cleanups run in reverse, and pytest's looks for garbage.
     config.add_cleanup(session.forget)
+    if session.allotment is not None:
+        # The controller keeps groups together by itself; in the ids of tests, by which baselines
+        # know them, a group is not looked for.
+        config.option.loadgroup = False
     if session.follows:
         config.pluginmanager.register(_Follower(session), "gpuperf-follower")
     elif not session.is_worker:
@@ -151,13 +155,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         try:
             several = {item.nodeid: gpus for item in items if (gpus := _gpus(item)) > 1}
-            if session.allotment is not None:
-                # Before others begin, several GPUs are free at once.
-                items.sort(key=lambda item: -several.get(item.nodeid, 0))
             baselines = _prepare(session, concerned)
             if session.allotment is not None:
                 from pytest_gpuperf.plugin import workers
 
+                if workers.reorders(config):
+                    # Before others begin, several GPUs are free at once.
+                    items.sort(key=lambda item: -several.get(item.nodeid, 0))
                 workers.tell(Path(session.allotment.folder), items, baselines, several)
         except UsageFailure as refusal:
             session.refusal = refusal
@@ -234,6 +238,13 @@ def gpuperf(request: pytest.FixtureRequest) -> Generator[GpuPerf, None, None]:
     from pytest_gpuperf.plugin import fixture, markers
 
     item: pytest.Item = request.node
+    if not _concerns_us(item):
+        pytest.fail(
+            f"gpuperf: {item.nodeid} has the fixture gpuperf by request.getfixturevalue alone, "
+            "when it is too late to give it a GPU and to save what it measures: add "
+            '@pytest.mark.usefixtures("gpuperf") to the test',
+            pytrace=False,
+        )
     # Its own for every execution: a test may be run again after it failed.
     made = fixture.GpuPerf(request.config.stash[_SESSION], markers.traits_of(item))
     item.stash[_FIXTURE] = made
@@ -332,8 +343,13 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
         return ""
     if item.config.option.tbstyle == "line":
         return text.split("\n")[0]
-    last = [entry for entry in raised.traceback.filter(raised) if not _is_ours(entry.frame)][-1]
-    place = f"{short(Path(last.path), item.config.invocation_params.dir)}:{last.lineno + 1}"
+    if raised.value is item.config.stash[_SESSION].refusal:  # no line of the test has run
+        file, line, _ = item.reportinfo()
+    else:
+        its = raised.traceback.filter(raised)
+        last = [entry for entry in its if not _is_ours(entry.frame)][-1]
+        file, line = last.path, last.lineno
+    place = f"{short(Path(file), item.config.invocation_params.dir)}:{(line or 0) + 1}"
     return "\n".join([*within(text, item.config.stash[_SESSION].width), f"{place}: Failed"])
 
 

@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -168,23 +169,29 @@ def _length_ms(entries: Iterable[Entry]) -> float:
     return math.fsum(times) + _COMPILING_MS * any(graphs)
 
 
+def reorders(config: pytest.Config) -> bool:
+    """Whether the order of tests is ours: neither kept, nor those first that failed or are new."""
+    asked = any(config.getoption(name, False) for name in ("failedfirst", "newfirst"))
+    return bool(config.getoption("loadscopereorder", True)) and not asked  # it came with xdist 3.8
+
+
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """What has workers with GPUs run which test, under plain `-n`; None elsewhere.
+    """What has workers with GPUs run which test, under plain `-n` or by group; None elsewhere.
 
     Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes. The longest come first, unless nothing shall be reordered.
+    one of ours may take minutes. The longest come first, unless an order was asked for.
     Each test has a GPU, on which it runs while that has other work too, since GPUs of one name
     differ: one that its baseline has processes of; else, by its name, the same in every session, of
     which a baseline is made.
     """
-    if _FOLDER not in config.stash or config.getoption("dist") != "load":
+    if _FOLDER not in config.stash or config.getoption("dist") not in ("load", "loadgroup"):
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     digests = {gpu.uuid: gpu.device.identity for gpu in gpus(config)}
 
     def gpu_of(node: Any) -> str | None:
-        return digests.get((node.gateway.spec.env or {}).get(_VISIBLE, ""))
+        return digests.get(node.gateway.spec.env.get(_VISIBLE, ""))
 
     class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
         """Work by the group; without one each test by itself."""
@@ -192,7 +199,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
         _groups: Mapping[str, str] = {}
         _known: Mapping[str, Collection[str]] | None = None
         _lengths_ms: Mapping[str, float] = {}
-        _unordered = bool(config.option.loadscopereorder)
+        _unordered = reorders(config)
         _here: Collection[str] = ()
         _homes: dict[str, Collection[str]]
         workqueue: OrderedDict[str, dict[str, bool]]
@@ -257,12 +264,19 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             return OrderedDict((scope, queue[scope]) for scope in sorted(queue, key=turn))
 
         def _reschedule(self, node: Any) -> None:
-            # A worker begins a test when it knows which is next.
-            if not self.workqueue or self._pending_of(self.assigned_work[node]) < _NEEDED:
-                super()._reschedule(node)
+            # The one in the place of a worker that died has collected nothing at first.
+            if node.shutting_down or node not in self.registered_collections:
+                return
+            # A worker begins a test when it knows which is next, or that none is.
+            while self.workqueue and self._pending_of(self.assigned_work[node]) < _NEEDED:
+                self._assign_work_unit(node)
+            if not self.workqueue:
+                node.shutdown()
 
         def remove_node(self, node: Any) -> str | None:
             """The test that the worker died in is lost, and not run again; all others are."""
+            if self.collection is None:  # the one in its place collects, too
+                self.registered_collections.pop(node, None)
             left = {
                 scope: unit
                 for scope, unit in self.assigned_work.pop(node).items()
@@ -318,10 +332,29 @@ def _files(config: pytest.Config) -> Iterator[Path]:
         if file.name == "conftest.py":
             yield file
     ignored = (*config.getini("norecursedirs"), "__pycache__")
+    seen = set()  # links may lead in a circle
     for argument in config.args:
-        path = config.invocation_params.dir / argument.partition("::")[0]
+        named = argument.partition("::")[0]
+        path = config.invocation_params.dir / named
+        if config.option.pyargs and not path.exists():
+            path = _package(named.partition(".")[0]) or path
         if path.is_file():
             yield path
-        for folder, below, names in os.walk(path):
+        for folder, below, names in os.walk(path, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in seen:
+                below.clear()
+                continue
+            seen.add(real)
             below[:] = [name for name in below if not any(fnmatch(name, of) for of in ignored)]
             yield from (Path(folder, name) for name in names if name.endswith(".py"))
+
+
+def _package(name: str) -> Path | None:
+    """The folder of a package, or the file of a module, which is not imported for it."""
+    try:
+        spec = find_spec(name)
+    except ValueError:  # no name of a module, or one that was made by hand
+        return None
+    places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin]
+    return Path(places[0]) if places and places[0] else None

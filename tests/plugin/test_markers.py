@@ -225,6 +225,27 @@ def test_a_test_that_measures_nothing_says_so(project: Project) -> None:
     )
 
 
+def test_a_fixture_that_nobody_could_know_of_is_refused(project: Project) -> None:
+    """What it measured was in no run, and a worker's GPU was not the test's alone."""
+    project.device()
+    project.tests(
+        """
+        import pytest
+
+        def test_too_late(request):
+            request.getfixturevalue("gpuperf").measure(lambda: None)
+
+        @pytest.mark.usefixtures("gpuperf")
+        def test_in_time(request):
+            request.getfixturevalue("gpuperf").measure(lambda: None)
+        """
+    )
+    result = project.run("--gpuperf-missing=warn")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(['gpuperf: test_steps.py::test_too_late *usefixtures("gpuperf")*'])
+    assert [one.test for one in project.saved().measurements] == ["test_steps.py::test_in_time"]
+
+
 def test_a_wrong_marker_stops_at_collection(project: Project) -> None:
     project.device()
     for fixture, argument in (("gpuperf", "-q"), ("", "--collect-only")):

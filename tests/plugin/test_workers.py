@@ -137,6 +137,73 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
         assert conditions.before.other_processes == conditions.after.other_processes == ()
 
 
+DYING = """
+from time import sleep
+
+def others_begin(worker):
+    # One that takes the place of another follows when that has been seen to be dead.
+    while not os.path.exists(worker):
+        sleep(0.01)
+
+ME = os.environ.get("PYTEST_XDIST_WORKER", "controller")
+Path(ME).touch()
+"""
+"""Below `HOST`: workers that die, and wait for each other's end."""
+
+
+@pytest.mark.parametrize(
+    ("count", "conftest", "step", "failed"),
+    [
+        # The one in its place is sent two tests, as it begins one when it knows of the next.
+        (1, "", "ME == 'gw0'", 1),
+        # Both; the first one in their place collects while the second dies.
+        (2, "ME == 'gw2' and others_begin('gw3')", "ME in ('gw0', 'gw1')", 2),
+        # With all its tests collected, before the other has.
+        (
+            2,
+            """
+def pytest_collection_finish():
+    if ME == "gw0":
+        os._exit(3)
+def pytest_collection():
+    if ME == "gw1":
+        others_begin("gw2")
+""",
+            "False",
+            0,
+        ),
+    ],
+)
+def test_whoever_dies_and_whenever_all_other_tests_run(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    conftest: str,
+    step: str,
+    failed: int,
+) -> None:
+    project.device()
+    file = project.root / "conftest.py"
+    file.write_text("\n".join([file.read_text("utf-8"), HOST, DYING, conftest]), encoding="utf-8")
+    project.tests(
+        f"""
+        import os
+        import pytest
+        from conftest import ME
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_one(gpuperf, number):
+            if {step}:
+                os._exit(3)
+            gpuperf.measure(lambda: None)
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    flags = (f"-n{count}", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    result = project.pytester.runpytest_subprocess(*flags, timeout=60)
+    result.assert_outcomes(passed=6 - failed, failed=failed)
+
+
 def gpu(uuid: str, **others: Any) -> Gpu:
     return Gpu(uuid, **{"name": A100["name"], "capability": (8, 0), **others})
 
@@ -215,6 +282,29 @@ def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
     host.ini()
     host.pytester.makeconftest("# gpuperf is used by a fixture here")
     assert counted(host) == 2
+
+
+def test_tests_are_looked_for_where_pytest_finds_them(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below links, those in a circle too, and in a package by its name."""
+    package = host.root / "elsewhere" / "package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "test_it.py").write_text("def test_it(gpuperf): pass", encoding="utf-8")
+    inside = host.root / "inside"
+    inside.mkdir()
+    assert counted(host, "inside") is None
+    (inside / "circle").symlink_to(inside)
+    (inside / "linked").symlink_to(package)
+    assert counted(host, "inside") == 2
+    assert counted(host, "--pyargs", "package") is None
+    monkeypatch.syspath_prepend(package.parent)
+    for name in ("package", "package.test_it", "package.test_it::test_it"):
+        assert counted(host, "--pyargs", name) == 2, name
+    assert "package" not in sys.modules
+    for name in ("no.such", "__main__", "sys"):
+        assert counted(host, "--pyargs", name) is None, name
 
 
 def test_a_worker_runs_on_its_own_processors_from_the_start() -> None:
@@ -524,7 +614,35 @@ workers.tell = tell
     monkeypatch.delenv(STAND_IN, raising=False)
     result = project.run_apart("-n2", "--gpuperf-processes=1")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*No space left on device*"])
+    # No line of the test has run: it stands where the test does.
+    result.stdout.fnmatch_lines(["*No space left on device*", "test_steps.py:1: Failed"])
+
+
+def test_by_the_group_tests_have_a_gpu_and_the_names_that_baselines_know(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.device()
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + HOST, encoding="utf-8")
+    project.tests(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.xdist_group("together")
+        @pytest.mark.parametrize("number", range(4))
+        def test_one(gpuperf, number):
+            gpuperf.measure(lambda: None)
+            with open("diary", "a") as diary:
+                print(os.environ["PYTEST_XDIST_WORKER"], file=diary)
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1")
+    project.run_apart("-n2", "--dist=loadgroup", *flags).assert_outcomes(passed=4)
+    assert len({*(project.root / "diary").read_text("utf-8").splitlines()}) == 1
+    tests = {measurement.test for measurement in project.saved().measurements}
+    assert tests == {f"test_steps.py::test_one[{number}]" for number in range(4)}
 
 
 def test_the_baselines_say_on_which_gpu_a_test_runs(
@@ -625,8 +743,19 @@ def test_the_test_that_the_last_worker_dies_in_is_lost(host: Project) -> None:
 
 def test_who_asks_for_another_distribution_has_it(host: Project) -> None:
     host.tests(STEP)
-    for dist, dealt in (("loadfile", True), ("load", False)):
+    for dist, dealt, ours in (
+        ("loadfile", True, False),
+        ("load", False, False),
+        ("loadgroup", True, True),  # which is what ours does
+    ):
         config = host.pytester.parseconfigure(f"--dist={dist}", "--tx=popen")
         if dealt:
             workers.deal(config, [xdist.execnet.XSpec("popen")])
-        assert workers.scheduler(config, None) is None
+        assert (workers.scheduler(config, xdist.Producer("test")) is not None) == ours, dist
+
+
+@pytest.mark.parametrize("flag", ["--no-loadscope-reorder", "--ff", "--nf"])
+def test_an_order_that_was_asked_for_is_kept(host: Project, flag: str) -> None:
+    host.tests(STEP)
+    assert workers.reorders(host.pytester.parseconfig())
+    assert not workers.reorders(host.pytester.parseconfig(flag))
