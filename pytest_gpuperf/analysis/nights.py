@@ -82,7 +82,7 @@ class MetricHistory:
         """How many nights are gaps, by their reasons; "" for none."""
         reasons = Counter(self.gaps.values())
         said = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f"{len(self.gaps)} of {len(self.gaps) + len(self.seen.days)} nights: {said}"
+        return f"{len(self.gaps)} of {len({*self.gaps, *self.seen.days})} nights: {said}"
 
     @property
     def crept(self) -> str:

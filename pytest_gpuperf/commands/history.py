@@ -209,8 +209,9 @@ def _trend_line(past: History, one: MetricHistory) -> str:
     noise = f"{trend.noise:.2g} pt" if trend.points else f"{100 * trend.noise:.2g} %"
     days = ", ".join(date(one.seen.days[change.at]) for change in trend.changes)
     at = f" ({days})" if days else ""
-    nights = counted(len(one.seen.days), "night")
-    return f"{past.title(one)} {one.metric.name}: {levels}{at}; {nights}, noise {noise}{gaps}"
+    # A night on which two revisions were measured has two.
+    values = counted(len(one.seen.values), "value")
+    return f"{past.title(one)} {one.metric.name}: {levels}{at}; {values}, noise {noise}{gaps}"
 
 
 # JSON

@@ -210,10 +210,7 @@ def _uv_itself() -> str:
     path = os.pathsep.join([beside, os.environ.get("PATH", "")])
     program = shutil.which("uv", path=path)
     if program is None:
-        raise UsageFailure(
-            "--package installs releases by uv, which is not there: "
-            'pip install "pytest-gpuperf[bisect]"'
-        )
+        raise UsageFailure("--package installs releases by uv, which is not there: pip install uv")
     return program
 
 

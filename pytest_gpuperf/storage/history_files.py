@@ -23,7 +23,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
 from pytest_gpuperf.judge.suspects import Surroundings
 from pytest_gpuperf.judge.tolerance import unreadable
 from pytest_gpuperf.model.measurement import STEP, Scalar
@@ -32,6 +32,7 @@ from pytest_gpuperf.storage.files import COMPRESSED
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from pydantic import ValidationError
 
 FOLDER = ".gpuperf-history"
 """Of the index, in the folder of the runs."""
@@ -140,7 +141,7 @@ def recollect(runs: Sequence[Path], folder: Path) -> Recollection:
     except ImportError:
         raise UsageFailure(
             "gpuperf history keeps what it reads in DuckDB, which is not installed: "
-            'pip install "pytest-gpuperf[history]"'
+            "pip install duckdb"
         ) from None
     place = folder / FOLDER / INDEX
     files.ignored_by_git(place.parent)
@@ -468,18 +469,32 @@ def _extract_of(place: Path) -> _Extract:
         try:
             slim = files.adapter(_Slim).validate_json(text)
         except ValidationError as error:
+            if _is_no_run(error):
+                return _Extract(f"{place} is no run file: left out", 0, [])
             run_files.load(place)
             raise UsageFailure(f"{place}: {error.errors()[0]['msg']}. {_REMEDY}") from None
         if slim.schema != run_files.SCHEMA or any(_wrong(one) for one in slim.measurements):
             run_files.load(place)
     except FileNotFoundError:
         return _Extract(f"{place}: it is gone", 0, [])
+    except BadFile as error:
+        # The remedy is for somebody who wants this very file.
+        left_out = BadFile(error.file, error.entry, error.problem, _REMEDY)
+        return _Extract(str(left_out).split("\n", 1)[0], 0, [])
     except GpuperfError as error:
         return _Extract(str(error).split("\n", 1)[0], 0, [])
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     taken = [_taken(one, (one.test, one.name) not in unfit) for one in slim.measurements]
     return _Extract("", int(created.timestamp()), taken)
+
+
+def _is_no_run(error: ValidationError) -> bool:
+    """Whether the JSON is of another kind: no mapping, or one that names no version of ours."""
+    return any(
+        (one["type"], one["loc"]) in (("dataclass_type", ()), ("missing", ("schema",)))
+        for one in error.errors(include_url=False, include_input=False)
+    )
 
 
 def _wrong(measured: _Measured) -> bool:
@@ -581,7 +596,11 @@ def _recalled(
         for kind in ("test", "metric", "environment", "reading", "tolerance")
         for rows in [index.execute("SELECT id, text FROM names WHERE kind = ?", [kind]).fetchall()]
     }
-    surroundings = {n: Surroundings(**json.loads(t)) for n, t in names["environment"].items()}
+    # The index has those of all files in its folder, whichever were named.
+    under = index.execute("SELECT DISTINCT environment FROM counted ORDER BY environment")
+    surroundings = {
+        n: Surroundings(**json.loads(names["environment"][n])) for (n,) in under.fetchall()
+    }
     devices: dict[tuple[str, str], int] = {}
     of = [devices.setdefault((s.arch, s.slug), len(devices)) for s in surroundings.values()]
     index.execute("CREATE OR REPLACE TEMP TABLE devices (environment INTEGER, device INTEGER)")

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf import __main__
+from pytest_gpuperf.analysis.nights import LastNight
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
+from pytest_gpuperf.judge.suspects import Suspect, SuspectKind
+from pytest_gpuperf.report.text.night_lines import since_last_night
 from pytest_gpuperf.storage import files, history_files, run_files
 from tests.examples import A100, H200, TEST, measurement, run, verdict
 
@@ -88,6 +91,18 @@ def test_a_change_has_its_night_its_suspects_and_what_to_type_next(
     assert "git log --oneline r14..r15" in text
 
 
+def test_a_kind_that_stands_in_the_sentence_is_not_said_twice() -> None:
+    for kind, what, said in (
+        (SuspectKind.GPU_KIND, "GPU aa -> bb: vbios 1 -> 2", "kind of GPU aa -> bb: vbios 1 -> 2"),
+        (SuspectKind.GPU_KIND, "vbios 1 -> 2", "kind of GPU vbios 1 -> 2"),
+        (SuspectKind.GPU, "GPU aa -> bb", "GPU aa -> bb"),
+        (SuspectKind.DRIVER, "driver 570 -> 580", "driver 570 -> 580"),
+        (SuspectKind.CODE, "r0..r1", "code r0..r1"),
+    ):
+        night = LastNight(("sm90", "nvidia-h200"), 0, 1, (Suspect(kind, what),))
+        assert since_last_night(night) == f"last night, 1970-01-02, against 1970-01-01: {said}"
+
+
 def test_nights_without_a_value_are_gaps_and_no_zeros(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +155,8 @@ def test_broken_files_are_named_and_left_out(
         save(tmp_path, night, cycles(night))
     (tmp_path / "cut.json").write_text('{"schema": 1, "crea')
     (tmp_path / "text.json.xz").write_text("no xz")
+    for name, other in (("list.json", []), ("results.json", {"rows": 3})):
+        (tmp_path / name).write_text(json.dumps(other))
     wrong = json.loads((tmp_path / "000.json").read_text())
     wrong["measurements"][0]["samples"][0]["values"] = [-1.0]
     (tmp_path / "negative.json").write_text(json.dumps(wrong))
@@ -152,7 +169,12 @@ def test_broken_files_are_named_and_left_out(
     out, err = capsys.readouterr()
     for name in ("cut.json", "text.json.xz", "negative.json", "place.json", "tolerance.json"):
         assert f"{tmp_path / name}: " in err
-    assert len(json.loads(out)["left_out"]) == 5
+    for name in ("list.json", "results.json"):
+        assert f"{tmp_path / name} is no run file: left out\n" in err
+    # Nobody asked for these very files.
+    assert err.count("It is left out of the history") == 5
+    assert "Measure again" not in err
+    assert len(json.loads(out)["left_out"]) == 7
     assert len(json.loads(out)["series"][0]["values"]) == 3
 
 
@@ -341,4 +363,39 @@ def test_tests_are_chosen_by_a_pattern_and_their_trends_shown(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert __main__.main(["history", str(saved), "--test", TEST]) == 0
-    assert "22 nights, noise" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "24 nights, " in text
+    assert "22 values, noise" in text
+
+
+def test_two_revisions_of_one_night_are_two_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in (0, 1, 3):
+        file = save(tmp_path, night, cycles(night))
+        if night != 3:
+            one = run_files.load(file)
+            (first,) = one.measurements
+            again = replace(
+                first,
+                process=f"{first.process}-again",
+                fingerprint=replace(first.fingerprint, revision=f"s{night:02}"),
+            )
+            other = replace(one, measurements=(again,))
+            run_files.save_draft(other, other.results(), tmp_path / f"{night:03}-again.json")
+    save(tmp_path, 2, cycles(2), test=f"{TEST}-other")
+    assert __main__.main(["history", str(tmp_path), "--test", TEST]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "4 nights, " in text
+    assert "5 values, noise" in text
+    assert "1 of 4 nights: 1 not measured" in text
+
+
+def test_the_devices_are_those_of_the_files_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = save(tmp_path, 0, 4e8)
+    save(tmp_path, 1, 4e8, device=A100)
+    for named, said_of in ((tmp_path, "on 2 devices, 2 runs"), (one, "on 1 device, 1 run")):
+        assert __main__.main(["history", str(named)]) == 0
+        assert said_of in " ".join(capsys.readouterr().out.split())

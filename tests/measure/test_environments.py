@@ -161,7 +161,7 @@ def test_without_uv_and_in_conda_it_says_what_to_do(
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with (
-        pytest.raises(UsageFailure, match=r"pip install .pytest-gpuperf\[bisect\]"),
+        pytest.raises(UsageFailure, match=r"pip install uv$"),
         environments(),
     ):
         pass

@@ -217,8 +217,10 @@ def since_last_night(one: LastNight) -> str:
 
 def _difference(what: Suspect) -> str:
     """Its kind first, where it does not say so itself."""
-    kind = what.kind.value
-    return what.what if what.what.startswith(kind) else f"{kind} {what.what}"
+    kind = what.kind.value.split()
+    if what.what.split(" ", 1)[0] == kind[-1]:
+        kind.pop()
+    return " ".join((*kind, what.what))
 
 
 def waiting(past: History) -> str:
