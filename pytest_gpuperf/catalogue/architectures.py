@@ -16,6 +16,8 @@ CPU = "cpu"
 """The architecture of portable counts, on a machine without a GPU."""
 
 _SM = re.compile(r"sm(\d+)")
+_NEARLY = re.compile(r"sm|\d|cpu")
+"""How a word begins that may be a misspelt name: "h100" is nearer to "sm100" than to "sm90"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +28,25 @@ class Architecture:
     chips: tuple[str, ...]
     """NVIDIA's chip names. The first is the one that CUPTI knows the architecture's metrics by."""
     generation: str
+    products: tuple[str, ...] = ()
+    """What cards with these chips are sold as: those that people have in machines for training."""
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.name: architecture
     for architecture in (
-        Architecture("sm70", ("GV100",), "Volta"),
-        Architecture("sm75", ("TU102", "TU104", "TU106", "TU116", "TU117"), "Turing"),
-        Architecture("sm80", ("GA100",), "Ampere"),
-        Architecture("sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), "Ampere"),
-        Architecture("sm89", ("AD102", "AD103", "AD104", "AD106", "AD107"), "Ada Lovelace"),
-        Architecture("sm90", ("GH100",), "Hopper"),
-        Architecture("sm100", ("GB100",), "Blackwell"),
+        Architecture("sm70", ("GV100",), "Volta", ("V100",)),
+        Architecture("sm75", ("TU102", "TU104", "TU106", "TU116", "TU117"), "Turing", ("T4",)),
+        Architecture("sm80", ("GA100",), "Ampere", ("A100", "A30")),
+        Architecture(
+            *("sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), "Ampere", ("A10", "A40"))
+        ),
+        Architecture(
+            *("sm89", ("AD102", "AD103", "AD104", "AD106", "AD107"), "Ada Lovelace"),
+            ("L4", "L40", "L40S"),
+        ),
+        Architecture("sm90", ("GH100",), "Hopper", ("H100", "H200")),
+        Architecture("sm100", ("GB100",), "Blackwell", ("B200",)),
         Architecture("sm103", ("GB110",), "Blackwell Ultra"),
         Architecture("sm120", ("GB202", "GB203", "GB205", "GB206", "GB207"), "Blackwell"),
         Architecture(CPU, (), ""),
@@ -50,10 +59,23 @@ def validate(name: str) -> str:
     """Returns `name` if it is a known architecture, raises UsageFailure otherwise."""
     if name in ARCHITECTURES:
         return name
-    close = difflib.get_close_matches(name.lower(), ARCHITECTURES, n=1)
-    suggestion = f' Did you mean "{close[0]}"?' if close else ""
-    known = ", ".join(ARCHITECTURES)
+    close = _meant(name.lower())
+    suggestion = f' Did you mean "{close}"?' if close else ""
+    known = ", ".join(
+        f"{one.name} ({', '.join(one.products)})" if one.products else one.name
+        for one in ARCHITECTURES.values()
+    )
     raise UsageFailure(f'unknown architecture "{name}".{suggestion} Known are: {known}')
+
+
+def _meant(name: str) -> str:
+    """The architecture that somebody who wrote `name` may have meant; "" for nothing like it."""
+    words = re.split(r"[^a-z0-9]+", name)
+    for architecture in ARCHITECTURES.values():
+        if any(product.lower() in words for product in architecture.products):
+            return architecture.name
+    close = difflib.get_close_matches(name, ARCHITECTURES, n=1) if _NEARLY.match(name) else []
+    return close[0] if close else ""
 
 
 def matches(pattern: str, arch: str) -> bool:

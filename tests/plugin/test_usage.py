@@ -56,7 +56,7 @@ def test_another_architecture_names_both_an_unknown_one_the_known(a100: Project)
     assert "Use --gpu-arch sm80 (or auto) here" in text
     text = refused(a100.run("--gpu-arch=sm91"))
     assert 'unknown architecture "sm91"' in text
-    assert "Known are: sm70, sm75, sm80" in text
+    assert "Known are: sm70 (V100), sm75 (T4), sm80" in text
     a100.ini("gpu_arch = sm90")
     assert "this device is NVIDIA A100-SXM4-80GB (sm80)" in refused(a100.run())
 
