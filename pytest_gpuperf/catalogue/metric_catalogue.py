@@ -154,6 +154,7 @@ def _metric(name: str, entry: dict[str, Any]) -> Metric:
         positive=entry.get("positive", ""),
         traced=entry.get("traced", False),
         portable=entry.get("portable", False),
+        of_gpu=entry.get("of_gpu", False),
     )
 
 

@@ -169,7 +169,14 @@ def lines(listed: Listing, width: int) -> list[Line]:
 
 
 def names(metric: Metric, architectures: tuple[str, ...]) -> str:
-    """NVIDIA's name on these architectures, or each name with those that have it; "" for none."""
+    """NVIDIA's name on these architectures, or each name with those that have it; "" for none.
+
+    What a CPU has none of is absent there, whatever gives it on a GPU.
+    """
+    if not metric.hardware:
+        if all(metric.exists_on(name) for name in architectures):
+            return ""
+        return _ABSENT if architectures == (CPU,) else f"{_ABSENT} ({CPU})"
     named = hardware_names(metric, architectures)
     if len(named) == 1:
         return next(iter(named)) or _ABSENT

@@ -53,6 +53,8 @@ class Metric:
 
     portable: bool = False
     """Of what is traced: it exists on a CPU too."""
+    of_gpu: bool = False
+    """Of what is neither counted by hardware nor traced: a CPU has none."""
 
     @property
     def chosen(self) -> bool:
@@ -74,4 +76,6 @@ class Metric:
         """Whether it can be measured on `arch` at all; true of what nobody has to choose."""
         if self.traced:
             return self.portable or arch != "cpu"
+        if self.of_gpu:
+            return arch != "cpu"
         return not self.hardware or self.hardware_name(arch) is not None

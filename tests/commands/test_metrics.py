@@ -113,6 +113,11 @@ def test_architectures_with_one_name_stand_together() -> None:
         ("cycles", ("sm80", "sm90"), "sm__cycles_elapsed.max"),
         ("step_time", ("sm80", "sm90"), ""),
         ("cycles", (CPU,), "absent"),
+        # From a trace, an event or a counter: whatever only a GPU has.
+        *((name, (CPU,), "absent") for name in ("launches", "kernel_time", "gpu_span")),
+        *((name, (CPU,), "absent") for name in ("step_time", "own_instructions")),
+        *((name, (CPU,), "") for name in ("copies", "graph_breaks", "wall_time", "operators")),
+        ("step_time", ("sm90", CPU), "absent (cpu)"),
         ("pipe_fp16", ("sm89", "sm90"), "absent"),
         (
             *("pipe_uniform", ("sm70", "sm80", "sm90")),
