@@ -31,7 +31,7 @@ from pytest_gpuperf.commands import (
     reproduce,
     update_baseline,
 )
-from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError
+from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError, meant
 
 
 class Command(Protocol):
@@ -66,6 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     _complete(parser)
     words, after = _parted(words)
+    known = [command.NAME for command in COMMANDS]
+    if words and not words[0].startswith("-") and words[0] not in known:
+        # argparse lists them and does not say which is nearest.
+        complain(f'no command "{words[0]}".{meant(words[0], known)} There are {", ".join(known)}')
+        return BAD_CONFIGURATION
     try:
         options = parser.parse_args(words)
     except SystemExit as stop:

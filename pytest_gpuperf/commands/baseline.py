@@ -119,13 +119,16 @@ def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
     if changed:
         return OK
     every = {name for one in known.values() for t in one.tests for name in (t, t.split("::")[0])}
-    complain(f"{old} has no entry.{meant(old, every, most=3)}")
+    close = meant(old, every, most=3)
+    complain(f"{old} has no entry.{close} `gpuperf baseline list` shows those that there are")
     return FAILED
 
 
 def _merge(options: argparse.Namespace) -> int:
     """Of what both sides accepted, neither has measured what the merge makes of it."""
     folder = folder_of(options)
+    if not folder.is_dir():
+        raise UsageFailure(f"no folder {folder}. Run it in a git checkout that has baselines")
     sides = files.conflicts(folder)
     merged = sorted(
         {file for file in map(_baseline_of, sides) if file.relative_to(folder).match("*/*/*.yaml")}

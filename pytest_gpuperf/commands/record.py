@@ -106,10 +106,17 @@ def act(options: argparse.Namespace) -> int:
     order, file = _order(options), options.run or run_files.new_file(run_files.project(Path.cwd()))
     with _alone(file):
         if file.exists():
-            raise UsageFailure(
-                f"{file} exists: continue it with `{_continue(file, order)}`, or name another"
-            )
+            raise UsageFailure(f"{file} exists: {_instead(file)}")
         return _Recording(order, file, None).go_on()
+
+
+def _instead(file: Path) -> str:
+    """What to do where `file` is there: its own arguments go on with it, no others do."""
+    try:
+        begun = _order_of(run_files.load(file), file)
+    except UsageFailure:
+        return "name another"
+    return f"continue it with `{_continue(file, begun)}`, or name another"
 
 
 def _resume(options: argparse.Namespace) -> int:

@@ -510,7 +510,9 @@ def git(folder: Path, *arguments: str) -> bytes:
         raise UsageFailure(f"git cannot be started ({error.strerror})") from None
     if done.returncode:
         command = next(word for word in arguments if not word.startswith("-") and "=" not in word)
-        raise UsageFailure(f"git {command}: {done.stderr.decode(errors='replace').strip()}")
+        said = done.stderr.decode(errors="replace").strip()
+        remedy = ". Run it in a git checkout" if "not a git repository" in said else ""
+        raise UsageFailure(f"git {command}: {said}{remedy}")
     return done.stdout
 
 

@@ -450,7 +450,9 @@ def test_outside_of_a_repository_it_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
-    assert "not a git repository" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not a git repository" in said
+    assert said.endswith(". Run it in a git checkout\n")
 
 
 @pytest.mark.usefixtures("processes")

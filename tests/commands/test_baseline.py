@@ -123,10 +123,23 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
 ) -> None:
     before = FILE.read_bytes()
     assert gpuperf("rename", f"{A}::test_step[frist]", "x") == errors.FAILED
-    assert f'has no entry. Did you mean "{FIRST}"' in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f'has no entry. Did you mean "{FIRST}"' in said
+    assert "`gpuperf baseline list` shows those that there are" in said
     assert gpuperf("rename", FIRST, SECOND) == errors.BAD_CONFIGURATION
     assert f"and {SECOND} has one" in capsys.readouterr().err
     assert FILE.read_bytes() == before
+
+
+def test_outside_of_a_checkout_nothing_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert gpuperf("merge") == errors.BAD_CONFIGURATION
+    assert "not a git repository" in (said := capsys.readouterr().err)
+    assert said.endswith(". Run it in a git checkout\n")
+    assert gpuperf("merge", "--baselines", "elsewhere") == errors.BAD_CONFIGURATION
+    assert "no folder elsewhere. Run it in a git checkout" in capsys.readouterr().err
 
 
 # Gone

@@ -50,9 +50,13 @@ def test_help_lists_the_commands_and_bad_words_are_bad_configuration(
     said = capsys.readouterr().out
     for command in ("doctor", "record", "update-baseline", "compare"):
         assert command in said
-    for words in ("", "dctor", "record --processes two", "update-baseline --why x"):
+    for words in ("", "record --processes two", "update-baseline --why x"):
         assert __main__.main(words.split()) == errors.BAD_CONFIGURATION
         assert "usage: gpuperf" in capsys.readouterr().err
+    assert __main__.main(["recrod", "--", "tests"]) == errors.BAD_CONFIGURATION
+    assert (
+        'no command "recrod". Did you mean "record"? There are doctor, ' in capsys.readouterr().err
+    )
 
 
 # Examples

@@ -225,8 +225,12 @@ def test_numbers_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_file_that_exists_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
     FILE.write_text("not a run", encoding="utf-8")
-    said = refused(capsys, "--run", "run.json")
-    assert "run.json exists: continue it with `gpuperf record --continue run.json`" in said
+    assert "run.json exists: name another\n" in refused(capsys, "--run", "run.json")
+    saved(recorded(1, of=2, command="gpuperf record --processes 2 -- tests/a.py -k tf32"))
+    said = refused(capsys, "--run", "run.json", "--", "tests/b.py")
+    # Others would be refused.
+    command = "gpuperf record --continue run.json -- tests/a.py -k tf32"
+    assert f"run.json exists: continue it with `{command}`, or name another" in said
 
 
 def test_the_time_left_is_told_but_not_of_the_last_process(
