@@ -42,7 +42,7 @@ def row(measurement: Measurement) -> tuple[str, float, int, float, float] | None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the table and its sum; 4 for a bad run file."""
+    """Prints the table and its sum, or why there is none; 4 for a bad run file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     options = parser.parse_args(arguments)
@@ -52,9 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 4
     known = [cost for measurement in measurements if (cost := row(measurement))]
-    if known:
-        _, _, executions, costs, floors = zip(*known, strict=True)
-        known.append(("all", 0.0, sum(executions), sum(costs), sum(floors)))
+    if not known:
+        print(
+            "no measurement says what its executions take alone (floor_s): a CPU's never does, and "
+            "earlier releases did not record it"
+        )
+        return 0
+    _, _, executions, costs, floors = zip(*known, strict=True)
+    known.append(("all", 0.0, sum(executions), sum(costs), sum(floors)))
     rows = [
         (
             *(name, f"{step_ms:.1f}" if step_ms else "", str(executed)),

@@ -29,7 +29,7 @@ from tests.plugin.projects import Project
 __all__ = ["fake", "fake_library", "loaded"]
 
 BUDGET: dict[str, Any] = yaml.safe_load((ROOT / "benchmarks/budget.yaml").read_text("utf-8"))
-RUN = ROOT / "docs" / "runs" / "h200-meddpm.json"
+RUNS = ROOT / "docs" / "runs"
 
 
 def executions(
@@ -101,10 +101,16 @@ def compiled(test: str) -> bool:
 def test_what_a_recorded_run_cost_is_told_against_its_floor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert budget.main([str(RUN)]) == 0
+    assert budget.main([str(RUNS / "h200-night.json.xz")]) == 0
     heading, *rows = capsys.readouterr().out.splitlines()
     assert heading.split()[:4] == ["measurement", "step", "ms", "executions"]
+    assert rows
     assert all(float(row.split()[-1]) >= 1 for row in rows)
+
+
+def test_where_no_measurement_has_a_floor_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert budget.main([str(RUNS / "cpu-meddpm.json")]) == 0
+    assert "(floor_s): a CPU's never does" in capsys.readouterr().out
 
 
 def test_a_bad_run_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
