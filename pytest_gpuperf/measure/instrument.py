@@ -176,9 +176,9 @@ class Instrument(Measurer):
         return outcome
 
     @property
-    def stops(self) -> bool:
-        """Whether all ranks are about to end."""
-        return False
+    def stops(self) -> str:
+        """Why all ranks are about to end; "" where they are not."""
+        return ""
 
     def close(self) -> None:
         """The session ends."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from threading import Condition, Event, Lock, Thread
 from typing import Any
 
@@ -35,6 +36,7 @@ _PATIENCE = 600.0
 _CREDENTIALS = struct.Struct("3i")
 """pid, uid and gid, as SO_PEERCRED has them."""
 _JOINED, _AT, _IN, _ON, _SAID, _FAILED, _LEFT = "joined", "at", "in", "on", "said", "failed", "left"
+_RESTS = "rests"
 _GO, _STOP = "go", "stop"
 
 
@@ -164,12 +166,26 @@ class _Place:
     inside: str = ""
     """The phase that it has entered last since."""
     waits: bool = False
+    rests: bool = True
+    """Whether it is in no measurement."""
     value: Any = None
     """What it has arrived with."""
     said: list[Any] = field(default_factory=list)
     failed: str = ""
     left: bool = False
     gone: bool = False
+    """Whether its line is closed, and all that it said was heard."""
+    ended: float | None = None
+    """When its process was first seen to have ended."""
+
+    def is_gone(self) -> bool:
+        """Whether it says nothing any more.
+
+        What its process has forked may keep the line open. What it said last is heard meanwhile.
+        """
+        if not self.gone and self.ended is None and is_gone(self.pid):
+            self.ended = time.monotonic()
+        return self.gone or (self.ended is not None and time.monotonic() > self.ended + _SETTLING)
 
     def doing(self) -> str:
         """What it did last, as a phrase."""
@@ -268,6 +284,7 @@ class Meeting:
             return
         if kind == _AT:
             place.at, place.inside, place.waits = message["place"], "", True
+            place.rests = False
             place.value = message.get("value")
         elif kind == _SAID:
             place.said.append(message["what"])
@@ -275,6 +292,8 @@ class Meeting:
             place.failed = message["why"]
         elif kind == _LEFT:
             place.left = True
+        elif kind == _RESTS:
+            place.rests = True
         self._got_on()
         if self._all(lambda one: one.waits):
             self._let_go()
@@ -307,8 +326,9 @@ class Meeting:
                     # The first to complain is often one whose peer is gone.
                     self._changed.wait_for(self._gone, _SETTLING)
                     self._wait_for_codes()
-                    self._stop(self._fault() or self._late())
-                    return
+                    if problem := self._fault() or self._late():
+                        self._stop(problem)
+                        return
                 self._changed.wait(_TICK)
 
     def _wait_for_codes(self) -> None:
@@ -320,7 +340,7 @@ class Meeting:
             self._changed.wait(_POLL)
 
     def _gone(self) -> dict[int, _Place]:
-        return {n: p for n, p in self._places.items() if p.gone and not (p.left or p.failed)}
+        return {n: p for n, p in self._places.items() if not (p.left or p.failed) and p.is_gone()}
 
     def _fault(self) -> str:
         """Who has ended, or failed, and what the others did meanwhile."""
@@ -361,6 +381,8 @@ class Meeting:
             return ""
         if self._all(lambda place: place.left or bool(place.said)) or not self._places:
             return ""
+        if not self._asked and all(place.rests for place in self._places.values()):
+            return ""  # they do something that is not ours
         missing = [number for number in range(self._count) if number not in self._places]
         behind = [n for n, place in sorted(self._places.items()) if not (place.waits or place.said)]
         self.at_fault, self.hangs = (*missing, *behind), True
@@ -436,6 +458,10 @@ class Participant:
         """Says that this one waits for something else, and for good reason."""
         self._line.send({"is": _ON})
 
+    def rests(self) -> None:
+        """Says that a measurement is over: until the next one nobody waits for this one."""
+        self._line.send({"is": _RESTS})
+
     def entered(self, phase: str) -> None:
         """Says that the step is in this phase, for who asks later what it did last."""
         self._line.send({"is": _IN, "phase": phase})
@@ -465,10 +491,11 @@ class Participant:
             self._changed.wait_for(lambda: self.why or not wait, _PATIENCE)
         self._line.hang_up()
 
-    def stops(self) -> bool:
-        """Whether all are to stop, which may take a moment to be known."""
+    def stops(self) -> str:
+        """Why all are to stop, which may take a moment to be known; "" where they are not."""
         with self._changed:
-            return bool(self._changed.wait_for(lambda: self.why, 2 * _SETTLING))
+            self._changed.wait_for(lambda: self.why, 2 * (_TICK + _SETTLING))
+            return self.why
 
     def _outside(self) -> None:
         self._inside = False
@@ -505,3 +532,12 @@ class Participant:
             return
         self._tell(self.why)
         os._exit(1)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, whoever has noticed."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"  # its name may have blanks and brackets

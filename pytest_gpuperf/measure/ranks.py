@@ -7,6 +7,7 @@ rank has a collector of its own; what they bring is joined where the measurement
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
 from pytest_gpuperf.measure.meeting import Meeting, Participant
@@ -82,7 +83,7 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
         local = int(given.get("LOCAL_WORLD_SIZE", count))
     except ValueError as error:
         raise UsageFailure(f"RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are numbers: {error}") from error
-    if count < 2:
+    if count < 2 and VARIABLE not in given:
         return None
     if local != count:
         raise UsageFailure(
@@ -95,8 +96,10 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
             number, count, told["meeting"], True, decides=told["decides"], only=told["only"]
         )
     job = [given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-    name = "-".join([str(os.getuid()), given["MASTER_ADDR"], given["MASTER_PORT"], *job])
-    return Rank(number, count, f"gpuperf-{name}")
+    name = "-".join([given["MASTER_ADDR"], given["MASTER_PORT"], *job])
+    # A host's name, and a job's, may be longer than the 107 bytes of a socket's.
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return Rank(number, count, f"gpuperf-{os.getuid()}-{digest}")
 
 
 def take_gpu(
@@ -134,9 +137,14 @@ class RankInstrument(Instrument):
         self._own = own
         self._rank = rank
         self._meeting = Meeting(rank.meeting, rank.count, time_limit) if rank.leads else None
-        self._participant = Participant(
-            rank.meeting, rank.number, time_limit, None if rank.launched else tell
-        )
+        self._owed: Progress | None = None
+        """That of a measurement whose verdict is to come, which all ranks wait for."""
+        try:
+            self._participant = Participant(
+                rank.meeting, rank.number, time_limit, None if rank.launched else tell
+            )
+        except MeasurementError as error:
+            raise UsageFailure(str(error)) from None
 
     @property
     def name(self) -> str:
@@ -161,8 +169,8 @@ class RankInstrument(Instrument):
         """
         if self._rank.only not in ("", subject.name):
             return (subject.passed_over(self.device),)
-        with_others = self._participant
-        progress = _Announced(work.progress, with_others, f"{subject.name} of {subject.test}")
+        with_others, shown = self._participant, work.progress
+        progress = _Announced(shown, with_others, f"{subject.name} of {subject.test}")
         work = replace(work, barrier=progress.arrive, progress=progress, together=True)
         decided = plan.enough
 
@@ -183,9 +191,9 @@ class RankInstrument(Instrument):
             raise
         finally:
             work.phases.entered = None
-        if self._meeting is None:
-            return (measured,)
-        return (joined(read(self._meeting.said())),)
+        said = self._meeting.said() if self._meeting is not None else ()
+        self._owed = None if self._rank.launched else shown
+        return (joined(read(said)) if said else measured,)
 
     def failed(self, error: BaseException) -> None:
         """Tells the others that this rank will not measure, and why: they would wait for it."""
@@ -193,15 +201,21 @@ class RankInstrument(Instrument):
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""
-        return outcome if self._rank.launched else self._participant.agreed("the verdict", outcome)
+        progress, self._owed = self._owed, None
+        if progress is None:
+            return outcome
+        with progress.aside():  # the leading rank may wait for fresh ranks
+            outcome = self._participant.agreed("the verdict", outcome)
+        self._participant.rests()
+        return outcome
 
     def waits(self) -> None:
         """Says that this rank does something by itself, for which the others have to wait."""
         self._participant.goes_on()
 
     @property
-    def stops(self) -> bool:
-        """Whether all ranks are about to end."""
+    def stops(self) -> str:
+        """Why all ranks are about to end; "" where they are not."""
         return self._participant.stops()
 
     def close(self) -> None:

@@ -297,6 +297,33 @@ class GpuPerf:
             reproducible=allowed,
             workers=self._workers,
         )
+        with self._agreed():
+            return self._concluded(measurer, subject, work, plan)
+
+    @contextmanager
+    def _agreed(self) -> Iterator[None]:
+        """A block that ends on all ranks as it does on the leading one, however that is.
+
+        They go on together: a rank that waits for the verdict would meet another's next test.
+        """
+        outcome = "failed"
+        try:
+            yield
+            outcome = "passed"
+        except pytest.skip.Exception:
+            outcome = "skipped"
+            raise
+        finally:
+            outcome = self._instrument.verdict(outcome)
+        if outcome == "failed":
+            _fail(f"gpuperf: {FOLLOWED}, where the test has failed")
+        if outcome == "skipped":
+            _skip(f"gpuperf: {FOLLOWED}, where the test was skipped")
+
+    def _concluded(
+        self, measurer: Measurer, subject: Subject, work: Work, plan: Plan
+    ) -> Measurement:
+        """What is measured of `subject`, once all is said of it; fails or skips the test."""
         unsound = ""
         with self._session.display.of(_title(subject)):
             try:
@@ -310,26 +337,8 @@ class GpuPerf:
         config.hook.pytest_gpuperf_judged(
             config=config, measurement=result.first, verdicts=result.verdicts
         )
-        self._concluded(result)
+        self._conclude(result)
         return result.first
-
-    def _concluded(self, result: Result) -> None:
-        """Fails or skips the test; of several ranks on all of them, which go on together."""
-        outcome = "passed"
-        try:
-            self._conclude(result)
-        except pytest.fail.Exception:
-            outcome = "failed"
-            raise
-        except pytest.skip.Exception:
-            outcome = "skipped"
-            raise
-        finally:
-            outcome = self._instrument.verdict(outcome)
-        if outcome == "failed":
-            _fail(f"gpuperf: {FOLLOWED}, where the test has failed")
-        if outcome == "skipped":
-            _skip(f"gpuperf: {FOLLOWED}, where the test was skipped")
 
     def _conclude(self, result: Result) -> None:
         """Fails or skips the test, where what was said of its measurement does that."""

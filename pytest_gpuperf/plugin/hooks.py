@@ -366,6 +366,15 @@ class _Follower:
         if reporter is not None:
             reporter._tw._file = io.StringIO()
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Says what cannot be collected here."""
+        if report.failed:
+            self._session.say(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Says what has gone wrong in pytest, or in a plugin."""
+        self._session.say(str(excrepr))
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Nobody else knows what has failed here only."""
         from pytest_gpuperf.plugin.fixture import FOLLOWED

@@ -66,6 +66,8 @@ class Session:
         """Those of all ranks that torchrun has started, where this process has taken one."""
         self.rank: Rank | None = None
         """Which of several that torchrun, or another session, has started."""
+        self._no_rank: Exception | None = None
+        """Why it is none where there are several: that concerns only who measures."""
         self._parent: int | None = None
         self._has_frozen: bool | None = None
         self._measured = self._modules = 0
@@ -87,7 +89,7 @@ class Session:
             self._follow_the_parent()
         elif not self.is_worker:  # its controller has been asked
             options.check_verdicts(config, self.settings)
-        if "RANK" in os.environ and not self.is_worker:
+        if "RANK" in os.environ:
             self._join_ranks()
         if not self.settings.judge:
             # Fresh processes, and their workers, have the flags of who started them.
@@ -111,9 +113,21 @@ class Session:
 
     def _join_ranks(self) -> None:
         """One of several ranks has the leading one judge, write and print."""
+        from pytest_gpuperf.errors import UsageFailure
         from pytest_gpuperf.measure import ranks
 
-        self.rank = ranks.own_rank()
+        try:
+            rank = ranks.own_rank()
+        except UsageFailure as error:
+            self._no_rank = error
+            return
+        if rank is not None and self.is_worker:
+            self._no_rank = UsageFailure(
+                "under torchrun each rank runs its tests itself, and -n has pytest-xdist run them "
+                "in other processes: leave it out"
+            )
+            return
+        self.rank = rank
         if self.rank is None:
             return
         self._stderr = os.dup(2)  # before tests run: pytest takes theirs
@@ -145,9 +159,14 @@ class Session:
     def _told_to_end(self, number: int, _: object) -> None:
         """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
         instrument: Instrument | None = self.__dict__.get("instrument")
-        if instrument is None or not instrument.stops:
+        why = instrument.stops if instrument is not None else ""
+        if not why:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+        # torchrun waits for 30 s and no longer: a test may take more, and so may those after it.
+        self._tell(why)
+        running: Any = self.config.pluginmanager.getplugin("session")
+        running.shouldfail = "the ranks stopped"
 
     def _tell(self, why: str) -> None:
         """Says why this process ends at once, which all ranks do."""
@@ -237,6 +256,8 @@ class Session:
         from pytest_gpuperf.measure.instrument import instrument_for
 
         settings = self.settings
+        if self._no_rank is not None:
+            raise self._no_rank
         offered = None
         if settings.replay is None:
             offered = self.config.hook.pytest_gpuperf_collector(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ import pytest
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure import meeting
 from pytest_gpuperf.measure.meeting import Meeting, Participant, connect
+from tests.waiting import wait_for
 
 PATIENCE = 20.0
 
@@ -120,6 +124,42 @@ def test_one_that_is_gone_is_at_fault_and_not_who_complains_of_it(table: Table) 
     assert held.at_fault == (1,)
 
 
+def ends_before_its_child(name: str, until: int, mine: int) -> None:
+    """Rank 1 of a meeting, which dies in the step; a child of it lives on until `until` is shut."""
+    os.close(mine)
+    line = connect(name, PATIENCE)
+    line.send({"is": "joined", "number": 1})
+    line.send({"is": "at", "place": "round 1", "value": None})
+    line.receive()
+    if not os.fork():
+        os.read(until, 1)
+    os._exit(9)
+
+
+def test_one_that_has_ended_is_gone_though_its_child_has_its_line(table: Table) -> None:
+    until, mine = os.pipe()
+    process = multiprocessing.get_context("fork").Process(
+        target=ends_before_its_child, args=(table.name, until, mine)
+    )
+    process.start()
+    held = table.holds(2)
+    zero = table.seat(0)
+    zero.arrive("round 1")
+    with pytest.raises(UnsoundStep, match=r"rank 1 .* has ended; last in round 1"):
+        held.said()
+    os.close(mine)
+    process.join()
+    os.close(until)
+
+
+def test_who_is_told_to_end_knows_why_all_of_them_stop(table: Table) -> None:
+    table.holds(2)
+    zero, one = table.seats(2)
+    assert zero.stops() == ""
+    one.failed(ValueError("boom"))
+    assert "rank 1 failed" in zero.stops()
+
+
 def test_one_that_ends_before_it_has_come_is_not_waited_for(table: Table) -> None:
     held = table.holds(2, ended=lambda number: "has ended with exit code 2" * number)
     with pytest.raises(UnsoundStep, match="rank 1 has ended with exit code 2 before it began"):
@@ -134,6 +174,38 @@ def test_who_does_not_get_on_within_the_time_limit_is_named(table: Table) -> Non
     assert "does not come out, it had not begun to measure" in said[0]
     assert "rank 0 is waiting for the others before round 1" in said[0]
     assert (held.at_fault, held.hangs) == ((2,), True)
+
+
+def test_between_measurements_ranks_do_not_have_to_get_on(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that measure nothing may take any time, and so may imports before the first."""
+    now = 0.0
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=time.sleep)
+    monkeypatch.setattr(meeting, "time", clock)
+    held = table.holds(2, time_limit=60)
+
+    def late() -> str:
+        with held._changed:
+            return held._late()
+
+    zero, one = table.seats(2)
+    wait_for(lambda: len(held._places) == 2, "both ranks")
+    now = 100.0
+    assert late() == ""
+    verdict = "the verdict"
+    assert at_once(*(partial(seat.agreed, verdict, "passed") for seat in (zero, one)))
+    for seat in (zero, one):
+        seat.rests()
+    wait_for(lambda: all(place.rests for place in held._places.values()), "both to rest")
+    now = 200.0
+    assert late() == ""
+    with ThreadPoolExecutor(1) as threads:
+        arrived = threads.submit(at_once, lambda: zero.arrive("round 1"))
+        wait_for(lambda: held._places[0].waits, "rank 0 to arrive")
+        now = 300.0
+        assert "does not come out, last in the verdict" in arrived.result(PATIENCE)[0]
+    assert held.at_fault == (1,)
 
 
 def test_who_waits_for_a_good_reason_says_so(table: Table) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.instrument import DeviceInstrument
+from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
 from pytest_gpuperf.measure.meeting import listen
 from pytest_gpuperf.measure.ranks import (
     Rank,
@@ -27,6 +32,7 @@ from tests.examples import H200, default_settings, measurement, samples_of
 from tests.measure.traces import annotated
 from tests.scripted_collector import ScriptedCollector
 
+PLAN = Plan(metrics=(), rounds=1)
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
@@ -52,6 +58,58 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
     with pytest.raises(UsageFailure, match="measure ranks with --gpuperf-collector cupti"):
         RankInstrument(own, zero, settings, str)
     listen(zero.meeting).close()  # nobody has the name
+
+
+def test_names_of_any_length_name_a_socket() -> None:
+    """One has 107 bytes."""
+    long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
+    rank = own_rank({**TORCHRUN, **long})
+    assert rank is not None
+    listen(rank.meeting).close()
+    other = own_rank({**TORCHRUN, **long, "TORCHELASTIC_RUN_ID": "job" * 39})
+    assert other is not None
+    assert other.meeting != rank.meeting
+
+
+def test_where_nobody_leads_a_rank_is_refused_as_a_job_is(tmp_path: Path) -> None:
+    own = DeviceInstrument(ScriptedCollector(), tmp_path)
+    settings = replace(default_settings(tmp_path), time_limit=0.0)
+    with pytest.raises(UsageFailure, match="nobody answered at the socket"):
+        RankInstrument(own, Rank(1, 2, f"gpuperf-test-{uuid.uuid4().hex}"), settings, str)
+
+
+class Aside(Progress):
+    """Notes who waits for other processes, and how often."""
+
+    def __init__(self) -> None:
+        self.entered: list[str] = []
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Entered by whoever waits."""
+        self.entered.append("waits")
+        yield
+        self.entered.append("goes on")
+
+
+def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: Path) -> None:
+    """Without the time of the test: the leading rank may wait for fresh ranks meanwhile."""
+    meeting = f"gpuperf-test-{uuid.uuid4().hex}"
+    settings = replace(default_settings(tmp_path), time_limit=20.0)
+    subject = Subject("test_a", "step", "suite", "", {}, "core")
+    shown = Aside(), Aside()
+
+    def ends(number: int) -> list[str]:
+        own = DeviceInstrument(ScriptedCollector(), tmp_path)
+        outcome = "failed" if number == 0 else "passed"
+        with closing(RankInstrument(own, Rank(number, 2, meeting), settings, str)) as rank:
+            before = rank.verdict("passed")  # nothing was measured: nobody waits
+            rank.measure(subject, Work(lambda: None, Phases(), progress=shown[number]), PLAN)
+            return [before, rank.verdict(outcome), rank.verdict("skipped")]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(ends, range(2))) == [["passed", "failed", "skipped"]] * 2
+    assert [one.entered for one in shown] == [["waits", "goes on"]] * 2
 
 
 def test_one_rank_alone_is_none() -> None:
@@ -83,6 +141,13 @@ def test_a_rank_that_a_session_started_never_leads() -> None:
     assert rank == Rank(0, 2, "here", True, decides=True, only="step")
     assert rank is not None
     assert not rank.leads
+
+
+def test_one_rank_that_a_session_started_is_one() -> None:
+    """`measure_ranks(entry, 1)`: else it would start another, which would start another."""
+    told = json.dumps({"meeting": "here", "decides": True, "only": "step"})
+    alone = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1", "GPUPERF_RANKS": told}
+    assert own_rank(alone) == Rank(0, 1, "here", True, decides=True, only="step")
 
 
 def rank(series: dict[str, list[float]], *collectives: dict[str, tuple[float, ...]]) -> Measurement:

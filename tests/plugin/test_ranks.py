@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 import uuid
+from textwrap import dedent
 
 import pytest
 
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
-from tests.plugin.projects import Project
+from tests.plugin.projects import STEP as MEASURES
+from tests.plugin.projects import Project, refused
 from tests.plugin.test_conditions import AT_NIGHT
 
 OVER_RANKS = """
@@ -109,6 +111,20 @@ def torchrun(project: Project, *arguments: str) -> list[subprocess.CompletedProc
     ]
 
 
+def launched(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Two ranks of pytest under torchrun itself, which ends the others where one has failed."""
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    return subprocess.run(
+        [sys.executable, *torchrun, "-m", "pytest", *arguments],
+        cwd=project.root,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def test_a_test_starts_its_ranks_and_judges_them_as_one(a100: Project) -> None:
     a100.tests(OVER_RANKS.replace("FAULT", "pass"))
     result = a100.run_apart("--gpuperf-missing=record")
@@ -134,6 +150,102 @@ def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Pr
     assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
     executed = [(a100.root / f"executions-{rank}").read_text() for rank in (0, 1)]
     assert executed == ["x", "x"]
+
+
+SEVERAL_HOSTS = {
+    "RANK": "0",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "host",
+    "MASTER_PORT": "29500",
+}
+
+
+def test_ranks_of_several_hosts_run_what_measures_nothing(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SEVERAL_HOSTS.items():
+        monkeypatch.setenv(name, value)
+    a100.tests("def test_unit():\n    pass")
+    assert a100.run().ret == 0
+    a100.tests(MEASURES)
+    assert "ranks are measured on one host" in refused(a100.run())
+
+
+def test_under_torchrun_xdist_is_refused(a100: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers are no ranks: each would measure a step that the others do not execute."""
+    for name, value in {**SEVERAL_HOSTS, "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    a100.tests(MEASURES)
+    result = a100.run_apart("-n1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "leave it out" in str(result.stdout)
+
+
+@AT_NIGHT
+@pytest.mark.parametrize("hook", ["pytest_collect_file", "pytest_collection_modifyitems"])
+def test_a_rank_says_what_keeps_it_from_its_tests(a100: Project, hook: str) -> None:
+    a100.tests(UNDER_TORCHRUN)
+    conftest = a100.root / "conftest.py"
+    failing = f"""
+        import os
+
+        def {hook}():
+            assert os.environ["RANK"] == "0", "not here"
+        """
+    conftest.write_text(conftest.read_text() + dedent(failing))
+    result = launched(a100, "--gpuperf-missing=record", "-p", "no:randomly")
+    assert result.returncode == 1
+    assert "gpuperf: rank 1: " in result.stderr
+    assert "AssertionError: not here" in result.stderr
+
+
+@AT_NIGHT
+def test_an_error_between_measurement_and_verdict_is_no_fault_of_the_next_test(
+    a100: Project,
+) -> None:
+    a100.tests(
+        """
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+
+        def test_next(gpuperf):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    conftest = a100.root / "conftest.py"
+    failing = """
+        import os
+
+        def pytest_gpuperf_judged(measurement):
+            assert os.environ["RANK"] == "1" or "test_next" in measurement.test, "in a hook"
+        """
+    conftest.write_text(conftest.read_text() + dedent(failing))
+    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (1, 1)
+    assert "AssertionError: in a hook" in first.stdout
+    assert "1 failed, 1 passed" in first.stdout
+
+
+@AT_NIGHT
+def test_who_has_died_is_said_though_the_next_test_is_a_long_one(a100: Project) -> None:
+    """They are told to end, and killed where that takes longer than 30 s."""
+    a100.tests(
+        """
+        import os, time
+
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: os.environ["RANK"] == "1" and os._exit(3))
+
+        def test_long():
+            time.sleep(600)
+        """
+    )
+    result = launched(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
+    assert result.returncode == 1
+    assert "has ended; last in " in result.stdout
+    assert "gpuperf: rank 0: the ranks stopped: rank 1 (process" in result.stderr
+    assert "1 failed in" in result.stdout
 
 
 @AT_NIGHT
