@@ -12,13 +12,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.meeting import Connection, accept, listen, refuse
+from pytest_gpuperf.measure.meeting import Connection, accept, is_gone, listen, refuse
 from pytest_gpuperf.model.measurement import STEP, Device, Peer, Sample
 
 VARIABLE = "GPUPERF_WORKERS"
@@ -90,6 +89,9 @@ class Workers:
         with self._lock:
             self._rounds, self._seen, self._known = [], {}, {*self._there}
             self._came_again, self._several = set(), set()
+            # Nor does it concern this one who died at work before.
+            self._lost = []
+            self._at_work = [name for name in self._at_work if not is_gone(self._there[name][1])]
 
     @contextmanager
     def counting(self, how: Mapping[str, Any] = _ON_A_CPU, only: str = "") -> Iterator[Counts]:
@@ -180,7 +182,7 @@ class Workers:
 
     def _check(self, what: str) -> None:
         # Its end is seen before its connection is lost, which another thread hears.
-        ended = [name for name in self._at_work if _is_gone(self._there[name][1])]
+        ended = [name for name in self._at_work if is_gone(self._there[name][1])]
         if lost := [*self._lost, *ended]:
             raise MeasurementError(
                 f"the worker {lost[0]} ended in the middle of its work: what it did was not counted"
@@ -196,16 +198,15 @@ class Workers:
         first = line.receive()
         if first is None or NAME not in first:
             return
+        pid = line.pid()
         with self._lock:
             asked = str(first[NAME])
             name = self._named(asked)
-            self._there[name] = asked, line.pid()
+            self._there[name] = asked, pid
         while (message := line.receive()) is not None:
             with self._lock:
                 if message["is"] == BEGINS:
-                    self._at_work.append(name)
-                    self._seen[name] = None
-                    answer = {"count": self._how if self._only in ("", name) else None}
+                    answer = {"count": self._begun(name, pid)}
                 else:
                     self._at_work.remove(name)
                     self._add(name, message)
@@ -217,6 +218,26 @@ class Workers:
                 self._lost.append(name)
             del self._there[name]
         line.close()
+
+    def _begun(self, name: str, pid: int) -> Mapping[str, Any] | None:
+        """A block of this worker begins: how it is to be counted, None where it is not.
+
+        A CPU's work is counted by thread, a GPU's by process: that of the test's own process is in
+        the test's counts, and of two blocks that one process has open at once nobody can say whose
+        it is.
+        """
+        beside = [other for other in self._at_work if self._there[other][1] == pid]
+        self._at_work.append(name)
+        by_thread = self._how is not None and self._how["by"] == CPU
+        if pid == os.getpid() and not by_thread:
+            return None
+        self._seen[name] = None
+        if self._how is not None and beside and not by_thread:
+            self._problem = (
+                f"the workers {beside[0]} and {name} are threads of one process at work at once, "
+                "and what a GPU does is counted by process"
+            )
+        return self._how if self._only in ("", name) else None
 
     def _named(self, asked: str) -> str:
         """The name of one more worker: "loader", "loader 2" and so on; of one that ended, again."""
@@ -238,12 +259,3 @@ class Workers:
         known = self._now.setdefault(name, {}) if counts else {}
         for metric, value in counts.items():
             known[metric] = known.get(metric, 0.0) + value
-
-
-def _is_gone(pid: int) -> bool:
-    """Whether a process has ended, whoever has noticed."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return True
-    return stat.rpartition(")")[2].split()[0] == "Z"  # its name may have blanks and brackets

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from threading import get_ident
 from typing import Any, Protocol
 
 from pytest_gpuperf.errors import MeasurementError
@@ -66,30 +67,35 @@ def _counter(how: Mapping[str, Any], *, first_use: bool) -> _Counter:
     return BlockTrace(how["metrics"], first_use=first_use)
 
 
-_lines: dict[tuple[int, str, str], Connection | None] = {}
-"""By process, which may have been forked since, socket and name; None where nobody answered."""
+_lines: dict[tuple[int, int, str, str], Connection | None] = {}
+"""By process, which may have been forked since, thread, socket and name; None where nobody
+answered."""
+_open: set[tuple[int, int]] = set()
+"""Processes and threads that are inside a block."""
 
 
 @contextmanager
 def attached(name: str = "worker", *, first_use: bool = False) -> Iterator[None]:
     """A block whose work is a part of what a test measures; around it goes what a worker does.
 
-    For free where no test waits, as in production. A block inside another is a part of that. With
-    `first_use` the block may be the first of its process to use a GPU, which is made ready before.
-    What keeps the worker from counting is told to the test, and never raised here.
+    For free where no test waits, as in production. A block inside another is a part of that; one in
+    another thread is another worker. With `first_use` the block may be the first of its process to
+    use a GPU, which is made ready before. What keeps the worker from counting is told to the test,
+    and never raised here.
     """
-    line = _line(name)
-    if line is None or line in _open:
+    place = os.getpid(), get_ident()
+    line = None if place in _open else _line(name)
+    if line is None:
         yield
         return
+    _open.add(place)
     line.send({"is": BEGINS})
     told = line.receive()
     how: Mapping[str, Any] | None = told["count"] if told is not None else None
     counts: Mapping[str, float] = {}
     problem, counter = "", None
-    _open.append(line)
     try:
-        if how:
+        if how and not (how["by"] == CPU and _is_counted(line)):
             try:
                 counter = _counter(how, first_use=first_use)
                 counter.begin()
@@ -102,20 +108,23 @@ def attached(name: str = "worker", *, first_use: bool = False) -> Iterator[None]
                 counts = counter.end()
             except Exception as error:
                 problem = str(error)
-        _open.remove(line)
+        _open.discard(place)
         line.send({"is": ENDS, "counts": dict(counts), "problem": problem})
         line.receive()
 
 
-_open: list[Connection] = []
-"""Of which a block is open."""
+def _is_counted(line: Connection) -> bool:
+    """Whether the test itself counts what this thread does on a CPU: a block would once more."""
+    from pytest_gpuperf.measure.cpu.dispatch import is_watched
+
+    return line.pid() == os.getpid() and is_watched()
 
 
 def _line(name: str) -> Connection | None:
     socket = os.environ.get(VARIABLE)
     if socket is None:
         return None
-    key = os.getpid(), socket, name
+    key = os.getpid(), get_ident(), socket, name
     if key not in _lines:
         try:
             line = connect(socket, _PATIENCE)
@@ -125,5 +134,11 @@ def _line(name: str) -> Connection | None:
             line.give_up_after(_ANSWER_S)
             line.send({NAME: name})
             _lines[key] = line
-            atexit.register(line.close)
+            atexit.register(_close, line, key[0])
     return _lines[key]
+
+
+def _close(line: Connection, pid: int) -> None:
+    """At the end of the worker, and not of what was forked from it and has the same socket."""
+    if os.getpid() == pid:
+        line.close()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -19,13 +22,14 @@ from torch.utils.data import DataLoader, Dataset
 
 import pytest_gpuperf
 from pytest_gpuperf import __main__
-from pytest_gpuperf.errors import BAD_CONFIGURATION, MeasurementError
-from pytest_gpuperf.measure.attached_workers import VARIABLE, Workers
+from pytest_gpuperf.errors import BAD_CONFIGURATION, CountersUnavailable, MeasurementError
+from pytest_gpuperf.measure.attached_workers import BEGINS, CUPTI, ENDS, NAME, VARIABLE, Workers
 from pytest_gpuperf.measure.attachment import attached
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter
 from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.measure.meeting import connect
 from pytest_gpuperf.model.measurement import STEP
 from tests.plugin.test_conditions import AT_NIGHT
 
@@ -101,6 +105,95 @@ def test_what_a_worker_does_in_a_counted_execution_is_counted_and_nothing_else()
     assert total["flops"] == alone["flops"] == 2 * 4**3
     assert of_workers(workers)["inference"]["flops"] == (total["flops"],)
     assert total["operators"] >= alone["operators"] + negation["operators"]
+    assert [*of_workers(workers)] == ["inference"]  # a block inside another is a part of that
+
+
+def test_what_a_step_does_itself_in_a_block_is_counted_once() -> None:
+    """A loader without workers computes its items in the test's own process."""
+    given = torch.ones(4, 4)
+    with Workers() as workers:
+        workers.begin()
+        work = Work(partial(infer, given), Phases(), workers=workers)
+        collected = CpuCollector().collect(work, PLAN)
+    of_step = {s.metric: s.values for s in collected.samples if s.phase == STEP}
+    assert of_step["flops"] == (2 * 4**3,) * 2
+    assert workers.peers(portable_device()) == ()
+
+
+def test_on_a_gpu_the_tests_own_process_has_no_turn() -> None:
+    """What a GPU does is counted by process, and of this one already."""
+    with Workers() as workers:
+        with workers.counting({"by": CUPTI}) as counts, attached("loader"):
+            pass
+        assert (counts, workers.turns()) == ({}, ())
+
+
+def test_threads_in_blocks_of_one_name_are_two_workers() -> None:
+    first, second, together = Event(), Event(), Barrier(2)
+    first.set()
+
+    def serve(before: Event, inside: Event) -> None:
+        before.wait(20)
+        with attached("inference"):
+            inside.set()
+            (torch.ones(4, 4) @ torch.ones(4, 4)).sum()
+            together.wait(20)
+
+    with Workers() as workers, ThreadPoolExecutor(2) as threads:
+        with workers.counting() as counts:
+            both = [threads.submit(serve, *two) for two in ((first, second), (second, first))]
+            for done in both:
+                done.result()
+        workers.keep([counts])
+    flops = {name: counted["flops"] for name, counted in of_workers(workers).items()}
+    assert flops == {"inference": (2 * 4**3,), "inference 2": (2 * 4**3,)}
+
+
+def works_in_two_threads_at_once(socket: str) -> None:
+    """A worker, as the test hears of it."""
+    lines = [connect(socket, 20.0) for _ in range(2)]
+    for name, line in zip(("encoder", "decoder"), lines, strict=True):
+        line.send({NAME: name})
+        line.send({"is": BEGINS})
+        line.receive()
+    for line in lines:
+        line.send({"is": ENDS, "counts": {}})
+        line.receive()
+
+
+def test_on_a_gpu_threads_at_work_at_once_cannot_be_told_apart() -> None:
+    fork = multiprocessing.get_context("fork")
+    with Workers() as workers:
+        socket = os.environ[VARIABLE]
+        process = fork.Process(target=works_in_two_threads_at_once, args=(socket,))
+        counting = workers.counting({"by": CUPTI})
+        counting.__enter__()
+        process.start()
+        process.join()
+        with pytest.raises(CountersUnavailable, match="encoder and decoder are threads of one"):
+            counting.__exit__(None, None, None)
+
+
+def forks_between_blocks() -> None:
+    """A worker of which a child ends as any program of Python does."""
+    atexit._clear()  # what pytest has registered is not this one's
+    infer(torch.ones(4, 4))
+    child = os.fork()
+    if not child:
+        atexit._run_exitfuncs()
+        os._exit(0)
+    os.waitpid(child, 0)
+    infer(torch.ones(4, 4))
+
+
+def test_a_worker_is_heard_after_a_child_that_it_has_forked_has_ended() -> None:
+    process = multiprocessing.get_context("fork").Process(target=forks_between_blocks)
+    with Workers() as workers:
+        with workers.counting() as counts:
+            process.start()
+            process.join()
+        workers.keep([counts])
+    assert of_workers(workers)["inference"]["flops"] == (2 * 2 * 4**3,)
 
 
 def test_work_that_is_not_done_when_the_step_ends_belongs_to_nobody() -> None:
@@ -138,6 +231,17 @@ def test_a_worker_that_dies_at_work_is_no_count() -> None:
         work = Work(step, Phases(), workers=workers)
         with pytest.raises(MeasurementError, match="dying ended in the middle"):
             CpuCollector().collect(work, PLAN)
+
+
+def test_a_worker_that_died_before_a_measurement_does_not_concern_it() -> None:
+    process = multiprocessing.get_context("fork").Process(target=dies)
+    with Workers() as workers:
+        process.start()
+        process.join()
+        workers.begin()
+        with workers.counting() as counts:
+            pass
+    assert counts == {}
 
 
 def test_items_that_workers_of_a_loader_compute_count_as_those_computed_here() -> None:

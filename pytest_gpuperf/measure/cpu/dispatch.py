@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.measure.trace.call_sites import CallSites, uncompiled
@@ -131,6 +131,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for counts in self._counted_now:
             counts.saved_bytes += nbytes
         return tensor
+
+
+def is_watched() -> bool:
+    """Whether a `StepCounter` counts what this thread does."""
+    return any(isinstance(mode, StepCounter) for mode in _get_current_dispatch_mode_stack())
 
 
 class Operators:
