@@ -410,6 +410,8 @@ class Session:
         parameters = self.config.invocation_params
         words = selection(parameters.args)
         context = context_of(self.settings, typed(words), parameters.dir, saved)
+        if self.rank is not None and self.rank.leads and self.settings.replay is None:
+            context = replace(context, ranks=self.rank.count)
         if parameters.dir != self.settings.root:
             return context  # tests are named from there
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest

@@ -225,6 +225,7 @@ def test_an_error_between_measurement_and_verdict_is_no_fault_of_the_next_test(
     assert (first.returncode, other.returncode) == (1, 1)
     assert "AssertionError: in a hook" in first.stdout
     assert "1 failed, 1 passed" in first.stdout
+    assert "torchrun --nproc-per-node 2 -m pytest" in first.stdout  # to make a baseline
 
 
 @AT_NIGHT

@@ -179,6 +179,15 @@ def test_a_baseline_that_is_too_noisy_needs_more_processes_itself() -> None:
         assert text.endswith("--gpuperf-inconclusive warn")
 
 
+def test_ranks_of_torchrun_are_not_recorded() -> None:
+    """`gpuperf record` starts single processes."""
+    ranks = replace(SESSION, ranks=2)
+    for reason in ("too-few-processes", "baseline-too-noisy"):
+        looks = [replace(INCONCLUSIVE, reason=reason)]
+        text = failure.failure(result(measurement(), *looks), looks, ranks, 160)
+        assert "gpuperf record" not in text
+
+
 def test_missing_counters_lead_to_the_doctor() -> None:
     text = failure.failure(result(measurement(), UNSUPPORTED), [UNSUPPORTED], SESSION)
     assert "could not read the counters it needs" in text

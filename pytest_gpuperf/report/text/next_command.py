@@ -16,6 +16,8 @@ from pytest_gpuperf.storage import run_files
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
 """How the command of a run begins whose verdicts are of two revisions, or of two releases."""
 _INDENT = "  "
+_OF_RANKS = ".gpuperf/ranks"
+"""How the runs are named of which a baseline of ranks is made, below the folder of runs."""
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
 _ABOUT_THE_RUN = {
     _REPLAY: True,
@@ -66,6 +68,8 @@ class CommandContext:
     """A run from before the first regression, and that of the session."""
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
+    ranks: int = 0
+    """How many of them torchrun has started; 0 where it has not, and pytest is typed."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
 
@@ -75,6 +79,10 @@ class CommandContext:
 
     def _selecting(self, tests: Sequence[str]) -> str:
         return " ".join(filter(None, [self.flags, *map(shlex.quote, tests)]))
+
+    def started(self, command: str) -> str:
+        """A command of pytest, started as the session was."""
+        return f"torchrun --nproc-per-node {self.ranks} -m {command}" if self.ranks else command
 
     def accept(self, reason: str = "...") -> str:
         """The command that makes a baseline of the run."""
@@ -96,6 +104,11 @@ class CommandContext:
         selected = self.command
         if tests and self.flags is not None:
             selected = self._selecting(tests)
+        if self.ranks:  # `gpuperf record` starts pytest, which would be one process
+            run = f"pytest --gpuperf-no-judge --gpuperf-run {_OF_RANKS}-$run.json {selected}"
+            times = " ".join(map(str, range(1, processes + 1)))
+            made = f"for run in {times}; do {self.started(run.rstrip())}; done"
+            return made, accept.replace("baseline", f"baseline {_OF_RANKS}-*.json", 1)
         return f"gpuperf record --processes {processes} -- {selected}".rstrip(), accept
 
 
@@ -245,13 +258,14 @@ def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Seq
     """The command of what failed, or of the worst of it: all else of the session is left out."""
     failed = [r for r in worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
     what = "to measure it again by itself:" if len(failed) == 1 else "to measure the worst again:"
-    return what, [alone(context.command, [failed[0].test])]
+    return what, [context.started(alone(context.command, [failed[0].test]))]
 
 
 def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Sequence[str]]:
     """Of code that is in no commit no baseline is made: nobody could measure it again."""
     if dirty and not context.replayed:
-        return f"{what}, commit it and measure that:", [f"pytest {context.command}".rstrip()]
+        again = context.started(f"pytest {context.command}".rstrip())
+        return f"{what}, commit it and measure that:", [again]
     return f"{what}:", [context.accept()]
 
 
@@ -270,8 +284,9 @@ def _undecided(
         return "to decide it by more processes than this run has:", [again.rstrip()]
     if context.processes < most:
         again = f"pytest --gpuperf-processes {most} {context.command}"
-        return "to decide it by more processes:", [again.rstrip()]
-    return "to measure again, when nothing else runs there:", [f"pytest {context.command}".rstrip()]
+        return "to decide it by more processes:", [context.started(again.rstrip())]
+    again = f"pytest {context.command}"
+    return "to measure again, when nothing else runs there:", [context.started(again.rstrip())]
 
 
 def _unreadable(result: Result) -> bool:
