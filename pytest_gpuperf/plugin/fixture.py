@@ -177,9 +177,9 @@ class GpuPerf:
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
         on an inconclusive verdict, a missing baseline, missing counters or no verdict at all as the
-        settings say; and where the step runs out of memory. Raises UsageFailure for a name that
-        the test has used, and for a name, a workload or settings that no file can hold: they are
-        texts, bools and finite numbers.
+        settings say; and where the step runs out of memory. Raises UsageFailure for a step or reset
+        that cannot be called, for a name that the test has used, and for a name, a workload or
+        settings that no file can hold: they are texts, bools and finite numbers.
         """
         return self._measured(
             self._instrument,
@@ -274,6 +274,15 @@ class GpuPerf:
                 f'{traits.nodeid} measures "{name}" twice: give each measurement of a test a name '
                 "of its own, gpuperf.measure(step, name=...)"
             )
+        for what, given, call in (
+            ("step", step, "step"),
+            ("reset", reset or no_reset, "step, reset=reset"),
+        ):
+            if not callable(given):
+                raise UsageFailure(
+                    f"{traits.nodeid}: the {what} is of type {type(given).__name__}: pass the "
+                    f"function itself, gpuperf.measure({call}), and not what it returns"
+                )
         subject = Subject(
             test=traits.nodeid,
             name=name,
@@ -298,7 +307,7 @@ class GpuPerf:
             workers=self._workers,
         )
         with self._agreed():
-            return self._concluded(measurer, subject, work, plan)
+            return self._judged(measurer, subject, work, plan)
 
     @contextmanager
     def _agreed(self) -> Iterator[None]:
@@ -320,10 +329,8 @@ class GpuPerf:
         if outcome == "skipped":
             _skip(f"gpuperf: {FOLLOWED}, where the test was skipped")
 
-    def _concluded(
-        self, measurer: Measurer, subject: Subject, work: Work, plan: Plan
-    ) -> Measurement:
-        """What is measured of `subject`, once all is said of it; fails or skips the test."""
+    def _judged(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Measurement:
+        """What is measured of `subject`, once it is judged; fails or skips the test."""
         unsound = ""
         with self._session.display.of(_title(subject)):
             try:

@@ -263,10 +263,18 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
         ({"name": "x", "workload": {"x": 1j}}, r'workload\["x"\] is 1j: a run holds'),
         ({"name": "x", "repetitions": 0}, "repetitions=0: a whole number from 1 on"),
         ({"name": "x", "reproducible": 2}, "reproducible=2: write how far"),
+        (
+            {"name": "x", "step": 0.5},
+            r"the step is of type float: pass .* itself, gpuperf.measure(step)",
+        ),
+        (
+            {"name": "x", "reset": 3},
+            r"the reset is of type int: .* gpuperf.measure(step, reset=reset)",
+        ),
     ):
-        keywords: Any = arguments
-        with pytest.raises(UsageFailure, match=says.replace("(", r"\(")):
-            made.measure(lambda: None, **keywords)
+        keywords: Any = {"step": lambda: None, **arguments}
+        with pytest.raises(UsageFailure, match=says.replace("(", r"\(").replace(")", r"\)")):
+            made.measure(**keywords)
     assert len(made.results) == 1
 
 

@@ -176,14 +176,13 @@ def _undecided(failing: Sequence[Verdict | Expectation], *, recorded: bool) -> s
         return (
             f"One process in fifty is slow by itself: {LEAST_TO_ALARM} are needed for a verdict. "
             "Allow more by --gpuperf-processes"
-            + ", or record several: gpuperf record --processes 3"
-            * recorded
+            + (", or record several: gpuperf record --processes 3" if recorded else "")
         )
     if all(v.reason == NOISY_BASELINE for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
             "The baseline's own processes, or its days, differ by too much for any number of new "
             "ones to decide: accept runs of more of them, "
-            + f"gpuperf record --processes {LOOKS[-1]}, " * recorded
+            + (f"gpuperf record --processes {LOOKS[-1]}, " if recorded else "")
             + "tolerate more, or pass with a warning by --gpuperf-inconclusive warn"
         )
     return (
