@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from threading import get_ident
 from typing import Any, Protocol
@@ -67,9 +67,10 @@ def _counter(how: Mapping[str, Any], *, first_use: bool) -> _Counter:
     return BlockTrace(how["metrics"], first_use=first_use)
 
 
-_lines: dict[tuple[int, int, str, str], Connection | None] = {}
-"""By process, which may have been forked since, thread, socket and name; None where nobody
-answered."""
+_Key = tuple[int, str, str]
+"""A process, which may have been forked since, its socket and a name."""
+_free: dict[_Key, list[Connection] | None] = {}
+"""Lines of which no block is open; None where nobody answered."""
 _open: set[tuple[int, int]] = set()
 """Processes and threads that are inside a block."""
 
@@ -78,13 +79,14 @@ _open: set[tuple[int, int]] = set()
 def attached(name: str = "worker", *, first_use: bool = False) -> Iterator[None]:
     """A block whose work is a part of what a test measures; around it goes what a worker does.
 
-    For free where no test waits, as in production. A block inside another is a part of that; one in
-    another thread is another worker. With `first_use` the block may be the first of its process to
-    use a GPU, which is made ready before. What keeps the worker from counting is told to the test,
-    and never raised here.
+    For free where no test waits, as in production. A block inside another is a part of that; one
+    that is open at the same time in another thread is another worker. With `first_use` the block
+    may be the first of its process to use a GPU, which is made ready before. What keeps the worker
+    from counting is told to the test, and never raised here.
     """
     place = os.getpid(), get_ident()
-    line = None if place in _open else _line(name)
+    key = os.getpid(), os.environ.get(VARIABLE, ""), name
+    line = _line(key) if key[1] and place not in _open else None
     if line is None:
         yield
         return
@@ -111,6 +113,8 @@ def attached(name: str = "worker", *, first_use: bool = False) -> Iterator[None]
         _open.discard(place)
         line.send({"is": ENDS, "counts": dict(counts), "problem": problem})
         line.receive()
+        if (free := _free[key]) is not None:
+            free.append(line)
 
 
 def _is_counted(line: Connection) -> bool:
@@ -120,22 +124,23 @@ def _is_counted(line: Connection) -> bool:
     return line.pid() == os.getpid() and is_watched()
 
 
-def _line(name: str) -> Connection | None:
-    socket = os.environ.get(VARIABLE)
-    if socket is None:
+def _line(key: _Key) -> Connection | None:
+    """One of this process that is free, or a new one: as many as are needed at once."""
+    free = _free.setdefault(key, [])
+    if free is None:
         return None
-    key = os.getpid(), get_ident(), socket, name
-    if key not in _lines:
-        try:
-            line = connect(socket, _PATIENCE)
-        except MeasurementError:  # the test is over, and the worker lives on
-            _lines[key] = None
-        else:
-            line.give_up_after(_ANSWER_S)
-            line.send({NAME: name})
-            _lines[key] = line
-            atexit.register(_close, line, key[0])
-    return _lines[key]
+    with suppress(IndexError):  # asked first, another thread could take the last
+        return free.pop()
+    process, socket, name = key
+    try:
+        line = connect(socket, _PATIENCE)
+    except MeasurementError:  # the test is over, and the worker lives on
+        _free[key] = None
+        return None
+    line.give_up_after(_ANSWER_S)
+    line.send({NAME: name})
+    atexit.register(_close, line, process)
+    return line
 
 
 def _close(line: Connection, pid: int) -> None:

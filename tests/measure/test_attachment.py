@@ -149,6 +149,18 @@ def test_threads_in_blocks_of_one_name_are_two_workers() -> None:
     assert flops == {"inference": (2 * 4**3,), "inference 2": (2 * 4**3,)}
 
 
+def test_blocks_of_one_name_one_after_another_are_one_worker_whatever_their_threads() -> None:
+    """As in a server that has a thread for each request."""
+    with Workers() as workers:
+        with workers.counting() as counts:
+            for _ in range(3):
+                with ThreadPoolExecutor(1) as threads:
+                    threads.submit(infer, torch.ones(4, 4)).result()
+        workers.keep([counts])
+    assert [*of_workers(workers)] == ["inference"]
+    assert of_workers(workers)["inference"]["flops"] == (3 * 2 * 4**3,)
+
+
 def works_in_two_threads_at_once(socket: str) -> None:
     """A worker, as the test hears of it."""
     lines = [connect(socket, 20.0) for _ in range(2)]
