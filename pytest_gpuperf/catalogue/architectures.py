@@ -6,11 +6,10 @@ is the architecture of counts that do not depend on any device.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.errors import UsageFailure, meant
 
 CPU = "cpu"
 """The architecture of portable counts, on a machine without a GPU."""
@@ -39,10 +38,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         Architecture("sm75", ("TU102", "TU104", "TU106", "TU116", "TU117"), "Turing", ("T4",)),
         Architecture("sm80", ("GA100",), "Ampere", ("A100", "A30")),
         Architecture(
-            *("sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), "Ampere", ("A10", "A40"))
+            "sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), "Ampere", ("A10", "A40")
         ),
         Architecture(
-            *("sm89", ("AD102", "AD103", "AD104", "AD106", "AD107"), "Ada Lovelace"),
+            "sm89",
+            ("AD102", "AD103", "AD104", "AD106", "AD107"),
+            "Ada Lovelace",
             ("L4", "L40", "L40S"),
         ),
         Architecture("sm90", ("GH100",), "Hopper", ("H100", "H200")),
@@ -59,23 +60,24 @@ def validate(name: str) -> str:
     """Returns `name` if it is a known architecture, raises UsageFailure otherwise."""
     if name in ARCHITECTURES:
         return name
-    close = _meant(name.lower())
-    suggestion = f' Did you mean "{close}"?' if close else ""
     known = ", ".join(
         f"{one.name} ({', '.join(one.products)})" if one.products else one.name
         for one in ARCHITECTURES.values()
     )
-    raise UsageFailure(f'unknown architecture "{name}".{suggestion} Known are: {known}')
+    raise UsageFailure(f'unknown architecture "{name}".{_meant(name.lower())} Known are: {known}')
 
 
 def _meant(name: str) -> str:
-    """The architecture that somebody who wrote `name` may have meant; "" for nothing like it."""
+    """The architecture of the card that is named, or what is spelt nearly so; "" for neither."""
     words = re.split(r"[^a-z0-9]+", name)
-    for architecture in ARCHITECTURES.values():
-        if any(product.lower() in words for product in architecture.products):
-            return architecture.name
-    close = difflib.get_close_matches(name, ARCHITECTURES, n=1) if _NEARLY.match(name) else []
-    return close[0] if close else ""
+    sold = [
+        architecture.name
+        for architecture in ARCHITECTURES.values()
+        if any(product.lower() in words for product in architecture.products)
+    ]
+    if sold:
+        return meant(sold[0], sold)
+    return meant(name, ARCHITECTURES) if _NEARLY.match(name) else ""
 
 
 def matches(pattern: str, arch: str) -> bool:
