@@ -40,9 +40,9 @@ _NEEDED = 2
 """Tests that a worker has to know of: the one that runs, and the next."""
 _COMPILING_MS = 1000.0
 """How much longer a compiled step makes its test, as a step's wall time: that is of one execution
-of five or more. On H100s' hosts a compiled step of 7 to 18 ms took 4 to 6 s until it could be
-measured, with torch's cache filled, and nothing else of its suite as long (docs/runs/workers). What
-a CUDA graph replays is not known for compiled."""
+of five or more. On H100s' hosts the test of a compiled step of 8 ms took some 4 s, with torch's
+cache filled, and no other of its suite half as long (docs/runs/workers). What a CUDA graph replays
+is not known for compiled."""
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
 _US = b"gpuperf"

@@ -98,13 +98,18 @@ def test_last_words(gpuperf):
 """
 
 
+def has_gpus(project: Project, more: str = "") -> None:
+    """The project's device is several, as `HOST` has them; `more` of the conftest file follows."""
+    project.device()
+    conftest = project.root / "conftest.py"
+    conftest.write_text(conftest.read_text("utf-8") + HOST + more, encoding="utf-8")
+
+
 def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three on two GPUs, one of which dies while it holds its own."""
-    project.device()
-    conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + HOST, encoding="utf-8")
+    has_gpus(project)
     project.tests(TESTS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1")
     for variable in ("OMP_NUM_THREADS", STAND_IN):
@@ -182,9 +187,7 @@ def test_whoever_dies_and_whenever_all_other_tests_run(
     step: str,
     failed: int,
 ) -> None:
-    project.device()
-    file = project.root / "conftest.py"
-    file.write_text("\n".join([file.read_text("utf-8"), HOST, DYING, conftest]), encoding="utf-8")
+    has_gpus(project, DYING + conftest)
     project.tests(
         f"""
         import os
@@ -598,7 +601,6 @@ def test_where_nobody_can_be_told_tests_say_so(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder that is full."""
-    project.device()
     full = """
 from pytest_gpuperf.errors import UsageFailure
 
@@ -607,8 +609,7 @@ def tell(folder, *_):
 
 workers.tell = tell
 """
-    conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + HOST + full, encoding="utf-8")
+    has_gpus(project, full)
     project.tests(f"{dedent(STEP)}\ndef test_other(): pass\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.delenv(STAND_IN, raising=False)
@@ -621,9 +622,7 @@ workers.tell = tell
 def test_by_the_group_tests_have_a_gpu_and_the_names_that_baselines_know(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.device()
-    conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + HOST, encoding="utf-8")
+    has_gpus(project)
     project.tests(
         """
         import os
@@ -649,16 +648,13 @@ def test_the_baselines_say_on_which_gpu_a_test_runs(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the workers have them the other way round."""
-    project.device()
-    conftest = project.root / "conftest.py"
     measured_is_what_is_visible = """
 from pytest_gpuperf.measure.device import nvml
 from tests.plugin.scripted import ScriptedCollector
 
 ScriptedCollector.device = lambda self: nvml.visible_gpus()[0].device
 """
-    text = conftest.read_text("utf-8") + HOST + measured_is_what_is_visible
-    conftest.write_text(text, encoding="utf-8")
+    has_gpus(project, measured_is_what_is_visible)
     project.tests(
         """
         def test_one(gpuperf): use(gpuperf, "one")
@@ -687,7 +683,6 @@ def test_the_controller_is_told_how_long_steps_take_by_their_baselines(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a test measures; what needs several GPUs is longer than anything."""
-    project.device()
     heard = """
 _tell = workers.tell
 
@@ -697,8 +692,7 @@ def tell(folder, *of):
 
 workers.tell = tell
 """
-    conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + HOST + heard, encoding="utf-8")
+    has_gpus(project, heard)
     project.tests(
         """
         import pytest
