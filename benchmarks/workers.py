@@ -30,8 +30,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
@@ -194,18 +195,49 @@ def _session(
     return round(time.monotonic() - begun, 2), done.returncode != 0
 
 
-def spreads(runs: Sequence[Run]) -> dict[str, tuple[float, int]]:
-    """The standard deviation of a test's median on one GPU from run to run, pooled; by metric.
-
-    And its degrees of freedom. Without what a test tolerates any change of.
+@dataclass(frozen=True)
+class Apart:
+    """How far a test's medians on one GPU are apart from run to run: standard deviations, pooled,
+    relative.
     """
+
+    several: float
+    one: float
+    """With one worker."""
+    most: float
+    """What chance makes of `one`: of equal spreads one is always the larger."""
+
+
+def apart(alone: Sequence[Run], beside: Sequence[Run]) -> dict[str, Apart]:
+    """That of runs of one worker and of several, by metric; without one that is in one run only.
+
+    On GPUs that are in both: a GPU's clock may change from run to run, and its neighbour's not.
+    Without what a test tolerates any change of.
+    """
+    gpus = _gpus(alone) & _gpus(beside)
+    one, several = (_spreads(runs, gpus) for runs in (alone, beside))
+    found = {}
+    for metric in one.keys() & several.keys():
+        (wide, freedom), (usual, freedom_alone) = several[metric], one[metric]
+        chance = float(f.isf(_CHANCE / len(SPREAD), freedom, freedom_alone))
+        found[metric] = Apart(wide, usual, usual * math.sqrt(chance))
+    return found
+
+
+def _gpus(runs: Sequence[Run]) -> set[str]:
+    """Those that measured, by what tells them from others."""
+    return {one.fingerprint.device.identity for run in runs for one in run.measurements}
+
+
+def _spreads(runs: Sequence[Run], gpus: Collection[str]) -> dict[str, tuple[float, int]]:
+    """The standard deviations, and their degrees of freedom."""
     logs: dict[tuple[str, ...], list[float]] = {}
     for run in runs:
         for one in run.measurements:
             identity = one.fingerprint.device.identity
             for sample in one.samples:
                 judged = sample.phase == STEP and one.tolerance.get(sample.metric) != ANY
-                if judged and sample.metric in SPREAD:
+                if judged and sample.metric in SPREAD and identity in gpus:
                     key = (sample.metric, one.test, one.name, identity)
                     logs.setdefault(key, []).append(math.log(median(sample.values)))
     pooled = {}
@@ -273,23 +305,21 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
         ),
     ]
     lines += said if judged else ["nothing was judged"]
-    wider = False
-    one_worker, several = (spreads(runs[kind]) for kind in (ALONE, BESIDE))
-    for metric in SPREAD:
-        if metric in one_worker and metric in several:
-            (apart, freedom), (apart_alone, freedom_alone) = several[metric], one_worker[metric]
-            # Of equal spreads one is always the larger, by chance.
-            chance = float(f.isf(_CHANCE / len(SPREAD), freedom, freedom_alone))
-            most = apart_alone * math.sqrt(chance)
-            wider |= apart > most
-            lines.append(
-                f"{metric}: {apart:.2e} apart on one GPU, and {apart_alone:.2e} with one worker; "
-                f"chance makes up to {most:.2e} of that"
-            )
-    if not one_worker:
+    compared = apart(runs[ALONE], runs[BESIDE])
+    for metric in filter(compared.__contains__, SPREAD):
+        of = compared[metric]
+        lines.append(
+            f"{metric}: {of.several:.2e} apart on one GPU, and {of.one:.2e} with one worker; "
+            f"chance makes up to {of.most:.2e} of that"
+        )
+    if not compared:
         lines.append("one worker has measured no test twice on one GPU: spreads are not compared")
     return "\n".join(lines) + "\n", not (
-        share > most_share or alarms or (judged and silent) or otherwise or wider
+        share > most_share
+        or alarms
+        or (judged and silent)
+        or otherwise
+        or any(of.several > of.most for of in compared.values())
     )
 
 

@@ -195,14 +195,13 @@ def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> 
 
 
 def test_beside_each_other_measurements_are_no_further_apart() -> None:
-    """Ten sessions of two workers against two of one, of the same code on the same two GPUs."""
+    """Ten sessions of two workers against two of one, of the same code on the same GPU."""
     alone, beside = (
-        workers.spreads([run_files.load(file) for file in sorted((DATA / "h100-aa").glob(kind))])
+        [run_files.load(file) for file in sorted((DATA / "h100-aa").glob(kind))]
         for kind in ("alone-*.xz", "beside-*.xz")
     )
-    assert {name for name, (apart, _) in beside.items() if apart <= alone[name][0]} == {
-        *workers.SPREAD
-    }
+    compared = workers.apart(alone, beside)
+    assert {name for name, of in compared.items() if of.several <= of.most} == {*workers.SPREAD}
 
 
 def test_over_ranks_a_rank_s_own_time_repeats_and_times_that_have_collectives_do_not() -> None:
