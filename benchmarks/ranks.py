@@ -62,7 +62,8 @@ def step():
     volumes = data.load("synthetic", {size}, Path("data", os.environ["RANK"]))
     configuration = composed("tf32")
     network = med_ddpm(128)
-    return sharding.ShardedStep("ddp", network, volumes, configuration, unmarked, "cuda")
+    with configuration.applied(network):
+        yield sharding.ShardedStep("ddp", network, volumes, configuration, unmarked, "cuda")
 
 
 def unmarked(name):

@@ -209,7 +209,8 @@ class GpuPerf:
         (RANK, WORLD_SIZE, MASTER_ADDR and so on) in its environment and a GPU of its own as its
         only one. There `entry(rank)` is called, which opens the process group and returns the step;
         where that has a `reset`, it is called before every execution. Where torchrun has started
-        the ranks already, those are measured.
+        the ranks already, those are measured: `entry` is called in them, by each test in turn,
+        and finds the process group of the one before. The test is skipped if they are not `ranks`.
 
         `gpus` are the UUIDs of the GPUs; without it those of `gpuperf.gpus`, or all that the test
         may have. It is skipped where there are fewer than ranks. Otherwise as `measure`: one
@@ -224,9 +225,11 @@ class GpuPerf:
         }
         check_count("ranks", ranks)
         own = self._session.rank
-        if own is not None and own.count != ranks:
-            raise UsageFailure(
-                f"{self._traits.nodeid} measures {ranks} ranks, and there are {own.count} here: "
+        # What a session of ours has started was counted there: here is one GPU to see.
+        if own is not None and not own.launched and own.count != ranks:
+            self.used = True
+            _skip(
+                f"gpuperf: {ranks} ranks are measured here, and torchrun has started {own.count}: "
                 f"torchrun --nproc-per-node {ranks} starts as many"
             )
         if own is not None and own.only in ("", name):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -34,8 +32,7 @@ eight events in each (torch/csrc/distributed/c10d/logger.cpp): 264 ms in place o
 class ShardedStep(ModelTraining):
     """A training step of one rank: forward, backward, optimizer, and what it shares with others.
 
-    The process group is there, and the optimization is applied for good: the process is for this
-    step alone.
+    The process group is there, and the optimization is applied to `diffusion`.
     """
 
     def __init__(
@@ -47,7 +44,6 @@ class ShardedStep(ModelTraining):
         phase: Phase,
         device: str,
     ) -> None:
-        _enter_for_good(optimization.applied(diffusion))
         image, mask = volumes.image.to(device), volumes.mask.to(device)
         sharded = SHARD[sharding](diffusion.to(device), optimization, device)
         # As without it: what is sharded are the weights, and every rank draws its own noise.
@@ -78,17 +74,13 @@ class ShardedStep(ModelTraining):
             torch.cuda.set_rng_state(self._device_generator, self.device)
 
 
-def _enter_for_good(context: AbstractContextManager[None]) -> None:
-    """Enters it, and never leaves it: not when it is forgotten, nor when the process ends.
-
-    What is sharded cannot be taken back, and an interpreter that ends cannot do it either.
-    """
-    context.__enter__()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
-
-
 def join(device: str) -> None:
-    """Makes the process group of the ranks, and this rank's GPU the one that torch uses."""
+    """Makes the process group of the ranks, and this rank's GPU the one that torch uses.
+
+    Once in a process: what torchrun has started measures one test after another.
+    """
+    if distributed.is_initialized():
+        return
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     else:

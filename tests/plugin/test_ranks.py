@@ -152,6 +152,50 @@ def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Pr
     assert executed == ["x", "x"]
 
 
+def test_torchruns_ranks_measure_every_test_of_as_many(a100: Project) -> None:
+    a100.tests(
+        """
+        import os
+        import pytest
+
+        ENTERED = []
+
+        def entry(rank):
+            ENTERED.append(rank)
+            return lambda: None
+
+        @pytest.mark.parametrize("ranks", [2, 4, 2])
+        def test_step(gpuperf, ranks):
+            gpuperf.measure_ranks(entry, ranks)
+
+        def test_entered():
+            assert ENTERED == [int(os.environ["RANK"])] * 2
+        """
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly", "-rs")
+    assert (first.returncode, other.returncode) == (0, 0)
+    assert "3 passed, 1 skipped" in first.stdout
+    said = " ".join(first.stdout.split())
+    assert "4 ranks are measured here, and torchrun has started 2: torchrun --nproc-per-n" in said
+
+
+def test_how_many_ranks_a_session_has_started_is_not_counted_in_them(a100: Project) -> None:
+    """Each sees one GPU: `measure_ranks(entry, torch.cuda.device_count())` says 1 there."""
+    a100.tests(
+        """
+        import os
+
+        def test_step(gpuperf):
+            there = 1 if "RANK" in os.environ else 2
+            gpuperf.measure_ranks(lambda rank: lambda: None, there)
+            gpuperf.measure_ranks(lambda rank: lambda: None, 3, name="three")
+        """
+    )
+    assert a100.run_apart("--gpuperf-missing=warn").ret == 0
+    two, three = a100.saved().measurements
+    assert (len(two.peers), len(three.peers)) == (2, 3)
+
+
 SEVERAL_HOSTS = {
     "RANK": "0",
     "WORLD_SIZE": "4",
