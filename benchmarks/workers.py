@@ -5,7 +5,7 @@
     python -m benchmarks.workers --from DIR [--workers N]
     python -m benchmarks.workers --starts 50 [--workers 4]
 
-The first runs sessions of these arguments on the GPUs of this machine: with `-n 1`, two on each GPU
+The first runs sessions of these arguments on the GPUs of this machine: with `-n 1`, on one GPU
 after the other, and with `-n N` (default: as many as there are GPUs). What they measured and how
 long they took is kept in DIR, and the same command goes on with what is missing. Then, or with
 --from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
@@ -34,8 +34,9 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
+import numpy as np
 from scipy.stats import f
 
 from benchmarks.projects import ROOT, environment, project
@@ -53,10 +54,13 @@ TIMES = "seconds.json"
 MOST_SHARE = {2: 0.55, 4: 0.32}
 """Of the time of one worker, by the number of workers."""
 SPREAD = ("cycles", "instructions", "kernel_time", "step_time")
+WITHIN, BETWEEN = PLACES = ("in a session", "between sessions")
 ALARMS = {Outcome.REGRESSED, Outcome.BROKEN}
 NOT_JUDGED = {Outcome.REPORTED, Outcome.UNSUPPORTED, Outcome.NO_BASELINE}
 _CHANCE = 0.05
 """How often spreads of which none is larger may be called so."""
+_EQUAL = 1e-9
+"""Apart are logarithms of equal numbers, by rounding."""
 _NOTHING = 4
 _AT_ONCE = 8
 """Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
@@ -169,15 +173,18 @@ def record(
         command = ["-m", "pytest_gpuperf", "update-baseline", "--yes", "--force", "--reason"]
         command += ["benchmarks.workers", f"--baselines={accepted}", *map(str, runs)]
         subprocess.run([sys.executable, *command], cwd=ROOT, env=environment(), check=True)
-    for number in range(max(counts[ALONE], counts[BESIDE])):
-        if number < counts[ALONE]:
-            # The first that is visible is the one that a single worker has. Two on each: how far
-            # apart one is by itself is what several are held against.
-            first = number // 2 % len(gpus)
-            visible = [*gpus[first:], *gpus[:first]]
-            session(folder / f"{ALONE}-{number}.json.xz", 1, visible, judged)
-        if number < counts[BESIDE]:
-            session(folder / f"{BESIDE}-{number}.json.xz", workers, gpus, judged)
+    # Both kinds over the whole time, in which GPUs get warm and their clocks fall.
+    turns = [
+        ((number + 0.5) / counts[kind], kind, number)
+        for kind in (ALONE, BESIDE)
+        for number in range(counts[kind])
+    ]
+    for _, kind, number in sorted(turns):
+        # The first that is visible is the one that a single worker has: each in turn.
+        first = number % len(gpus) if kind == ALONE else 0
+        visible = [*gpus[first:], *gpus[:first]]
+        run = folder / f"{kind}-{number}.json.xz"
+        session(run, 1 if kind == ALONE else workers, visible, judged)
 
 
 def _session(
@@ -196,31 +203,46 @@ def _session(
 
 
 @dataclass(frozen=True)
+class Spread:
+    """A standard deviation on one GPU, pooled over GPUs, relative; and its degrees of freedom."""
+
+    deviation: float
+    freedom: int
+
+
+@dataclass(frozen=True)
 class Apart:
-    """How far a test's medians on one GPU are apart from run to run: standard deviations, pooled,
-    relative.
-    """
+    """How far apart with several workers, and with one."""
 
-    several: float
-    one: float
-    """With one worker."""
-    most: float
-    """What chance makes of `one`: of equal spreads one is always the larger."""
+    several: Spread
+    one: Spread
+
+    @property
+    def most(self) -> float:
+        """What chance makes of `one`: of equal spreads one is always the larger."""
+        chance = f.isf(_CHANCE / 2 / len(SPREAD), self.several.freedom, self.one.freedom)
+        return max(self.one.deviation * math.sqrt(chance), _EQUAL)
+
+    @property
+    def wider(self) -> bool:
+        """Whether it is more than that."""
+        return self.several.deviation > self.most
 
 
-def apart(alone: Sequence[Run], beside: Sequence[Run]) -> dict[str, Apart]:
-    """That of runs of one worker and of several, by metric; without one that is in one run only.
+def apart(alone: Sequence[Run], beside: Sequence[Run]) -> dict[tuple[str, str], Apart]:
+    """How far apart one code is measured, by metric and by where: in a session, between sessions.
 
-    On GPUs that are in both: a GPU's clock may change from run to run, and its neighbour's not.
-    Without what a test tolerates any change of.
+    All tests of a session share the GPU's clock, which moves by 15 MHz (0.75 %) from session to
+    session: that takes sessions to show, and its neighbours' clocks say nothing of it. So only GPUs
+    are compared that both kinds measured, and what all tests of a session have in common is taken
+    by itself. Without what a test tolerates any change of.
     """
     gpus = _gpus(alone) & _gpus(beside)
-    one, several = (_spreads(runs, gpus) for runs in (alone, beside))
     found = {}
-    for metric in one.keys() & several.keys():
-        (wide, freedom), (usual, freedom_alone) = several[metric], one[metric]
-        chance = float(f.isf(_CHANCE / len(SPREAD), freedom, freedom_alone))
-        found[metric] = Apart(wide, usual, usual * math.sqrt(chance))
+    for metric in SPREAD:
+        one, several = (_spreads(runs, gpus, metric) for runs in (alone, beside))
+        for where in one.keys() & several.keys():
+            found[metric, where] = Apart(several[where], one[where])
     return found
 
 
@@ -229,25 +251,48 @@ def _gpus(runs: Sequence[Run]) -> set[str]:
     return {one.fingerprint.device.identity for run in runs for one in run.measurements}
 
 
-def _spreads(runs: Sequence[Run], gpus: Collection[str]) -> dict[str, tuple[float, int]]:
-    """The standard deviations, and their degrees of freedom."""
-    logs: dict[tuple[str, ...], list[float]] = {}
-    for run in runs:
-        for one in run.measurements:
-            identity = one.fingerprint.device.identity
-            for sample in one.samples:
-                judged = sample.phase == STEP and one.tolerance.get(sample.metric) != ANY
-                if judged and sample.metric in SPREAD and identity in gpus:
-                    key = (sample.metric, one.test, one.name, identity)
-                    logs.setdefault(key, []).append(math.log(median(sample.values)))
-    pooled = {}
-    for metric in SPREAD:
-        groups = [values for key, values in logs.items() if key[0] == metric and len(values) > 1]
-        squares = math.fsum((v - fmean(group)) ** 2 for group in groups for v in group)
-        if groups:
-            freedom = sum(len(group) - 1 for group in groups)
-            pooled[metric] = math.sqrt(squares / freedom), freedom
-    return pooled
+def _spreads(runs: Sequence[Run], gpus: Collection[str], metric: str) -> dict[str, Spread]:
+    """Within a session, and between sessions, as far as there is something to compare."""
+    squares = dict.fromkeys(PLACES, 0.0)
+    freedom = dict.fromkeys(PLACES, 0)
+    for gpu in gpus:
+        # By test and session. What was measured once has nothing to be compared with.
+        logs = _logs(runs, gpu, metric)
+        times = Counter(test for test, _ in logs)
+        rows = [row for row in logs if times[row[0]] > 1]
+        tests, sessions = (sorted({row[at] for row in rows}) for at in (0, 1))
+        if not rows:
+            continue
+        # log(value) = test + session + rest, where the first session's is 0; by least squares.
+        terms = [*tests, *sessions[1:]]
+        model = np.array([[term in row for term in terms] for row in rows], float)
+        values = np.array([logs[row] for row in rows])
+        effects, _, rank, _ = np.linalg.lstsq(model, values, rcond=None)
+        rest = values - model @ effects
+        squares[WITHIN] += float(rest @ rest)
+        freedom[WITHIN] += len(rows) - int(rank)
+        if rank == len(terms):  # else sessions had no test in common
+            of_sessions = np.append(effects[len(tests) :], 0.0)
+            squares[BETWEEN] += float(of_sessions.var() * len(sessions))
+            freedom[BETWEEN] += len(sessions) - 1
+    return {
+        where: Spread(math.sqrt(squares[where] / freedom[where]), freedom[where])
+        for where in PLACES
+        if freedom[where]
+    }
+
+
+def _logs(runs: Sequence[Run], gpu: str, metric: str) -> dict[tuple[str, int], float]:
+    """The logarithms of medians, by test and the session's number."""
+    return {
+        (f"{one.test} {one.name}", session): math.log(median(sample.values))
+        for session, run in enumerate(runs)
+        for one in run.measurements
+        for sample in one.samples
+        if one.fingerprint.device.identity == gpu
+        and one.tolerance.get(metric) != ANY
+        and (sample.phase, sample.metric) == (STEP, metric)
+    }
 
 
 def outcomes(runs: Sequence[Run]) -> dict[tuple[str, str, str, str], set[Outcome]]:
@@ -306,12 +351,11 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     ]
     lines += said if judged else ["nothing was judged"]
     compared = apart(runs[ALONE], runs[BESIDE])
-    for metric in filter(compared.__contains__, SPREAD):
-        of = compared[metric]
-        lines.append(
-            f"{metric}: {of.several:.2e} apart on one GPU, and {of.one:.2e} with one worker; "
-            f"chance makes up to {of.most:.2e} of that"
-        )
+    lines += [
+        f"{metric} {where}: {of.several.deviation:.2e} apart on one GPU, and "
+        f"{of.one.deviation:.2e} with one worker; chance makes up to {of.most:.2e} of that"
+        for (metric, where), of in sorted(compared.items())
+    ]
     if not compared:
         lines.append("one worker has measured no test twice on one GPU: spreads are not compared")
     return "\n".join(lines) + "\n", not (
@@ -319,7 +363,7 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
         or alarms
         or (judged and silent)
         or otherwise
-        or any(of.several > of.most for of in compared.values())
+        or any(of.wider for of in compared.values())
     )
 
 

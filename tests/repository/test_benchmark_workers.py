@@ -60,7 +60,7 @@ def test_half_the_time_and_the_same_verdicts_are_good(folder: Path) -> None:
     assert "-n 2: 54.5 s of 2 sessions, -n 1: 101.0 s of 2; share 0.540, at most 0.55 is" in said
     assert "with 2 workers 0 metrics with an alarm, 0 measurements that were not judged" in said
     assert "\n0 of " in said
-    assert "cycles: 7.07e-04 apart on one GPU, and 1.41e-03 with one worker" in said
+    assert "cycles between sessions: 7.07e-04 apart on one GPU, and 1.41e-03 with" in said
     assert good
 
 
@@ -95,8 +95,34 @@ def test_another_verdict_is_named(folder: Path) -> None:
 
 
 def test_what_is_wider_beside_each_other_is_not_good(folder: Path) -> None:
-    change(folder, "beside-1", scaled(run_files.load(RECORDED), 1.01))
+    run = run_files.load(folder / "beside-1.json.xz")
+    first, *others = run.measurements
+    slower = scaled(replace(run, measurements=(first,)), 1.01).measurements
+    change(folder, "beside-1", replace(run, measurements=(*slower, *others)))
     assert not workers.table(folder, 2)[1]
+
+
+@pytest.mark.parametrize(("sessions", "good"), [(2, True), (8, False)])
+def test_a_clock_that_moves_takes_sessions_to_show(
+    folder: Path, sessions: int, *, good: bool
+) -> None:
+    """All tests of one share it: two sessions are one difference, however many tests they have."""
+    seconds = json.loads((folder / workers.TIMES).read_bytes())
+    for number in range(sessions):
+        for kind, apart in ((workers.ALONE, 1e-4), (workers.BESIDE, 1e-2)):
+            name = f"{kind}-{number}"
+            change(folder, name, scaled(run_files.load(RECORDED), 1 + apart * (number % 2)))
+            seconds.setdefault(f"{name}.json.xz", seconds[f"{kind}-0.json.xz"])
+    (folder / workers.TIMES).write_text(json.dumps(seconds))
+    assert workers.table(folder, 2)[1] is good
+
+
+def test_sessions_without_a_test_in_common_on_a_gpu_have_nothing_between_them() -> None:
+    run = run_files.load(RECORDED)
+    one, two = (replace(run, measurements=run.measurements[at : at + 2]) for at in (0, 2))
+    compared = workers.apart([one, one, two, two], [run, run, run])
+    assert {where for _, where in compared} == {workers.WITHIN}
+    assert compared["cycles", workers.WITHIN].one.freedom == 2
 
 
 def test_what_tolerates_any_change_may_be_as_wide_as_it_likes(folder: Path) -> None:
@@ -105,7 +131,7 @@ def test_what_tolerates_any_change_may_be_as_wide_as_it_likes(folder: Path) -> N
     any_change = [replace(one, tolerance=free) for one in run.measurements]
     change(folder, "beside-1", replace(run, measurements=tuple(any_change)))
     said, good = workers.table(folder, 2)
-    assert "cycles: " not in said
+    assert "cycles " not in said
     assert good
 
 
