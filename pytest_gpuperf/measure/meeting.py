@@ -307,7 +307,8 @@ class Meeting:
                 self._stop(
                     f"the ranks do not execute the step equally often: rank 0 has come to "
                     f"{first.at}, and rank {number} to {other.at}. Let every rank measure the same "
-                    "step, with the same phases"
+                    "step, with the same phases, and run tests in the same order: a plugin that "
+                    "shuffles them needs one seed for all"
                 )
                 return
         for place in places:

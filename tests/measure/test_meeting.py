@@ -89,6 +89,7 @@ def test_ranks_at_different_places_would_wait_for_each_other_forever(table: Tabl
     said = at_once(lambda: zero.arrive("round 2"), lambda: one.arrive("timing 1"))
     assert said[0] == said[1]
     assert "rank 0 has come to round 2, and rank 1 to timing 1" in said[0]
+    assert "one seed for all" in said[0]
 
 
 def test_a_rank_that_fails_is_named_with_its_phase_and_the_others(table: Table) -> None:
