@@ -42,6 +42,19 @@ def test_workflows_are_valid(tmp_path: Path) -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_what_is_tested_at_night_is_in_the_night_s_workflow() -> None:
+    night = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    asked = {*re.findall(r"tests/[\w/.]+", night)}
+    at_night = re.compile(r"^from .* import .*\b(AT_NIGHT|EVERY)\b", re.MULTILINE)
+    files = [
+        file.relative_to(ROOT)
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if at_night.search(file.read_text(encoding="utf-8"))
+    ]
+    assert len(files) > 5
+    assert [file for file in files if not asked & {*map(str, (file, *file.parents))}] == []
+
+
 def test_nothing_in_workflows_lets_somebody_in() -> None:
     """Actions are pinned by hash, credentials are not kept, nothing of an event is a command."""
     program = Path(sys.executable).with_name("zizmor")
