@@ -314,6 +314,26 @@ def test_what_all_ranks_skip_under_torchrun_keeps_none_from_the_next_test(a100: 
     assert "1 passed, 1 skipped" in first.stdout
 
 
+@AT_NIGHT
+def test_what_fails_on_all_ranks_has_its_whole_function_once(a100: Project) -> None:
+    a100.tests(
+        """
+        def fails():
+            pages = "pages long"
+            raise ValueError("boom")
+
+        def test_step(gpuperf):
+            gpuperf.measure_ranks(lambda rank: fails(), 2)
+        """
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=warn")
+    assert (first.returncode, other.returncode) == (1, 1)
+    assert "pages long" in first.stdout
+    assert "gpuperf: rank 1: test_steps.py::test_step: " in other.stderr
+    assert "ValueError: boom" in other.stderr
+    assert "pages long" not in other.stderr
+
+
 def test_a_rank_that_is_killed_is_named_and_leaves_nothing(a100: Project) -> None:
     a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and os.kill(os.getpid(), signal.SIGKILL)"))
     result = a100.run_apart()
