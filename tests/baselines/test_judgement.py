@@ -265,7 +265,7 @@ def test_on_an_unfit_device_nothing_is_judged_nor_looked_at_again(settings: Sett
     accept(settings, *QUIET)
     judged, counts = settled(settings, on_device(HOT, SLOW), SLOW, SLOW, limit={"cycles": 900_000})
     assert (cycles(judged), counts) == (("unfit", "device-unfit", 1), [])
-    assert judged.verdicts[0].detail == "throttled after: hardware slowdown"
+    assert judged.verdicts[0].detail == "throttled at the end: hardware slowdown"
     assert judged.expectations == ()
 
 
@@ -275,7 +275,7 @@ def test_one_unfit_process_of_several_is_enough(settings: Settings) -> None:
     judging = Judging(settings, None)
     judged = judging.settle(three, judging.baseline(three[0]), {}, {})
     assert cycles(judged) == ("unfit", "device-unfit", 3)
-    assert judged.verdicts[0].detail == "throttled after: hardware slowdown"
+    assert judged.verdicts[0].detail == "throttled at the end: hardware slowdown"
 
 
 def test_at_its_power_cap_a_device_is_judged(settings: Settings) -> None:

@@ -62,9 +62,9 @@ def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None
     (objection,) = objections.about_measurements(measured)
     assert objection.short == "unfit device in 3 of 5"
     assert objection.text == (
-        "the device was unfit in 3 of 5 processes: throttled before and after: hardware thermal "
-        "slowdown (SM clock 1200 -> 1200 MHz); shared with 2 other processes (pids 41, 42). "
-        "Record them anew when it is cool and free"
+        "the device was unfit in 3 of 5 processes: throttled at the beginning and the end: "
+        "hardware thermal slowdown (SM clock 1200 -> 1200 MHz); shared with 2 other processes "
+        "(pids 41, 42). Record them anew when it is cool and free"
     )
     # Many complaints are counted.
     measured = [
@@ -109,7 +109,9 @@ def test_a_power_cap_and_different_code_are_noted_and_not_refused() -> None:
     capped = several(5, device=replace(H200, identity=""))
     capped[2] = changed(capped[2], conditions=Conditions(QUIET, CAPPED))
     assert texts(capped) == []
-    assert notes(capped) == ("the device in 1 of 5 processes: throttled after: software power cap",)
+    assert notes(capped) == (
+        "the device in 1 of 5 processes: throttled at the end: software power cap",
+    )
     unknown = several(5, device=replace(H200, identity=""))
     unknown[0] = changed(unknown[0], revision="")
     assert notes(unknown) == (

@@ -60,10 +60,12 @@ def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(a100: Project) -> N
     result = a100.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", "-rs")
     assert result.ret == pytest.ExitCode.TESTS_FAILED  # nothing at all was judged
     result.assert_outcomes(skipped=1)
-    reason = "throttled after: hardware thermal slowdown; shared with 1 other process (pid 4711)"
+    reason = (
+        "throttled at the end: hardware thermal slowdown; shared with 1 other process (pid 4711)"
+    )
     result.stdout.fnmatch_lines(
         [
-            "note: test_step was measured throttled*",
+            "note: test_step: the device was throttled*",
             f"SKIPPED*: gpuperf: nothing is judged, the device was {reason}",
         ]
     )
@@ -81,7 +83,10 @@ def test_at_its_power_cap_a_device_is_recorded_judged_and_that_is_noted(a100: Pr
     result = a100.run("--gpuperf-replay=run.json")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
-        ["*cycles*unchanged", "note: test_step was measured throttled after: software power cap"]
+        [
+            "*cycles*unchanged",
+            "note: test_step: the device was throttled at the end: software power cap",
+        ]
     )
 
 

@@ -13,7 +13,7 @@ from pytest_gpuperf.report.text.failure import none_judged, unjudged
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import measurement, result, verdict
 
-HOT = "throttled after: hardware thermal slowdown (SM clock 1980 -> 1200 MHz)"
+HOT = "throttled at the end: hardware thermal slowdown (SM clock 1980 -> 1200 MHz)"
 SHARED = "shared with 1 other process (pid 4711)"
 SESSION = CommandContext("suites/meddpm", run="run.json")
 

@@ -191,7 +191,7 @@ def test_so_it_is_in_notes_and_in_the_lines_of_what_is_unchanged() -> None:
     pages = [result(measured, calm) for measured in tests]
     text = shown(*pages)
     assert "  a.py::test_x: cycles 0 %" in text
-    assert "note: e.py::test_x was measured shared with" in text
+    assert "note: e.py::test_x: the device was shared with" in text
 
 
 # What was said already
@@ -329,12 +329,12 @@ def test_a_measurement_that_was_throttled_or_shared_is_named() -> None:
     lines = summary([THROTTLED], 200, SESSION)
     assert [line for line in lines if line.text.startswith("note")] == [
         Line(
-            "note: test_training_step[tf32] was measured throttled after: software power cap "
-            "(SM clock 1980 -> 1410 MHz)",
+            "note: test_training_step[tf32]: the device was throttled at the end: software power "
+            "cap (SM clock 1980 -> 1410 MHz)",
             "doubtful",
         ),
         Line(
-            "note: test_training_step[tf32] was measured shared with 1 other process (pid 4711)",
+            "note: test_training_step[tf32]: the device was shared with 1 other process (pid 4711)",
             "doubtful",
         ),
     ]

@@ -94,9 +94,9 @@ def _throttling(conditions: Conditions, endured: tuple[str, ...] = ()) -> Iterab
     clocks = conditions.before.sm_clock_mhz, conditions.after.sm_clock_mhz
     change = "" if None in clocks else f" (SM clock {clocks[0]} -> {clocks[1]} MHz)"
     for moment, reasons in (
-        ("before and after", [reason for reason in before if reason in after]),
-        ("before", [reason for reason in before if reason not in after]),
-        ("after", [reason for reason in after if reason not in before]),
+        ("at the beginning and the end", [reason for reason in before if reason in after]),
+        ("at the beginning", [reason for reason in before if reason not in after]),
+        ("at the end", [reason for reason in after if reason not in before]),
     ):
         if reasons:
             yield f"throttled {moment}: {', '.join(reasons)}{change}"

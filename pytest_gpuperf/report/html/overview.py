@@ -544,7 +544,7 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
         for measurement in subject.measurements:
             conditions = measurement.fingerprint.conditions
             for complaint in guard.complaints(conditions) if conditions else ():
-                yield f"{subject.label} was measured {complaint}"
+                yield f"{subject.label}: the device was {complaint}"
         if subject.left_out:
             kept = len(subject.kernels.launches) if subject.kernels else 0
             yield (

@@ -214,7 +214,7 @@ def _notes(
     for measurement in measurements:
         conditions = measurement.fingerprint.conditions
         for complaint in guard.complaints(conditions) if conditions else ():
-            yield f"note: {_named(measurement, names)} was measured {complaint}"
+            yield f"note: {_named(measurement, names)}: the device was {complaint}"
     for result in results:
         for verdict in result.verdicts if id(result) not in told else ():
             if verdict.outcome is Outcome.KERNELS_CHANGED:

@@ -179,23 +179,23 @@ def test_complaints_name_reasons_moments_clocks_and_processes() -> None:
         (
             throttled(clock=1980),
             throttled(CAPPED, clock=1410),
-            ("throttled after: software power cap (SM clock 1980 -> 1410 MHz)",),
+            ("throttled at the end: software power cap (SM clock 1980 -> 1410 MHz)",),
         ),
-        (throttled(BOOST, clock=1410), throttled(), ("throttled before: sync boost",)),
+        (throttled(BOOST, clock=1410), throttled(), ("throttled at the beginning: sync boost",)),
         (
             throttled(CAPPED, BOOST),
             throttled(CAPPED, SLOW),
             (
-                "throttled before and after: software power cap",
-                "throttled before: sync boost",
-                "throttled after: hardware slowdown",
+                "throttled at the beginning and the end: software power cap",
+                "throttled at the beginning: sync boost",
+                "throttled at the end: hardware slowdown",
             ),
         ),
         (shared(99), shared(12), ("shared with 2 other processes (pids 12, 99)",)),
         (
             shared(12),
             throttled(BRAKE),
-            ("throttled after: hardware power brake", "shared with 1 other process (pid 12)"),
+            ("throttled at the end: hardware power brake", "shared with 1 other process (pid 12)"),
         ),
     ):
         assert guard.complaints(Conditions(before, after)) == expected
@@ -206,7 +206,7 @@ def test_a_power_cap_and_sync_boost_are_endured_and_the_rest_makes_it_unfit() ->
         readings = [throttled(*filter(None, [reason])) for reason in (before, after)]
         assert guard.unfit(Conditions(*readings)) == (), (before, after)
     for reason in (SLOW, "software thermal slowdown", "hardware thermal slowdown", BRAKE):
-        said = (f"throttled before and after: {reason}",)
+        said = (f"throttled at the beginning and the end: {reason}",)
         assert guard.unfit(Conditions(throttled(CAPPED, reason), throttled(reason))) == said
     for conditions in (Conditions(shared(12), Reading()), Conditions(Reading(), shared(12))):
         assert guard.unfit(conditions) == ("shared with 1 other process (pid 12)",)

@@ -343,7 +343,7 @@ def test_without_a_gpu_nobody_is_told_to_look_for_kernels() -> None:
 def test_a_throttled_device_is_complained_of() -> None:
     hot = Conditions(Reading(), Reading(throttle_reasons=("software power cap",)))
     (note,) = of(run([measurement(conditions=hot)])).notes
-    assert note.startswith("tf32 was measured ")
+    assert note.startswith("tf32: the device was throttled at the end: ")
     assert "software power cap" in note
 
 
