@@ -210,7 +210,7 @@ class GpuPerf:
         only one. There `entry(rank)` is called, which opens the process group and returns the step;
         where that has a `reset`, it is called before every execution. Where torchrun has started
         the ranks already, those are measured: `entry` is called in them, by each test in turn,
-        and finds the process group of the one before. The test is skipped if they are not `ranks`.
+        and finds the process group of the one before. With more or fewer of them it is skipped.
 
         `gpus` are the UUIDs of the GPUs; without it those of `gpuperf.gpus`, or all that the test
         may have. It is skipped where there are fewer than ranks. Otherwise as `measure`: one
