@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,9 +97,17 @@ def test_floors_are_halved_but_for_exact_counts_and_what_somebody_wrote() -> Non
     assert of_pairs(plain).floor == PAIRED_SHARE * plain.floor
     assert of_pairs(counted).floor == counted.floor
     assert of_pairs(tolerance_for(CYCLES, "2%")).floor == 0.02
+    assert of_pairs(plain).equivalence == PAIRED_SHARE * plain.equivalence
+    assert of_pairs(counted).equivalence == counted.equivalence
     assert of_pairs(plain).scale == pytest.approx(math.sqrt(2) * plain.scale)
     (verdict,) = verdicts([({"cycles": 4e8}, {"cycles": 4.05e8})] * 3, {"cycles": "2%"})
     assert verdict.outcome is not REGRESSED
+
+
+def test_pairs_are_of_one_gpu_and_one_day_and_ask_for_gains_as_for_losses() -> None:
+    apart = replace(tolerance_for(CYCLES), between_gpus=0.01, between_days=0.002)
+    paired = of_pairs(apart)
+    assert (paired.between_gpus, paired.between_days, paired.two_sided) == (0, 0, True)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,32 @@ def test_a_gpu_of_another_kind_is_compared_with_its_like() -> None:
     assert found.peers == pytest.approx(10.2)
 
 
+def test_a_gpu_of_no_known_kind_is_compared_as_one_that_may_be_of_any() -> None:
+    """Two of six are slower by 2 %, which two GPUs of no known kind may be by themselves."""
+    kinds = [KIND, KIND, None, KIND, None, KIND]
+    found = stragglers(steady(10.2, 10, 10.2, 10, 10, 10), kinds)
+    assert [one.rank for one in found] == [0]
+
+
+def test_the_slowest_of_several_is_named_first() -> None:
+    found = stragglers(steady(10, 10.3, 10, 10.6, 10, 10), [KIND] * 6)
+    assert [(one.rank, round(one.slower, 4)) for one in found] == [(3, 0.06), (1, 0.03)]
+
+
+@pytest.mark.parametrize(
+    ("slow", "ranks", "named"),
+    [(2, 4, True), (3, 4, False), (3, 5, True), (4, 5, False)],
+    ids=["two of three", "one of three", "two of four", "one of four"],
+)
+def test_a_rank_is_named_that_is_slower_than_half_of_its_peers(
+    slow: int, ranks: int, *, named: bool
+) -> None:
+    """By the peers of a slow rank that are not slow themselves."""
+    times = steady(*[10.3] * slow, *[10.0] * (ranks - slow))
+    found = [one.rank for one in stragglers(times, [KIND] * ranks)]
+    assert found == ([*range(slow)] if named else [])
+
+
 def test_less_than_a_hundredth_is_nobodys_concern() -> None:
     assert stragglers(steady(10, 10 * (1 + LEAST) - 0.001), [KIND] * 2) == ()
     assert stragglers(steady(10, 10 * (1 + LEAST) + 0.01), [KIND] * 2) != ()

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.judge.tolerance import gpus_agree
 from pytest_gpuperf.measure.collector import Plan
 from pytest_gpuperf.measure.pass_shares import PassShares, shares
-from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
 
@@ -101,30 +99,3 @@ def test_where_nobody_can_say_how_many_passes_there_are_nothing_is_shared() -> N
     spread: Any = PassShares(cast("Any", None), ["GPU-b"], 60.0)
     plan = Plan(metrics=ALL[:4])
     assert spread.measure(Uncounted(), None, None, plan, ALL[:4]) == ("times alone",)
-
-
-def calibrated(gpus: float | None) -> Calibration:
-    spread = Spread(rounds=1e-4, processes=1e-4, allocations=None, gpus=gpus)
-    classes = {kind.value: spread for kind in MetricClass}
-    return Calibration("2026-11-24", 20, 4, 4, 100, 0, classes)
-
-
-@pytest.mark.parametrize(
-    ("metric", "gpus", "agree"),
-    [
-        ("instructions", 3.3e-5, True),  # of 0.01 %
-        ("instructions", 3.4e-5, False),
-        ("instructions", None, False),
-        # Whatever the GPUs that were met have said of them.
-        ("cycles", 1e-6, False),
-        ("tensor_utilization", 1e-6, False),
-    ],
-)
-def test_gpus_agree_where_a_tolerance_has_room_for_three_deviations_between_them(
-    metric: str, gpus: float | None, agree: bool
-) -> None:
-    assert gpus_agree(catalogue().metrics[metric], calibrated(gpus)) is agree
-
-
-def test_without_a_calibration_nobody_knows() -> None:
-    assert not gpus_agree(catalogue().metrics["instructions"], None)
