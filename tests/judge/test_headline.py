@@ -73,6 +73,10 @@ REDUCE = (
     "func_wrapper_t<float, at::native::sum_functor<float, float, float> >, unsigned int> >(int)"
 )
 UP, DOWN = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"
+UP_PINNED, DOWN_PINNED = UP.replace("Pageable", "Pinned"), DOWN.replace("Pageable", "Pinned")
+ACROSS, ZEROS = "Memcpy DtoD (Device -> Device)", "Memset (Device)"
+TO_NCHW = TO_NHWC.replace("nchwToNhwc", "nhwcToNchw")
+CONV_TILE, GEMM_TILE = CONV.replace("64x64x32", "32x32x32"), GEMM.replace("128x64x32", "64x64x32")
 
 NORM, ATTEND = "layers.py:45 GroupNorm32.forward", "layers.py:118 SelfAttention._attend"
 BLOCK, TRAIN = "layers.py:75 ResidualBlock.forward", "training.py:95 Training.step"
@@ -123,18 +127,32 @@ def of(
     rows: Sequence[Sited] = STEP_ROWS,
     *verdicts: Verdict,
     calls: Sequence[tuple[str, str, int]] = (),
+    called: Sequence[tuple[str, str, int]] = (),
     idle_at: Sequence[tuple[str, float]] = (),
     idle: float = 1000.0,
 ) -> Attribution:
-    """What is said of these rows against the step as it was."""
+    """What is said of these rows against the step as it was, when it `called` these."""
     after = sited(*rows, calls=calls, idle_at=idle_at, idle=idle)
-    before = sited(*STEP_ROWS, idle_at=[(f"{TRAIN}", 1000.0)], idle=1000.0)
+    before = sited(*STEP_ROWS, calls=called, idle_at=[(f"{TRAIN}", 1000.0)], idle=1000.0)
     return attribute(after, before, NAMING, verdicts)
 
 
 def cause(attribution: Attribution) -> Headline:
     assert attribution.headline is not None
     return attribution.headline
+
+
+Launched = tuple[str, float]
+"""A kernel's name, "@8" behind it for a grid of 8, and its microseconds."""
+
+
+def between(
+    before: Sequence[Launched], after: Sequence[Launched], *verdicts: Verdict, at: str = ""
+) -> Headline:
+    """What is said of a step of a single function that launched other kernels before."""
+    place = at or f"{BLOCK} blocks.0"
+    now, then = (sited(*((name, us, place) for name, us in side)) for side in (after, before))
+    return cause(attribute(now, then, NAMING, verdicts))
 
 
 def in_double(row: Sited) -> list[Sited]:
@@ -152,45 +170,45 @@ def again(row: Sited) -> list[Sited]:
 
 ITEM = "layers.py:77 ResidualBlock.forward blocks.0"
 
-KINDS = {
+KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
     "float64": (
-        of(changed((NORM, in_double)), step_time(0.16)),
+        lambda: of(changed((NORM, in_double)), step_time(0.16)),
         LossKind.PRECISION,
         "+3.2 ms (+16.00 %): layers.py:45 GroupNorm32.forward runs in float64 (2 modules); "
         "was float32",
     ),
     "no tf32": (
-        of(changed((BLOCK, lambda row: [(CONV_F32, 9_000.0, row[2])])), step_time(0.4)),
+        lambda: of(changed((BLOCK, lambda row: [(CONV_F32, 9_000.0, row[2])])), step_time(0.4)),
         LossKind.PRECISION,
         "+8 ms (+40.00 %): layers.py:75 ResidualBlock.forward runs in float32 (2 modules); "
         "was tf32",
     ),
     "layout": (
-        of(changed((BLOCK, before_each(TO_NHWC, 300.0))), step_time(0.03)),
+        lambda: of(changed((BLOCK, before_each(TO_NHWC, 300.0))), step_time(0.03)),
         LossKind.LAYOUT,
         "+0.6 ms (+3.00 %): layers.py:75 ResidualBlock.forward converts the layout (2 modules): "
         "nchwToNhwcKernel f32x3 F T, 2 launches; none before",
     ),
     "called twice": (
-        of(changed((ATTEND, again)), step_time(0.12)),
+        lambda: of(changed((ATTEND, again)), step_time(0.12)),
         LossKind.REPEATED,
         "+2.4 ms (+12.00 %): layers.py:118 SelfAttention._attend is called twice (2 modules); "
         "was once",
     ),
     "called three times, as one module does": (
-        of(changed((f"{ATTEND} {MODULES[1]}", lambda row: [row] * 3)), step_time(0.12)),
+        lambda: of(changed((f"{ATTEND} {MODULES[1]}", lambda row: [row] * 3)), step_time(0.12)),
         LossKind.REPEATED,
         "+2.4 ms (+12.00 %): layers.py:118 SelfAttention._attend is called 3 times "
         "(middle.attention); was once",
     ),
     "another algorithm": (
-        of(changed((BLOCK, lambda row: [(WINOGRAD, 7_000.0, row[2])])), step_time(0.2)),
+        lambda: of(changed((BLOCK, lambda row: [(WINOGRAD, 7_000.0, row[2])])), step_time(0.2)),
         LossKind.PRECISION,
         "+4 ms (+20.00 %): layers.py:75 ResidualBlock.forward runs in float32 (2 modules); "
         "was tf32",
     ),
     "another tile": (
-        of(
+        lambda: of(
             changed((BLOCK, lambda row: [(row[0].replace("64x64x32", "32x32x32"), 7e3, row[2])])),
             step_time(0.2),
         ),
@@ -199,13 +217,13 @@ KINDS = {
         "(2 modules); was sm90_xmma_fprop tf32 64x64x32",
     ),
     "more launches": (
-        of(changed((BLOCK, before_each(MUL, 50.0))), step_time(0.006, 0.001)),
+        lambda: of(changed((BLOCK, before_each(MUL, 50.0))), step_time(0.006, 0.001)),
         LossKind.LAUNCHES,
         "+0.12 ms (+0.60 %): layers.py:75 ResidualBlock.forward launches 2 more kernels "
         "(vectorized_elementwise Binary Mul f32, 2 modules); were 2",
     ),
     "an optimizer in a loop": (
-        of(
+        lambda: of(
             changed((TRAIN, lambda row: [(MUL, 2.0, row[2])] * 1500)),
             step_time(0.3),
             idle=7_000.0,
@@ -216,7 +234,7 @@ KINDS = {
         "(vectorized_elementwise Binary Mul f32); were 1",
     ),
     "item": (
-        of(
+        lambda: of(
             (*STEP_ROWS, (DOWN, 1.5, ITEM)),
             step_time(0.026),
             calls=[("cudaStreamSynchronize", ITEM, 12)],
@@ -228,13 +246,13 @@ KINDS = {
         "(cudaStreamSynchronize, blocks.0); never before",
     ),
     "item, where nobody counts calls": (
-        of((*STEP_ROWS, *[(DOWN, 1.5, ITEM)] * 3), more("copies", 0, 3), step_time(0.0)),
+        lambda: of((*STEP_ROWS, *[(DOWN, 1.5, ITEM)] * 3), more("copies", 0, 3), step_time(0.0)),
         LossKind.SYNCHRONISATION,
         "layers.py:77 ResidualBlock.forward waits for the GPU 3 times "
         "(Memcpy DtoH (Device -> Pageable), blocks.0); never before",
     ),
     "transfer": (
-        of(
+        lambda: of(
             changed((TRAIN, before_each(UP, 900.0))),
             step_time(0.045),
             more("copy_bytes_h2d_pageable", 0, 12 * 2**20),
@@ -244,7 +262,7 @@ KINDS = {
         "(pageable) once; never before",
     ),
     "memory": (
-        of(
+        lambda: of(
             STEP_ROWS,
             step_time(0.1),
             calls=[("cudaMalloc", f"{BLOCK} blocks.1", 4), ("cudaFree", f"{BLOCK} blocks.1", 4)],
@@ -256,22 +274,24 @@ KINDS = {
         "(cudaFree, blocks.1); never before",
     ),
     "recompilation": (
-        of(STEP_ROWS, step_time(0.0), more("recompilations", 0, 2)),
+        lambda: of(STEP_ROWS, step_time(0.0), more("recompilations", 0, 2)),
         LossKind.RECOMPILATION,
         "the step is compiled again twice; never before",
     ),
     "graph breaks": (
-        of(STEP_ROWS, step_time(0.0), more("graph_breaks", 1, 3), more("compiled_graphs", 2, 4)),
+        lambda: of(
+            STEP_ROWS, step_time(0.0), more("graph_breaks", 1, 3), more("compiled_graphs", 2, 4)
+        ),
         LossKind.RECOMPILATION,
         "the step breaks its graph 3 times; was 1",
     ),
     "copies, where nobody knows which": (
-        of(STEP_ROWS, step_time(0.0), more("copies", 2, 5)),
+        lambda: of(STEP_ROWS, step_time(0.0), more("copies", 2, 5)),
         LossKind.TRANSFER,
         "the step copies 5 times; was 2",
     ),
     "bytes": (
-        of(
+        lambda: of(
             STEP_ROWS,
             step_time(0.0),
             replace(more("copy_bytes_h2d_pageable", 0, 2**20), unit="bytes"),
@@ -280,7 +300,7 @@ KINDS = {
         "the step copies 1.0000 MiB more to the device (pageable)",
     ),
     "host time": (
-        of(
+        lambda: of(
             STEP_ROWS,
             step_time(0.25),
             idle=6_000.0,
@@ -290,13 +310,13 @@ KINDS = {
         "+5 ms (+25.00 %): the GPU waits for data.py:8 Volumes.load",
     ),
     "slower": (
-        of(changed((NORM, lambda row: [(row[0], 1.3 * row[1], row[2])])), step_time(0.048)),
+        lambda: of(changed((NORM, lambda row: [(row[0], 1.3 * row[1], row[2])])), step_time(0.048)),
         LossKind.SLOWER,
         "+0.96 ms (+4.80 %): layers.py:45 GroupNorm32.forward takes longer with the same kernels "
         "(RowwiseMomentsCUDAKernel f32, 2 modules)",
     ),
     "unknown": (
-        of(STEP_ROWS, step_time(0.019)),
+        lambda: of(STEP_ROWS, step_time(0.019)),
         LossKind.UNKNOWN,
         "+0.38 ms (+1.90 %): no kernel stands out from the noise",
     ),
@@ -305,7 +325,8 @@ KINDS = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_loss_is_told_by_its_kind_its_line_and_the_time_of_the_step(name: str) -> None:
-    attribution, kind, says = KINDS[name]
+    said, kind, says = KINDS[name]
+    attribution = said()
     assert sentence(attribution) == says
     assert cause(attribution).kind is kind
 
@@ -581,6 +602,603 @@ def test_memory_is_asked_for_anew_where_it_was_given_back() -> None:
     assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "net.py:9", "cudaFree")
 
 
+# What is named, and how often
+
+
+def short(*names: str) -> str:
+    return ", ".join(map(kernel_families.short_name, names))
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        ([], short(MUL, ADD, REDUCE)),
+        ([MOMENTS], f"{short(MUL, ADD, REDUCE)} and 1 more"),
+        ([MOMENTS, SOFTMAX], f"{short(MUL, ADD, REDUCE)} and 2 more"),
+    ],
+)
+def test_the_three_new_kernels_that_take_most_are_named(others: Sequence[str], says: str) -> None:
+    """By all that each takes, however often it is launched."""
+    fewer = [(name, 1.0) for name in others for _ in range(9)]
+    new = [*fewer, (ADD, 80.0), *[(MUL, 30.0)] * 3, (REDUCE, 20.0)]
+    told = between([(CONV, 5_000.0)], [(CONV, 5_000.0), *new])
+    assert (told.kind, told.what) == (LossKind.LAUNCHES, says)
+    assert (told.before, told.after) == (1, 1 + len(new))
+
+
+def test_of_operators_those_are_named_first_that_are_called_most_often() -> None:
+    rows = [("aten.mm", "net.py:3 Net.forward a")]
+    new = [(name, "net.py:4 Net.norm a") for name in ("aten.add", "aten.relu", "aten.relu")]
+    told = cause(attribute(operators(*rows, *new), operators(*rows), NAMING))
+    assert (told.kind, told.what) == (LossKind.LAUNCHES, "aten.relu, aten.add")
+    assert (told.before, told.after) == (0, 3)
+
+
+def test_a_single_operator_more_is_told() -> None:
+    rows = [("aten.mm", "net.py:3 Net.forward a")]
+    after = operators(*rows, ("aten.add", "net.py:4 Net.norm a"))
+    told = cause(attribute(after, operators(*rows), NAMING, [verdict("operators")]))
+    assert (told.kind, told.line) == (LossKind.LAUNCHES, "net.py:4")
+    assert (told.what, told.before, told.after) == ("aten.add", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named", "counts"),
+    [
+        # Two that are new.
+        ([], [(COPY, 100.0), (TO_NHWC, 60.0)], COPY, (0, 1)),
+        # One that was there takes longer than the others together, and than each by far.
+        ([(COPY, 1e3)], [(TO_NHWC, 300.0), (TO_NCHW, 300.0), (COPY, 1.4e3)], COPY, (1, 1)),
+        # One that took long already takes another grid, and hardly longer.
+        ([(COPY, 1e3)], [(f"{COPY}@8", 1.1e3), *[(TO_NHWC, 150.0)] * 2], TO_NHWC, (0, 2)),
+        # One takes as long as before.
+        ([(TO_NHWC, 1e3)], [(TO_NHWC, 1e3), *[(COPY, 100.0)] * 3], COPY, (0, 3)),
+    ],
+)
+def test_the_conversion_that_takes_most_longer_is_named_and_counted(
+    before: Sequence[Launched], after: Sequence[Launched], named: str, counts: tuple[int, int]
+) -> None:
+    """Among other kernels of the function, which do not count."""
+    told = between([(CONV, 5_000.0), *before], [(CONV, 5_000.0), *after])
+    assert (told.kind, told.family, told.what) == (LossKind.LAYOUT, "layout", short(named))
+    assert (told.before, told.after) == counts
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ([(CONV, 3_000.0), (REDUCE, 200.0)], [(CONV, 3_200.0), (REDUCE, 600.0)], REDUCE),
+        ([(CONV, 3_000.0), (REDUCE, 200.0)], [(CONV, 4_000.0), (REDUCE, 250.0)], CONV),
+    ],
+)
+def test_the_kernel_that_takes_most_longer_is_named_whichever_takes_most(
+    before: Sequence[Launched], after: Sequence[Launched], named: str
+) -> None:
+    told = between(before, after)
+    assert (told.kind, told.what) == (LossKind.SLOWER, short(named))
+
+
+@pytest.mark.parametrize(
+    ("conv", "gemm", "now", "then"),
+    [(5_200.0, 900.0, GEMM_TILE, GEMM), (7_000.0, 900.0, CONV_TILE, CONV)],
+)
+def test_the_algorithm_that_costs_most_is_named_whichever_takes_most(
+    conv: float, gemm: float, now: str, then: str
+) -> None:
+    told = between([(CONV, 5_000.0), (GEMM, 300.0)], [(CONV_TILE, conv), (GEMM_TILE, gemm)])
+    assert told.kind is LossKind.ALGORITHM
+    assert (told.what, told.formerly) == (short(now), short(then))
+
+
+# Data types
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "says"),
+    [
+        (NORM, in_double, ("float64", "float32", "normalization")),
+        (BLOCK, lambda row: [(CONV_F32, 9e3, row[2])], ("float32", "tf32", "convolution-forward")),
+        (ATTEND, in_double, ("float64", "float32", "reduction")),
+    ],
+)
+def test_a_data_type_is_that_of_a_family(
+    place: str, change: Callable[[Sited], Sequence[Sited]], says: tuple[str, str, str]
+) -> None:
+    """And told of the kernels that have another one than before."""
+    told = cause(of(changed((place, change)), step_time(0.1)))
+    assert told.kind is LossKind.PRECISION
+    assert (told.what, told.formerly, told.family) == says
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"), [(3_900.0, LossKind.PRECISION), (4_100.0, LossKind.LAUNCHES)]
+)
+def test_a_data_type_is_why_where_a_fifth_of_what_changed_has_it(
+    other: float, kind: LossKind
+) -> None:
+    assert between([(CONV, 100.0)], [(CONV_F32, 1_000.0), (MUL, other)]).kind is kind
+
+
+def test_the_data_type_of_most_of_the_time_counts_not_that_of_most_launches() -> None:
+    double = MOMENTS.replace("float", "double")
+    told = between(
+        [(MOMENTS, 100.0), *[(FUSED, 10.0)] * 2], [(double, 1e3), *[(f"{FUSED}@2", 10.0)] * 2]
+    )
+    assert (told.kind, told.what, told.formerly) == (LossKind.PRECISION, "float64", "float32")
+
+
+@pytest.mark.parametrize(
+    ("usual", "formerly"),
+    [
+        ([CONV], "tf32"),
+        ([CONV, MOMENTS], "float32"),
+        ([ZEROS, CONV], "tf32"),
+        ([ZEROS], ""),
+        ([CONV.replace("tf32", "bf16"), REDUCE.replace("float", "double")], ""),
+        ([], ""),
+    ],
+    ids=["tf32", "both", "fill", "unknown", "float64", "nothing"],
+)
+def test_new_work_in_float64_is_told_where_the_function_knows_no_float64(
+    usual: Sequence[str], formerly: str
+) -> None:
+    """A family that it has not launched has no data type before: the others' is the usual one."""
+    old = [(ADAM, 3_000.0, TRAIN), *((name, 100.0, ITEM) for name in usual)]
+    after = sited(*old, (MUL.replace("float", "double"), 500.0, ITEM))
+    told = cause(attribute(after, sited(*old), NAMING))
+    assert told.kind is (LossKind.PRECISION if formerly else LossKind.LAUNCHES)
+    assert told.formerly == formerly
+    assert not formerly or (told.what, told.family) == ("float64", "elementwise")
+
+
+# Work that is done again
+
+ONCE = [(CONV, 900.0), (GEMM, 800.0), (SOFTMAX, 700.0), (ADD, 600.0), (MUL, 500.0)]
+
+
+@pytest.mark.parametrize(
+    ("again_", "times"),
+    [
+        ([*ONCE[:4], (MOMENTS, 10.0)], 2),
+        ([*ONCE[:3], (MOMENTS, 10.0), (FUSED, 10.0)], None),
+        ([*ONCE, *ONCE], 3),
+    ],
+)
+def test_a_function_is_called_again_where_nine_tenths_of_its_launches_are(
+    again_: Sequence[Launched], times: int | None
+) -> None:
+    told = between(ONCE, [*ONCE, *again_])
+    assert told.times == times
+    assert (told.before, told.after) == (5, 5 + len(again_))
+    if times:
+        extra = len({name for name, _ in again_}) - 3
+        assert told.kind is LossKind.REPEATED
+        assert told.what == f"{short(CONV, GEMM, SOFTMAX)} and {extra} more"
+
+
+@pytest.mark.parametrize(("of_ten", "times"), [(8, 2), (7, None)])
+def test_nine_tenths_of_twice_as_many_launches_have_to_be_there(
+    of_ten: int, times: int | None
+) -> None:
+    ten = [(f"{CONV}@{blocks}", 100.0) for blocks in range(1, 11)]
+    assert between(ten, [*ten, *ten[:of_ten]]).times == times
+
+
+def test_a_function_of_the_backward_pass_alone_may_be_called_again() -> None:
+    backward = "layers.py:9 Scale.backward scale backward"
+    told = between([(MUL, 500.0)], [(MUL, 500.0)] * 2, at=backward)
+    assert (told.kind, told.times, told.function) == (LossKind.REPEATED, 2, "Scale.backward")
+
+
+@pytest.mark.parametrize(("other", "kind"), [(1, LossKind.REPEATED), (2, LossKind.LAUNCHES)])
+def test_what_is_done_again_does_not_do_the_rest_otherwise(other: int, kind: LossKind) -> None:
+    """Where ten launches are new one may be another one than before."""
+    before = [*ONCE, *[(MOMENTS, 10.0)] * 2]
+    after = [*ONCE * 3, *[(f"{MOMENTS}@8", 10.0)] * other, *[(MOMENTS, 10.0)] * (2 - other)]
+    told = between(before, after)
+    assert (told.kind, told.times) == (kind, None)
+
+
+@pytest.mark.parametrize("at", [f"{BLOCK} blocks.0", TRAIN], ids=["module", "no module"])
+@pytest.mark.parametrize(
+    ("again_", "us", "kind"),
+    [
+        ((CONV, GEMM, SOFTMAX), 299.0, LossKind.REPEATED),
+        ((CONV, GEMM, SOFTMAX), 301.0, LossKind.LAUNCHES),
+        ((CONV, GEMM), 1.0, LossKind.LAUNCHES),
+    ],
+)
+def test_what_is_done_again_is_three_kernels_and_nine_tenths_of_what_is_new(
+    again_: Sequence[str], us: float, kind: LossKind, at: str
+) -> None:
+    """One kernel more of a kind that is known is just that."""
+    known = [(name, 900.0) for name in (CONV, GEMM, SOFTMAX)]
+    before = [*known, *((f"{MOMENTS}@{blocks}", 10.0) for blocks in range(1, 9))]
+    new = [*((name, 900.0) for name in again_), (MUL, us)]
+    told = between(before, [*before, *new], at=at)
+    assert (told.kind, told.times) == (kind, None)
+
+
+@pytest.mark.parametrize(
+    ("again_", "other", "kind"),
+    [((3, 3, 3), 1, LossKind.REPEATED), ((3, 3, 2), 2, LossKind.LAUNCHES)],
+)
+def test_of_operators_nine_tenths_of_those_that_are_new_are_done_again(
+    again_: tuple[int, int, int], other: int, kind: LossKind
+) -> None:
+    """They have no times; and some are called less often again than they were."""
+    norm, names = "net.py:4 Net.norm a", ("aten.mean", "aten.sub", "aten.mul")
+    before = [(name, norm) for name in names for _ in range(4)]
+    new = [(name, norm) for name, count in zip(names, again_, strict=True) for _ in range(count)]
+    after = [*before, *new, *[("aten.relu", norm)] * other]
+    told = cause(attribute(operators(*after), operators(*before), NAMING))
+    assert (told.kind, told.times, told.before, told.after) == (kind, None, 12, 22)
+
+
+# Which reason most of a change has
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        # Those that take longer, and one that is new.
+        (
+            [(CONV, 3e3), (GEMM, 3e3)],
+            [(CONV, 3.3e3), (GEMM, 3.3e3), (MUL, 500.0)],
+            LossKind.SLOWER,
+        ),
+        ([(CONV, 3e3), (GEMM, 3e3)], [(CONV, 3.3e3), (GEMM, 3e3), (MUL, 500.0)], LossKind.LAUNCHES),
+        # All take longer by what noise may be.
+        (
+            [(f"{CONV}@{n}", 3e3) for n in range(1, 11)],
+            [*((f"{CONV}@{n}", 3.012e3) for n in range(1, 11)), (MUL, 60.0)],
+            LossKind.LAUNCHES,
+        ),
+        # Another algorithm that hardly takes longer than the one before.
+        ([(CONV, 5e3)], [(CONV_TILE, 5.2e3), (MUL, 900.0)], LossKind.LAUNCHES),
+        # What is gone makes up for what has come.
+        (
+            [(CONV, 5e3), (REDUCE, 450.0)],
+            [(CONV, 5e3), (MUL, 500.0), (UP, 100.0)],
+            LossKind.TRANSFER,
+        ),
+        # A product is gone, and nothing that computes has come.
+        ([(CONV, 5e3), (GEMM, 300.0)], [(CONV, 5e3), (TO_NHWC, 400.0)], LossKind.LAYOUT),
+        # What fills memory does not copy, and what copies does not fill it.
+        ([(CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], LossKind.LAUNCHES),
+        ([(CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], LossKind.TRANSFER),
+        ([(ZEROS, 50.0), (CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], LossKind.TRANSFER),
+        ([(ACROSS, 50.0), (CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], LossKind.ALGORITHM),
+    ],
+)
+def test_the_reason_is_that_of_most_of_the_change(
+    before: Sequence[Launched], after: Sequence[Launched], kind: LossKind
+) -> None:
+    assert between(before, after).kind is kind
+
+
+def test_what_takes_longer_although_a_launch_is_gone_is_slower() -> None:
+    """No kernel by itself is beyond its noise, and what is left is named."""
+    told = between([(CONV, 5_000.0), (MUL, 30.0)], [(CONV, 5_040.0)])
+    assert (told.kind, told.what) == (LossKind.SLOWER, short(CONV))
+    assert told.traced == pytest.approx(10e3)
+
+
+@pytest.mark.parametrize(("others", "kind"), [(1, LossKind.LAYOUT), (2, LossKind.ALGORITHM)])
+def test_half_of_what_changed_are_conversions_where_formats_are_why(
+    others: int, kind: LossKind
+) -> None:
+    before = [(TO_NHWC, 30.0), (CONV, 5_000.0), *[(ADD, 200.0), (REDUCE, 100.0)][:others]]
+    after = [(COPY, 30.0), (CONV, 5_000.0), *[(ADD_STRIDED, 800.0), (SOFTMAX, 300.0)][:others]]
+    assert between(before, after).kind is kind
+
+
+def test_a_gpu_that_waits_for_kernels_of_another_shape_waits_for_these_launches() -> None:
+    """They take less time themselves."""
+    rows = changed((NORM, lambda row: [(f"{row[0]}@8", row[1] / 2, row[2])]))
+    told = bound(rows, 5_000.0, step_time(0.3, 0.29))
+    assert (told.kind, told.function) == (LossKind.LAUNCHES, "GroupNorm32.forward")
+    assert (told.before, told.after) == (4, 4)
+
+
+# Copies
+
+
+@pytest.mark.parametrize(
+    ("copy", "us", "kind"),
+    [
+        (DOWN, 1.5, LossKind.SYNCHRONISATION),
+        (DOWN, 9.9, LossKind.SYNCHRONISATION),
+        (DOWN, 10.1, LossKind.TRANSFER),
+        (DOWN_PINNED, 1.5, LossKind.TRANSFER),
+        (UP, 1.5, LossKind.TRANSFER),
+    ],
+)
+def test_who_copies_a_number_to_the_host_waits_for_it(copy: str, us: float, kind: LossKind) -> None:
+    """Ten microseconds are more than a number takes, and pinned memory is waited for elsewhere."""
+    told = cause(of((*STEP_ROWS, *[(copy, us, ITEM)] * 2)))
+    assert (told.kind, told.line, told.what, told.family) == (kind, "layers.py:77", copy, "copy")
+    assert (told.before, told.after, told.bytes) == (0, 2, None)
+
+
+def copied(metric: str, before: float | None, after: float | None) -> Verdict:
+    return verdict(metric, unit="bytes", baseline=before, measured=after, change=None)
+
+
+@pytest.mark.parametrize(
+    ("copy", "more_bytes"),
+    [
+        (UP, 8.0 + 0.5),
+        (UP_PINNED, 8.0 + 0.5),
+        ("Memcpy HtoA (Pageable -> Array)", 8.0 + 0.5),
+        (DOWN, None),
+        (ACROSS, 16.0),
+        ("Memcpy PtoP (Device -> Device)", None),
+    ],
+)
+def test_bytes_are_those_that_are_copied_more_the_same_way(
+    copy: str, more_bytes: float | None
+) -> None:
+    """Where verdicts know both sides, and not of a way that copies less than before."""
+    verdicts = [
+        copied("copy_bytes_h2d_pageable", 4.0 * 2**20, 12.0 * 2**20),
+        copied("copy_bytes_h2d_pinned", 1.0 * 2**20, 1.5 * 2**20),
+        copied("copy_bytes_d2h_pageable", 7.0 * 2**20, 2.0 * 2**20),
+        copied("copy_bytes_d2h_pinned", None, 3.0 * 2**20),
+        copied("copy_bytes_d2d", 1.0 * 2**20, 17.0 * 2**20),
+        copied("copy_bytes_d2d", 1.0 * 2**20, None),
+    ]
+    before = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0)]
+    after = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0), *[(copy, 300.0)] * 2]
+    told = between(before, after, step_time(0.1, before=5.08), *verdicts)
+    assert (told.kind, told.what, told.family) == (LossKind.TRANSFER, copy, "copy")
+    assert told.bytes == (None if more_bytes is None else more_bytes * 2**20)
+    assert (told.before, told.after) == (1, 3)
+
+
+def test_of_several_copies_those_are_told_that_take_most() -> None:
+    """Each way for itself."""
+    told = between([(CONV, 5e3)], [(DOWN, 100.0), (UP, 60.0), (CONV, 5e3), (UP, 60.0)])
+    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ((UP_PINNED, 300.0), (UP, 900.0), LossKind.TRANSFER),
+        ((DOWN_PINNED, 1.0), (DOWN, 1.5), LossKind.SYNCHRONISATION),
+    ],
+)
+def test_a_copy_that_is_not_out_of_pinned_memory_any_more_is_told(
+    before: Launched, after: Launched, kind: LossKind
+) -> None:
+    """It stands in place of the other one: no copy is new."""
+    told = between([(CONV, 5e3), before], [(CONV, 5e3), after])
+    assert (told.kind, told.what, told.before, told.after) == (kind, after[0], 0, 1)
+
+
+def test_copies_that_are_counted_are_those_of_the_function_that_copies_most_often() -> None:
+    rows = [*STEP_ROWS, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
+    told = cause(of(rows, step_time(0.0), more("copies", 0, 5)))
+    assert (told.line, told.what, told.after) == ("layers.py:77", DOWN, 3)
+
+
+# What the host is counted to do
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (1, (LossKind.RECOMPILATION, "recompilations", 0, 2)),
+        (2, (LossKind.MEMORY, "driver_allocations", 1, 8)),
+        (3, (LossKind.TRANSFER, "copies", 2, 5)),
+        (4, (LossKind.SYNCHRONISATION, "stream_synchronizations", 3, 9)),
+    ],
+)
+def test_of_what_the_host_is_counted_to_do_that_is_told_which_says_most(
+    count: int, says: tuple[LossKind, str, int, int]
+) -> None:
+    verdicts = (
+        more("recompilations", 0, 2),
+        more("driver_allocations", 1, 8),
+        more("copies", 2, 5),
+        more("stream_synchronizations", 3, 9),
+    )
+    told = cause(of(STEP_ROWS, step_time(0.0), *verdicts[:count]))
+    assert (told.kind, told.what, told.before, told.after) == says
+    assert (told.line, told.bytes, told.change, told.relative) == ("", None, None, None)
+
+
+def test_bytes_that_are_counted_are_told_by_how_many_more_there_are() -> None:
+    """And without a count: nobody knows of how many copies, nor are kernels of no line any."""
+    made = sited(*STEP_ROWS, (MUL, 50.0, "x x"))
+    compiled = replace(made, sites=(*made.sites[:-1], CallSite("", "")))
+    verdicts = step_time(0.0), copied("copy_bytes_d2h_pinned", 3e6, 7e6)
+    told = cause(attribute(compiled, compiled, NAMING, verdicts))
+    assert (told.kind, told.what) == (LossKind.TRANSFER, "copy_bytes_d2h_pinned")
+    assert (told.bytes, told.before, told.after) == (4e6, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"), [(0.1, LossKind.RECOMPILATION), (0.01, LossKind.LAUNCHES)]
+)
+def test_a_loss_that_the_trace_does_not_see_is_what_is_counted(
+    change: float, kind: LossKind
+) -> None:
+    """Where it sees a quarter of it, that is why."""
+    rows = changed((BLOCK, before_each(MUL, 50.0)))
+    recompiled = more("recompilations", 0, 2)
+    told = cause(of(rows, step_time(change), recompiled))
+    assert told.kind is kind
+    assert told.change == pytest.approx(change * 20e6)
+    unseen = cause(of(STEP_ROWS, step_time(change), recompiled))
+    assert (unseen.kind, unseen.relative) == (LossKind.RECOMPILATION, change)
+
+
+def test_a_loss_that_the_trace_does_not_see_is_that_of_a_single_new_call() -> None:
+    """At another function than what the trace sees."""
+    rows = changed((NORM, before_each(MUL, 50.0)))
+    told = cause(of(rows, step_time(0.1), calls=[("cudaDeviceSynchronize", ITEM, 1)]))
+    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:77")
+    assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "kind"),
+    [
+        ([more("stream_synchronizations", 0, 12)], LossKind.SYNCHRONISATION),
+        ([more("stream_synchronizations", 0, 12), verdict("cycles")], LossKind.PRECISION),
+        (
+            [step_time(0.0), more("stream_synchronizations", 0, 12), verdict("cycles")],
+            LossKind.SYNCHRONISATION,
+        ),
+    ],
+    ids=["alone", "beside others", "the time is as it was"],
+)
+def test_where_nobody_judged_the_time_calls_are_why_if_nothing_else_is_worse(
+    verdicts: Sequence[Verdict], kind: LossKind
+) -> None:
+    calls = [("cudaStreamSynchronize", ITEM, 12)]
+    told = cause(of(changed((NORM, in_double)), *verdicts, calls=calls))
+    assert (told.kind, told.change, told.relative) == (kind, None, None)
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind"),
+    [
+        ("stream_synchronizations", LossKind.SYNCHRONISATION),
+        ("driver_allocations", LossKind.MEMORY),
+        ("recompilations", LossKind.RECOMPILATION),
+        ("copies", LossKind.HOST),
+    ],
+)
+def test_where_the_gpu_waits_for_python_what_is_counted_there_is_why(
+    metric: str, kind: LossKind
+) -> None:
+    """But for copies, which the GPU does."""
+    idle_at = [(TRAIN, 1_000.0), ("data.py:8 Volumes.load", 5_000.0)]
+    told = cause(of(STEP_ROWS, step_time(0.25), more(metric, 1, 4), idle=6e3, idle_at=idle_at))
+    assert (told.kind, told.line) == (kind, "data.py:8")
+    assert told.change == pytest.approx(5e6)
+    counts = ("", 0, 0) if kind is LossKind.HOST else (metric, 1, 4)
+    assert (told.what, told.before, told.after) == counts
+
+
+def test_of_a_gpu_that_waits_no_launches_are_counted() -> None:
+    """Not even those of the function that it waits for."""
+    told = cause(of(STEP_ROWS, step_time(0.25), idle=6_000.0, idle_at=[(TRAIN, 6_000.0)]))
+    assert (told.kind, told.line) == (LossKind.HOST, "training.py:95")
+    assert (told.before, told.after) == (0, 0)
+
+
+# Calls
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "kind"),
+    [
+        ([(DOWN, 900.0)], 1, LossKind.SYNCHRONISATION),
+        ([(UP, 900.0)], 3, LossKind.SYNCHRONISATION),
+        ([(UP, 900.0), (MUL, 50.0)], 3, LossKind.TRANSFER),
+        ([(MUL, 900.0)], 3, LossKind.LAUNCHES),
+    ],
+)
+def test_calls_are_why_where_nothing_but_copies_comes_with_them(
+    rows: Sequence[Launched], count: int, kind: LossKind
+) -> None:
+    new = [(name, us, ITEM) for name, us in rows]
+    calls = [("cudaStreamSynchronize", ITEM, count)]
+    told = cause(of((*STEP_ROWS, *new), step_time(0.045), calls=calls))
+    assert (told.kind, told.line) == (kind, "layers.py:77")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda row: [(CONV, 5_500.0, row[2])], LossKind.SLOWER),
+        (lambda row: [(CONV_TILE, 5_100.0, row[2]), (UP, 400.0, row[2])], LossKind.TRANSFER),
+    ],
+    ids=["slower", "other kernels"],
+)
+def test_calls_are_not_why_where_kernels_are_others_or_take_longer(
+    change: Callable[[Sited], Sequence[Sited]], kind: LossKind
+) -> None:
+    calls = [("cudaStreamSynchronize", ITEM, 3)]
+    told = cause(of(changed((BLOCK, change)), step_time(0.05), calls=calls))
+    assert (told.kind, told.function) == (kind, "ResidualBlock.forward")
+
+
+def test_calls_of_one_kind_are_counted_together_at_the_line_with_most_new_ones() -> None:
+    """Those that were there already do not make it the worst."""
+    other, third = "layers.py:79 ResidualBlock.forward blocks.1", f"{BLOCK} blocks.2"
+    told = cause(
+        of(
+            STEP_ROWS,
+            step_time(0.0),
+            more("stream_synchronizations", 100, 107),
+            called=[("cudaStreamSynchronize", ITEM, 100)],
+            calls=[
+                ("cudaStreamSynchronize", ITEM, 102),
+                ("cudaDeviceSynchronize", other, 5),
+                ("cudaMalloc", third, 3),
+            ],
+        )
+    )
+    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:79")
+    assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 100, 107)
+    assert {*told.modules} == {"blocks.0", "blocks.1"}
+
+
+def test_of_calls_for_memory_the_one_that_gives_it_back_is_told() -> None:
+    """The others ask for it anew, and are more."""
+    there = "layers.py:79 ResidualBlock.forward blocks.0"
+    calls = [("cudaMalloc", ITEM, 5), ("cudaFree", there, 2)]
+    told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 5), calls=calls))
+    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "layers.py:79", "cudaFree")
+    assert (told.before, told.after) == (0, 7)
+
+
+def test_memory_that_nobody_gives_back_is_asked_for_where_it_is_needed() -> None:
+    """Whatever else changed before that."""
+    rows, asked = changed((NORM, before_each(MUL, 50.0))), more("driver_allocations", 0, 5)
+    told = cause(of(rows, step_time(0.0), asked, calls=[("cudaMalloc", ITEM, 5)]))
+    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "layers.py:77", "cudaMalloc")
+
+
+def test_who_sends_from_pageable_memory_waits_once_more_than_before() -> None:
+    told = cause(
+        of(
+            (*STEP_ROWS, (UP, 40.0, ITEM)),
+            step_time(0.0),
+            more("stream_synchronizations", 4, 5),
+            called=[("cudaStreamSynchronize", ITEM, 4)],
+            calls=[("cudaStreamSynchronize", ITEM, 5)],
+        )
+    )
+    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
+
+
+def test_calls_that_neither_wait_nor_ask_for_memory_keep_the_host() -> None:
+    calls, idle_at = [("cudaGraphLaunch", TRAIN, 5)], [(TRAIN, 6_000.0)]
+    told = cause(of(STEP_ROWS, step_time(0.25), calls=calls, idle=6_000.0, idle_at=idle_at))
+    assert (told.kind, told.line) == (LossKind.HOST, "training.py:95")
+    assert (told.what, told.before, told.after) == ("cudaGraphLaunch", 0, 5)
+
+
+def test_calls_and_copies_that_come_with_a_recompilation_are_not_why() -> None:
+    """Who compiles loads modules, and sends them."""
+    told = cause(
+        of(
+            (*STEP_ROWS, (UP, 40.0, ITEM)),
+            step_time(0.0),
+            more("recompilations", 0, 2),
+            calls=[("cuModuleLoadData", ITEM, 5)],
+        )
+    )
+    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "recompilations")
+    assert (told.before, told.after) == (0, 2)
+
+
 # Steps of an H200
 
 
@@ -643,6 +1261,28 @@ def test_identical_steps_have_no_headline() -> None:
     unchanged = [step_time(0.001)]
     assert attribute(other, one, NAMING, unchanged).headline is None
     assert all(verdict.phase == STEP for verdict in unchanged)
+
+
+@pytest.mark.parametrize(
+    ("measured", "baseline"),
+    [("baseline", "tf32"), ("tf32_channels_last", "tf32"), ("adam-foreach-off", "tf32")],
+)
+def test_without_call_sites_the_launches_of_the_family_are_counted(
+    measured: str, baseline: str
+) -> None:
+    """Of conversions those that are named."""
+    told = cause(attribute(traced(measured), traced(baseline), NAMING))
+
+    def counts(name: str) -> bool:
+        if told.kind is LossKind.LAYOUT:
+            return kernel_families.short_name(name) == told.what
+        return kernel_families.family(name) == told.family
+
+    before, after = (
+        sum(counts(step.names[launch.name]) for launch in step.launches)
+        for step in (traced(baseline), traced(measured))
+    )
+    assert (told.before, told.after) == (before, after)
 
 
 # Names of kernels
