@@ -126,7 +126,7 @@ def headline(
             return trial.of_calls(calling)
         if counted:
             return trial.of_metric(*counted[0])
-    return trial.judged(worst, dict(counted))
+    return trial.judged(worst, dict(reversed(counted)))  # of each kind the first
 
 
 class _Trial:
@@ -164,17 +164,17 @@ class _Trial:
             return self.made(LossKind.HOST, candidate)
         return self._of_kernels(candidate)
 
-    def of_calls(self, candidate: Candidate) -> Headline:
+    def of_calls(self, candidate: Candidate, counted: LossKind | None = None) -> Headline:
         """Of what the host does more often: it waits, or asks for memory.
 
-        Who sends something to the GPU out of pageable memory waits for that; and memory is asked
-        for where it was given back.
+        Of both the one that was `counted`, where that is known. Who sends something to the GPU out
+        of pageable memory waits for that; and memory is asked for where it was given back.
         """
         more = [call for call in candidate.calls if call.after > call.before]
         kinds = {_kind_of_call(call.name) for call in more}
         kind = next(
             one
-            for one in (LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.HOST)
+            for one in (counted, LossKind.SYNCHRONISATION, LossKind.MEMORY, LossKind.HOST)
             if one in kinds
         )
         those = [call for call in more if _kind_of_call(call.name) is kind]
@@ -183,7 +183,7 @@ class _Trial:
             return self._transfer(candidate)
         freeing = max(self._candidates, key=lambda one: one.freed)
         if kind is LossKind.MEMORY and candidate.freed <= 0 < freeing.freed:
-            return self.of_calls(freeing)
+            return self.of_calls(freeing, LossKind.MEMORY)
         most = max(
             those, key=lambda call: (bool(FREES.search(call.name)), call.after - call.before)
         )
@@ -201,13 +201,9 @@ class _Trial:
         self, kind: LossKind, verdict: Verdict, candidate: Candidate | None = None
     ) -> Headline:
         """Of what a metric counts more of, at the line that does it, where one is known."""
-        calling = [
-            one
-            for one in self._candidates
-            if any(_kind_of_call(c.name) is kind and c.after > c.before for c in one.calls)
-        ]
-        if calling:
-            return self.of_calls(max(calling, key=lambda one: one.more))
+        calling = max(self._candidates, key=lambda one: _more_of(kind, one), default=Candidate())
+        if _more_of(kind, calling) > 0:
+            return self.of_calls(calling, kind)
         if kind is LossKind.TRANSFER:
             copying = [one for one in self._candidates if self._copied(one)]
             if copying:
@@ -332,6 +328,8 @@ class _Trial:
     def _precision(self, candidate: Candidate) -> tuple[str, str, str] | None:
         """Data type now and before, and the family of what has another one than before."""
         of = self._of
+        if not of.timed:
+            return None  # an operator's name has none, and its module's says nothing of it
         new = [*candidate.added, *(i for i, _ in candidate.replaced)]
         old = [*candidate.removed, *(j for _, j in candidate.replaced)]
         now, then = self._types(of.new, new), self._types(of.old, old)
@@ -357,8 +355,7 @@ class _Trial:
             name = sequence.keys[place][0]
             family = self._of.family(name)
             if family not in (LAYOUT, COPY):
-                weight = sequence.durations[place] if self._of.timed else 1.0
-                types.setdefault(family, []).append((precision(name), weight))
+                types.setdefault(family, []).append((precision(name), sequence.durations[place]))
         return types
 
     def _within(self, candidate: Candidate) -> tuple[list[int], list[int]]:
@@ -371,17 +368,25 @@ class _Trial:
             ]
             return family[0], family[1]
         key = numbered(candidate.line)[0], candidate.function
-        modules = set(candidate.modules) or {""}
+        modules = self._modules(candidate)
         sides = (
             [
                 place
                 for place, (line, function) in enumerate(places)
                 if (numbered(line)[0], function) == key and sequence.sites[place].module in modules
             ]
-            for places, sequence in zip(of.places or ((), ()), (of.new, of.old), strict=True)
+            for places, sequence in zip(of.places, (of.new, of.old), strict=True)
         )
         new, old = sides
         return new, old
+
+    def _modules(self, candidate: Candidate) -> set[str]:
+        """The modules in which it changed; "" is outside of all, which lines do not name."""
+        of = self._of
+        moved = [i for i, _ in candidate.same if of.new.keys[i] in self._moved]
+        new = [*candidate.added, *(i for i, _ in candidate.replaced), *moved]
+        sites = [*(of.new.sites[i] for i in new), *(of.old.sites[j] for j in candidate.removed)]
+        return {*candidate.modules, *(site.module for site in sites)} or {""}
 
     def _times(self, candidate: Candidate) -> int | None:
         """How many times it does what it did once; None where it does something else."""
@@ -408,7 +413,7 @@ class _Trial:
         of = self._of
         if not candidate.function or len(candidate.replaced) > len(candidate.added) / 10:
             return False
-        modules = set(candidate.modules) or {""}
+        modules = self._modules(candidate)
         known = {
             of.new.keys[i]
             for i, _ in (*of.pairing.matched, *of.pairing.moved)
@@ -439,9 +444,10 @@ class _Trial:
         )
 
     def _copied(self, candidate: Candidate) -> list[int]:
-        """The copies that were added, of the direction that most of them have."""
+        """The copies that are new, or others than before, of the kind that takes most."""
         of = self._of
-        names = {i: of.new.keys[i][0] for i in candidate.added}
+        changed = (*candidate.added, *(i for i, _ in candidate.replaced))
+        names = {i: of.new.keys[i][0] for i in changed}
         copies = [i for i in names if self._reason(names[i]) is LossKind.TRANSFER]
         most = _largest([(names[i], 1 + of.new.durations[i]) for i in copies]) if copies else ""
         return [i for i in copies if names[i] == most]
@@ -451,10 +457,8 @@ class _Trial:
         of = self._of
         copies = self._copied(candidate)
         new, old = self._within(candidate)
-        if not copies:
-            copies = [i for i in new if self._reason(of.new.keys[i][0]) is LossKind.TRANSFER]
-        name = of.new.keys[copies[0]][0] if copies else ""
-        mean = fmean(of.new.durations[i] for i in copies) if copies else 0.0
+        name = of.new.keys[copies[0]][0]
+        mean = fmean(of.new.durations[i] for i in copies)
         waits = "DtoH" in name and "Pinned" not in name and 0 < mean <= _SCALAR
         return self.made(
             LossKind.SYNCHRONISATION if waits else LossKind.TRANSFER,
@@ -479,7 +483,7 @@ class _Trial:
         more = math.fsum(known)
         return more if more > 0 else None
 
-    def _most(self, places: Iterable[int], most: int = _NAMED) -> str:
+    def _most(self, places: Iterable[int]) -> str:
         """The short names of these launches, those that take most first."""
         of = self._of
         totals = _sums(
@@ -487,8 +491,8 @@ class _Trial:
             for i in places
         )
         names = sorted(totals, key=lambda name: (-totals[name], name))
-        more = len(names) - most
-        return ", ".join(names[:most]) + (f" and {more} more" if more > 0 and most > 1 else "")
+        more = len(names) - _NAMED
+        return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
     def _slowest(self, candidate: Candidate) -> str:
         """The kernel that takes most longer."""
@@ -554,6 +558,14 @@ def _kind_of_call(name: str) -> LossKind:
     if _WAITS.search(name):
         return LossKind.SYNCHRONISATION
     return LossKind.MEMORY if _ALLOCATES.search(name) else LossKind.HOST
+
+
+def _more_of(kind: LossKind, candidate: Candidate) -> int:
+    """How many more calls of this kind there are; those that are fewer make up for none."""
+    more = (
+        call.after - call.before for call in candidate.calls if _kind_of_call(call.name) is kind
+    )
+    return sum(count for count in more if count > 0)
 
 
 def _kind_of_metric(metric: str) -> LossKind | None:

@@ -719,6 +719,15 @@ def test_a_data_type_is_why_where_a_fifth_of_what_changed_has_it(
     assert between([(CONV, 100.0)], [(CONV_F32, 1_000.0), (MUL, other)]).kind is kind
 
 
+@pytest.mark.parametrize(("usual", "new"), [("half", "double"), ("x.f32", "x.f64")])
+def test_the_name_of_a_module_is_no_data_type(usual: str, new: str) -> None:
+    """An operator is told apart by where it is called, and its own name has no type."""
+    rows = [("aten.mul", f"net.py:4 Net.norm {usual}")]
+    after = operators(*rows, ("aten.add", f"net.py:4 Net.norm {new}"))
+    told = cause(attribute(after, operators(*rows), NAMING, [verdict("operators")]))
+    assert (told.kind, told.what) == (LossKind.LAUNCHES, "aten.add")
+
+
 def test_the_data_type_of_most_of_the_time_counts_not_that_of_most_launches() -> None:
     double = MOMENTS.replace("float", "double")
     told = between(
@@ -977,6 +986,26 @@ def test_a_copy_that_is_not_out_of_pinned_memory_any_more_is_told(
     assert (told.kind, told.what, told.before, told.after) == (kind, after[0], 0, 1)
 
 
+def test_a_copy_that_is_as_it_was_is_not_told_of() -> None:
+    """Whichever the function copies first."""
+    rows = [(DOWN, 20.0), (CONV, 5e3)]
+    told = between([*rows, (UP_PINNED, 300.0)], [*rows, (UP, 900.0)])
+    assert (told.kind, told.what) == (LossKind.TRANSFER, UP)
+    assert (told.before, told.after) == (0, 1)
+
+
+@pytest.mark.parametrize("new", [[], [(MUL, 10.0, ITEM)]], ids=["there alone", "in both"])
+def test_a_function_is_counted_outside_of_modules_too_where_it_changed_there(
+    new: Sequence[Sited],
+) -> None:
+    """Its line names the modules only."""
+    outside = ITEM.rpartition(" ")[0]
+    rows = [(CONV, 5e3, ITEM), (MUL, 10.0, outside)]
+    after = sited(*rows, *new, (UP, 900.0, outside))
+    told = cause(attribute(after, sited(*rows, (UP_PINNED, 300.0, outside)), NAMING))
+    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
+
+
 def test_copies_that_are_counted_are_those_of_the_function_that_copies_most_often() -> None:
     rows = [*STEP_ROWS, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
     told = cause(of(rows, step_time(0.0), more("copies", 0, 5)))
@@ -1084,6 +1113,16 @@ def test_where_the_gpu_waits_for_python_what_is_counted_there_is_why(
     assert (told.what, told.before, told.after) == counts
 
 
+@pytest.mark.parametrize("change", [0.0, 0.25])
+def test_of_metrics_of_one_kind_the_first_is_told(change: float) -> None:
+    """Whether the step takes longer or not."""
+    counted = more("recompilations", 0, 2), more("compiled_graphs", 2, 4)
+    idle_at = [(TRAIN, 1e3), ("data.py:8 Volumes.load", 5e3)]
+    told = cause(of(STEP_ROWS, step_time(change), *counted, idle=6e3, idle_at=idle_at))
+    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "recompilations")
+    assert (told.before, told.after) == (0, 2)
+
+
 def test_of_a_gpu_that_waits_no_launches_are_counted() -> None:
     """Not even those of the function that it waits for."""
     told = cause(of(STEP_ROWS, step_time(0.25), idle=6_000.0, idle_at=[(TRAIN, 6_000.0)]))
@@ -1147,6 +1186,42 @@ def test_calls_of_one_kind_are_counted_together_at_the_line_with_most_new_ones()
     assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:79")
     assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 100, 107)
     assert {*told.modules} == {"blocks.0", "blocks.1"}
+
+
+GIVES = "net.py:9 Net.forward net"
+
+
+@pytest.mark.parametrize(
+    ("calls", "line", "what"),
+    [
+        (
+            [("cudaMalloc", ITEM, 8), ("cudaStreamSynchronize", ITEM, 1)],
+            "layers.py:77",
+            "cudaMalloc",
+        ),
+        (
+            [("cudaMalloc", ITEM, 8), ("cudaFree", GIVES, 1), ("cudaStreamSynchronize", GIVES, 1)],
+            "net.py:9",
+            "cudaFree",
+        ),
+    ],
+    ids=["asks", "gives back"],
+)
+def test_who_is_counted_to_ask_for_memory_may_wait_besides(
+    calls: Sequence[tuple[str, str, int]], line: str, what: str
+) -> None:
+    told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 8), calls=calls))
+    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, line, what)
+
+
+def test_calls_of_another_kind_that_are_gone_hide_none_that_are_new() -> None:
+    gone, new = (
+        [("cudaMalloc", ITEM, 50)],
+        [("cudaStreamSynchronize", ITEM, 4), ("cudaDeviceSynchronize", GIVES, 1)],
+    )
+    counted = more("stream_synchronizations", 5, 9)
+    told = cause(of(STEP_ROWS, step_time(0.0), counted, called=gone, calls=new))
+    assert (told.kind, told.line, told.after) == (LossKind.SYNCHRONISATION, "layers.py:77", 4)
 
 
 def test_of_calls_for_memory_the_one_that_gives_it_back_is_told() -> None:
