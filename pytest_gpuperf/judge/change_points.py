@@ -95,7 +95,8 @@ class Trend:
 
     changes: tuple[ChangePoint, ...]
     levels: tuple[float, ...]
-    """Between them, in the metric's unit: one more than there are changes."""
+    """Between them, in the metric's unit and as on the GPU that measured most: one more than there
+    are changes. None where all nights stand apart."""
     noise: float
     """Of a night's value: a share of it, or points."""
     points: bool
@@ -104,7 +105,7 @@ class Trend:
     set_aside: tuple[int, ...] = ()
     """Nights that stand apart."""
     pending: float | None = None
-    """The change of the last night, where it is one of these: the next will tell."""
+    """The change of the last night, where it stands apart by itself: the next will tell."""
     offsets: Mapping[str, float] = field(default_factory=dict)
     """How GPUs differ that the series goes to and fro between; taken off before anything else."""
 
@@ -393,6 +394,10 @@ def _trend(
     logarithmic = not tolerance.points and len(nights.values) > 0 and min(nights.values) > 0
     parts = np.split(kept, list(cuts)) if cuts else [kept]
     measured = np.array(nights.values, dtype=float)
+    if offsets:
+        others = np.array([offsets.get(gpu, 0.0) for gpu in nights.gpus])
+        share = 1.0 if tolerance.points else abs(float(measured.mean()))  # of on_judged_scale
+        measured = measured / np.exp(others) if logarithmic else measured - share * others
     means = [float(values[part].sum()) / len(part) if len(part) else 0.0 for part in parts]
     changes = []
     for one, other, old, new in zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True):
@@ -412,7 +417,7 @@ def _trend(
             )
         )
     moved = None
-    if pending:
+    if pending and len(kept):
         moved = _shown(float(values[-1]) - means[-1], logarithmic)
     return Trend(
         changes=tuple(changes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -11,15 +11,42 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.change_points import Nights, Trend, segmented, trends
+from pytest_gpuperf.model.entry import Calibration, Spread
+from pytest_gpuperf.model.metric import Metric
 
-CYCLES, INSTRUCTIONS, IPC, HITS = (
-    catalogue().metrics[name] for name in ("cycles", "instructions", "ipc", "l2_hit_rate")
+CYCLES, INSTRUCTIONS, IPC, HITS, STALLS = (
+    catalogue().metrics[name]
+    for name in ("cycles", "instructions", "ipc", "l2_hit_rate", "stall_barrier")
 )
 
 
 def noisy(nights: int, seed: int = 1, sigma: float = 1e-3) -> list[float]:
     """Cycles of so many nights on which nothing changes."""
     return [*(4e8 * np.exp(np.random.default_rng(seed).normal(size=nights) * sigma))]
+
+
+def exact(logarithms: Iterable[float]) -> list[float]:
+    """Cycles without any noise, so far from what they usually are."""
+    return [4e8 * math.exp(one) for one in logarithms]
+
+
+def swaying(sigma: float, nights: int = 21) -> list[float]:
+    """Cycles that go up and down by as much as to have exactly this standard deviation."""
+    return exact(math.sqrt(2) * sigma * (night % 2) for night in range(nights))
+
+
+def of_cycles(
+    series: Iterable[Sequence[float]], calibration: Calibration | None = None
+) -> list[Trend]:
+    """Of as many tests, on one GPU."""
+    asked = [(CYCLES, Nights(values, ["a"] * len(values))) for values in series]
+    return trends(asked, calibration)
+
+
+def calibrated(metric: Metric, processes: float) -> Calibration:
+    """A calibration that found so much noise in the metric's class."""
+    spread = Spread(1e-4, processes, None, None)
+    return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric.metric_class.value: spread})
 
 
 def trend(values: list[float], gpus: list[str] | None = None) -> Trend:
@@ -151,3 +178,332 @@ def test_a_gpu_that_takes_the_place_of_another_may_be_the_change() -> None:
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [0.0] * 9, [5.0] * 9])
 def test_few_values_and_zeros_have_no_change(values: list[float]) -> None:
     assert trend(values).changes == ()
+
+
+def test_series_of_all_lengths_are_segmented_together_as_each_of_them_alone() -> None:
+    """More of them than are segmented at a time, in no order."""
+    rng = np.random.default_rng(6)
+    lengths = rng.permutation([*range(40)] * 4)
+    series = [rng.normal(size=n) + 6 * (np.arange(n) >= n // 2) for n in lengths]
+    alone = [segmented([one], 9.0)[0] for one in series]
+    assert segmented(series, 9.0) == alone
+    assert sum(map(bool, alone)) > 100
+
+
+@pytest.mark.parametrize(("share", "others", "found"), [(0.95, 0, 0), (1.05, 0, 1), (1.05, 1, 0)])
+def test_a_change_is_believed_beyond_what_all_nights_of_all_series_can_look_like(
+    share: float, others: int, found: int
+) -> None:
+    """Twice the logarithm of 60 nights, which with another series are 120."""
+    still = [0.0] * 60
+    gain = 50 * 10 / 60  # for each square of a change by one standard deviation
+    step = trend(exact(still)).noise * math.sqrt(share * 2 * math.log(60) / gain)
+    first, *_ = of_cycles([exact([0.0] * 50 + [step] * 10), *[exact(still)] * others])
+    assert len(first.changes) == found
+
+
+def test_the_error_of_a_change_is_that_of_the_means_of_the_nights_before_and_after() -> None:
+    for before, after in ((40, 10), (10, 40)):
+        one = trend(exact([0.0] * before + [0.05] * after))
+        assert one.changes[0].error == pytest.approx(one.noise / math.sqrt(8), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "change", "pending"),
+    [
+        (CYCLES, [4e8] * 20 + [6e8] * 19 + [12e8], 0.5, 1.0),
+        (CYCLES, [6e8] * 20 + [3e8] * 19 + [1.5e8], -0.5, -0.5),
+        (IPC, [0.4] * 20 + [0.6] * 19 + [0.9], 0.5, 0.5),
+        (HITS, [40.0] * 20 + [60.0] * 19 + [50.0], 20.0, -10.0),
+        # Nothing is so many times as large as 0: these are shares of the mean, which is 2.
+        (STALLS, [0.0] * 20 + [2.0] * 19 + [42.0], 1.0, 20.0),
+    ],
+)
+def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
+    metric: Metric, values: list[float], change: float, pending: float
+) -> None:
+    (one,) = trends([(metric, Nights(values, ["a"] * 40))])
+    assert [step.at for step in one.changes] == [20]
+    assert one.changes[0].change == pytest.approx(change, rel=1e-9)
+    assert one.pending == pytest.approx(pending, rel=1e-9)
+    assert one.set_aside == (39,)
+    assert one.levels == pytest.approx((values[0], values[-2]))
+
+
+@pytest.mark.parametrize(
+    ("metric", "levels", "worst"),
+    [
+        (CYCLES, (4e8, 5e8, 2e8), 0.25),  # what became better is none
+        (CYCLES, (4e8, 5e8, 5.5e8), 0.25),
+        (CYCLES, (4e8, 4.01e8), 0.0),  # nor what does not matter
+        (HITS, (60.0, 54.0, 80.0), 0.06),
+        (IPC, (0.4, 0.6), 0.0),
+    ],
+)
+def test_the_worst_is_the_largest_change_for_the_worse_that_matters(
+    metric: Metric, levels: tuple[float, ...], worst: float
+) -> None:
+    values = [level for level in levels for _ in range(30)]
+    (one,) = trends([(metric, Nights(values, ["a"] * len(values)))])
+    assert len(one.changes) == len(levels) - 1
+    assert one.worst == pytest.approx(worst, rel=1e-9)
+
+
+def test_a_level_is_the_median_of_what_was_measured_without_what_was_set_aside() -> None:
+    before = [100.0, 103.0, 101.0, 102.0, 100.0, 103.0, 101.0, 102.0]
+    after = [201.0, 205.0, 202.0, 206.0, 201.0, 205.0, 202.0, 206.0, 204.0]
+    assert trend(before + after).levels == (101.5, 204.0)
+    assert trend([*before[:4], 400.0, *before[4:], *after]).levels == (101.5, 204.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"), [([], ()), ([3.0], (3.0,)), ([1.0, 2.0], (1.5,)), ([0.0], (0.0,))]
+)
+def test_of_two_nights_nobody_can_say_which_one_stands_apart(
+    values: list[float], levels: tuple[float, ...]
+) -> None:
+    one = trend(values)
+    assert (one.set_aside, one.pending, one.levels) == ((), None, levels)
+
+
+@pytest.mark.parametrize(("between", "apart"), [(1, ()), (2, ()), (3, (30, 33)), (9, (30, 39))])
+def test_nights_that_agree_within_two_do_not_stand_apart(
+    between: int, apart: tuple[int, ...]
+) -> None:
+    one = trend(exact(0.05 * (night in (30, 30 + between)) for night in range(60)))
+    assert one.set_aside == apart
+
+
+@pytest.mark.parametrize(("nights", "share"), [(0, 1), (1, 1), (2, 20 / 21), (21, 1 / 2)])
+def test_the_noise_that_is_assumed_counts_for_twenty_nights(nights: int, share: float) -> None:
+    """And gives way to nights without any as these come."""
+    for calibration, assumed in ((None, 1e-3), (calibrated(CYCLES, 4e-3), 4e-3)):
+        (one,) = of_cycles([[4e8] * nights], calibration)
+        assert one.noise == pytest.approx(assumed * math.sqrt(share), rel=1e-9)
+        assert (one.points, one.tolerance) == (False, 0.005)
+
+
+def test_the_noise_and_the_tolerance_of_percentages_are_points() -> None:
+    values = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
+    (one,) = trends([(HITS, Nights(values, ["a"] * 21))])
+    assert (one.points, one.tolerance) == (True, 0.75)
+    assert one.noise == pytest.approx(0.4, rel=1e-9)
+
+
+def test_three_nights_tell_a_noise() -> None:
+    assert trend(swaying(0.02, 3)).noise == pytest.approx(0.02, rel=1e-9)
+
+
+def test_the_noise_is_that_of_the_nights_between_which_most_of_it_lies() -> None:
+    """Here it lasts for three nights, in which the next one is mostly like the last."""
+    lasting = exact(math.sqrt(2) * 0.02 * (night // 3 % 2) for night in range(60))
+    one = trend(lasting)
+    assert one.noise == pytest.approx(0.02, rel=1e-9)
+    assert one.changes == ()
+
+
+def test_the_noise_is_the_standard_deviation_of_noise_that_is_normal() -> None:
+    found = of_cycles([noisy(365, seed, 5e-3) for seed in range(20)])
+    assert np.median([one.noise for one in found]) == pytest.approx(5e-3, rel=0.06)
+
+
+def test_percentages_and_ratios_share_no_noise() -> None:
+    """One is in points, the other in shares: a hundred times as large."""
+    hits = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
+    ratios = [0.6] * 21
+    asked = [(HITS, hits), (IPC, ratios), (HITS, hits)]
+    found = trends([(metric, Nights(values, ["a"] * 21)) for metric, values in asked])
+    assert [one.noise for one in found] == pytest.approx([0.4, 1.5e-3 / math.sqrt(2), 0.4])
+
+
+def test_a_class_shares_its_noise_and_none_has_less_than_it_shows() -> None:
+    values = {0.004: (CYCLES, swaying(0.004)), 0.05: (CYCLES, swaying(0.05))}
+    of_class = [(CYCLES, swaying(0.02)), *values.values()]
+    elsewhere = [(INSTRUCTIONS, [1e9] * 21)] * 4
+    asked = [(metric, Nights(of, ["a"] * 21)) for metric, of in (*of_class, *elsewhere)]
+    typical, quiet, loud, counts, *_ = (one.noise for one in trends(asked))
+    assert typical == pytest.approx(0.02, rel=1e-9)
+    assert quiet == pytest.approx(math.sqrt((0.02**2 + 0.004**2) / 2), rel=1e-9)
+    assert loud == pytest.approx(0.05, rel=1e-9)
+    assert counts == pytest.approx(2e-5 / math.sqrt(2), rel=1e-9)
+
+
+def test_tests_of_two_nights_say_nothing_of_the_noise_of_their_class() -> None:
+    _, new, _ = of_cycles([swaying(0.02), [4e8] * 2, [4e8] * 2])
+    assert new.noise == pytest.approx(0.02 * math.sqrt(20 / 21), rel=1e-9)
+
+
+@pytest.mark.parametrize(("changes", "loud"), [(1, False), (7, False), (8, True)])
+def test_few_changes_are_no_noise_and_many_are(changes: int, loud: bool) -> None:
+    """Of differences between two or three nights, a change is in two or three."""
+    levels = [min(night // 6, changes) % 2 for night in range(61)]
+    one = trend(exact(0.01 * level for level in levels))
+    assert (one.noise > 1e-3) is loud
+    assert loud or [change.at for change in one.changes] == [6 * (n + 1) for n in range(changes)]
+
+
+@pytest.mark.parametrize(("nights", "loud"), [((5, 10), False), ((5, 10, 15), True)])
+def test_few_nights_that_stand_apart_are_no_noise_and_many_are(
+    nights: tuple[int, ...], loud: bool
+) -> None:
+    one = trend(exact(0.01 * (night in nights) for night in range(21)))
+    assert (one.noise > 1e-3) is loud
+    assert one.set_aside == (() if loud else nights)
+
+
+def test_a_long_history_of_equal_counts_has_no_change_for_want_of_digits() -> None:
+    """Their logarithms are millions of times as large as what is told apart in them."""
+    nights = Nights([1e12] * 1000, ["a"] * 1000)
+    (one,) = trends([(INSTRUCTIONS, nights)], calibrated(INSTRUCTIONS, 0.0))
+    assert one.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("slow", "of", "by", "apart"),
+    [
+        (3, 5, 0.002, True),
+        (2, 5, 0.002, False),  # fewer than half of them
+        (2, 4, 0.002, False),  # half of them: by half as much, which is too little
+        (1, 2, 0.002, False),
+        (1, 2, 0.010, True),
+        (5, 5, 0.001, False),
+    ],
+)
+def test_a_night_is_set_aside_in_all_tests_where_half_of_them_were_slow(
+    slow: int, of: int, by: float, apart: bool
+) -> None:
+    """0.2 % are too little to be told in a single one."""
+    one_night = exact(by * (night == 30) for night in range(60))
+    found = of_cycles([one_night] * slow + [exact([0.0] * 60)] * (of - slow))
+    assert [one.set_aside for one in found] == [(30,) if apart else ()] * of
+
+
+@pytest.mark.parametrize(("by", "apart"), [(0.00397, ()), (0.00403, (5,))])
+def test_a_machine_is_known_the_better_the_more_nights_it_was_seen(
+    by: float, apart: tuple[int, ...]
+) -> None:
+    """Of six nights 5 standard deviations are 0.4 %, where 0.1 % is assumed of one test."""
+    found = of_cycles([exact([0.0] * 5 + [by])] * 3)
+    assert [one.set_aside for one in found] == [apart] * 3
+
+
+def test_a_slow_night_is_one_of_the_class_that_it_slows() -> None:
+    slow = exact(0.002 * (night == 30) for night in range(60))
+    for metric, values in ((INSTRUCTIONS, [1e9] * 60), (HITS, [60.0] * 60)):
+        asked = [(CYCLES, slow)] * 3 + [(metric, values)] * 7
+        found = trends([(one, Nights(of_one, ["a"] * 60)) for one, of_one in asked])
+        assert [one.set_aside for one in found] == [(30,)] * 3 + [()] * 7
+
+
+def test_a_slow_night_of_ratios_is_none_of_percentages() -> None:
+    slow = [0.6 * math.exp(0.003 * (night == 30)) for night in range(60)]
+    asked = [(IPC, slow)] * 3 + [(HITS, [60.0] * 60)] * 7
+    found = trends([(metric, Nights(values, ["a"] * 60)) for metric, values in asked])
+    assert [one.set_aside for one in found] == [(30,)] * 3 + [()] * 7
+
+
+def on_days(slow: Sequence[int], runs: Sequence[Sequence[int]], days: Sequence[int]) -> list[Trend]:
+    """Of tests that took part in some of a device's runs, each of a day; some runs were slow."""
+    asked = []
+    for of in runs:
+        values = exact(0.002 * (run in slow) for run in of)
+        asked.append((CYCLES, Nights(values, ["a"] * len(of), [days[run] for run in of])))
+    return trends(asked)
+
+
+def test_tests_that_are_newer_than_others_have_the_same_slow_nights() -> None:
+    found = on_days([40], [range(60)] * 3 + [range(20, 60)] * 3, range(60))
+    assert [one.set_aside for one in found] == [(40,)] * 3 + [(20,)] * 3
+
+
+def test_runs_of_one_day_are_nights_of_their_own_in_their_order() -> None:
+    """Two that were slow, with two between: in another order they would be neighbours."""
+    twice_a_day = [run // 2 for run in range(60)]
+    found = on_days([30, 33], [range(60)] * 3 + [range(0, 60, 2)], twice_a_day)
+    assert [one.set_aside for one in found] == [(30, 33)] * 3 + [(15,)]
+
+
+@pytest.mark.parametrize("slow", [0, 59])
+def test_a_calendar_begins_with_its_first_night_and_ends_with_its_last(slow: int) -> None:
+    found = on_days([slow], [range(60)] * 3, range(739_000, 739_060))
+    assert [one.set_aside for one in found] == [(slow,)] * 3
+
+
+def pool(gpus: str, offsets: Mapping[str, float]) -> Trend:
+    """Of cycles without noise, measured on these GPUs in turn."""
+    return trend(exact(offsets[gpu] for gpu in gpus), [*gpus])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "known"),
+    [
+        ("aaaaabbbb", {}),
+        ("aaaabbbbaaaa", {}),
+        ("aaaabbbbaaaab", {"a": 0.0, "b": 0.02}),
+        ("aaaabbbbaaaabbb", {"a": 0.0, "b": 0.02}),
+        ("bbbbaaaabbbaa", {"b": 0.0, "a": -0.02}),
+        ("aaaabbbbaaaabbbbccccb", {"b": 0.0, "a": -0.02}),  # there and back is once too few
+        ("aaaabbbbaaaabbbbccccbbc", {"b": 0.0, "a": -0.02, "c": 0.03}),
+    ],
+)
+def test_how_gpus_differ_is_known_after_three_moves_between_them(
+    gpus: str, known: dict[str, float]
+) -> None:
+    found = pool(gpus, {"a": 0.0, "b": 0.02, "c": 0.05}).offsets
+    assert found == pytest.approx(known, rel=1e-9)
+
+
+def test_what_gpus_differ_by_is_neither_a_change_nor_noise() -> None:
+    """One that was never beside the first is known by another that was."""
+    one = pool("aaaaabbbcccbbb" * 4 + "aaaa", {"a": 0.0, "b": 0.02, "c": -0.03})
+    assert one.offsets == pytest.approx({"a": 0.0, "b": 0.02, "c": -0.03}, rel=1e-9)
+    assert (one.changes, one.set_aside) == ((), ())
+    assert one.noise == pytest.approx(1e-3 * math.sqrt(20 / (20 + 59)), rel=1e-9)
+
+
+@pytest.mark.parametrize("at", [4, 40])
+def test_a_change_is_found_beside_gpus_that_differ(at: int) -> None:
+    """In the night of a move too: the other moves tell what of it is the GPUs'."""
+    gpus = "aaaabbb" * 10
+    changed = [0.01 * (night >= at) + 0.02 * (gpu == "b") for night, gpu in enumerate(gpus)]
+    (one,) = trend(exact(changed), [*gpus]).changes
+    assert one.at == at
+    assert one.change == pytest.approx(math.expm1(0.01), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("metric", "level", "changed", "other"),
+    [(CYCLES, 4e8, 3.96e8, 1.02), (HITS, 60.0, 58.0, 3.0), (STALLS, 40.0, 0.0, 10.0)],
+    ids=["cycles", "points", "zeros"],
+)
+def test_levels_are_as_on_the_gpu_that_measured_most(
+    metric: Metric, level: float, changed: float, other: float
+) -> None:
+    """Else more nights on the slower one would make it a loss, in which the step got faster."""
+    gpus = "aaaab" * 8 + "bbbba" * 8 + "a"
+    values = [level if night < 40 else changed for night in range(len(gpus))]
+    of_b = [value * other if metric is CYCLES else value + other for value in values]
+    pooled = [b if gpu == "b" else a for a, b, gpu in zip(values, of_b, gpus, strict=True)]
+    (one,) = trends([(metric, Nights(pooled, [*gpus]))])
+    assert [change.at for change in one.changes] == [40]
+    assert one.levels == pytest.approx((level, changed), rel=1e-9, abs=1e-9)
+
+
+def test_where_every_night_stands_apart_nothing_is_known_of_the_last() -> None:
+    """A test of the nights on which the machine was slow alone."""
+    slow = range(10, 365, 30)
+    daily = Nights(exact(0.02 * (day in slow) for day in range(365)), ["a"] * 365, range(365))
+    last = Nights(exact(0.3 * (day == slow[-1]) for day in slow), ["a"] * len(slow), [*slow])
+    *_, one = trends([*[(CYCLES, daily)] * 3, (CYCLES, last)])
+    assert len(one.set_aside) == len(slow)
+    assert (one.levels, one.changes, one.pending) == ((), (), None)
+
+
+def test_a_gpu_that_was_only_passed_through_is_taken_as_it_measures() -> None:
+    for of_c, changes in ((0.0, []), (0.05, [(14, 0.05), (18, -0.05)])):
+        one = pool("aaaabbb" * 2 + "cccc" + "aaaabbb" * 5, {"a": 0.0, "b": 0.02, "c": of_c})
+        assert one.offsets.keys() == {"a", "b"}
+        assert [change.at for change in one.changes] == [at for at, _ in changes]
+        assert [change.change for change in one.changes] == pytest.approx(
+            [math.expm1(change) for _, change in changes], rel=1e-9
+        )
