@@ -546,6 +546,148 @@ def test_a_gap_of_python_alone_is_at_the_line_that_python_was_at() -> None:
     assert (told.kind, told.line) == (LossKind.HOST, "data.py:8")
 
 
+LOAD, ASK = "data.py:8 Volumes.load", "net.py:9 Net.forward net"
+"""Lines that launch nothing."""
+
+
+@pytest.mark.parametrize(("launches", "blamed"), [(20, LossKind.LAUNCHES), (19, LossKind.HOST)])
+def test_where_nobody_judged_the_step_the_gap_itself_is_what_launches_explain(
+    launches: int, blamed: LossKind
+) -> None:
+    """4 ms, of which each of two blocks launches so many more."""
+    rows = changed((BLOCK, before_each(MUL, 2.0, times=launches)))
+    assert bound(rows, 4_000.0).kind is blamed
+
+
+@pytest.mark.parametrize(
+    ("calls", "kind", "function", "traced"),
+    [
+        (0, LossKind.LAUNCHES, "ResidualBlock.forward", 5e6 + 40 * 2e3),
+        (1, LossKind.SYNCHRONISATION, "Net.forward", 4e6),
+    ],
+)
+def test_a_single_call_that_is_new_is_why_the_gpu_waits_and_not_what_is_launched(
+    calls: int, kind: LossKind, function: str, traced: float
+) -> None:
+    """It has what of the gap is at no line; launches are asked only where nothing is called."""
+    told = cause(
+        of(
+            changed((BLOCK, before_each(MUL, 2.0, times=20))),
+            step_time(0.3, 0.29),
+            calls=[("cudaStreamSynchronize", ASK, calls)] if calls else [],
+            idle=6_000.0,
+            idle_at=[(TRAIN, 2_000.0)],
+        )
+    )
+    assert (told.kind, told.function) == (kind, function)
+    assert told.traced == pytest.approx(traced)
+
+
+def test_a_call_has_the_idle_time_of_its_line_and_what_is_at_no_line() -> None:
+    """Each is less than what another line has."""
+    idle_at = [(TRAIN, 1_000.0), (ASK, 1_500.0), (LOAD, 3_000.0)]
+    calls = [("cudaStreamSynchronize", ASK, 1)]
+    told = cause(of(STEP_ROWS, step_time(0.325), calls=calls, idle=7_500.0, idle_at=idle_at))
+    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "net.py:9")
+    assert told.traced == pytest.approx(3.5e6)
+
+
+def test_idle_times_at_several_lines_of_a_function_are_one() -> None:
+    """Each is less than what another function has."""
+    lines = [LOAD, LOAD.replace(":8", ":9")]
+    idle_at = [(TRAIN, 1_000.0), ("io.py:3 read", 3_000.0), *((line, 2_500.0) for line in lines)]
+    told = cause(of(STEP_ROWS, step_time(0.4), idle=9_000.0, idle_at=idle_at))
+    assert (told.kind, told.function) == (LossKind.HOST, "Volumes.load")
+    assert told.traced == pytest.approx(5e6)
+
+
+def test_who_calls_less_than_before_may_keep_the_gpu_waiting_all_the_same() -> None:
+    """The modules of its calls are known, and of nothing else that it does."""
+    said = of(
+        STEP_ROWS,
+        step_time(0.1),
+        calls=[("cudaMalloc", ASK, 2)],
+        called=[("cudaMalloc", ASK, 5)],
+        idle=3_000.0,
+        idle_at=[(TRAIN, 1_000.0), (ASK, 2_000.0)],
+    )
+    assert sentence(said) == "+2 ms (+10.00 %): the GPU waits for net.py:9 Net.forward (net)"
+
+
+@pytest.mark.parametrize(
+    ("half", "kind"),
+    [(0.025, LossKind.HOST), (0.0249, LossKind.UNKNOWN), (0.11, None)],
+)
+def test_a_gap_is_the_cause_where_the_step_lost_half_of_it_at_worst(
+    half: float, kind: LossKind | None
+) -> None:
+    """Of 5 ms, 2.5: 2 were measured. Its kernels were faster by the rest; or it lost nothing."""
+    faster = changed((BLOCK, lambda row: [(row[0], row[1] - 1_500.0, row[2])]))
+    verdicts = step_time(0.1, half), more("launches", 12, 14)
+    headline = of(faster, *verdicts, idle=6_000.0, idle_at=[(TRAIN, 1_000.0), (LOAD, 5_000.0)])
+    assert headline.reliable
+    assert (headline.headline and headline.headline.kind) == kind
+
+
+@pytest.mark.parametrize(("idle", "kind"), [(1_100.0, LossKind.UNKNOWN), (1_200.0, LossKind.HOST)])
+def test_a_gap_that_is_not_beyond_its_own_noise_is_nobodys(idle: float, kind: LossKind) -> None:
+    """Even where the step lost as much: such a gap is within two standard errors of 7 %."""
+    more_idle = idle - 1_000.0
+    step = step_time(more_idle / 20_000, 0.0005)
+    told = cause(of(STEP_ROWS, step, idle=idle, idle_at=[(TRAIN, 1_000.0), (LOAD, more_idle)]))
+    assert told.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("longer", "function"),
+    [(1_300.0, "GroupNorm32.forward"), (1_100.0, "")],
+)
+def test_what_is_known_of_no_line_is_one_cause_with_the_gap_at_no_line(
+    longer: float, function: str
+) -> None:
+    """Compiled code that takes 0.5 ms longer, and the 0.7 ms more that the host is somewhere."""
+
+    def step(compiled: float, norm: float, idle: float) -> KernelTable:
+        rows = [(CONV, 5e3, BLOCK), (MUL, compiled, "x x"), (MOMENTS, norm, NORM)]
+        made = sited(*rows, idle=idle, idle_at=[(NORM, 100.0)])
+        nowhere = CallSite("", "")
+        sites = tuple(nowhere if site.line == "x" else site for site in made.sites)
+        return replace(made, sites=sites)
+
+    lost = (500.0 + longer + 700.0) / 7_100.0
+    told = cause(
+        attribute(
+            step(1_500.0, 1_000.0 + longer, 800.0),
+            step(1_000.0, 1_000.0, 100.0),
+            NAMING,
+            [step_time(lost, before=7.1)],
+        )
+    )
+    assert told.function == function
+    assert told.traced == pytest.approx(1e3 * (1_200.0 if not function else longer))
+
+
+def test_without_call_sites_what_a_family_launched_before_is_known_of_it() -> None:
+    """Where it was at another place of the step, so that nothing stands in place of it."""
+    half = MOMENTS.replace("float", "half")
+    before = table((FUSED, 50.0), (CONV, 5e3), (ADD, 10.0))
+    after = table((CONV, 5e3), (ADD, 10.0), (half, 300.0))
+    told = cause(attribute(after, before, NAMING))
+    assert (told.kind, told.what, told.formerly) == (LossKind.PRECISION, "float16", "float32")
+    assert told.family == kernel_families.family(FUSED)
+
+
+def test_operators_that_are_gone_make_up_for_others_that_are_new() -> None:
+    """So that what is left are conversions: three, of four more and three less."""
+    mm, norm = ("aten.mm", "net.py:3 Net.forward a"), "net.py:4 Net.norm a"
+    relu, clone, add = (f"aten.{name}" for name in ("relu", "clone", "add"))
+    before = operators(*[(relu, norm)] * 3, mm, (relu, norm), mm)
+    after = operators(mm, (relu, norm), mm, *[(clone, norm)] * 3, (add, norm))
+    copies = verdict("layout_copies", unit="copies", baseline=0.0, measured=3.0, change=None)
+    told = cause(attribute(after, before, NAMING, [copies]))
+    assert (told.kind, told.what, told.before, told.after) == (LossKind.LAYOUT, clone, 0, 3)
+
+
 # Work that is done otherwise
 
 
@@ -873,6 +1015,17 @@ def test_of_operators_nine_tenths_of_those_that_are_new_are_done_again(
         ),
         # A product is gone, and nothing that computes has come.
         ([(CONV, 5e3), (GEMM, 300.0)], [(CONV, 5e3), (TO_NHWC, 400.0)], LossKind.LAYOUT),
+        # Of as much, the conversions are it: by what is new, and by that less what is gone.
+        (
+            [(CONV, 5e3)],
+            [(TO_NHWC, 50.0), (TO_NCHW, 50.0), (CONV, 5e3), (MUL, 100.0)],
+            LossKind.LAYOUT,
+        ),
+        (
+            [(MUL, 100.0), (MUL, 100.0), (CONV, 5e3)],
+            [(MUL, 100.0), (CONV, 5e3), (TO_NHWC, 100.0), (REDUCE, 200.0)],
+            LossKind.LAYOUT,
+        ),
         # What fills memory does not copy, and what copies does not fill it.
         ([(CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], LossKind.LAUNCHES),
         ([(CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], LossKind.TRANSFER),

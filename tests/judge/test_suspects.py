@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from pytest_gpuperf.judge.suspects import (
     Night,
     Surroundings,
     SuspectKind,
+    canary_moved,
     differences,
     ranked,
 )
@@ -122,3 +125,293 @@ def test_what_differs_has_a_name(changes: dict[str, object], kind: SuspectKind, 
 def test_nights_whose_tests_worked_on_other_things_are_alike() -> None:
     now = Night(1, replace(PLAIN, workload={"size": 64}), READ)
     assert differences(Night(0, PLAIN, READ), now) == ()
+
+
+def night(day: int, readings: Mapping[str, float] = READ, **changes: Any) -> Night:
+    """A night like all others, but for what is given."""
+    return Night(day, replace(PLAIN, **changes), readings)
+
+
+def driver(version: str) -> dict[str, str]:
+    """The usual software with another driver."""
+    return {**PLAIN.software, "driver": version}
+
+
+def read(**factors: float) -> dict[str, float]:
+    """The usual readings of the canary, some of them times a factor."""
+    return {name: value * factors.get(name, 1) for name, value in READ.items()}
+
+
+def said(before: Night, now: Night) -> list[tuple[SuspectKind, str]]:
+    return [(one.kind, one.what) for one in differences(before, now)]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "what"),
+    [
+        ({"revision": ""}, {}, SuspectKind.CODE, "unknown..r0"),
+        ({}, {"revision": ""}, SuspectKind.CODE, "r0..unknown"),
+        ({"collector": ""}, {}, SuspectKind.TOOL, "collector none -> cupti"),
+        ({}, {"collector": ""}, SuspectKind.TOOL, "collector cupti -> none"),
+        ({"gpu": ""}, {}, SuspectKind.GPU, "GPU unknown -> aaaa"),
+        ({}, {"gpu": ""}, SuspectKind.GPU, "GPU aaaa -> unknown"),
+        (
+            {"software": {"torch": "2.11", "cudnn": "9.1"}},
+            {"software": {"torch": "2.12"}},
+            SuspectKind.LIBRARIES,
+            "torch 2.11 -> 2.12, cudnn 9.1 -> none",
+        ),
+        ({}, {"machine": {"vbios": "1"}}, SuspectKind.GPU_KIND, "vbios 96.00 -> 1"),
+        (
+            {"machine": {"vbios": "1", "gpcs": 7}},
+            {"machine": {"vbios": "1", "ecc": True}},
+            SuspectKind.GPU_KIND,
+            "gpcs 7 -> none, ecc none -> True",
+        ),
+        (
+            {},
+            {"gpu": "bbbb", "machine": {"vbios": "1"}},
+            SuspectKind.GPU_KIND,
+            "GPU aaaa -> bbbb: vbios 96.00 -> 1",
+        ),
+    ],
+)
+def test_what_is_unknown_of_one_of_two_nights_is_said_of_what_differs(
+    before: dict[str, Any], now: dict[str, Any], kind: SuspectKind, what: str
+) -> None:
+    assert said(night(0, **before), night(1, **now)) == [(kind, what)]
+
+
+@pytest.mark.parametrize(("revision", "suspected"), [("r0", False), ("r0+dirty", True)])
+def test_code_with_changes_that_nobody_committed_is_never_known_to_be_the_same(
+    revision: str, suspected: bool
+) -> None:
+    expected = [(SuspectKind.CODE, f"{revision}..{revision}")] if suspected else []
+    assert said(night(0, revision=revision), night(1, revision=revision)) == expected
+
+
+@pytest.mark.parametrize("gpu", ["aaaa", "bbbb"])
+@pytest.mark.parametrize("named", [0, 1])
+def test_a_machine_that_one_night_does_not_name_is_not_another_kind(named: int, gpu: str) -> None:
+    """Else the first night of a version that writes the facts down was a change of them all."""
+    machines = [PLAIN.machine if at == named else {} for at in (0, 1)]
+    before, now = night(0, machine=machines[0]), night(1, machine=machines[1], gpu=gpu)
+    same = gpu == PLAIN.gpu
+    assert said(before, now) == ([] if same else [(SuspectKind.GPU, "GPU aaaa -> bbbb")])
+
+
+def test_another_gpu_on_which_the_canary_reads_otherwise_is_another_kind_and_says_why() -> None:
+    now = night(1, read(l2_cycles=1.1, dram_cycles=1.05), gpu="bbbb")
+    ((kind, what),) = said(night(0), now)
+    assert kind is SuspectKind.GPU_KIND
+    start, *others = what.split("; ")
+    assert start.startswith("GPU aaaa -> bbbb: l2_cycles +10 % (1.8e+06 -> 1.98e+06)")
+    assert [one.split(":")[0] for one in others] == ["dram_cycles +5 % (3.8e+06 -> 3.99e+06)"]
+
+
+def test_all_readings_that_moved_are_said_of_a_machine() -> None:
+    ((kind, what),) = said(night(0), night(1, read(l2_cycles=1.1, dram_cycles=1.05)))
+    assert kind is SuspectKind.MACHINE
+    assert [one.split()[0] for one in what.split("; ")] == ["l2_cycles", "dram_cycles"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "moved"),
+    [
+        ({"l2_cycles": 100.0, "time_share": 1.0}, {"l2_cycles": 200.0}, ["l2_cycles"]),
+        ({"l2_cycles": 100.0}, {"l2_cycles": 200.0, "time_share": 0.5}, ["l2_cycles"]),
+        ({"l2_cycles": 100.0, "time_share": 0.0}, {"time_share": 1.0}, []),
+        ({"l2_cycles": 100.0, "time_share": 1.0}, {"time_share": 0.0}, []),
+        ({"time_share": 1.0}, {"time_share": 0.5}, ["time_share"]),
+        ({"time_share": 0.5}, {"time_share": 1.0}, ["time_share"]),
+        ({"time_share": 0.99}, {"time_share": 1.0}, []),
+        ({"time_share": 1.0}, {"time_share": 0.97}, ["time_share"]),
+        ({}, {"l2_cycles": 200.0}, []),
+        ({"l2_cycles": 100.0}, {}, []),
+    ],
+)
+def test_only_what_the_canary_read_on_both_nights_can_have_moved(
+    before: dict[str, float], now: dict[str, float], moved: list[str]
+) -> None:
+    """What is 0 was not read: a share of the time or a clock is never none."""
+    assert [one.reading for one in canary_moved(night(0, before), night(1, now))] == moved
+
+
+def test_readings_of_two_canaries_are_no_move() -> None:
+    now = night(1, read(l2_cycles=2), canary="sm90-2")
+    assert canary_moved(night(0), now) == ()
+    assert said(night(0), now) == []
+
+
+def turned(thing: str, n: int, one: Night) -> Night:
+    """The night, with one thing another one than on all nights before."""
+    here = one.surroundings
+    if thing == "code":
+        return replace(one, surroundings=replace(here, revision=f"past{n}"))
+    if thing == "driver":
+        return replace(one, surroundings=replace(here, software=driver(f"past{n}")))
+    if thing == "GPU":
+        return replace(one, surroundings=replace(here, gpu=f"past{n}"))
+    assert thing == "machine"
+    factor = 0.9 if one.readings["sm_clock_mhz"] == READ["sm_clock_mhz"] else 1.0
+    return replace(one, readings=read(sm_clock_mhz=factor))
+
+
+def past(device: int, *turns: tuple[str, int, int]) -> tuple[list[Night], list[Event]]:
+    """What a device saw on days of its own: things that alone were others, and what came of it.
+
+    Of each, on how many nights it was another one, and on how many of them levels changed.
+    """
+    nights, events = [night(-100_000)], []
+    for thing, times, changes in turns:
+        for n in range(times):
+            here = replace(turned(thing, n, nights[-1]), day=nights[-1].day + 1)
+            nights.append(here)
+            if n < changes:
+                events.append(Event(device, len(nights) - 2, len(nights) - 1, frozenset(), None))
+    return nights, events
+
+
+def share(kind: str, devices: list[list[Night]], events: list[Event]) -> float:
+    """What the first event has of this kind."""
+    return next(one.share for one in ranked(devices, events)[0] if one.kind.value == kind)
+
+
+def odds(kind: str, devices: list[list[Night]], events: list[Event]) -> float:
+    """How many times as likely it is that this did it as that the code did, by that night alone.
+
+    For in the history, which is long, either changed levels every second time.
+    """
+    nights, before = past(len(devices), ("code", 400, 200), (kind, 400, 200))
+    all_of_it = ([*devices, nights], [*events, *before])
+    return share(kind, *all_of_it) / share("code", *all_of_it)
+
+
+BOTH = [night(0, {}), night(1, {}, revision="r1", software=driver("580"))]
+"""Two nights of which the second has other code and another driver; no canary was read."""
+STEP = Event(0, 0, 1, frozenset({"test"}), None)
+
+
+def test_without_any_evidence_suspects_are_alike_and_the_code_is_named_first() -> None:
+    (suspects,) = ranked([BOTH], [STEP])
+    assert [one.kind for one in suspects] == [SuspectKind.CODE, SuspectKind.DRIVER]
+    assert [one.share for one in suspects] == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize("changes", [1, 3, 10])
+def test_what_never_differed_before_is_as_likely_as_what_did_it_every_second_time(
+    changes: int,
+) -> None:
+    """Of either a night is assumed on which levels changed, and one on which they did not."""
+    nights, events = past(1, ("code", 2 * changes, changes))
+    assert share("code", [BOTH, nights], [STEP, *events]) == pytest.approx(0.5)
+    nights, events = past(1, ("code", 2 * changes, changes + 1))
+    assert share("code", [BOTH, nights], [STEP, *events]) > 0.5
+    nights, events = past(1, ("code", 2 * changes + 1, changes))
+    assert share("code", [BOTH, nights], [STEP, *events]) < 0.5
+
+
+def test_suspects_have_the_odds_that_they_had_on_other_nights() -> None:
+    """The code changed levels on one night of ten, which is 1 to 9, and the driver 1 to 1."""
+    nights, events = past(1, ("code", 1000, 100), ("driver", 200, 100))
+    assert share("code", [BOTH, nights], [STEP, *events]) == pytest.approx(0.1, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        ({"test"}, 0.8 / 0.5),
+        ({"other", "test"}, 0.8 / 0.5),
+        ({"other"}, 0.2 / 0.5),
+        ((), 0.2 / 0.5),
+    ],
+)
+def test_another_device_with_the_same_code_speaks_for_it_by_what_the_same_test_did_there(
+    tests: set[str], expected: float
+) -> None:
+    """Against the driver, with which it has nothing to do: levels change on half of all nights."""
+    devices = [BOTH, [night(0), night(1, revision="r1")]]
+    events = [STEP, *([Event(1, 0, 1, frozenset(tests), None)] if tests else [])]
+    assert 1 / odds("driver", devices, events) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("there", "turns"),
+    [
+        ([Event(1, 0, 1, STEP.tests, None)], [("driver", 1, 1)]),
+        ([], [("code", 5, 5), ("driver", 6, 5)]),
+    ],
+    ids=["stepped", "stayed"],
+)
+def test_another_device_says_nothing_where_levels_change_as_often_anyway(
+    there: list[Event], turns: list[tuple[str, int, int]]
+) -> None:
+    """On four nights of five, with the one of each kind that is assumed: so often does the code.
+
+    By the history, which has the night on the other device too, both suspects are alike.
+    """
+    aside, before = past(2, *turns)
+    devices = [BOTH, [night(0), night(1, revision="r1")], aside]
+    assert share("code", devices, [STEP, *there, *before]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("first_day", [1, 2])
+def test_a_device_that_has_no_night_before_that_one_says_nothing(first_day: int) -> None:
+    """On its first night nothing differs, and on one that it did not measure nobody knows."""
+    late = [night(first_day), night(first_day + 1, revision="r1")]
+    assert odds("driver", [BOTH, late], [STEP]) == pytest.approx(1, rel=0.02)
+
+
+@pytest.mark.parametrize(("counts", "expected"), [(None, 1), (False, 0.9 / 0.4), (True, 0.1 / 0.6)])
+def test_counts_speak_for_or_against_a_driver_and_where_nobody_counts_they_do_not(
+    counts: bool | None, expected: float
+) -> None:
+    assert odds("driver", [BOTH], [replace(STEP, counts=counts)]) == pytest.approx(
+        expected, rel=0.02
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "readings", "expected"),
+    [
+        ("driver", READ, 0.8 / 0.97),
+        ("driver", read(dram_cycles=1.1), 0.2 / 0.03),
+        ("driver", {}, 1),
+        ("GPU", READ, 0.5 / 0.97),
+        ("GPU", {}, 1),
+        ("machine", read(sm_clock_mhz=0.9), 0.98 / 0.03),
+    ],
+)
+def test_the_canary_speaks_for_or_against_who_moves_it(
+    kind: str, readings: dict[str, float], expected: float
+) -> None:
+    """The code moves it by chance only; where it was not read on both nights nobody knows."""
+    changes: dict[str, dict[str, Any]] = {
+        "driver": {"software": driver("580")},
+        "GPU": {"gpu": "bbbb"},
+        "machine": {},
+    }
+    nights = [night(0), night(1, readings, revision="r1", **changes[kind])]
+    assert odds(kind, [nights], [STEP]) == pytest.approx(expected, rel=0.03)
+
+
+def test_what_the_canary_reads_of_the_host_speaks_for_no_gpu_and_no_driver() -> None:
+    slow = {**READ, "launch_us": 9.0}
+    nights = [
+        night(0, {**READ, "launch_us": 3.0}),
+        night(1, slow, revision="r1", software=driver("580")),
+    ]
+    assert odds("driver", [nights], [STEP]) == pytest.approx(0.8 / 0.97, rel=0.02)
+
+
+def test_readings_of_two_canaries_speak_for_nobody() -> None:
+    now = night(1, read(dram_cycles=2), revision="r1", software=driver("580"), canary="sm90-2")
+    assert odds("driver", [[night(0), now]], [STEP]) == pytest.approx(1, rel=0.02)
+
+
+def test_a_fleet_of_hundreds_of_devices_has_suspects_too() -> None:
+    """That no other of so many changed is less likely, by any of them, than a number can say."""
+    devices = [BOTH] * 600
+    (suspects,) = ranked(devices, [STEP])
+    assert [one.kind for one in suspects] == [SuspectKind.CODE, SuspectKind.DRIVER]
+    assert [one.share for one in suspects] == pytest.approx([0.5, 0.5])
