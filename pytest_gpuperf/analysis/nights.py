@@ -471,10 +471,10 @@ def _events(
         last = max((b for b in befores if b < night), default=night - 1)
         events.append(Event(device, last, night, tests, any(counted) if known else None))
     listed = []
-    suspects = ranked(calendar.nights, events)
-    for ((device, day, workload), moves), event, one in zip(
-        grouped.items(), events, suspects, strict=True
-    ):
+    # Another workload explains itself: it says nothing of what else changed that night.
+    asked = [event for (*_, workload), event in zip(grouped, events, strict=True) if not workload]
+    suspects = iter(ranked(calendar.nights, asked))
+    for ((device, day, workload), moves), event in zip(grouped.items(), events, strict=True):
         nights = calendar.nights[device]
         before, now = nights[event.before], nights[event.night]
         moves.sort(key=lambda move: -_size(series[move.series], move.change))
@@ -488,7 +488,9 @@ def _events(
                 revisions=(before.surroundings.revision, now.surroundings.revision),
                 files=(source.files[first.files[at.before]], source.files[first.files[at.at]]),
                 moves=tuple(moves),
-                suspects=(Suspect(SuspectKind.WORKLOAD, workload, 1.0),) if workload else one,
+                suspects=(
+                    (Suspect(SuspectKind.WORKLOAD, workload, 1.0),) if workload else next(suspects)
+                ),
             )
         )
     return sorted(listed, key=lambda one: (-one.day, one.device))

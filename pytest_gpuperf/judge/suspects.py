@@ -15,7 +15,7 @@ The chances of the latter two are assumed (`_COUNTS`, `_CANARY`), and coarse on 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -139,9 +139,9 @@ def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
         suspects.append(Suspect(SuspectKind.CODE, what))
     software: dict[SuspectKind, list[str]] = {}
     for name in dict.fromkeys((*old.software, *new.software)):
-        one, other = old.software.get(name), new.software.get(name)
+        one, other = old.software.get(name) or "none", new.software.get(name) or "none"
         if one != other:
-            said = f"{name} {one or 'none'} -> {other or 'none'}"
+            said = f"{name} {one} -> {other}"
             software.setdefault(_kind_of(name), []).append(said)
     suspects += (Suspect(kind, ", ".join(said)) for kind, said in software.items())
     suspects += _of_the_gpu(before, now, {suspect.kind for suspect in suspects})
@@ -162,6 +162,7 @@ def _kind_of(name: str) -> SuspectKind:
 def _of_the_gpu(before: Night, now: Night, others: set[SuspectKind]) -> list[Suspect]:
     old, new = before.surroundings, now.surroundings
     moved = canary_moved(before, now)
+    gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
     facts = _changed(
         {name: old.machine[name] for name in (*_KINDS, *_KINDS_TOO) if name in old.machine},
         {name: new.machine[name] for name in (*_KINDS, *_KINDS_TOO) if name in new.machine},
@@ -169,12 +170,12 @@ def _of_the_gpu(before: Night, now: Night, others: set[SuspectKind]) -> list[Sus
     # Of a machine that only one of the two nights names, nothing is known to differ.
     facts = facts if old.machine and new.machine else ""
     if facts:
-        same = f"GPU {old.gpu} -> {new.gpu}: " if old.gpu != new.gpu else ""
-        return [Suspect(SuspectKind.GPU_KIND, same + facts)]
+        other = f"{gpus}: " if old.gpu != new.gpu else ""
+        return [Suspect(SuspectKind.GPU_KIND, other + facts)]
     if old.gpu != new.gpu:
-        read = f": {'; '.join(map(str, moved))}" if moved else ""
-        kind = SuspectKind.GPU_KIND if moved else SuspectKind.GPU
-        return [Suspect(kind, f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}{read}")]
+        of_it = [one for one in moved if not one.trait.host]
+        read = f": {'; '.join(map(str, of_it))}" if of_it else ""
+        return [Suspect(SuspectKind.GPU_KIND if of_it else SuspectKind.GPU, gpus + read)]
     # A driver may have other clocks: then it is the driver that moves the canary.
     if moved and SuspectKind.DRIVER not in others:
         return [Suspect(SuspectKind.MACHINE, "; ".join(map(str, moved)))]
@@ -188,15 +189,19 @@ def _changed(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
 
 def canary_moved(before: Night, now: Night) -> tuple[Moved, ...]:
     """Which readings moved by more than they do by themselves; none of two canaries' readings."""
-    if not before.readings or before.surroundings.canary != now.surroundings.canary:
-        return ()
     return tuple(
         one
-        for name, trait in TRAITS.items()
-        if before.readings.get(name, 0) > 0 and now.readings.get(name, 0) > 0
+        for name in _both_read(before, now, TRAITS)
         for one in [Moved(name, before.readings[name], now.readings[name])]
-        if abs(one.change) > trait.noise
+        if abs(one.change) > one.trait.noise
     )
+
+
+def _both_read(before: Night, now: Night, asked: Iterable[str]) -> list[str]:
+    """Those of the readings that both nights have; none of two canaries."""
+    if before.surroundings.canary != now.surroundings.canary:
+        return []
+    return [n for n in asked if before.readings.get(n, 0) > 0 and now.readings.get(n, 0) > 0]
 
 
 def ranked(
@@ -207,8 +212,14 @@ def ranked(
     `devices` are the nights of each device in the order of time.
     """
     moves = [[differences(one, other) for one, other in pairwise(nights)] for nights in devices]
-    places = [{night.day: n for n, night in enumerate(nights)} for nights in devices]
-    happened = {(event.device, event.night): event for event in events}
+    places: list[dict[int, list[int]]] = [{} for _ in devices]
+    for days, nights in zip(places, devices, strict=True):
+        for place, night in enumerate(nights[1:], 1):  # nothing differs before the first
+            days.setdefault(night.day, []).append(place)
+    happened: dict[tuple[int, int], frozenset[str]] = {}
+    for event in events:
+        key = event.device, event.night
+        happened[key] = happened.get(key, frozenset()) | event.tests
     offered = dict.fromkeys(SuspectKind, 0)
     for device in moves:
         for suspects in device:
@@ -240,21 +251,24 @@ def _evidence(
     event: Event,
     devices: Sequence[Sequence[Night]],
     moves: Sequence[Sequence[tuple[Suspect, ...]]],
-    places: Sequence[Mapping[int, int]],
-    happened: Mapping[tuple[int, int], Event],
+    places: Sequence[Mapping[int, Sequence[int]]],
+    happened: Mapping[tuple[int, int], frozenset[str]],
     chance: float,
 ) -> float:
     """The logarithm of how likely all that is seen is, if this did it."""
     total = 0.0
     nights = devices[event.device]
     for device in range(len(devices)):
-        place = places[device].get(nights[event.night].day)
-        if device == event.device or not place:
+        that_day = places[device].get(nights[event.night].day, ())
+        if device == event.device or not that_day:
             continue
-        there = happened.get((device, place))
-        stepped = there is not None and bool(there.tests & event.tests)
+        stepped = any(
+            event.tests & happened.get((device, place), frozenset()) for place in that_day
+        )
         same = any(
-            (s.kind, s.what) == (suspect.kind, suspect.what) for s in moves[device][place - 1]
+            (s.kind, s.what) == (suspect.kind, suspect.what)
+            for place in that_day
+            for s in moves[device][place - 1]
         )
         likely = (_HIT if same else chance) if stepped else (_MISS if same else 1 - chance)
         total += math.log(likely)
@@ -262,8 +276,11 @@ def _evidence(
         moved = _COUNTS[suspect.kind]
         total += math.log(moved if event.counts else 1 - moved)
     before, now = nights[event.before], nights[event.night]
-    if before.readings and now.readings and before.surroundings.canary == now.surroundings.canary:
-        read = any(not one.trait.host for one in canary_moved(before, now))
+    # Of a GPU what its host reads says nothing, of the machine it does.
+    machine = suspect.kind is SuspectKind.MACHINE
+    asked = [name for name, trait in TRAITS.items() if machine or not trait.host]
+    if _both_read(before, now, asked):
+        read = any(one.reading in asked for one in canary_moved(before, now))
         moved = _CANARY.get(suspect.kind, _CANARY_BY_CHANCE)
         total += math.log(moved if read else 1 - moved)
     return total

@@ -313,6 +313,24 @@ def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away
     assert [event["compare"] for event in said(capsys, str(by_code))["events"]] == [web]
 
 
+def test_what_another_workload_changed_is_held_against_nothing_else(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another test works on more every ninth night, on which the code is another one, too."""
+    suspects = []
+    for grows in (False, True):
+        folder = tmp_path / f"grows-{grows}"
+        for night in range(NIGHTS):
+            size = 1 + grows * (night // 9)
+            save(folder, night, 4e8 * size, test="test_a.py::test_size", workload={"size": size})
+        events = said(capsys, str(saved), str(folder))["events"]
+        by_workload = [one for one in events if one["suspects"][0]["kind"] == "workload"]
+        assert len(by_workload) == grows * 2
+        (other,) = [one for one in events if one not in by_workload]
+        suspects.append(other["suspects"])
+    assert suspects[0] == suspects[1]
+
+
 @pytest.mark.parametrize("alike", [True, False])
 def test_what_one_change_did_on_several_devices_is_told_once(
     alike: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -156,6 +156,12 @@ def said(before: Night, now: Night) -> list[tuple[SuspectKind, str]]:
         ({"gpu": ""}, {}, SuspectKind.GPU, "GPU unknown -> aaaa"),
         ({}, {"gpu": ""}, SuspectKind.GPU, "GPU aaaa -> unknown"),
         (
+            {"gpu": ""},
+            {"machine": {"vbios": "1"}},
+            SuspectKind.GPU_KIND,
+            "GPU unknown -> aaaa: vbios 96.00 -> 1",
+        ),
+        (
             {"software": {"torch": "2.11", "cudnn": "9.1"}},
             {"software": {"torch": "2.12"}},
             SuspectKind.LIBRARIES,
@@ -402,6 +408,44 @@ def test_what_the_canary_reads_of_the_host_speaks_for_no_gpu_and_no_driver() -> 
         night(1, slow, revision="r1", software=driver("580")),
     ]
     assert odds("driver", [nights], [STEP]) == pytest.approx(0.8 / 0.97, rel=0.02)
+
+
+def test_a_host_that_is_slower_makes_no_other_kind_of_gpu() -> None:
+    """It may be the machine's, for which it speaks no more than for the code."""
+    before, now = night(0, {**READ, "launch_us": 3.0}), night(1, {**READ, "launch_us": 5.0})
+    assert [kind for kind, _ in said(before, now)] == [SuspectKind.MACHINE]
+    other = replace(now, surroundings=replace(PLAIN, gpu="bbbb"))
+    assert said(before, other) == [(SuspectKind.GPU, "GPU aaaa -> bbbb")]
+    both = replace(now, surroundings=replace(PLAIN, revision="r1"))
+    assert odds("machine", [[before, both]], [STEP]) == pytest.approx(0.98 / 0.97, rel=0.02)
+
+
+def test_what_a_canary_read_on_one_night_only_speaks_for_nobody() -> None:
+    before, now = {"l2_cycles": 1.8e6}, {"dram_cycles": 3.8e6}
+    nights = [night(0, before), night(1, now, revision="r1", gpu="bbbb")]
+    assert odds("GPU", [nights], [STEP]) == pytest.approx(1, rel=0.02)
+
+
+def test_a_library_whose_version_nobody_knows_is_as_one_that_is_not_there() -> None:
+    assert said(night(0, software={**PLAIN.software, "nccl": ""}), night(1)) == []
+
+
+def test_other_tests_of_that_night_on_another_device_hide_none_of_it() -> None:
+    """Those whose workload is another one have an event of their own."""
+    devices = [BOTH, [night(0), night(1, revision="r1")]]
+    same, other = (Event(1, 0, 1, frozenset({test}), None) for test in ("test", "big"))
+    alone, first, last = (
+        share("code", devices, [STEP, *there]) for there in ([same], [other, same], [same, other])
+    )
+    assert first == last > alone > 0.5
+
+
+@pytest.mark.parametrize("changed", [1, 2])
+def test_several_nights_of_another_device_on_that_day_are_all_looked_at(changed: int) -> None:
+    there = [night(0, {}), night(1, {}, revision="r1"), night(1, {}, revision="r2")]
+    stepped = Event(1, changed - 1, changed, frozenset({"test"}), None)
+    assert share("code", [BOTH, there], [STEP, stepped]) > 0.6
+    assert share("code", [BOTH, there], [STEP]) < 0.4
 
 
 def test_readings_of_two_canaries_speak_for_nobody() -> None:
