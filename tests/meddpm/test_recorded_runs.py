@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -160,7 +161,7 @@ def test_the_headline_takes_few_further_processes_on_a_gpu_that_its_baseline_kno
 
 
 def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> None:
-    """Both suites, 26 sessions on six GPUs of three hosts, by one process of each test.
+    """Both suites, 27 sessions on eight GPUs of four hosts, by one process of each test.
 
     In the last one torch.compile had picked kernels with 1.05 % more instructions.
     """
@@ -190,14 +191,18 @@ def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> 
                 if compiled and (verdict.phase, verdict.metric) == ("step", "instructions"):
                     most = max(most, verdict.change or 0.0)
     assert {*said} == {Outcome.UNCHANGED, Outcome.REPORTED}, said
-    assert (len(sessions), len(gpus)) == (26, 6)
+    assert (len(sessions), len(gpus)) == (27, 8)
     assert most == pytest.approx(0.0105, abs=1e-4)
 
 
-def test_beside_each_other_measurements_are_no_further_apart() -> None:
+TWO_H100S = (DATA / "h100-aa", ROOT / "docs" / "runs" / "workers")
+
+
+@pytest.mark.parametrize("folder", TWO_H100S, ids=lambda folder: folder.name)
+def test_beside_each_other_measurements_are_no_further_apart(folder: Path) -> None:
     """Ten sessions of two workers against two of one, of the same code on the same GPU."""
     alone, beside = (
-        [run_files.load(file) for file in sorted((DATA / "h100-aa").glob(kind))]
+        [run_files.load(file) for file in sorted(folder.glob(kind))]
         for kind in ("alone-*.xz", "beside-*.xz")
     )
     compared = workers.apart(alone, beside)
@@ -206,6 +211,23 @@ def test_beside_each_other_measurements_are_no_further_apart() -> None:
     # All tests of a session share the GPU's clock: two sessions are one difference.
     between = compared["kernel_time", workers.BETWEEN]
     assert (between.one.freedom, between.several.freedom) == (1, 9)
+
+
+def test_the_clocks_of_two_h100s_moved_between_sessions_by_themselves() -> None:
+    """By the median of what the canary read before the tests of a session on it."""
+    clocks: dict[str, list[int]] = {}
+    for file in sorted(TWO_H100S[1].glob("beside-*.xz")):
+        of_session: dict[str, list[float]] = {}
+        for one in run_files.load(file).measurements:
+            conditions = one.fingerprint.conditions
+            assert conditions is not None
+            assert conditions.before.canary is not None
+            read = conditions.before.canary.readings["sm_clock_mhz"]
+            of_session.setdefault(one.fingerprint.device.identity, []).append(read)
+        for gpu, readings in of_session.items():
+            clocks.setdefault(gpu, []).append(round(median(readings) / 15) * 15)
+    assert [{*read} for read in clocks.values()] == [{1980, 1995}] * 2
+    assert clocks[min(clocks)] != clocks[max(clocks)]
 
 
 def test_over_ranks_a_rank_s_own_time_repeats_and_times_that_have_collectives_do_not() -> None:
