@@ -1,20 +1,20 @@
 """Workers of pytest-xdist with a GPU each: how much sooner, and whether anything is said otherwise.
 
-    python -m benchmarks.workers --record DIR [--baseline N] [--alone 2] [--beside 2] [--workers N]
+    python -m benchmarks.workers --record DIR [--baseline N] [--alone N] [--beside 2] [--workers N]
                                  [--limit S] -- PYTEST-ARGS
     python -m benchmarks.workers --from DIR [--workers N]
     python -m benchmarks.workers --starts 50 [--workers 4]
 
 The first runs sessions of these arguments on the GPUs of this machine: with `-n 1`, on one GPU
-after the other, and with `-n N` (default: as many as there are GPUs). What they measured and how
-long they took is kept in DIR, and the same command goes on with what is missing. Then, or with
---from, it prints the time of `-n N` over that of `-n 1`, which tests were judged otherwise, and how
-far measurements on one GPU are apart in either. Exits with 1 where a bound is missed. The first
-session does not count: it fills the compilers' caches. Where the project has no baseline of these
-GPUs, so many further sessions of --baseline take its place, which are accepted as one in DIR, and
-the others are judged by it; one in which a test fails ends the recording. None is begun that would
-take longer than --limit allows, by the longest before it. With --gpuperf-no-judge only times and
-what is apart are compared.
+after the other (default: twice on each), and with `-n N` (default: as many as there are GPUs). What
+they measured and how long they took is kept in DIR, and the same command goes on with what is
+missing. Then, or with --from, it prints the time of `-n N` over that of `-n 1`, which tests were
+judged otherwise, and how far measurements on one GPU are apart in either. Exits with 1 where a
+bound is missed. The first session does not count: it fills the compilers' caches. Where the project
+has no baseline of these GPUs, so many further sessions of --baseline take its place, which are
+accepted as one in DIR, and the others are judged by it; one in which a test fails ends the
+recording. None is begun that would take longer than --limit allows, by the longest before it. With
+--gpuperf-no-judge only times and what is apart are compared.
 
 --starts begins so many sessions of four workers. Each test makes sure that it sees one GPU, the
 one that it was given, and leaves a file under its name: who finds one there was given a GPU twice.
@@ -60,7 +60,7 @@ NOT_JUDGED = {Outcome.REPORTED, Outcome.UNSUPPORTED, Outcome.NO_BASELINE}
 _CHANCE = 0.05
 """How often spreads of which none is larger may be called so."""
 _EQUAL = 1e-9
-"""Apart are logarithms of equal numbers, by rounding."""
+"""So far apart logarithms of equal numbers may be, by rounding."""
 _NOTHING = 4
 _AT_ONCE = 8
 """Sessions of --starts; a GPU is nobody's across sessions until something is measured."""
@@ -378,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_argument("--record", type=Path, metavar="DIR", help="measure what is missing there")
     what.add_argument("--from", dest="folder", type=Path, metavar="DIR", help="print what is there")
     what.add_argument("--starts", type=int, metavar="N", help="begin so many sessions")
-    parser.add_argument("--alone", type=int, default=2, metavar="N", help="sessions of one worker")
+    parser.add_argument("--alone", type=int, metavar="N", help="sessions of one worker")
     parser.add_argument("--beside", type=int, default=2, metavar="N", help="sessions of several")
     parser.add_argument(
         "--baseline",
@@ -401,7 +401,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ended = False
     try:
         if options.record:
-            counts = {BASELINE: options.baseline, ALONE: options.alone, BESIDE: options.beside}
+            alone = 2 * len(gpus) if options.alone is None else options.alone
+            counts = {BASELINE: options.baseline, ALONE: alone, BESIDE: options.beside}
             folder = options.record.resolve()
             record(folder, counts, workers, gpus, options.arguments, options.limit)
     except Ended as error:

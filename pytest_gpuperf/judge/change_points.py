@@ -35,7 +35,7 @@ from operator import ne
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, PRIOR_WEIGHT, on_judged_scale
+from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, PRIOR_WEIGHT, judged_unit, on_judged_scale
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -391,13 +391,13 @@ def _trend(
 ) -> Trend:
     import numpy as np
 
-    logarithmic = not tolerance.points and len(nights.values) > 0 and min(nights.values) > 0
+    unit = judged_unit(nights.values, tolerance) if len(nights.values) else 1.0
+    logarithmic = unit is None
     parts = np.split(kept, list(cuts)) if cuts else [kept]
     measured = np.array(nights.values, dtype=float)
     if offsets:
         others = np.array([offsets.get(gpu, 0.0) for gpu in nights.gpus])
-        share = 1.0 if tolerance.points else abs(float(measured.mean()))  # of on_judged_scale
-        measured = measured / np.exp(others) if logarithmic else measured - share * others
+        measured = measured / np.exp(others) if unit is None else measured - unit * others
     means = [float(values[part].sum()) / len(part) if len(part) else 0.0 for part in parts]
     changes = []
     for one, other, old, new in zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True):

@@ -168,13 +168,18 @@ class Scale:
 
 def on_judged_scale(values: Sequence[float], tolerance: Tolerance) -> list[float]:
     """Processes' values so that differences are what is judged: logarithms, shares or points."""
+    unit = judged_unit(values, tolerance)
+    return [value / unit if unit else math.log(value) for value in values]
+
+
+def judged_unit(values: Sequence[float], tolerance: Tolerance) -> float | None:
+    """What a difference of 1 on that scale is in the values' own unit; None of logarithms."""
     if tolerance.points:
-        return list(values)
+        return 1.0
     if min(values) > 0:
-        return [math.log(value) for value in values]
+        return None
     # No logarithm of a zero or a negative value: shares of the mean, which differ like logarithms.
-    size = abs(fmean(values)) or 1.0
-    return [value / size for value in values]
+    return abs(fmean(values)) or 1.0
 
 
 def scales(
