@@ -9,166 +9,65 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.judge.headline import precision
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
-from pytest_gpuperf.model.result import Attribution, Headline, LossKind, Outcome, Verdict
+from pytest_gpuperf.model.result import Attribution, LossKind
 from pytest_gpuperf.report.text.kernel_lines import sentence
 from tests import ROOT
 from tests.examples import verdict
+from tests.judge.losses import (
+    ACROSS,
+    ADAM,
+    ADD,
+    ADD_STRIDED,
+    ATTEND,
+    BLOCK,
+    CONV,
+    CONV_F32,
+    CONV_TILE,
+    COPY,
+    DOWN,
+    FUSED,
+    GEMM,
+    GEMM_TILE,
+    ITEM,
+    MODULES,
+    MOMENTS,
+    MUL,
+    NAMING,
+    NORM,
+    REDUCE,
+    SOFTMAX,
+    STEP_ROWS,
+    TO_NCHW,
+    TO_NHWC,
+    TRAIN,
+    UP,
+    WINOGRAD,
+    ZEROS,
+    Launched,
+    again,
+    before_each,
+    between,
+    bound,
+    cause,
+    changed,
+    in_double,
+    more,
+    of,
+    short,
+    step_time,
+)
 from tests.kernel_steps import (
     Sited,
     counted,
     operators,
     sited,
     slowed,
-    table,
     traced,
     with_launches,
 )
-
-NAMING = Naming(kernel_families.family, kernel_families.short_name)
-
-MOMENTS = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float)"
-FUSED = "void at::native::(anonymous namespace)::ComputeFusedParamsCUDAKernel<float>(long, long)"
-CONV = (
-    "sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x32_"
-    "warpgroupsize1x1x1_g1_execute_segment_k_off_kernel__5x_cudnn"
-)
-CONV_F32 = (
-    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8_"
-    "stage3_warpsize2x2x1_g1_ffma_aligna4_alignc4_execute_kernel__5x_cudnn"
-)
-WINOGRAD = "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(cudnn::winograd)"
-TO_NHWC = "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true>(int)"
-COPY = (
-    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::"
-    "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}>(at::TensorIteratorBase&)"
-)
-ADD = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
-    "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)"
-)
-ADD_STRIDED = (
-    "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::"
-    "CUDAFunctor_add<float> >(at::TensorIteratorBase&, at::native::CUDAFunctor_add<float> const&)"
-)
-GEMM = (
-    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x64x32_warpgroupsize1x1x1_"
-    "execute_segment_k_off_kernel__5x_cublas"
-)
-SOFTMAX = (
-    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 9, false, false>(f)"
-)
-MUL = (
-    "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, "
-    "float, at::native::binary_internal::MulFunctor<float> >, std::array<char*, 3ul> >(int)"
-)
-ADAM = (
-    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
-    "namespace)::TensorListMetadata<3>, at::native::(anonymous namespace)::FusedAdam<float> >(int)"
-)
-REDUCE = (
-    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::"
-    "func_wrapper_t<float, at::native::sum_functor<float, float, float> >, unsigned int> >(int)"
-)
-UP, DOWN = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"
-UP_PINNED, DOWN_PINNED = UP.replace("Pageable", "Pinned"), DOWN.replace("Pageable", "Pinned")
-ACROSS, ZEROS = "Memcpy DtoD (Device -> Device)", "Memset (Device)"
-TO_NCHW = TO_NHWC.replace("nchwToNhwc", "nhwcToNchw")
-CONV_TILE, GEMM_TILE = CONV.replace("64x64x32", "32x32x32"), GEMM.replace("128x64x32", "64x64x32")
-
-NORM, ATTEND = "layers.py:45 GroupNorm32.forward", "layers.py:118 SelfAttention._attend"
-BLOCK, TRAIN = "layers.py:75 ResidualBlock.forward", "training.py:95 Training.step"
-MODULES = ("downs.0.attention", "middle.attention")
-
-STEP_ROWS: tuple[Sited, ...] = (
-    *((CONV, 5_000.0, f"{BLOCK} blocks.{n}") for n in range(2)),
-    *((name, 800.0, f"{NORM} blocks.{n}.norm") for n in range(2) for name in (MOMENTS, FUSED)),
-    *((name, 400.0, f"{ATTEND} {m}") for m in MODULES for name in (GEMM, SOFTMAX, GEMM)),
-    (GEMM, 900.0, f"{ATTEND} {MODULES[0]} backward"),
-    (ADAM, 3_000.0, f"{TRAIN}"),
-)
-"""A step of some 20 ms."""
-
-
-def step_time(change: float, half: float = 0.002, before: float = 20.0) -> Verdict:
-    """The verdict on the step's time, whose change is known to within `half`."""
-    regressed = change > half
-    made = verdict(
-        "step_time",
-        Outcome.REGRESSED if regressed else Outcome.UNCHANGED,
-        unit="ms",
-        baseline=before,
-        measured=before * (1 + change),
-        change=change,
-    )
-    return replace(made, low=change - half, high=change + half)
-
-
-def more(metric: str, before: float, after: float) -> Verdict:
-    """A metric that is counted and regressed."""
-    change = after / before - 1 if before else None
-    return verdict(metric, unit="calls", baseline=before, measured=after, change=change)
-
-
-def changed(*changes: tuple[str, Callable[[Sited], Sequence[Sited]]]) -> tuple[Sited, ...]:
-    """The step's rows, those of a function (by part of its place) turned into others."""
-    rows: list[Sited] = []
-    for row in STEP_ROWS:
-        made: Sequence[Sited] = [row]
-        for part, turned in changes:
-            made = turned(row) if part in row[2] else made
-        rows += made
-    return tuple(rows)
-
-
-def of(
-    rows: Sequence[Sited] = STEP_ROWS,
-    *verdicts: Verdict,
-    calls: Sequence[tuple[str, str, int]] = (),
-    called: Sequence[tuple[str, str, int]] = (),
-    idle_at: Sequence[tuple[str, float]] = (),
-    idle: float = 1000.0,
-) -> Attribution:
-    """What is said of these rows against the step as it was, when it `called` these."""
-    after = sited(*rows, calls=calls, idle_at=idle_at, idle=idle)
-    before = sited(*STEP_ROWS, calls=called, idle_at=[(f"{TRAIN}", 1000.0)], idle=1000.0)
-    return attribute(after, before, NAMING, verdicts)
-
-
-def cause(attribution: Attribution) -> Headline:
-    assert attribution.headline is not None
-    return attribution.headline
-
-
-Launched = tuple[str, float]
-"""A kernel's name, "@8" behind it for a grid of 8, and its microseconds."""
-
-
-def between(
-    before: Sequence[Launched], after: Sequence[Launched], *verdicts: Verdict, at: str = ""
-) -> Headline:
-    """What is said of a step of a single function that launched other kernels before."""
-    place = at or f"{BLOCK} blocks.0"
-    now, then = (sited(*((name, us, place) for name, us in side)) for side in (after, before))
-    return cause(attribute(now, then, NAMING, verdicts))
-
-
-def in_double(row: Sited) -> list[Sited]:
-    return [(row[0].replace("float", "double"), 2 * row[1], row[2])]
-
-
-def before_each(name: str, us: float, *, times: int = 1) -> Callable[[Sited], list[Sited]]:
-    """Another kernel put in before each of the rows."""
-    return lambda row: [*[(name, us, row[2])] * times, row]
-
-
-def again(row: Sited) -> list[Sited]:
-    return [row] if "backward" in row[2] else [row, row]
-
-
-ITEM = "layers.py:77 ResidualBlock.forward blocks.0"
 
 KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
     "float64": (
@@ -434,260 +333,6 @@ def test_calls_stay_where_they_were_when_an_edit_above_moves_their_line() -> Non
     assert (call.line, call.before, call.after) == ("layers.py:87", 3, 9)
 
 
-# The time of the step
-
-
-def test_of_a_trace_that_the_step_contradicts_only_the_launches_are_believed() -> None:
-    """Seen on an H200: the headline was +196 ms (+84.84 %), gaps between kernels."""
-    whole = counted("tf32-sites")
-    unlucky = replace(whole, idle=whole.idle + 196e6)
-    verdicts = [step_time(0.005, 0.001, before=231.0)]
-    attribution = attribute(unlucky, whole, NAMING, verdicts)
-    assert not attribution.reliable
-    assert cause(attribution).kind is LossKind.UNKNOWN
-    assert cause(attribution).change == pytest.approx(1.155e6)
-    assert not any(entry.significant for entry in attribution.entries)
-    assert attribute(unlucky, whole, NAMING).reliable  # nobody contradicts it
-    assert attribution.step is not None
-    assert attribution.step.relative == 0.005
-
-
-def test_a_step_that_got_faster_contradicts_a_gap_that_grew() -> None:
-    """Seen under cudnn.benchmark: +173 ms of gaps beside a step that was 6 % faster."""
-    whole = counted("tf32-sites")
-    unlucky = replace(whole, idle=whole.idle + 173e6)
-    faster = [step_time(-0.06, 0.001, before=231.0), verdict("peak_memory")]
-    attribution = attribute(unlucky, whole, NAMING, faster)
-    assert not attribution.reliable
-    assert attribution.headline is None
-
-
-@pytest.mark.parametrize(
-    ("traces", "reliable"), [((0.2, 9.0, 0.1), True), ((9.0, 9.1, 8.9), False)]
-)
-def test_a_gap_counts_beyond_its_spread_over_the_traces(
-    traces: tuple[float, ...], reliable: bool
-) -> None:
-    """Milliseconds in which nothing ran. One unlucky trace of three moves no median far."""
-    rows = [("fprop", 10_000.0), ("add", 10_000.0)]
-    idles = tuple(1e6 * idle for idle in traces)
-    median = sorted(idles)[1]
-    now = replace(table(*rows), idle=median, idles=idles, busy=(20e6,) * 3)
-    then = replace(table(*rows), idle=1e5, idles=(1e5,) * 3, busy=(20e6,) * 3)
-    attribution = attribute(now, then, NAMING, [step_time(0.005, 0.001)])
-    assert attribution.reliable is reliable
-    assert not any(entry.significant for entry in attribution.entries)
-
-
-def test_a_gap_that_the_step_has_too_is_the_cause() -> None:
-    whole = counted("tf32-sites")
-    waits = replace(whole, idle=whole.idle + 12e6)
-    attribution = attribute(waits, whole, NAMING, [step_time(0.05, 0.004, before=231.0)])
-    assert attribution.reliable
-    told = cause(attribution)
-    assert (told.kind, told.line) == (LossKind.HOST, "")
-    assert told.change == pytest.approx(11.55e6)
-    assert told.traced == pytest.approx(12e6)
-
-
-# Steps that the host bounds
-
-
-def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Headline:
-    """What is said where the GPU waits for the host for so many more microseconds.
-
-    It waits at other lines than before: where the host is late is another place in each execution.
-    """
-    return cause(
-        of(
-            rows,
-            *verdicts,
-            idle=1_000.0 + idle,
-            idle_at=[(f"{ATTEND} {MODULES[0]}", 1_000.0 + idle)],
-        )
-    )
-
-
-@pytest.mark.parametrize(
-    ("place", "change", "kind"),
-    [
-        (BLOCK, before_each(COPY, 2.0, times=20), LossKind.LAYOUT),
-        (BLOCK, before_each(MUL, 2.0, times=20), LossKind.LAUNCHES),
-        (NORM, lambda row: [(MUL, 2.0, row[2]), *in_double(row)], LossKind.PRECISION),
-    ],
-    ids=["layout", "launches", "precision"],
-)
-def test_a_gpu_that_waits_for_the_host_waits_for_the_launches_that_are_new(
-    place: str, change: Callable[[Sited], Sequence[Sited]], kind: LossKind
-) -> None:
-    told = bound(changed((place, change)), 5_000.0, step_time(0.3, 0.29))
-    assert (told.kind, f"{told.line} {told.function}") == (kind, place)
-
-
-@pytest.mark.parametrize(("launches", "blamed"), [(20, LossKind.LAUNCHES), (19, LossKind.HOST)])
-def test_no_launch_takes_the_host_longer_than_a_tenth_of_a_millisecond(
-    launches: int, blamed: LossKind
-) -> None:
-    """4 ms were lost at least, and there are two blocks."""
-    rows = changed((BLOCK, before_each(MUL, 2.0, times=launches)))
-    assert bound(rows, 4_200.0, step_time(0.22, 0.0201)).kind is blamed
-
-
-def test_a_gap_that_is_not_beyond_the_steps_noise_is_nobodys() -> None:
-    noisy = step_time(0.2, 0.21), more("launches", 12, 14)
-    told = bound(changed((BLOCK, before_each(MUL, 50.0))), 4_000.0, *noisy)
-    assert (told.kind, told.function) == (LossKind.LAUNCHES, "ResidualBlock.forward")
-
-
-def test_a_gap_of_python_alone_is_at_the_line_that_python_was_at() -> None:
-    """What has gone from other lines does not come on top of it."""
-    idle_at = [("data.py:8 Volumes.load", 5_000.0), (TRAIN, 0.0), (f"{NORM} blocks.0.norm", 500.0)]
-    told = cause(of(STEP_ROWS, step_time(0.22), idle=5_500.0, idle_at=idle_at))
-    assert (told.kind, told.line) == (LossKind.HOST, "data.py:8")
-
-
-LOAD, ASK = "data.py:8 Volumes.load", "net.py:9 Net.forward net"
-"""Lines that launch nothing."""
-
-
-@pytest.mark.parametrize(("launches", "blamed"), [(20, LossKind.LAUNCHES), (19, LossKind.HOST)])
-def test_where_nobody_judged_the_step_the_gap_itself_is_what_launches_explain(
-    launches: int, blamed: LossKind
-) -> None:
-    """4 ms, of which each of two blocks launches so many more."""
-    rows = changed((BLOCK, before_each(MUL, 2.0, times=launches)))
-    assert bound(rows, 4_000.0).kind is blamed
-
-
-@pytest.mark.parametrize(
-    ("calls", "kind", "function", "traced"),
-    [
-        (0, LossKind.LAUNCHES, "ResidualBlock.forward", 5e6 + 40 * 2e3),
-        (1, LossKind.SYNCHRONISATION, "Net.forward", 4e6),
-    ],
-)
-def test_a_single_call_that_is_new_is_why_the_gpu_waits_and_not_what_is_launched(
-    calls: int, kind: LossKind, function: str, traced: float
-) -> None:
-    """It has what of the gap is at no line; launches are asked only where nothing is called."""
-    told = cause(
-        of(
-            changed((BLOCK, before_each(MUL, 2.0, times=20))),
-            step_time(0.3, 0.29),
-            calls=[("cudaStreamSynchronize", ASK, calls)] if calls else [],
-            idle=6_000.0,
-            idle_at=[(TRAIN, 2_000.0)],
-        )
-    )
-    assert (told.kind, told.function) == (kind, function)
-    assert told.traced == pytest.approx(traced)
-
-
-def test_a_call_has_the_idle_time_of_its_line_and_what_is_at_no_line() -> None:
-    """Each is less than what another line has."""
-    idle_at = [(TRAIN, 1_000.0), (ASK, 1_500.0), (LOAD, 3_000.0)]
-    calls = [("cudaStreamSynchronize", ASK, 1)]
-    told = cause(of(STEP_ROWS, step_time(0.325), calls=calls, idle=7_500.0, idle_at=idle_at))
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "net.py:9")
-    assert told.traced == pytest.approx(3.5e6)
-
-
-def test_idle_times_at_several_lines_of_a_function_are_one() -> None:
-    """Each is less than what another function has."""
-    lines = [LOAD, LOAD.replace(":8", ":9")]
-    idle_at = [(TRAIN, 1_000.0), ("io.py:3 read", 3_000.0), *((line, 2_500.0) for line in lines)]
-    told = cause(of(STEP_ROWS, step_time(0.4), idle=9_000.0, idle_at=idle_at))
-    assert (told.kind, told.function) == (LossKind.HOST, "Volumes.load")
-    assert told.traced == pytest.approx(5e6)
-
-
-def test_who_calls_less_than_before_may_keep_the_gpu_waiting_all_the_same() -> None:
-    """The modules of its calls are known, and of nothing else that it does."""
-    said = of(
-        STEP_ROWS,
-        step_time(0.1),
-        calls=[("cudaMalloc", ASK, 2)],
-        called=[("cudaMalloc", ASK, 5)],
-        idle=3_000.0,
-        idle_at=[(TRAIN, 1_000.0), (ASK, 2_000.0)],
-    )
-    assert sentence(said) == "+2 ms (+10.00 %): the GPU waits for net.py:9 Net.forward (net)"
-
-
-@pytest.mark.parametrize(
-    ("half", "kind"),
-    [(0.025, LossKind.HOST), (0.0249, LossKind.UNKNOWN), (0.11, None)],
-)
-def test_a_gap_is_the_cause_where_the_step_lost_half_of_it_at_worst(
-    half: float, kind: LossKind | None
-) -> None:
-    """Of 5 ms, 2.5: 2 were measured. Its kernels were faster by the rest; or it lost nothing."""
-    faster = changed((BLOCK, lambda row: [(row[0], row[1] - 1_500.0, row[2])]))
-    verdicts = step_time(0.1, half), more("launches", 12, 14)
-    headline = of(faster, *verdicts, idle=6_000.0, idle_at=[(TRAIN, 1_000.0), (LOAD, 5_000.0)])
-    assert headline.reliable
-    assert (headline.headline and headline.headline.kind) == kind
-
-
-@pytest.mark.parametrize(("idle", "kind"), [(1_100.0, LossKind.UNKNOWN), (1_200.0, LossKind.HOST)])
-def test_a_gap_that_is_not_beyond_its_own_noise_is_nobodys(idle: float, kind: LossKind) -> None:
-    """Even where the step lost as much: such a gap is within two standard errors of 7 %."""
-    more_idle = idle - 1_000.0
-    step = step_time(more_idle / 20_000, 0.0005)
-    told = cause(of(STEP_ROWS, step, idle=idle, idle_at=[(TRAIN, 1_000.0), (LOAD, more_idle)]))
-    assert told.kind is kind
-
-
-@pytest.mark.parametrize(
-    ("longer", "function"),
-    [(1_300.0, "GroupNorm32.forward"), (1_100.0, "")],
-)
-def test_what_is_known_of_no_line_is_one_cause_with_the_gap_at_no_line(
-    longer: float, function: str
-) -> None:
-    """Compiled code that takes 0.5 ms longer, and the 0.7 ms more that the host is somewhere."""
-
-    def step(compiled: float, norm: float, idle: float) -> KernelTable:
-        rows = [(CONV, 5e3, BLOCK), (MUL, compiled, "x x"), (MOMENTS, norm, NORM)]
-        made = sited(*rows, idle=idle, idle_at=[(NORM, 100.0)])
-        nowhere = CallSite("", "")
-        sites = tuple(nowhere if site.line == "x" else site for site in made.sites)
-        return replace(made, sites=sites)
-
-    lost = (500.0 + longer + 700.0) / 7_100.0
-    told = cause(
-        attribute(
-            step(1_500.0, 1_000.0 + longer, 800.0),
-            step(1_000.0, 1_000.0, 100.0),
-            NAMING,
-            [step_time(lost, before=7.1)],
-        )
-    )
-    assert told.function == function
-    assert told.traced == pytest.approx(1e3 * (1_200.0 if not function else longer))
-
-
-def test_without_call_sites_what_a_family_launched_before_is_known_of_it() -> None:
-    """Where it was at another place of the step, so that nothing stands in place of it."""
-    half = MOMENTS.replace("float", "half")
-    before = table((FUSED, 50.0), (CONV, 5e3), (ADD, 10.0))
-    after = table((CONV, 5e3), (ADD, 10.0), (half, 300.0))
-    told = cause(attribute(after, before, NAMING))
-    assert (told.kind, told.what, told.formerly) == (LossKind.PRECISION, "float16", "float32")
-    assert told.family == kernel_families.family(FUSED)
-
-
-def test_operators_that_are_gone_make_up_for_others_that_are_new() -> None:
-    """So that what is left are conversions: three, of four more and three less."""
-    mm, norm = ("aten.mm", "net.py:3 Net.forward a"), "net.py:4 Net.norm a"
-    relu, clone, add = (f"aten.{name}" for name in ("relu", "clone", "add"))
-    before = operators(*[(relu, norm)] * 3, mm, (relu, norm), mm)
-    after = operators(mm, (relu, norm), mm, *[(clone, norm)] * 3, (add, norm))
-    copies = verdict("layout_copies", unit="copies", baseline=0.0, measured=3.0, change=None)
-    told = cause(attribute(after, before, NAMING, [copies]))
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.LAYOUT, clone, 0, 3)
-
-
 # Work that is done otherwise
 
 
@@ -720,35 +365,7 @@ def test_what_is_done_again_may_bring_a_sum_of_both() -> None:
     assert (told.kind, told.function) == (LossKind.REPEATED, "ResidualBlock.forward")
 
 
-# What the host waits for, and asks for
-
-
-@pytest.mark.parametrize(("waits", "kind"), [(1, LossKind.TRANSFER), (2, LossKind.SYNCHRONISATION)])
-def test_who_sends_from_pageable_memory_waits_for_that_alone(waits: int, kind: LossKind) -> None:
-    told = cause(
-        of(
-            (*STEP_ROWS, (UP, 40.0, ITEM)),
-            step_time(0.0),
-            more("stream_synchronizations", 0, waits),
-            calls=[("cudaStreamSynchronize", ITEM, waits)],
-        )
-    )
-    assert (told.kind, told.line) == (kind, ITEM.split()[0])
-
-
-def test_memory_is_asked_for_anew_where_it_was_given_back() -> None:
-    """By the lines that come after; what is to be mended is the one before."""
-    given, asked = "net.py:9 Net.forward net", [f"{BLOCK} blocks.{n}" for n in range(2)]
-    calls = [("cudaFree", given, 1), *(("cudaMalloc", place, 4) for place in asked)]
-    told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 8), calls=calls))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "net.py:9", "cudaFree")
-
-
 # What is named, and how often
-
-
-def short(*names: str) -> str:
-    return ", ".join(map(kernel_families.short_name, names))
 
 
 @pytest.mark.parametrize(
@@ -1061,370 +678,6 @@ def test_a_gpu_that_waits_for_kernels_of_another_shape_waits_for_these_launches(
     told = bound(rows, 5_000.0, step_time(0.3, 0.29))
     assert (told.kind, told.function) == (LossKind.LAUNCHES, "GroupNorm32.forward")
     assert (told.before, told.after) == (4, 4)
-
-
-# Copies
-
-
-@pytest.mark.parametrize(
-    ("copy", "us", "kind"),
-    [
-        (DOWN, 1.5, LossKind.SYNCHRONISATION),
-        (DOWN, 9.9, LossKind.SYNCHRONISATION),
-        (DOWN, 10.1, LossKind.TRANSFER),
-        (DOWN_PINNED, 1.5, LossKind.TRANSFER),
-        (UP, 1.5, LossKind.TRANSFER),
-    ],
-)
-def test_who_copies_a_number_to_the_host_waits_for_it(copy: str, us: float, kind: LossKind) -> None:
-    """Ten microseconds are more than a number takes, and pinned memory is waited for elsewhere."""
-    told = cause(of((*STEP_ROWS, *[(copy, us, ITEM)] * 2)))
-    assert (told.kind, told.line, told.what, told.family) == (kind, "layers.py:77", copy, "copy")
-    assert (told.before, told.after, told.bytes) == (0, 2, None)
-
-
-def copied(metric: str, before: float | None, after: float | None) -> Verdict:
-    return verdict(metric, unit="bytes", baseline=before, measured=after, change=None)
-
-
-@pytest.mark.parametrize(
-    ("copy", "more_bytes"),
-    [
-        (UP, 8.0 + 0.5),
-        (UP_PINNED, 8.0 + 0.5),
-        ("Memcpy HtoA (Pageable -> Array)", 8.0 + 0.5),
-        (DOWN, None),
-        (ACROSS, 16.0),
-        ("Memcpy PtoP (Device -> Device)", None),
-    ],
-)
-def test_bytes_are_those_that_are_copied_more_the_same_way(
-    copy: str, more_bytes: float | None
-) -> None:
-    """Where verdicts know both sides, and not of a way that copies less than before."""
-    verdicts = [
-        copied("copy_bytes_h2d_pageable", 4.0 * 2**20, 12.0 * 2**20),
-        copied("copy_bytes_h2d_pinned", 1.0 * 2**20, 1.5 * 2**20),
-        copied("copy_bytes_d2h_pageable", 7.0 * 2**20, 2.0 * 2**20),
-        copied("copy_bytes_d2h_pinned", None, 3.0 * 2**20),
-        copied("copy_bytes_d2d", 1.0 * 2**20, 17.0 * 2**20),
-        copied("copy_bytes_d2d", 1.0 * 2**20, None),
-    ]
-    before = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0)]
-    after = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0), *[(copy, 300.0)] * 2]
-    told = between(before, after, step_time(0.1, before=5.08), *verdicts)
-    assert (told.kind, told.what, told.family) == (LossKind.TRANSFER, copy, "copy")
-    assert told.bytes == (None if more_bytes is None else more_bytes * 2**20)
-    assert (told.before, told.after) == (1, 3)
-
-
-def test_of_several_copies_those_are_told_that_take_most() -> None:
-    """Each way for itself."""
-    told = between([(CONV, 5e3)], [(DOWN, 100.0), (UP, 60.0), (CONV, 5e3), (UP, 60.0)])
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 2)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "kind"),
-    [
-        ((UP_PINNED, 300.0), (UP, 900.0), LossKind.TRANSFER),
-        ((DOWN_PINNED, 1.0), (DOWN, 1.5), LossKind.SYNCHRONISATION),
-    ],
-)
-def test_a_copy_that_is_not_out_of_pinned_memory_any_more_is_told(
-    before: Launched, after: Launched, kind: LossKind
-) -> None:
-    """It stands in place of the other one: no copy is new."""
-    told = between([(CONV, 5e3), before], [(CONV, 5e3), after])
-    assert (told.kind, told.what, told.before, told.after) == (kind, after[0], 0, 1)
-
-
-def test_a_copy_that_is_as_it_was_is_not_told_of() -> None:
-    """Whichever the function copies first."""
-    rows = [(DOWN, 20.0), (CONV, 5e3)]
-    told = between([*rows, (UP_PINNED, 300.0)], [*rows, (UP, 900.0)])
-    assert (told.kind, told.what) == (LossKind.TRANSFER, UP)
-    assert (told.before, told.after) == (0, 1)
-
-
-@pytest.mark.parametrize("new", [[], [(MUL, 10.0, ITEM)]], ids=["there alone", "in both"])
-def test_a_function_is_counted_outside_of_modules_too_where_it_changed_there(
-    new: Sequence[Sited],
-) -> None:
-    """Its line names the modules only."""
-    outside = ITEM.rpartition(" ")[0]
-    rows = [(CONV, 5e3, ITEM), (MUL, 10.0, outside)]
-    after = sited(*rows, *new, (UP, 900.0, outside))
-    told = cause(attribute(after, sited(*rows, (UP_PINNED, 300.0, outside)), NAMING))
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
-
-
-def test_copies_that_are_counted_are_those_of_the_function_that_copies_most_often() -> None:
-    rows = [*STEP_ROWS, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
-    told = cause(of(rows, step_time(0.0), more("copies", 0, 5)))
-    assert (told.line, told.what, told.after) == ("layers.py:77", DOWN, 3)
-
-
-# What the host is counted to do
-
-
-@pytest.mark.parametrize(
-    ("count", "says"),
-    [
-        (1, (LossKind.RECOMPILATION, "recompilations", 0, 2)),
-        (2, (LossKind.MEMORY, "driver_allocations", 1, 8)),
-        (3, (LossKind.TRANSFER, "copies", 2, 5)),
-        (4, (LossKind.SYNCHRONISATION, "stream_synchronizations", 3, 9)),
-    ],
-)
-def test_of_what_the_host_is_counted_to_do_that_is_told_which_says_most(
-    count: int, says: tuple[LossKind, str, int, int]
-) -> None:
-    verdicts = (
-        more("recompilations", 0, 2),
-        more("driver_allocations", 1, 8),
-        more("copies", 2, 5),
-        more("stream_synchronizations", 3, 9),
-    )
-    told = cause(of(STEP_ROWS, step_time(0.0), *verdicts[:count]))
-    assert (told.kind, told.what, told.before, told.after) == says
-    assert (told.line, told.bytes, told.change, told.relative) == ("", None, None, None)
-
-
-def test_bytes_that_are_counted_are_told_by_how_many_more_there_are() -> None:
-    """And without a count: nobody knows of how many copies, nor are kernels of no line any."""
-    made = sited(*STEP_ROWS, (MUL, 50.0, "x x"))
-    compiled = replace(made, sites=(*made.sites[:-1], CallSite("", "")))
-    verdicts = step_time(0.0), copied("copy_bytes_d2h_pinned", 3e6, 7e6)
-    told = cause(attribute(compiled, compiled, NAMING, verdicts))
-    assert (told.kind, told.what) == (LossKind.TRANSFER, "copy_bytes_d2h_pinned")
-    assert (told.bytes, told.before, told.after) == (4e6, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"), [(0.1, LossKind.RECOMPILATION), (0.01, LossKind.LAUNCHES)]
-)
-def test_a_loss_that_the_trace_does_not_see_is_what_is_counted(
-    change: float, kind: LossKind
-) -> None:
-    """Where it sees a quarter of it, that is why."""
-    rows = changed((BLOCK, before_each(MUL, 50.0)))
-    recompiled = more("recompilations", 0, 2)
-    told = cause(of(rows, step_time(change), recompiled))
-    assert told.kind is kind
-    assert told.change == pytest.approx(change * 20e6)
-    unseen = cause(of(STEP_ROWS, step_time(change), recompiled))
-    assert (unseen.kind, unseen.relative) == (LossKind.RECOMPILATION, change)
-
-
-def test_a_loss_that_the_trace_does_not_see_is_that_of_a_single_new_call() -> None:
-    """At another function than what the trace sees."""
-    rows = changed((NORM, before_each(MUL, 50.0)))
-    told = cause(of(rows, step_time(0.1), calls=[("cudaDeviceSynchronize", ITEM, 1)]))
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:77")
-    assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "kind"),
-    [
-        ([more("stream_synchronizations", 0, 12)], LossKind.SYNCHRONISATION),
-        ([more("stream_synchronizations", 0, 12), verdict("cycles")], LossKind.PRECISION),
-        (
-            [step_time(0.0), more("stream_synchronizations", 0, 12), verdict("cycles")],
-            LossKind.SYNCHRONISATION,
-        ),
-    ],
-    ids=["alone", "beside others", "the time is as it was"],
-)
-def test_where_nobody_judged_the_time_calls_are_why_if_nothing_else_is_worse(
-    verdicts: Sequence[Verdict], kind: LossKind
-) -> None:
-    calls = [("cudaStreamSynchronize", ITEM, 12)]
-    told = cause(of(changed((NORM, in_double)), *verdicts, calls=calls))
-    assert (told.kind, told.change, told.relative) == (kind, None, None)
-
-
-@pytest.mark.parametrize(
-    ("metric", "kind"),
-    [
-        ("stream_synchronizations", LossKind.SYNCHRONISATION),
-        ("driver_allocations", LossKind.MEMORY),
-        ("recompilations", LossKind.RECOMPILATION),
-        ("copies", LossKind.HOST),
-    ],
-)
-def test_where_the_gpu_waits_for_python_what_is_counted_there_is_why(
-    metric: str, kind: LossKind
-) -> None:
-    """But for copies, which the GPU does."""
-    idle_at = [(TRAIN, 1_000.0), ("data.py:8 Volumes.load", 5_000.0)]
-    told = cause(of(STEP_ROWS, step_time(0.25), more(metric, 1, 4), idle=6e3, idle_at=idle_at))
-    assert (told.kind, told.line) == (kind, "data.py:8")
-    assert told.change == pytest.approx(5e6)
-    counts = ("", 0, 0) if kind is LossKind.HOST else (metric, 1, 4)
-    assert (told.what, told.before, told.after) == counts
-
-
-@pytest.mark.parametrize("change", [0.0, 0.25])
-def test_of_metrics_of_one_kind_the_first_is_told(change: float) -> None:
-    """Whether the step takes longer or not."""
-    counted = more("recompilations", 0, 2), more("compiled_graphs", 2, 4)
-    idle_at = [(TRAIN, 1e3), ("data.py:8 Volumes.load", 5e3)]
-    told = cause(of(STEP_ROWS, step_time(change), *counted, idle=6e3, idle_at=idle_at))
-    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "recompilations")
-    assert (told.before, told.after) == (0, 2)
-
-
-def test_of_a_gpu_that_waits_no_launches_are_counted() -> None:
-    """Not even those of the function that it waits for."""
-    told = cause(of(STEP_ROWS, step_time(0.25), idle=6_000.0, idle_at=[(TRAIN, 6_000.0)]))
-    assert (told.kind, told.line) == (LossKind.HOST, "training.py:95")
-    assert (told.before, told.after) == (0, 0)
-
-
-# Calls
-
-
-@pytest.mark.parametrize(
-    ("rows", "count", "kind"),
-    [
-        ([(DOWN, 900.0)], 1, LossKind.SYNCHRONISATION),
-        ([(UP, 900.0)], 3, LossKind.SYNCHRONISATION),
-        ([(UP, 900.0), (MUL, 50.0)], 3, LossKind.TRANSFER),
-        ([(MUL, 900.0)], 3, LossKind.LAUNCHES),
-    ],
-)
-def test_calls_are_why_where_nothing_but_copies_comes_with_them(
-    rows: Sequence[Launched], count: int, kind: LossKind
-) -> None:
-    new = [(name, us, ITEM) for name, us in rows]
-    calls = [("cudaStreamSynchronize", ITEM, count)]
-    told = cause(of((*STEP_ROWS, *new), step_time(0.045), calls=calls))
-    assert (told.kind, told.line) == (kind, "layers.py:77")
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (lambda row: [(CONV, 5_500.0, row[2])], LossKind.SLOWER),
-        (lambda row: [(CONV_TILE, 5_100.0, row[2]), (UP, 400.0, row[2])], LossKind.TRANSFER),
-    ],
-    ids=["slower", "other kernels"],
-)
-def test_calls_are_not_why_where_kernels_are_others_or_take_longer(
-    change: Callable[[Sited], Sequence[Sited]], kind: LossKind
-) -> None:
-    calls = [("cudaStreamSynchronize", ITEM, 3)]
-    told = cause(of(changed((BLOCK, change)), step_time(0.05), calls=calls))
-    assert (told.kind, told.function) == (kind, "ResidualBlock.forward")
-
-
-def test_calls_of_one_kind_are_counted_together_at_the_line_with_most_new_ones() -> None:
-    """Those that were there already do not make it the worst."""
-    other, third = "layers.py:79 ResidualBlock.forward blocks.1", f"{BLOCK} blocks.2"
-    told = cause(
-        of(
-            STEP_ROWS,
-            step_time(0.0),
-            more("stream_synchronizations", 100, 107),
-            called=[("cudaStreamSynchronize", ITEM, 100)],
-            calls=[
-                ("cudaStreamSynchronize", ITEM, 102),
-                ("cudaDeviceSynchronize", other, 5),
-                ("cudaMalloc", third, 3),
-            ],
-        )
-    )
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:79")
-    assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 100, 107)
-    assert {*told.modules} == {"blocks.0", "blocks.1"}
-
-
-GIVES = "net.py:9 Net.forward net"
-
-
-@pytest.mark.parametrize(
-    ("calls", "line", "what"),
-    [
-        (
-            [("cudaMalloc", ITEM, 8), ("cudaStreamSynchronize", ITEM, 1)],
-            "layers.py:77",
-            "cudaMalloc",
-        ),
-        (
-            [("cudaMalloc", ITEM, 8), ("cudaFree", GIVES, 1), ("cudaStreamSynchronize", GIVES, 1)],
-            "net.py:9",
-            "cudaFree",
-        ),
-    ],
-    ids=["asks", "gives back"],
-)
-def test_who_is_counted_to_ask_for_memory_may_wait_besides(
-    calls: Sequence[tuple[str, str, int]], line: str, what: str
-) -> None:
-    told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 8), calls=calls))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, line, what)
-
-
-def test_calls_of_another_kind_that_are_gone_hide_none_that_are_new() -> None:
-    gone, new = (
-        [("cudaMalloc", ITEM, 50)],
-        [("cudaStreamSynchronize", ITEM, 4), ("cudaDeviceSynchronize", GIVES, 1)],
-    )
-    counted = more("stream_synchronizations", 5, 9)
-    told = cause(of(STEP_ROWS, step_time(0.0), counted, called=gone, calls=new))
-    assert (told.kind, told.line, told.after) == (LossKind.SYNCHRONISATION, "layers.py:77", 4)
-
-
-def test_of_calls_for_memory_the_one_that_gives_it_back_is_told() -> None:
-    """The others ask for it anew, and are more."""
-    there = "layers.py:79 ResidualBlock.forward blocks.0"
-    calls = [("cudaMalloc", ITEM, 5), ("cudaFree", there, 2)]
-    told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 5), calls=calls))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "layers.py:79", "cudaFree")
-    assert (told.before, told.after) == (0, 7)
-
-
-def test_memory_that_nobody_gives_back_is_asked_for_where_it_is_needed() -> None:
-    """Whatever else changed before that."""
-    rows, asked = changed((NORM, before_each(MUL, 50.0))), more("driver_allocations", 0, 5)
-    told = cause(of(rows, step_time(0.0), asked, calls=[("cudaMalloc", ITEM, 5)]))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "layers.py:77", "cudaMalloc")
-
-
-def test_who_sends_from_pageable_memory_waits_once_more_than_before() -> None:
-    told = cause(
-        of(
-            (*STEP_ROWS, (UP, 40.0, ITEM)),
-            step_time(0.0),
-            more("stream_synchronizations", 4, 5),
-            called=[("cudaStreamSynchronize", ITEM, 4)],
-            calls=[("cudaStreamSynchronize", ITEM, 5)],
-        )
-    )
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
-
-
-def test_calls_that_neither_wait_nor_ask_for_memory_keep_the_host() -> None:
-    calls, idle_at = [("cudaGraphLaunch", TRAIN, 5)], [(TRAIN, 6_000.0)]
-    told = cause(of(STEP_ROWS, step_time(0.25), calls=calls, idle=6_000.0, idle_at=idle_at))
-    assert (told.kind, told.line) == (LossKind.HOST, "training.py:95")
-    assert (told.what, told.before, told.after) == ("cudaGraphLaunch", 0, 5)
-
-
-def test_calls_and_copies_that_come_with_a_recompilation_are_not_why() -> None:
-    """Who compiles loads modules, and sends them."""
-    told = cause(
-        of(
-            (*STEP_ROWS, (UP, 40.0, ITEM)),
-            step_time(0.0),
-            more("recompilations", 0, 2),
-            calls=[("cuModuleLoadData", ITEM, 5)],
-        )
-    )
-    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "recompilations")
-    assert (told.before, told.after) == (0, 2)
 
 
 # Steps of an H200
