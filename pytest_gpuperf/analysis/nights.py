@@ -438,11 +438,22 @@ class _Calendar:
 
 
 def _last_nights(calendar: _Calendar) -> tuple[LastNight, ...]:
-    return tuple(
-        LastNight(device, nights[-2].day, nights[-1].day, differences(*nights[-2:]))
-        for device, nights in zip(calendar.devices, calendar.nights, strict=True)
-        if len(nights) > 1
-    )
+    """Where a night has several GPUs, as of workers, one of them is held against itself."""
+    last = []
+    for device, nights in zip(calendar.devices, calendar.nights, strict=True):
+        together: dict[tuple[int, str], dict[str, Night]] = {}
+        for night in nights:
+            bare = replace(
+                night.surroundings, gpu="", machine={}, workload={}, collector="", canary=""
+            )
+            key = (night.day, repr(bare))
+            together.setdefault(key, {})[night.surroundings.gpu] = night
+        if len(together) > 1:
+            *_, before, now = together.values()
+            of_both = [gpu for gpu in now if gpu in before]
+            old, new = (of[of_both[-1] if of_both else [*of][-1]] for of in (before, now))
+            last.append(LastNight(device, old.day, new.day, differences(old, new)))
+    return tuple(last)
 
 
 def _events(

@@ -103,6 +103,29 @@ def test_a_kind_that_stands_in_the_sentence_is_not_said_twice() -> None:
         assert since_last_night(night) == f"last night, 1970-01-02, against 1970-01-01: {said}"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "says"),
+    [
+        # Workers with a GPU each, whose tests change places.
+        ([("a", "b"), ("b", "a")], "against 2026-03-01: code r00..r01"),
+        ([("a", "b"), ("c", "b")], "against 2026-03-01: code r00..r01"),
+        ([("a", "b"), ("c", "d")], "against 2026-03-01: code r00..r01; GPU b -> d"),
+        ([("a", "b")], ""),
+    ],
+)
+def test_the_last_night_is_held_against_the_one_before_where_a_night_has_several_gpus(
+    gpus: list[tuple[str, str]], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night, both in enumerate(gpus):
+        for number, gpu in enumerate(both):
+            device = replace(H200, identity=gpu)
+            save(tmp_path / str(number), night, 4e8, device=device, workload={"size": 64 * number})
+    assert __main__.main(["history", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("last night, " in said) is bool(says)
+    assert f"last night, 2026-03-02, {says} " in f"{said} " if says else True
+
+
 def test_nights_without_a_value_are_gaps_and_no_zeros(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

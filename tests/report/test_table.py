@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,20 @@ def test_wrapped_text_keeps_its_words_and_its_width(
     shown = printable(" ".join(" ".join(parts).splitlines()))
     assert all(len(line) <= width and line.startswith(indent) for line in lines)
     assert "".join("".join(lines).split()) == "".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gpuperf record --processes 5 --",
+        "pytest --gpu-arch sm90",
+        "torchrun --nproc-per-node 4 -m pytest --gpu-arch sm90",
+        "for run in 1 2 3; do torchrun --nproc-per-node 4 -m pytest; done",
+    ],
+)
+def test_a_command_is_whole_to_be_pasted(command: str) -> None:
+    line = f"  {command} tests/test_steps.py"
+    assert table.within(f"the step is slower\n{line}", 18) == ["the step is slower", line]
 
 
 def test_lines_are_broken_as_late_as_possible() -> None:

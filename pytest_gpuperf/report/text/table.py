@@ -232,9 +232,12 @@ def _in_parts(line: str, width: int) -> list[str]:
     return wrapped([said], width, " " * (len(line) - len(said)))
 
 
+_COMMANDS = tuple(f"{INDENT}{word} " for word in ("gpuperf", "pytest", "torchrun", "for run in"))
+
+
 def is_command(line: str) -> bool:
     """Whether it is one to type next, which stands in a line of its own."""
-    return line.startswith((f"{INDENT}gpuperf ", f"{INDENT}pytest "))
+    return line.startswith(_COMMANDS)
 
 
 def shortened(text: str, width: int) -> str:
