@@ -152,12 +152,12 @@ class Ledger:
             self.saved = self._file
         with suppress(GpuperfError):  # a file that nobody was judged by
             self._notes += self._moved()
-        self._tell_github(run)
+        # Their reader is anywhere, some days later: the newest run is another one then.
+        file, typed = self._saved_in(settings.root), context(self._file) if context else None
+        if typed is not None:
+            typed = replace(typed, run=typed.run or file)
+        self._tell_github(run, typed)
         for report in settings.reports:
-            # Its reader is anywhere, some days later: the newest run is another one then.
-            file, typed = self._saved_in(settings.root), context(self._file) if context else None
-            if typed is not None:
-                typed = replace(typed, run=typed.run or file)
             write_atomically(report, interchange.report_text(run, report, file, typed))
             self._notes.append(f"report written: {short(report, settings.root)}")
         if settings.missing == "record":
@@ -262,12 +262,12 @@ class Ledger:
         """The run's file as one would type it in `folder`; "" where none was written."""
         return short(self.saved, folder) if self.saved else ""
 
-    def _tell_github(self, run: Run) -> None:
+    def _tell_github(self, run: Run, context: CommandContext | None) -> None:
         settings = self._settings
         actions = github.actions(os.environ) if settings.github == "auto" else None
         if actions is None:
             return
-        note = actions.append(run)
+        note = actions.append(run, context)
         self._notes += [note] if note else []
         places = {
             test: actions.place(settings.root, *location)

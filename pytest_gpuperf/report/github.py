@@ -14,6 +14,7 @@ from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run, worst_first
 from pytest_gpuperf.report.markdown import markdown, reasons
 from pytest_gpuperf.report.text import failure, kernel_lines
+from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
 
 SUMMARY_LIMIT = 1024 * 1024
@@ -48,10 +49,11 @@ class Actions:
         short = files.short(path, self.workspace.resolve()) if self.workspace else file
         return Place(short, None if line is None else line + 1)
 
-    def append(self, run: Run) -> str:
+    def append(self, run: Run, context: CommandContext | None = None) -> str:
         """Appends the Markdown of `run` to the job summary, and says in a sentence what came of it.
 
-        Returns "" where GitHub asks for none. Never raises: a summary is worth no failed session.
+        `context` is what commands in it depend on, as `markdown` takes it. Returns "" where GitHub
+        asks for none. Never raises: a summary is worth no failed session.
         """
         if self.summary is None:
             return ""
@@ -60,7 +62,7 @@ class Actions:
                 there = stream.seek(0, os.SEEK_END)
                 # What stands there may have come without a line's end.
                 start = "\n\n" if there else ""
-                text = markdown(run, SUMMARY_LIMIT - there - len(start))
+                text = markdown(run, SUMMARY_LIMIT - there - len(start), context)
                 if not text:
                     return (
                         f"note: no job summary: {self.summary} has {there:,} of the "

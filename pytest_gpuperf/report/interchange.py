@@ -20,7 +20,7 @@ from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
 from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
-from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.next_command import CommandContext, of_run
 from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def report_text(
     if report.suffix == ".md":
         from pytest_gpuperf.report.markdown import markdown, nights
 
-        return markdown(run) + (f"\n{nights(past)}" if past else "")
+        text = markdown(run, context=context or of_run(run, file))
+        return text + (f"\n{nights(past)}" if past else "")
     return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 

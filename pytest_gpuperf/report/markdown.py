@@ -28,7 +28,13 @@ from pytest_gpuperf.report.text import (
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.next_command import PAIRED, CommandContext, alone, typed
+from pytest_gpuperf.report.text.next_command import (
+    CommandContext,
+    alone,
+    of_run,
+    typed,
+    wanted,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.analysis.nights import History
@@ -48,15 +54,16 @@ _TOLD = (*_SEEN, Outcome.IMPROVED)
 """Outcomes that are named before the tables."""
 
 
-def markdown(run: Run, limit: int | None = None) -> str:
+def markdown(run: Run, limit: int | None = None, context: CommandContext | None = None) -> str:
     """The verdicts of `run`: what failed, the worst first, then a table per measurement.
 
     Tables of what passed are folded. Everything from outside is escaped. Of at most `limit` bytes
     in UTF-8, where that is given: the last tables are then left out, and it says how many. Returns
-    "" where not even the verdicts fit.
+    "" where not even the verdicts fit. `context` is what commands depend on; None of a run of which
+    nothing else is known.
     """
     results = worst_first(run.results())
-    head = "\n".join([*_head(results, run), ""])
+    head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
     # A ratio has no table of its own: all that was expected is one.
     measured = [result for result in results if result.measurements]
     folded = [result for result in measured if result.outcome not in _SEEN]
@@ -120,32 +127,27 @@ def nights(past: History) -> str:
     return "\n".join([*lines, ""])
 
 
-def _head(results: Sequence[Result], run: Run) -> Iterator[str]:
+def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:
     """How many stand how, what failed, what to do next, what was run, and how much was judged."""
     yield from (f"# gpuperf: {counted(results) or 'nothing was measured'}", "")
     told = [result for result in results if reasons(result)]
+    typed_again = []
     for result in told[:_LISTED]:
         said = "; ".join(map(cell, reasons(result)))
         yield f"- **{cell(failure.headline(result)).strip()}**: {said}"
         if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
             yield f"  {cell(cause)}"
-        if result.outcome in FAULTS and (again := alone(run.command, [result.test])):
-            yield f"  `{code(again)}`"
+        if result.outcome in FAULTS and (again := alone(context.command, [result.test])):
+            typed_again.append(context.started(again))
+            yield f"  `{code(typed_again[-1])}`"
     if len(told) > _LISTED:
         yield f"- and {len(told) - _LISTED} more"
     if told:
         yield ""
-    outcomes = {entry.outcome for result in results for entry in result.said}
-    if run.command.startswith(PAIRED):
-        pass  # no baseline was judged by, and none is to be made of it
-    elif Outcome.REGRESSED in outcomes:
-        yield from ('If that is intended: `gpuperf update-baseline --reason "..."`', "")
-    elif Outcome.NO_BASELINE in outcomes:
-        first, second = CommandContext(command=run.command).record()
-        yield from (f"To make a baseline: `{code(first)}`, then `{second}`", "")
-    elif Outcome.IMPROVED in outcomes:
-        accept = '`gpuperf update-baseline --reason "..."`'
-        yield from (f"Accept what improved, so that a later slowdown shows: {accept}", "")
+    for what, commands in wanted(results, context):
+        if not {*commands} <= {*typed_again}:
+            in_turn = ", then ".join(f"`{code(command)}`" for command in commands)
+            yield from (f"{what[0].upper()}{what[1:]} {in_turn}", "")
     command = f": `{code(typed(run.command))}`" if run.command else ""
     yield from (f"Run of {cell(run.created)}{command}", "")
     judged = failure.coverage(results)

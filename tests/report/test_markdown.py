@@ -7,6 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 from hypothesis import example, given
@@ -17,6 +18,7 @@ from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Device
 from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
 from pytest_gpuperf.report.markdown import markdown
+from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, kernels_changed, measurement, processes, run, verdict
 from tests.kernel_steps import NAMING, Sited, sited, table
 
@@ -44,7 +46,7 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
             "cycles +50.00 % (437.00 M -> 448.00 M, tolerance 0.5 %)",
             "  `pytest 'suites/meddpm/test_training.py::test_training_step[tf32]'`",
             "",
-            'If that is intended: `gpuperf update-baseline --reason "..."`',
+            'To accept what is intended: `gpuperf update-baseline --reason "..."`',
             "",
             "Run of 2026-03-01T12:00:00Z: `pytest suites/meddpm`",
             "",
@@ -76,9 +78,17 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
 
 def test_what_is_not_as_it_should_be_is_named_first() -> None:
     for outcome, says, next_command in (
-        (Outcome.REGRESSED, "regressed", "If that is intended: `gpuperf update-baseline"),
-        (Outcome.NO_BASELINE, "has no baseline", "To make a baseline: `gpuperf record"),
-        (Outcome.IMPROVED, "improved", "Accept what improved, so that a later slowdown shows:"),
+        (Outcome.REGRESSED, "regressed", "To accept what is intended: `gpuperf update-baseline"),
+        (
+            Outcome.NO_BASELINE,
+            "has no baseline",
+            "To make a baseline on this device: `gpuperf record",
+        ),
+        (
+            Outcome.IMPROVED,
+            "improved",
+            "1 improved; to accept, so that a later slowdown shows: `gpuperf update-b",
+        ),
         (Outcome.INCONCLUSIVE, "is inconclusive", ""),
         (Outcome.UNFIT, "was not judged", ""),
     ):
@@ -90,6 +100,43 @@ def test_what_is_not_as_it_should_be_is_named_first() -> None:
         )
         assert next_command in text, (outcome, says)
         assert ("<details>" in text) is (outcome is Outcome.IMPROVED), (outcome, says)
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "says"),
+    [
+        # A replayed run is accepted as it is, where its baselines are.
+        (
+            "--gpuperf-replay=night.json --gpuperf-baselines=perf suites",
+            Outcome.NO_BASELINE,
+            "To make a baseline of this run: `gpuperf update-baseline night.json --baselines perf "
+            '--reason "first baseline"`',
+        ),
+        (
+            "gpuperf record --processes 5 -- suites",
+            Outcome.NO_BASELINE,
+            "processes 5 -- suites`, t",
+        ),
+        (
+            "gpuperf ab main -- suites",
+            Outcome.REGRESSED,
+            "Run of 2026-03-01T12:00:00Z: `gpuperf ab main -- suites`",
+        ),
+    ],
+)
+def test_commands_are_those_of_what_was_run(command: str, outcome: Outcome, says: str) -> None:
+    said = replace(run([measurement()], [verdict(outcome=outcome)]), command=command)
+    text = unescaped(markdown(said))
+    assert says in text
+    assert "gpuperf record --processes 5 -- gpuperf" not in text
+
+
+def test_commands_fit_the_session_that_was_run() -> None:
+    said = run([measurement()], [verdict(outcome=Outcome.REGRESSED)])
+    context = CommandContext("suites/meddpm", run=".gpuperf/runs/night.json", ranks=2)
+    text = unescaped(markdown(said, context=context))
+    assert "  `torchrun --nproc-per-node 2 -m pytest 'suites/meddpm/test_training.py::" in text
+    assert "`gpuperf update-baseline .gpuperf/runs/night.json --reason" in text
 
 
 def test_the_worst_stands_first_whatever_the_order_in_which_it_was_measured() -> None:
