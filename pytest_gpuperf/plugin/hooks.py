@@ -147,25 +147,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid != test])
         items[:] = [item for item in items if item.nodeid == test]
     concerned = [item for item in items if _concerns_us(item)]
-    if not concerned:
-        return
     if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
 
         try:
-            several = {item.nodeid: gpus for item in items if (gpus := _gpus(item)) > 1}
-            baselines = _prepare(session, concerned)
-            if session.allotment is not None:
-                from pytest_gpuperf.plugin import workers
-
-                if workers.reorders(config):
-                    # Before others begin, several GPUs are free at once.
-                    items.sort(key=lambda item: -several.get(item.nodeid, 0))
-                workers.tell(Path(session.allotment.folder), items, baselines, several)
+            _share(session, items, concerned)
         except UsageFailure as refusal:
             session.refusal = refusal
-    else:
+    elif concerned:
         _or_usage_error(lambda: _prepare(session, concerned))
 
 
@@ -399,6 +389,8 @@ class _Gatherer:
         """Node ids as xdist's workers have collected them."""
         self._skipped: dict[str, str] = {}
         """Tests of ours that were skipped, and why."""
+        self._reported = False
+        """Whether anything came of any test."""
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Notes which tests there are besides."""
@@ -419,6 +411,7 @@ class _Gatherer:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes the measurements of one test; says at once that it got worse, if others follow."""
+        self._reported = True
         if self._left is not None and report.when == "setup":
             self._left -= 1
         # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
@@ -439,6 +432,13 @@ class _Gatherer:
                 ledger.save_draft()
             if report.failed and self._left != 0:
                 self._say_at_once(results)
+
+    @property
+    def _lost(self) -> bool:
+        """Whether workers with GPUs have collected tests, and none of these ever began."""
+        from pytest_gpuperf.plugin import workers
+
+        return bool(self._order) and not self._reported and workers.dealt(self._session.config)
 
     def _say_at_once(self, results: Sequence[Result]) -> None:
         config = self._session.config
@@ -461,6 +461,8 @@ class _Gatherer:
         """
         ledger = self._session.ledger
         if ledger is None:
+            if self._lost and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
         from pytest_gpuperf.errors import UsageFailure
 
@@ -480,6 +482,8 @@ class _Gatherer:
         """Prints one row per test and metric, the next command to type, and what was judged."""
         ledger, config = self._session.ledger, self._session.config
         if ledger is None:
+            if self._lost:
+                terminalreporter.write_line("gpuperf: the workers died before any test ran")
             return
         width, verbosity = terminalreporter._tw.fullwidth, config.get_verbosity()
         lines = ledger.summary(
@@ -508,6 +512,27 @@ def _spared(report: pytest.TestReport) -> str:
         reason = report.wasxfail.removeprefix("reason: ")
         return f"expected to fail: {reason}" if reason else "expected to fail"
     return "the test has not failed"
+
+
+def _share(session: Session, items: list[pytest.Item], concerned: list[pytest.Item]) -> None:
+    """Prepares a worker, and tells its controller of all the tests: groups are of others, too.
+
+    Raises UsageFailure.
+    """
+    from pytest_gpuperf.plugin import workers
+
+    several: dict[str, int] = {}
+    baselines: dict[str, Mapping[str, Entry]] = {}
+    try:
+        several = {item.nodeid: gpus for item in items if (gpus := _gpus(item)) > 1}
+        if workers.reorders(session.config):
+            # Before others begin, several GPUs are free at once. In every worker, whoever dealt.
+            items.sort(key=lambda item: -several.get(item.nodeid, 0))
+        if concerned:
+            baselines = _prepare(session, concerned)
+    finally:
+        if session.allotment is not None:
+            workers.tell(Path(session.allotment.folder), items, baselines, several)
 
 
 def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, Mapping[str, Entry]]:
@@ -564,13 +589,19 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 def _gpus(item: pytest.Item) -> int:
     """How many GPUs nobody else of the session may use while a test runs."""
-    if item.get_closest_marker("skip"):
+    if item.get_closest_marker("skip") or any(map(_holds, item.iter_markers("skipif"))):
         return 0
     if not _concerns_us(item):
         return 1 if item.get_closest_marker("gpu") else 0
     from pytest_gpuperf.plugin import markers
 
     return markers.gpus_of(item)
+
+
+def _holds(skipif: pytest.Mark) -> bool:
+    """Whether one of its conditions does; of a text, which pytest evaluates, nobody knows."""
+    conditions = skipif.args or (skipif.kwargs.get("condition"),)
+    return any(bool(condition) for condition in conditions if not isinstance(condition, str))
 
 
 def _concerns_us(item: pytest.Item) -> bool:

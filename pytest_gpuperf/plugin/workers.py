@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
+from hashlib import sha256
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import pytest
 
@@ -103,11 +103,16 @@ def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
         prefix="gpuperf-", ignore_cleanup_errors=True
     )
     config.add_cleanup(folder.cleanup)
-    dealt = allotment.deal(found, len(ours), Path(folder.name), allotment.own_cores())
-    for spec, own in zip(ours, dealt, strict=True):
+    shares = allotment.deal(found, len(ours), Path(folder.name), allotment.own_cores())
+    for spec, own in zip(ours, shares, strict=True):
         spec.env |= {_VISIBLE: own.own, allotment.VARIABLE: own.to_text()}
         if own.threads and _THREADS not in os.environ:
             spec.env.setdefault(_THREADS, str(own.threads))
+
+
+def dealt(config: pytest.Config) -> bool:
+    """Whether this session's workers have GPUs of ours."""
+    return _FOLDER in config.stash
 
 
 def bind(node: Any) -> None:
@@ -140,10 +145,10 @@ def tell(
 
     groups = {}
     for item in items:
-        marker = item.get_closest_marker("xdist_group")
-        if marker is not None:
-            name = marker.args[0] if marker.args else marker.kwargs.get("name", "default")
-            groups[item.nodeid] = str(name)
+        markers = item.iter_markers("xdist_group")
+        names = {str(of.args[0] if of.args else of.kwargs.get("name", "default")) for of in markers}
+        if names:
+            groups[item.nodeid] = "_".join(sorted(names))  # as pytest-xdist does
     gpus = {
         test: sorted({gpu for entry in entries.values() for gpu in entry.gpus})
         for test, entries in baselines.items()
@@ -184,7 +189,7 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     differ: one that its baseline has processes of; else, by its name, the same in every session, of
     which a baseline is made.
     """
-    if _FOLDER not in config.stash or config.getoption("dist") not in ("load", "loadgroup"):
+    if not dealt(config) or config.getoption("dist") not in ("load", "loadgroup"):
         return None
     from xdist.scheduler import LoadScopeScheduling
 
@@ -212,12 +217,27 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
                 told = json.loads(file.read_bytes()) if file.exists() else {}
                 self._groups, self._known = told.get("groups", {}), told.get("known", {})
                 self._lengths_ms = told.get("lengths_ms", {})
-                # Of more workers than work, the last are not used.
-                known = {gpu for of_test in self._known.values() for gpu in of_test}
-                for node in [node for node in self.nodes if gpu_of(node) not in known]:
-                    self.assigned_work[node] = self.assigned_work.pop(node)
                 self._here, self._homes = {gpu for gpu in map(gpu_of, self.nodes) if gpu}, {}
+                self._order_workers()
             super().schedule()
+
+        def _order_workers(self) -> None:
+            """Puts those last of which more than there is work are not used.
+
+            First those of a GPU that has a worker already, and of them those of no test's GPU.
+            """
+            units: defaultdict[str, list[str]] = defaultdict(list)
+            for nodeid in next(iter(self.registered_collections.values())):
+                units[self._split_scope(nodeid)].append(nodeid)
+            homes = {gpu for scope, unit in units.items() for gpu in self._home(scope, unit)}
+            of_gpu: Counter[str | None] = Counter()
+            turns = {}
+            for node in self.nodes:
+                gpu = gpu_of(node)
+                turns[node] = (of_gpu[gpu], gpu not in homes)
+                of_gpu[gpu] += 1
+            for node in sorted(turns, key=turns.__getitem__):
+                self.assigned_work[node] = self.assigned_work.pop(node)
 
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
@@ -228,7 +248,9 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
 
         def _home(self, scope: str, unit: Collection[str]) -> Collection[str]:
             if scope not in self._homes:
-                by_name = sorted(self._here, key=lambda gpu: crc32(f"{gpu} {scope}".encode()))[-1:]
+                by_name = (
+                    {max(self._here, key=lambda gpu: _claim(gpu, scope))} if self._here else ()
+                )
                 self._homes[scope] = self._known_for(unit) or by_name
             return self._homes[scope]
 
@@ -241,6 +263,14 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             free = (scope for scope, unit in queue.items() if not self._known_for(unit))
             queue.move_to_end(next(chain(wanted, free, queue)), last=False)
             super()._assign_work_unit(node)
+            # What comes next is dealt in this order: first to those that are done first.
+            for other in sorted(self.nodes, key=self._left_ms):
+                self.assigned_work[other] = self.assigned_work.pop(other)
+
+        def _left_ms(self, node: Any) -> float:
+            units = self.assigned_work[node].values()
+            left = [nodeid for unit in units for nodeid, done in unit.items() if not done]
+            return math.fsum(self._lengths_ms.get(nodeid, 0.0) for nodeid in left)
 
         def _longest_first(self) -> OrderedDict[str, dict[str, bool]]:
             """The work by its length, but a module's together, for its fixtures.
@@ -262,6 +292,18 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
                 return not needs_several, -of_module[modules[scope]], -lengths_ms[scope]
 
             return OrderedDict((scope, queue[scope]) for scope in sorted(queue, key=turn))
+
+        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+            """Ends the session where one in the place of a worker that died has other tests."""
+            super().add_node_collection(node, collection)
+            if node not in self.registered_collections:
+                others = sorted({*collection} ^ {*(self.collection or ())})
+                them = ", ".join(others[:3]) or "another order"
+                pytest.exit(
+                    f"{node.gateway.id}, in the place of a worker that died, collected other tests "
+                    f"than those before it: {them}. Where they are made of a set, sort it",
+                    returncode=pytest.ExitCode.TESTS_FAILED,
+                )
 
         def _reschedule(self, node: Any) -> None:
             # The one in the place of a worker that died has collected nothing at first.
@@ -291,11 +333,16 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
                 {scope: unit for scope, unit in left.items() if not all(unit.values())}
                 | self.workqueue
             )
-            for other in self.assigned_work:
+            for other in self.nodes:
                 self._reschedule(other)
             return died
 
     return GpuScheduling(config, log)
+
+
+def _claim(gpu: str, scope: str) -> bytes:
+    """How much a test is this GPU's: of equal chances for all, which no checksum has."""
+    return sha256(f"{gpu} {scope}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _fitting(config: pytest.Config) -> tuple[VisibleGpu, ...]:

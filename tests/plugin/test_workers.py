@@ -6,7 +6,9 @@ import json
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 from textwrap import dedent
@@ -18,7 +20,7 @@ import pytest
 from pytest_gpuperf.measure.device import allotment, nvml
 from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.model.entry import Entry
-from pytest_gpuperf.plugin import workers
+from pytest_gpuperf.plugin import hooks, workers
 from tests.plugin.projects import STEP, Project
 from tests.plugin.scripted import A100
 from tests.scripted_nvml import Gpu, Library
@@ -498,8 +500,8 @@ def test_a_test_runs_on_a_gpu_that_its_baseline_knows_while_there_is_other_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What no baseline knows is the first GPU's here."""
-    first = nvml.visible_gpus()[0].device.identity.encode()
-    monkeypatch.setattr(workers, "crc32", lambda text: text.startswith(first))
+    first = nvml.visible_gpus()[0].device.identity
+    monkeypatch.setattr(workers, "_claim", lambda gpu, _: gpu == first)
     made, nodes = scheduling(host, 2, known)
     for node in nodes:
         made.mark_test_complete(node, node.sent[0])
@@ -561,7 +563,7 @@ def test_a_test_of_another_gpu_is_taken_over_when_all_of_ones_own_have_begun(
     host: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it takes; and then the longest."""
-    monkeypatch.setattr(workers, "crc32", len)
+    monkeypatch.setattr(workers, "_claim", lambda *_: 0)
     known = {"b1": "a", "c": "a", "d": "b", "e": "b", "f": "b", "a1": "b"}
     steps_ms = {"b1": 1.0, "c": 2.0, "d": 3.0, "e": 4.0, "f": 5.0, "a1": 0.5}
     made, (one, _) = scheduling(host, 2, known, steps_ms=steps_ms)
@@ -595,6 +597,68 @@ def test_without_a_baseline_a_test_has_the_same_gpu_in_every_session(host: Proje
 def test_of_more_workers_than_tests_those_are_used_whose_gpus_are_known(host: Project) -> None:
     _, nodes = scheduling(host, 2, {"a1": "b"}, names=["a1"])
     assert [(node.sent, node.shutting_down) for node in nodes] == [([], True), ([0], True)]
+
+
+@pytest.mark.parametrize("name", ["b1", "c", "d", "e", "f"])
+def test_a_single_test_runs_on_its_own_gpu(host: Project, name: str) -> None:
+    _, nodes = scheduling(host, 2, names=[name])
+    gpus = {node.gateway.spec.env["CUDA_VISIBLE_DEVICES"]: node for node in nodes}
+    digests = {gpu.uuid: gpu.device.identity for gpu in nvml.visible_gpus()}
+    scope = f"test_a_single_test_runs_on_its_own_gpu.py::test_{name}"
+    own = max(gpus, key=lambda uuid: workers._claim(digests[uuid], scope))
+    assert [uuid for uuid, node in gpus.items() if node.sent] == [own]
+
+
+def test_of_more_workers_than_tests_no_gpu_has_two_while_another_is_idle(host: Project) -> None:
+    _, nodes = scheduling(host, 4, {"b1": "b", "c": "b"}, names=["b1", "c"])
+    used = {node.gateway.spec.env["CUDA_VISIBLE_DEVICES"] for node in nodes if node.sent}
+    assert used == {"GPU-a", "GPU-b"}
+
+
+def test_every_gpu_has_tests_of_its_own() -> None:
+    """Of 800 tests 100 on each of eight, by their names; three standard deviations are 28."""
+    gpus = [sha256(f"GPU-{number}".encode()).hexdigest()[:12] for number in range(8)]
+    tests = [f"tests/test_steps.py::test_step[{number:03}]" for number in range(800)]
+    owners = Counter(max(gpus, key=lambda gpu: workers._claim(gpu, test)) for test in tests)
+    assert {gpu: 70 < count < 130 for gpu, count in owners.items()} == dict.fromkeys(gpus, True)
+
+
+def test_the_second_test_goes_first_to_who_is_done_first(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker has to know of its next test before it begins one."""
+    monkeypatch.setattr(workers, "_claim", lambda *_: 0)
+    steps_ms = {"b1": 30.0, "c": 1.0, "d": 0.5, "e": 0.4}
+    _, nodes = scheduling(host, 2, names=["b1", "c", "d", "e"], steps_ms=steps_ms)
+    sent = [[["b1", "c", "d", "e"][number] for number in node.sent] for node in nodes]
+    assert sorted(sent) == [["b1", "e"], ["c", "d"]]
+
+
+@pytest.mark.parametrize("collected", [["b1", "c", "d", "e", "f"], ["f", *NAMES[:-1]]])
+def test_who_collects_other_tests_in_the_place_of_a_worker_ends_the_session(
+    host: Project, collected: list[str]
+) -> None:
+    made, (one, two) = scheduling(host, 2, SHARED)
+    names = {name: made.collection[number] for number, name in enumerate(NAMES)}
+    made.remove_node(one)
+    other = Worker("gw2", two.gateway.spec)
+    made.add_node(other)
+    with pytest.raises(pytest.exit.Exception, match=r"gw2, in the place of .* sort it") as ended:
+        made.add_node_collection(other, [names[name] for name in collected])
+    assert ("test_a1" in str(ended.value)) is ("a1" not in collected)
+    assert ("another order" in str(ended.value)) is ("a1" in collected)
+
+
+def test_where_all_workers_die_with_their_tests_collected_nothing_is_green(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying = "def pytest_collection_finish(): 'PYTEST_XDIST_WORKER' in os.environ and os._exit(3)\n"
+    has_gpus(project, dying)
+    project.tests(STEP)
+    monkeypatch.delenv(STAND_IN, raising=False)
+    result = project.run_apart("-n2", "--max-worker-restart=0")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gpuperf: the workers died before any test ran"])
 
 
 def test_where_nobody_can_be_told_tests_say_so(
@@ -642,6 +706,94 @@ def test_by_the_group_tests_have_a_gpu_and_the_names_that_baselines_know(
     assert len({*(project.root / "diary").read_text("utf-8").splitlines()}) == 1
     tests = {measurement.test for measurement in project.saved().measurements}
     assert tests == {f"test_steps.py::test_one[{number}]" for number in range(4)}
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("dist", ["load", "loadgroup"])
+def test_groups_of_others_stay_together(
+    project: Project, monkeypatch: pytest.MonkeyPatch, dist: str, *, refused: bool
+) -> None:
+    """They may have one database: whether or not ours are among them, or are refused."""
+    has_gpus(project)
+    marker = "@pytest.mark.gpuperf(metrics='none')" if refused else ""
+    project.tests(
+        f"""
+        import os
+        import pytest
+
+        @pytest.mark.xdist_group("database")
+        class TestDatabase:
+            @pytest.mark.parametrize("number", range(6))
+            def test_one(self, number):
+                with open("diary", "a") as diary:
+                    print(os.environ["PYTEST_XDIST_WORKER"], file=diary)
+
+        {marker}
+        def test_ours(): pass
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    result = project.run_apart("-n2", f"--dist={dist}")
+    result.assert_outcomes(passed=6 + (not refused), errors=int(refused))
+    assert len({*(project.root / "diary").read_text("utf-8").splitlines()}) == 1
+
+
+def test_groups_within_groups_are_those_of_xdist(host: Project, tmp_path: Path) -> None:
+    items = host.pytester.getitems(
+        """
+        import pytest
+
+        @pytest.mark.xdist_group("b")
+        class TestB:
+            @pytest.mark.xdist_group("a")
+            def test_both(self): pass
+            def test_one(self): pass
+        """
+    )
+    workers.tell(tmp_path, items, {}, [])
+    groups = json.loads((tmp_path / workers._TOLD).read_bytes())["groups"]
+    assert [*groups.values()] == ["a_b", "b"]
+
+
+def test_a_worker_that_somebody_has_placed_has_the_order_of_the_others(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_gpus(project)
+    project.tests(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_one(gpuperf, number): gpuperf.measure(lambda: None)
+
+        @pytest.mark.gpus(2)
+        def test_two(gpuperf): gpuperf.measure(lambda: None)
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    placed = ("--tx=popen//env:CUDA_VISIBLE_DEVICES=2", "--tx=2*popen", "--dist=load")
+    flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1")
+    result = project.run_apart(*placed, *flags)
+    assert "Different tests were collected" not in result.stdout.str()
+    assert result.parseoutcomes().get("passed", 0) >= 3
+
+
+@pytest.mark.parametrize(
+    ("marks", "count"),
+    [
+        ("", 2),
+        ("@pytest.mark.skip", 0),
+        ("@pytest.mark.skipif(True, reason='r')", 0),
+        ("@pytest.mark.skipif(condition=True, reason='r')", 0),
+        ("@pytest.mark.skipif(False, reason='r')", 2),
+        ("@pytest.mark.skipif('True')", 2),  # pytest evaluates it
+    ],
+)
+def test_what_is_skipped_waits_for_no_gpu(host: Project, marks: str, count: int) -> None:
+    (item,) = host.pytester.getitems(
+        f"import pytest\n@pytest.mark.gpus(2)\n{marks}\ndef test_two(gpuperf): pass\n"
+    )
+    assert hooks._gpus(item) == count
 
 
 def test_the_baselines_say_on_which_gpu_a_test_runs(

@@ -36,7 +36,7 @@ class Allotment:
     """What one worker has of its session's GPUs."""
 
     gpus: tuple[str, ...]
-    """UUIDs of the session's GPUs, the worker's own first."""
+    """UUIDs of the session's GPUs, the worker's own first, then those of no worker."""
     folder: str
     """The session's, with the files that are held in the GPUs' place."""
     controller: int
@@ -172,7 +172,8 @@ def deal(
         bounded = workers > 1 and among <= size
         dealt.append(
             Allotment(
-                gpus=(uuids[own], *uuids[:own], *uuids[own + 1 :]),
+                # Who takes several begins with those that no worker has.
+                gpus=tuple(dict.fromkeys((uuids[own], *uuids[workers:], *uuids))),
                 folder=str(folder),
                 controller=os.getpid(),
                 beside=len(range(own, workers, len(gpus))) - 1,

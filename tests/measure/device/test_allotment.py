@@ -40,6 +40,8 @@ def test_each_worker_has_the_next_gpu_and_after_the_last_they_share(tmp_path: Pa
     assert [own.own for own in four] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
     assert four[2].gpus == ("GPU-2", "GPU-0", "GPU-1", "GPU-3")
     assert {own.controller for own in four} == {os.getpid()}
+    # Who needs several has those of no worker first.
+    assert dealt(tmp_path, 4, 2)[1].gpus == ("GPU-1", "GPU-2", "GPU-3", "GPU-0")
     five = dealt(tmp_path, 2, 5)
     assert [(own.own, own.beside) for own in five] == [
         *[("GPU-0", 2), ("GPU-1", 1), ("GPU-0", 2), ("GPU-1", 1), ("GPU-0", 2)]
