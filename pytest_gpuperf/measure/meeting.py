@@ -12,8 +12,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,9 @@ from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 
 Message = dict[str, Any]
 
+NOBODY_HOLDS = "the process that holds the ranks together has ended"
+STOPPED = "the ranks stopped"
+"""How the error begins of whatever one of them has stopped for."""
 _POLL = 0.02
 _TICK = 1.0
 _SETTLING = 0.5
@@ -173,6 +176,7 @@ class _Place:
     said: list[Any] = field(default_factory=list)
     failed: str = ""
     left: bool = False
+    left_at: float = 0.0
     gone: bool = False
     """Whether its line is closed, and all that it said was heard."""
     ended: float | None = None
@@ -239,7 +243,7 @@ class Meeting:
                 tick()
                 self._changed.wait(_TICK)
             if self.problem:
-                raise UnsoundStep(f"the ranks stopped: {self.problem}")
+                raise UnsoundStep(f"{STOPPED}: {self.problem}")
             self._asked = False
             return [self._places[number].said.pop(0) for number in range(self._count)]
 
@@ -291,7 +295,7 @@ class Meeting:
         elif kind == _FAILED:
             place.failed = message["why"]
         elif kind == _LEFT:
-            place.left = True
+            place.left, place.left_at = True, time.monotonic()
         elif kind == _RESTS:
             place.rests = True
         self._got_on()
@@ -372,9 +376,15 @@ class Meeting:
         return ""
 
     def _awaited(self, number: int) -> bool:
-        """Whether anybody waits for this one: who has asked what all say, or another rank."""
-        others = (place for other, place in self._places.items() if other != number)
-        return self._asked or any(place.waits for place in others)
+        """Whether anybody waits for this one: who has asked what all say, or another rank.
+
+        One that is inside may wait there; or it is about to say that the measurement is over.
+        """
+        others = [place for other, place in self._places.items() if other != number]
+        if self._asked or any(place.waits for place in others):
+            return True
+        inside = any(not (place.rests or place.said or place.left) for place in others)
+        return inside and time.monotonic() > self._places[number].left_at + _GRACE
 
     def _late(self) -> str:
         """Who has not arrived although the time is over; "" where all is well."""
@@ -451,6 +461,15 @@ class Participant:
         self._arrived(place)
         self._inside = True
 
+    @contextmanager
+    def inside(self, place: str) -> Iterator[None]:
+        """Something else than an execution, in which they may wait for each other as well."""
+        self.arrive(place)
+        try:
+            yield
+        finally:
+            self._outside()
+
     def agreed(self, place: str, own: Any) -> Any:
         """What rank 0 says of it, on every rank; for the rest see `arrive`."""
         return self._arrived(place, own if self.number == 0 else None)
@@ -523,7 +542,7 @@ class Participant:
             if message["is"] == _STOP:
                 self._end_where_stuck()
         with self._changed:
-            self.why = self.why or "the process that holds the ranks together has ended"
+            self.why = self.why or NOBODY_HOLDS
             self._changed.notify_all()
         self._end_where_stuck()
         self._line.close()

@@ -12,8 +12,8 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
-from pytest_gpuperf.measure.meeting import Meeting, Participant
+from pytest_gpuperf.measure.meeting import NOBODY_HOLDS, STOPPED, Meeting, Participant
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
     RANK_COUNT,
@@ -187,13 +187,26 @@ class RankInstrument(Instrument):
             why = with_others.failed(error)
             # A step that raises here says by itself where.
             if isinstance(error, GpuperfError) or not why.startswith(f"{self.name} failed"):
-                raise UnsoundStep(f"the ranks stopped: {why or error}") from None
+                raise UnsoundStep(f"{STOPPED}: {why or error}") from None
             raise
         finally:
             work.phases.entered = None
         said = self._meeting.said() if self._meeting is not None else ()
         self._owed = None if self._rank.launched else shown
         return (joined(read(said)) if said else measured,)
+
+    @contextmanager
+    def entering(self, name: str, test: str) -> Iterator[None]:
+        """While the step is made: in a process group that all of them open, or not at all."""
+        if self._rank.launched:  # who has started it looks after it
+            yield
+            return
+        with ExitStack() as entered:
+            try:
+                entered.enter_context(self._participant.inside(f"the entry of {name} of {test}"))
+            except MeasurementError as error:
+                raise UnsoundStep(f"{STOPPED}: {error}") from None
+            yield
 
     def failed(self, error: BaseException) -> None:
         """Tells the others that this rank will not measure, and why: they would wait for it."""
@@ -217,6 +230,12 @@ class RankInstrument(Instrument):
     def stops(self) -> str:
         """Why all ranks are about to end; "" where they are not."""
         return self._participant.stops()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether they have stopped for one of them: no test after that one can be measured."""
+        ends = self._participant.why in ("", NOBODY_HOLDS)  # the session of the leading one is over
+        return not (ends or self._rank.launched)
 
     def close(self) -> None:
         """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""

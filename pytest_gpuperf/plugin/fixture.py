@@ -37,7 +37,7 @@ from pytest_gpuperf.measure.attached_workers import Workers
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.pass_shares import PassShares
-from pytest_gpuperf.measure.ranks import RankLauncher
+from pytest_gpuperf.measure.ranks import Rank, RankLauncher
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     STEP,
@@ -229,18 +229,11 @@ class GpuPerf:
         if own is not None and not own.launched and own.count != ranks:
             self.used = True
             _skip(
-                f"gpuperf: {ranks} ranks are measured here, and torchrun has started {own.count}: "
+                f"gpuperf: ranks measured here: {ranks}, and torchrun has started {own.count}: "
                 f"torchrun --nproc-per-node {ranks} starts as many"
             )
         if own is not None and own.only in ("", name):
-            try:
-                step = entry(own.number)
-            except BaseException as error:
-                # Under torchrun all ranks skip what cannot run here, and go on to the next test.
-                skips = isinstance(error, pytest.skip.Exception) and not own.launched
-                if not skips:
-                    self._instrument.failed(error)
-                raise
+            step = self._entered(entry, own, name)
             return self.measure(step, reset=getattr(step, "reset", None), **options)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self.measure(_NOT_HERE, **options)
@@ -256,6 +249,25 @@ class GpuPerf:
             decides=self._session.decides,
         )
         return self._measured(launcher, _NOT_HERE, reset=None, settings=None, **options)
+
+    def _entered(
+        self, entry: Callable[[int], Callable[[], object]], own: Rank, name: str
+    ) -> Callable[[], object]:
+        """The step that this rank makes, which others may wait for meanwhile."""
+        stopped = ""
+        try:
+            with self._instrument.entering(name, self._traits.nodeid):
+                step = entry(own.number)
+        except UnsoundStep as error:
+            stopped = f"gpuperf: {error}"
+        except BaseException as error:
+            # Under torchrun all ranks skip what cannot run here, and go on to the next test.
+            if not isinstance(error, pytest.skip.Exception) or own.launched:
+                self._instrument.failed(error)
+            raise
+        if stopped:  # out here it says it once
+            _fail(stopped)
+        return step
 
     def _measured(
         self,

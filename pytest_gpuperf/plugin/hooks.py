@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -182,13 +183,19 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test waits for a worker's GPU before anybody measures how long it takes."""
+    """A test waits for a worker's GPU before anybody measures how long it takes.
+
+    After one for which the ranks have stopped none begins, on any of them.
+    """
     session = item.config.stash[_SESSION]
     wanted = 0 if session.refusal else _gpus(item)
-    if not wanted:
-        return (yield)
-    with session.holding(wanted):
-        return (yield)
+    with session.holding(wanted) if wanted else nullcontext():
+        done = yield
+    if session.stopped:
+        from pytest_gpuperf.measure.meeting import STOPPED
+
+        item.session.shouldfail = STOPPED
+    return done
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -370,11 +377,14 @@ class _Follower:
         self._session.say(str(excrepr))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Nobody else knows what has failed here only."""
+        """Nobody else knows what has failed here only; the leading rank says what stops all."""
+        from pytest_gpuperf.measure.meeting import NOBODY_HOLDS, STOPPED
         from pytest_gpuperf.plugin.fixture import FOLLOWED
 
-        if report.failed and FOLLOWED not in report.longreprtext:
-            self._session.say(f"{report.nodeid}: {report.longreprtext}")
+        said = report.longreprtext
+        told = FOLLOWED in said or (STOPPED in said and NOBODY_HOLDS not in said)
+        if report.failed and not told:
+            self._session.say(f"{report.nodeid}: {said}")
 
 
 class _Gatherer:

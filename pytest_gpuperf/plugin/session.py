@@ -156,6 +156,12 @@ class Session:
         text = printable_lines(f"\ngpuperf: rank {number}: {what}\n")
         os.write(self._stderr, text.encode(errors="replace"))
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the ranks have stopped for one of them: no test after that one is measured."""
+        instrument: Instrument | None = self.__dict__.get("instrument")
+        return instrument is not None and instrument.stopped
+
     def _told_to_end(self, number: int, _: object) -> None:
         """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
         instrument: Instrument | None = self.__dict__.get("instrument")
@@ -166,12 +172,16 @@ class Session:
         # torchrun waits for 30 s and no longer: a test may take more, and so may those after it.
         self._tell(why)
         running: Any = self.config.pluginmanager.getplugin("session")
-        running.shouldfail = "the ranks stopped"
+        from pytest_gpuperf.measure.meeting import STOPPED
+
+        running.shouldfail = STOPPED
 
     def _tell(self, why: str) -> None:
         """Says why this process ends at once, which all ranks do."""
         if not self.follows:
-            self.say(f"the ranks stopped: {why}")
+            from pytest_gpuperf.measure.meeting import STOPPED
+
+            self.say(f"{STOPPED}: {why}")
 
     def close(self) -> None:
         """The session ends."""

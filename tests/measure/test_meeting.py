@@ -251,6 +251,23 @@ def test_who_leaves_without_having_measured_is_not_waited_for(table: Table) -> N
     assert (held.at_fault, held.hangs) == ((1,), False)
 
 
+@pytest.mark.parametrize("rests", [True, False])
+def test_who_leaves_while_another_is_inside_is_missed(
+    table: Table, monkeypatch: pytest.MonkeyPatch, *, rests: bool
+) -> None:
+    """It may wait there for the one that has left; unless its measurement is over."""
+    monkeypatch.setattr(meeting, "_GRACE", 0.0)
+    held = table.holds(2)
+    zero, one = table.seats(2)
+    at_once(lambda: zero.arrive("the entry"), lambda: one.arrive("the entry"))
+    if rests:
+        zero.rests()
+    one.leave()
+    why = zero.stops()
+    assert ("rank 1 (process" in why, "rank 0: last in the entry" in why) == (not rests, not rests)
+    assert held.problem == why
+
+
 def test_a_rank_at_a_barrier_hears_of_who_has_left(table: Table) -> None:
     """Under torchrun, where nobody asks yet."""
     table.holds(2)

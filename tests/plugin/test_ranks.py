@@ -176,7 +176,7 @@ def test_torchruns_ranks_measure_every_test_of_as_many(a100: Project) -> None:
     assert (first.returncode, other.returncode) == (0, 0)
     assert "3 passed, 1 skipped" in first.stdout
     said = " ".join(first.stdout.split())
-    assert "4 ranks are measured here, and torchrun has started 2: torchrun --nproc-per-n" in said
+    assert "ranks measured here: 4, and torchrun has started 2: torchrun --nproc-per-node 4" in said
 
 
 def test_how_many_ranks_a_session_has_started_is_not_counted_in_them(a100: Project) -> None:
@@ -312,6 +312,82 @@ def test_what_all_ranks_skip_under_torchrun_keeps_none_from_the_next_test(a100: 
     first, other = torchrun(a100, "--gpuperf-missing=record", "-p", "no:randomly")
     assert (first.returncode, other.returncode) == (0, 0)
     assert "1 passed, 1 skipped" in first.stdout
+
+
+def test_a_rank_that_skips_before_the_entry_leaves_nobody_in_it(a100: Project) -> None:
+    """Where the others open a process group, each of them waits for all."""
+    a100.tests(
+        """
+        import os
+        import pytest
+        from threading import Event
+
+        def entry(rank):
+            Event().wait()
+
+        def test_step(gpuperf):
+            if os.environ["RANK"] == "1":
+                pytest.skip("not here")
+            gpuperf.measure_ranks(entry, 2)
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_next(gpuperf, number):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (1, 1)
+    said = " ".join(first.stdout.split())
+    assert (
+        "rank 0 has come to the entry of step of test_steps.py::test_step, and rank 1 to " in said
+    )
+    assert "1 failed in" in said
+    assert other.stderr == ""
+
+
+@AT_NIGHT
+def test_a_rank_that_waits_in_the_entry_for_one_that_failed_there_is_ended(a100: Project) -> None:
+    a100.tests(
+        """
+        from threading import Event
+
+        def entry(rank):
+            if rank:
+                raise ValueError("entry broke")
+            Event().wait()
+
+        def test_step(gpuperf):
+            gpuperf.measure_ranks(entry, 2)
+        """
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=warn")
+    assert (first.returncode, other.returncode) == (1, 1)
+    assert (
+        "gpuperf: rank 0: the ranks stopped: rank 1 failed, last in the entry of step of "
+        "test_steps.py::test_step: ValueError: entry broke"
+    ) in first.stderr
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_after_a_rank_that_ends_no_test_begins(a100: Project, code: int) -> None:
+    """Of which none could be measured, whatever the code: torchrun looks at others than 0."""
+    a100.tests(
+        f"""
+        import os
+        import pytest
+
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: os.environ["RANK"] == "1" and os._exit({code}))
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_later(gpuperf, number):
+            gpuperf.measure(lambda: None)
+        """
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (1, code)
+    assert "has ended; last in " in " ".join(first.stdout.split())
+    assert "1 failed in" in first.stdout
 
 
 @AT_NIGHT
