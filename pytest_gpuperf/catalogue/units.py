@@ -16,7 +16,10 @@ _NOTHING = 5e-10
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_COUNTED = ("cycles", "instructions", "thread instructions", "calls", "copies", "launches")
+_COUNTED = (
+    *("cycles", "instructions", "thread instructions", "calls", "copies", "launches"),
+    *("allocations", "breaks", "compilations", "graphs"),
+)
 
 
 def value(number: float | None, unit: str) -> str:
@@ -85,7 +88,9 @@ def tolerance(verdict: Verdict) -> str:
     """The tolerance of a verdict, in the unit of its change; "-" where nothing was compared."""
     if verdict.tolerance is None:
         return "-"
-    return f"{verdict.tolerance:.3g} pt" if verdict.points else f"{verdict.tolerance * 100:.3g} %"
+    if verdict.points:
+        return f"{_plain(verdict.tolerance, 3)} pt"
+    return f"{_plain(verdict.tolerance * 100, 3)} %"
 
 
 def minimum_detectable_effect(verdict: Verdict) -> str:
@@ -93,9 +98,9 @@ def minimum_detectable_effect(verdict: Verdict) -> str:
     if verdict.minimum_detectable_effect is None:
         return "-"
     if verdict.points:
-        return f"{verdict.minimum_detectable_effect:.3g} pt"
+        return f"{_plain(verdict.minimum_detectable_effect, 3)} pt"
     # Shown to two digits: it is an estimate.
-    return f"{verdict.minimum_detectable_effect * 100:.2g} %"
+    return f"{_plain(verdict.minimum_detectable_effect * 100, 2)} %"
 
 
 def outcome(verdict: Verdict) -> str:
@@ -109,6 +114,12 @@ def outcome(verdict: Verdict) -> str:
     if least < BLUNT * verdict.tolerance:
         return word
     return f"{word} (MDE {minimum_detectable_effect(verdict)})"
+
+
+def _plain(number: float, digits: int) -> str:
+    """So many significant digits, and no exponent of a large number: "120", "0.016", "3e-05"."""
+    text = f"{number:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text else text
 
 
 def _percent(change: float) -> str:

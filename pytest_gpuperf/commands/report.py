@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FOLDER|GLOB|FILE",
         help="runs of other nights: HTML and Markdown then say what got worse since when, who is "
-        "suspected and what to type next, with the last 30 nights of each test; may be repeated",
+        "suspected and what to type next, with the last 30 days of each test; may be repeated",
     )
     parser.add_argument(
         "--output",

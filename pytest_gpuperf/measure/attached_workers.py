@@ -16,7 +16,7 @@ from threading import Lock, Thread
 from types import TracebackType
 from typing import Any
 
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable, UnsoundStep
 from pytest_gpuperf.measure.meeting import Connection, accept, is_gone, listen, refuse
 from pytest_gpuperf.model.measurement import STEP, Device, Peer, Sample
 
@@ -98,7 +98,7 @@ class Workers:
         """Has workers count what they do within the block, which executes the step once.
 
         `how` is what a worker makes its counter of; one of them alone counts, if named. The result
-        is complete after the block. Raises MeasurementError for work that was begun before, or is
+        is complete after the block. Raises UnsoundStep for work that was begun before, or is
         not done at the end: nobody can say to which execution it belongs; CountersUnavailable where
         a worker cannot count.
         """
@@ -115,7 +115,7 @@ class Workers:
                         self._problem, "Without its block, a worker's work is not counted at all"
                     )
                 if only and only not in counted:
-                    raise MeasurementError(
+                    raise UnsoundStep(
                         f"the worker {only} did nothing in the execution of the step in which it "
                         "was to be counted. Give `measure` a `reset` after which the step does the "
                         "same work again"
@@ -127,12 +127,12 @@ class Workers:
     def turns(self) -> tuple[str, ...]:
         """Who has worked since the measurement began, for who counts one after the other.
 
-        Raises MeasurementError for several workers of one name that came and went: which of them is
+        Raises UnsoundStep for several workers of one name that came and went: which of them is
         which in the next execution, nobody can say.
         """
         with self._lock:
             if unknown := sorted(self._came_again & self._several):
-                raise MeasurementError(
+                raise UnsoundStep(
                     f'several workers "{unknown[0]}" come and go, and on a GPU each of them is '
                     "counted in an execution of its own. Let them live on (a DataLoader with "
                     "persistent_workers=True), or give each a name of its own"
@@ -184,11 +184,11 @@ class Workers:
         # Its end is seen before its connection is lost, which another thread hears.
         ended = [name for name in self._at_work if is_gone(self._there[name][1])]
         if lost := [*self._lost, *ended]:
-            raise MeasurementError(
+            raise UnsoundStep(
                 f"the worker {lost[0]} ended in the middle of its work: what it did was not counted"
             )
         if self._at_work:
-            raise MeasurementError(
+            raise UnsoundStep(
                 f"the worker {self._at_work[0]} {what}: let the step ask for all that its workers "
                 "do, and wait for all of it. A DataLoader that reads ahead does that over a whole "
                 "pass through it"

@@ -47,7 +47,7 @@ _RESERVE = 200
 """Bytes for what is said of tables that are left out."""
 _EVENTS, _MOVES, _SUSPECTS = 5, 3, 3
 """Nights that something got worse on; metrics and suspects of each."""
-_NIGHTS = ("test", "device", "last 30 nights", "now", "last change")
+_NIGHTS = ("test", "device", "last 30 days", "now", "last change")
 _SEEN = (*FAULTS, *DOUBTS)
 """Outcomes whose tables are not folded."""
 _TOLD = (*_SEEN, Outcome.IMPROVED)
@@ -84,7 +84,7 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
 
 
 def nights(past: History) -> str:
-    """What got worse in the last 30 nights, since when, who is suspected, and what to type next.
+    """What got worse in the last 30 days, since when, who is suspected, and what to type next.
 
     Then what differs since the night before, and a sparkline per test.
     """
@@ -283,17 +283,22 @@ def counted(results: Sequence[Result]) -> str:
 
 
 def reasons(result: Result) -> list[str]:
-    """What of it is not as one would have it, the worst first, each thing once."""
+    """What of it is not as one would have it, the worst first, each thing once.
+
+    What is something else than the measurement as a whole says so itself.
+    """
     told = [entry for entry in result.said if entry.outcome in _TOLD]
-    return list(dict.fromkeys(map(_reason, told)))
+    return list(dict.fromkeys(_reason(entry, result.outcome) for entry in told))
 
 
-def _reason(entry: Verdict | Expectation) -> str:
+def _reason(entry: Verdict | Expectation, of_all: Outcome | None) -> str:
     if isinstance(entry, Expectation):
         return expectation_lines.line(entry)
     if entry.change is None and entry.detail:
         return entry.detail
-    text = f"{entry.metric} {units.change(entry)}"
+    is_other = entry.outcome is not of_all and entry.change is not None
+    text = f"{entry.outcome.value}: " if is_other else ""
+    text += f"{entry.metric} {units.change(entry)}"
     known = [units.value(value, entry.unit) for value in (entry.baseline, entry.measured)]
     text += f" ({' -> '.join(known)}"
     if entry.tolerance is not None:

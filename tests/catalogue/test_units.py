@@ -27,6 +27,10 @@ def test_a_value_has_five_digits_and_the_prefix_of_its_unit() -> None:
         (1312.0, "calls", "1312"),
         (0.0, "copies", "0"),
         (12.5, "copies", "12.5"),
+        (3.0, "allocations", "3"),
+        (1.0, "breaks", "1"),
+        (2.0, "compilations", "2"),
+        (4.0, "graphs", "4"),
         (232_412_345.0, "ns", "232.41 ms"),
         (232.412345, "ms", "232.41 ms"),
         (0.0, "ms", "0 ms"),
@@ -155,11 +159,19 @@ def test_a_tolerance_is_in_the_unit_of_its_change() -> None:
         (0.001, False, "0.1 %"),
         (0.7 / 100, False, "0.7 %"),
         (math.expm1(math.log1p(0.005)), False, "0.5 %"),
+        (10.0, False, "1000 %"),
+        (123.45, False, "12300 %"),
         (0.75, True, "0.75 pt"),
         (2.0, True, "2 pt"),
     ):
         shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
         assert units.tolerance(shown) == text, (tolerance, points)
+
+
+def test_what_would_be_found_has_two_digits_and_no_exponent() -> None:
+    for least, text in ((0.00016, "0.016 %"), (0.25, "25 %"), (0.996, "100 %"), (15.26, "1500 %")):
+        shown = verdict(outcome=Outcome.UNCHANGED, minimum_detectable_effect=least)
+        assert units.minimum_detectable_effect(shown) == text, least
 
 
 def test_where_two_workloads_differ() -> None:

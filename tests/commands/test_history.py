@@ -222,7 +222,7 @@ def test_creep_is_told_by_no_night_and_against_the_first(
     page, summary = tmp_path / "page.html", tmp_path / "page.md"
     assert __main__.main(["history", str(tmp_path), f"--report={page}", f"--report={summary}"]) == 0
     for file in (page, summary):
-        assert "Creep, which no single one of the last 30 nights shows" in file.read_text("utf-8")
+        assert "Creep, which no single one of the last 30 days shows" in file.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ SUMMARY = """\
   - `git log --oneline r14..r15`
 - last night, 2026-03-24, against 2026-03-23: code r22..r23
 
-| test | device | last 30 nights | now | last change |
+| test | device | last 30 days | now | last change |
 | --- | --- | --- | --- | --- |
 | test\\_training\\_step\\[tf32\\]: cycles | NVIDIA H200 | ▁▁▁·▁·▁▁▁▁▁▁▁▂▁│█████████ | 407.85 M | +1.97 % since 2026-03-16 |
 """  # noqa: E501

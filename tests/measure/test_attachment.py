@@ -22,7 +22,12 @@ from torch.utils.data import DataLoader, Dataset
 
 import pytest_gpuperf
 from pytest_gpuperf import __main__
-from pytest_gpuperf.errors import BAD_CONFIGURATION, CountersUnavailable, MeasurementError
+from pytest_gpuperf.errors import (
+    BAD_CONFIGURATION,
+    CountersUnavailable,
+    MeasurementError,
+    UnsoundStep,
+)
 from pytest_gpuperf.measure.attached_workers import BEGINS, CUPTI, ENDS, NAME, VARIABLE, Workers
 from pytest_gpuperf.measure.attachment import attached
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
@@ -241,7 +246,7 @@ def test_a_worker_that_dies_at_work_is_no_count() -> None:
 
     with Workers() as workers:
         work = Work(step, Phases(), workers=workers)
-        with pytest.raises(MeasurementError, match="dying ended in the middle"):
+        with pytest.raises(UnsoundStep, match="dying ended in the middle"):
             CpuCollector().collect(work, PLAN)
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-from pytest_gpuperf.measure.cpu.dispatch import StepCounter, changes_stride_order
+from pytest_gpuperf.measure.cpu.dispatch import Memory, StepCounter, changes_stride_order
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from tests import ROOT
 from tests.heard_progress import Heard
@@ -604,6 +605,29 @@ def test_what_a_module_keeps_of_a_step_is_memory_that_outlives_it() -> None:
     assert kept() == {gradients}
     model.attentions[1].keeps = True
     assert kept() == {gradients + activation}
+
+
+@pytest.mark.parametrize(("patience_s", "kept"), [(0.0, 32), (60.0, 0)])
+def test_what_another_thread_lets_go_of_a_moment_later_is_not_kept(
+    patience_s: float, kept: int
+) -> None:
+    """As gloo's, of what was reduced. It is looked for once, or until it is gone."""
+    held = [torch.ones(8)]
+    memory = Memory()
+    memory.note(held[0], ())
+    looked_for = threading.Event()
+
+    def let_go() -> None:
+        looked_for.wait()
+        held.clear()
+
+    letting_go = threading.Thread(target=let_go)
+    letting_go.start()
+    if patience_s:
+        looked_for.set()
+    assert memory.end(patience_s) == kept
+    looked_for.set()
+    letting_go.join()
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "passive"), ("active", "active")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,6 +157,11 @@ def test_at_most_twelve_lines_and_none_too_wide(measured: str, baseline: str, wi
 def test_fewer_lines_where_fewer_are_wanted() -> None:
     said = attribute(traced("tf32"), traced("baseline"), NAMING)
     assert len(lines(said, 80, most=4)) <= 4
+
+
+def test_where_no_kernel_has_room_none_is_called_smaller() -> None:
+    said = attribute(traced("tf32"), traced("baseline"), NAMING)
+    assert re.fullmatch(r"  in \d+ kernels and gaps: [+-].*", lines(said, 80, most=2)[1])
 
 
 def test_times_and_shares() -> None:

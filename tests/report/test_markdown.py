@@ -139,6 +139,20 @@ def test_commands_fit_the_session_that_was_run() -> None:
     assert "`gpuperf update-baseline .gpuperf/runs/night.json --reason" in text
 
 
+def test_what_improved_is_not_said_to_have_regressed() -> None:
+    both = [
+        verdict("peak_memory", Outcome.REGRESSED, change=0.3),
+        verdict("cycles", Outcome.IMPROVED, change=-0.1),
+    ]
+    (line,) = (
+        line
+        for line in unescaped(markdown(run([measurement()], both))).splitlines()
+        if line.startswith("- **")
+    )
+    assert "regressed on NVIDIA H200 (sm90)**: peak_memory +30.00 % (" in line
+    assert "); improved: cycles -10.00 % (" in line
+
+
 def test_the_worst_stands_first_whatever_the_order_in_which_it_was_measured() -> None:
     outcomes = [
         *(Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.REGRESSED),

@@ -283,6 +283,8 @@ def test_without_counters_it_is_said_what_decides_and_what_is_lost() -> None:
         ([*times, waits], ""),
         ([replace(lost, reason="absent"), *times], ""),
         ([lost, waits], ""),
+        # Where others were read, what was not is something else.
+        ([lost, verdict("instructions", Outcome.UNCHANGED, change=0.0), *times], ""),
     ):
         text = " ".join(shown(result(measurement(), *verdicts)).split())
         assert said in text

@@ -89,7 +89,7 @@ def test_a_green_night_and_a_red_one(job: Job, project: Project, github: GitHub)
     assert json.loads((job.root / "night" / "doctor.json").read_text("utf-8"))["measurable"]
     summary = job.summary()
     assert summary.startswith("# gpuperf: 1 unchanged\n")
-    assert "## Nothing got worse in the last 30 nights" in summary
+    assert "## Nothing got worse in the last 30 days" in summary
     (green,) = job.kept
     assert job.issues(green) == ""
     assert github.issues == []

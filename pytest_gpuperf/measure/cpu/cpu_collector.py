@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.attached_workers import Counts
@@ -36,6 +37,9 @@ _COUNTED_ROUNDS = 2
 """The counts are the same every time; the second round shows it where they are not."""
 _REPETITIONS = 2
 """Nobody judges the times: they are another processor's everywhere."""
+
+_LETTING_GO_S = 0.05
+"""What gloo has reduced its threads let go of a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
 
@@ -254,5 +258,10 @@ def _counted(
             # Cycles are garbage: no more is kept by them than by the next collection.
             gc.collect(0)
         finally:
-            kept = counter.memory.end()
+            kept = counter.memory.end(_LETTING_GO_S if _has_process_group() else 0.0)
     return counter, kept
+
+
+def _has_process_group() -> bool:
+    distributed: Any = sys.modules.get("torch.distributed")
+    return bool(distributed and distributed.is_available() and distributed.is_initialized())

@@ -8,6 +8,7 @@ operators of threads that the step starts.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,6 +166,9 @@ class Operators:
         )
 
 
+_LOOKING_S = 1e-3
+
+
 @dataclass
 class Memory:
     """Follows the storages that a step makes, from the operator that made them to their end.
@@ -204,8 +208,11 @@ class Memory:
         allocation.saved = True
         return allocation.nbytes
 
-    def end(self) -> int:
-        """Stops following, and returns the bytes that are still alive."""
+    def end(self, patience_s: float = 0.0) -> int:
+        """Stops following, and returns the bytes that are alive, after so many seconds still."""
+        end = time.monotonic() + patience_s
+        while self._living and time.monotonic() < end:
+            time.sleep(_LOOKING_S)
         self._living.clear()
         return self._current
 

@@ -271,7 +271,9 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
         shown = _fitting([len(block) for block in blocks], room - 1)
         rest = changes[shown:]
         total = duration(fsum(row.change for row in rest))
-        more = table.wrapped([f"and {len(rest)} smaller: {total}"], width, INDENT)[:1]
+        where = "one kernel or gap" if len(rest) == 1 else f"{len(rest)} kernels and gaps"
+        what = f"and {len(rest)} smaller" if shown else f"in {where}"
+        more = table.wrapped([f"{what}: {total}"], width, INDENT)[:1]
     return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
 
 

@@ -87,7 +87,7 @@ def first_recent(past: History) -> int:
 
 
 def worse_lately(past: History, devices: Collection[DeviceKey] | None = None) -> list[LevelChange]:
-    """What got worse in the last 30 nights, the latest first; of these devices alone, if named."""
+    """What got worse in the last 30 days, the latest first; of these devices alone, if named."""
     if not past.days:
         return []
     return [
@@ -111,8 +111,8 @@ class Occasion:
 def calm(*, creeping: bool) -> str:
     """The heading where no level got worse lately."""
     if creeping:
-        return f"Creep, which no single one of the last {RECENT_DAYS} nights shows"
-    return f"Nothing got worse in the last {RECENT_DAYS} nights"
+        return f"Creep, which no single one of the last {RECENT_DAYS} days shows"
+    return f"Nothing got worse in the last {RECENT_DAYS} days"
 
 
 def occasions(past: History, events: Iterable[LevelChange]) -> list[Occasion]:

@@ -244,17 +244,21 @@ def _notes(
 def _uncounted(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """What decides where hardware counters could not be read, and what that loses."""
     known = catalogue().metrics
-    lost = any(
-        v.outcome is Outcome.UNSUPPORTED
+    lost = {
+        (v.test, v.name)
+        for v in verdicts
+        if v.outcome is Outcome.UNSUPPORTED
         and v.reason != ABSENT
         and v.metric in known
         and known[v.metric].gated
         and known[v.metric].hardware
-        for v in verdicts
-    )
+    }
     judged = [v for v in verdicts if v.phase == STEP and v.outcome in _JUDGED and v.metric in known]
+    # Where some counters were read, others that were not are something else.
+    lost -= {(v.test, v.name) for v in judged if known[v.metric].hardware}
+    judged = [v for v in judged if (v.test, v.name) in lost]
     times = [v for v in judged if known[v.metric].metric_class is MetricClass.CYCLE]
-    if not lost or not times:
+    if not times:
         return
     said = list(dict.fromkeys(v.metric for v in times))
     if any(v.metric in catalogue().sets["host"] for v in judged):
