@@ -51,13 +51,16 @@ class Crept:
     of_baseline: bool
     drift: Drift
     steps: float
-    """What of it came at change points that matter, in the units of the drift."""
+    """What of it came at change points that matter, in the units of the drift; infinite from 0."""
 
     @property
     def creeping(self) -> bool:
         """Worse than the tolerance, and what came in steps does not explain it."""
         drift = self.drift
-        return drift.drifted and abs((drift.change or 0.0) - self.steps) > drift.tolerance
+        if drift.change is None:  # from 0: in a step, or else it creeps
+            return drift.drifted and not self.steps
+        known = math.isfinite(self.steps)  # not from 0, which explains whatever came
+        return drift.drifted and known and abs(drift.change - self.steps) > drift.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,14 @@ class MetricHistory:
     def crept(self) -> str:
         """As in "cycles +3.10 % since 2026-01-02, of which +1.20 % in steps"; or ""."""
         creep = self.creep
-        if creep is None or creep.drift.change is None:
+        if creep is None:
             return ""
         points = creep.drift.points
-        change = units.moved(creep.drift.change, points=points)
+        change = units.from_zero_or(creep.drift.change, points=points)
         steps = f", of which {units.moved(creep.steps, points=points)} in steps"
         origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
         since = f"{self.metric.name} {change} since {origin} {creep.since}"
-        return since + (steps if creep.steps else "")
+        return since + (steps if creep.steps and math.isfinite(creep.steps) else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +257,7 @@ def said_of(one: MetricHistory, change: ChangePoint) -> str:
     """As in "cycles +1.23 % (437.8 M -> 443.2 M)"."""
     place = one.trend.changes.index(change)
     old, new = (units.value(v, one.metric.unit) for v in one.trend.levels[place : place + 2])
-    moved = units.moved(change.change, points=one.trend.points)
+    moved = units.from_zero_or(change.change, points=one.trend.points)
     return f"{one.metric.name} {moved} ({old} -> {new})"
 
 
@@ -387,9 +390,11 @@ def _recorded(one: MetricHistory, nights: Nights, part: slice) -> Recorded:
 def _steps(one: MetricHistory, since: str) -> float:
     """What came at change points that matter since then, in the units of changes."""
     later = [c for c in one.trend.changes if c.matters and date(one.seen.days[c.at]) > since]
-    if one.trend.points:
-        return math.fsum(change.change for change in later)
-    return math.prod(1 + change.change for change in later) - 1
+    moved = [change.change for change in later]
+    if None in moved:
+        return math.inf
+    known = [change for change in moved if change is not None]
+    return math.fsum(known) if one.trend.points else math.prod(1 + of for of in known) - 1
 
 
 def date(day: int) -> str:
@@ -480,7 +485,8 @@ def _events(
         )
         tests = frozenset(one.seen.test for one in mine)
         last = max((b for b in befores if b < night), default=night - 1)
-        events.append(Event(device, last, night, tests, any(counted) if known else None))
+        counts = any(counted) if known else None
+        events.append(Event(device, last, night, tests, counts, times=not all(counted)))
     listed = []
     # Another workload explains itself: it says nothing of what else changed that night.
     asked = [event for (*_, workload), event in zip(grouped, events, strict=True) if not workload]
@@ -544,5 +550,6 @@ def _workloads(source: Recollection, seen: Observations, change: ChangePoint) ->
 
 def _size(one: MetricHistory, change: ChangePoint) -> float:
     """How large a change is, beside others: those for the worse first."""
-    size = abs(change.change) / (100 if one.trend.points else 1)
+    size = math.inf if change.change is None else abs(change.change)
+    size /= 100 if one.trend.points else 1
     return size + (1e6 if change.worse and one.metric.gated else 0.0)

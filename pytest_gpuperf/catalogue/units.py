@@ -77,6 +77,11 @@ def moved(change: float, *, points: bool = False, factors: bool | None = None) -
     return "0 %" if abs(change) <= _NOTHING else f"{_percent(change)} %"
 
 
+def from_zero_or(change: float | None, *, points: bool = False) -> str:
+    """A change as `moved` writes it; "from 0" for None."""
+    return "from 0" if change is None else moved(change, points=points)
+
+
 def interval(low: float, high: float, *, points: bool = False) -> tuple[str, str]:
     """The ends of an interval, both in the form of the larger."""
     factors = in_factors((low, high)) and not points

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -299,7 +300,7 @@ def _plain_series(one: MetricHistory) -> dict[str, Any]:
             "since": creep.since,
             "of_baseline": creep.of_baseline,
             "change": creep.drift.change,
-            "steps": creep.steps,
+            "steps": creep.steps if math.isfinite(creep.steps) else None,
             "creeping": creep.creeping,
         },
     }

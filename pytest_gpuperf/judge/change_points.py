@@ -54,6 +54,7 @@ _LAGS = (1, 2, 3)
 _MOST_STEPS = 0.1
 """No more than this share of the differences are of changes; of more, they are the noise."""
 _MAD_TO_SIGMA = 1.4826
+_RARELY = 1e-3
 _LEAST_MOVES = 3
 """So often a series goes between two GPUs until how they differ is known: once may be a change."""
 _TOGETHER = 128
@@ -79,10 +80,10 @@ class ChangePoint:
     """The last night of the old level, as a position in the series."""
     at: int
     """The first night of the new one: what changed it is in between."""
-    change: float
-    """As people read it: 0.01 is 1 %, or 1 point of a percentage."""
+    change: float | None
+    """As people read it: 0.01 is 1 % of the old level, or 1 point of a percentage. None from 0."""
     error: float
-    """Its standard error, in the same units."""
+    """Its standard error, in the same units; from 0 as a share of the mean."""
     worse: bool | None
     """None of a metric that is neither better nor worse."""
     matters: bool
@@ -111,8 +112,15 @@ class Trend:
 
     @property
     def worst(self) -> float:
-        """The largest change for the worse that matters, 0 for none; points count as percents."""
-        bad = [abs(one.change) for one in self.changes if one.worse and one.matters]
+        """The largest change for the worse that matters, 0 for none; points count as percents.
+
+        From 0 it is infinite.
+        """
+        bad = [
+            math.inf if one.change is None else abs(one.change)
+            for one in self.changes
+            if one.worse and one.matters
+        ]
         return max(bad, default=0.0) / (100 if self.points else 1)
 
 
@@ -260,9 +268,22 @@ def _noise(
             classes.setdefault(key, []).append(deviation)
     sigmas = []
     for key, deviation, values, tolerance in zip(keys, own, scaled, tolerances, strict=True):
-        shared = max(tolerance.scale, median(classes.get(key, [0.0])))
-        sigmas.append(_pooled(shared, deviation, max(len(values) - 1, 0)))
+        seen = max(len(values) - 1, 0)
+        shared = median(classes.get(key, [0.0]))
+        if len(values) > LEAST_NIGHTS:
+            shared = min(shared, _most(deviation, seen))
+        sigmas.append(_pooled(max(tolerance.scale, shared), deviation, seen))
     return sigmas
+
+
+def _most(deviation: float, seen: int) -> float:
+    """The noise above which so little would be seen in one of 1000 series only.
+
+    The others of a class may be of steps that wait for the host, and far noisier.
+    """
+    from scipy.stats import chi2
+
+    return deviation * math.sqrt(seen / float(chi2.ppf(_RARELY, seen)))
 
 
 def _pooled(shared: float, deviation: float, seen: int) -> float:
@@ -403,6 +424,7 @@ def _trend(
     for one, other, old, new in zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True):
         change = _shown(new - old, logarithmic)
         error = sigma * math.sqrt(1 / len(one) + 1 / len(other))
+        of_old = 1.0 if logarithmic or tolerance.points else old
         worse = None
         if metric.direction is not Direction.NEUTRAL:
             worse = (change > 0) is (metric.direction is Direction.LOWER)
@@ -410,8 +432,8 @@ def _trend(
             ChangePoint(
                 before=int(one[-1]),
                 at=int(other[0]),
-                change=change,
-                error=error,
+                change=change / of_old if of_old else None,
+                error=error / (abs(of_old) or 1.0),
                 worse=worse,
                 matters=abs(change) > tolerance.floor,
             )

@@ -46,6 +46,8 @@ class SuspectKind(str, Enum):
 
 _HIT, _MISS = 0.8, 0.2
 """Of another device on which the same thing differs: that levels change there too, or not."""
+_NEVER = 1e-4
+"""How likely a clock, or memory that is slower, makes other calls and no other times."""
 _COUNTS: Mapping[SuspectKind, float] = {
     SuspectKind.CODE: 0.6,
     SuspectKind.LIBRARIES: 0.6,
@@ -125,6 +127,8 @@ class Event:
     tests: frozenset[str]
     counts: bool | None
     """Whether launches or instructions changed too; None where nobody counts them."""
+    times: bool = True
+    """Whether anything else did: counts alone are nothing that a machine does."""
 
 
 def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
@@ -279,7 +283,9 @@ def _evidence(
     # Of a GPU what its host reads says nothing, of the machine it does.
     machine = suspect.kind is SuspectKind.MACHINE
     asked = [name for name, trait in TRAITS.items() if machine or not trait.host]
-    if _both_read(before, now, asked):
+    if not event.times:
+        total += math.log(_NEVER) if machine else 0.0
+    elif _both_read(before, now, asked):
         read = any(one.reading in asked for one in canary_moved(before, now))
         moved = _CANARY.get(suspect.kind, _CANARY_BY_CHANCE)
         total += math.log(moved if read else 1 - moved)

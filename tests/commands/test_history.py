@@ -103,6 +103,24 @@ def test_a_kind_that_stands_in_the_sentence_is_not_said_twice() -> None:
         assert since_last_night(night) == f"last night, 1970-01-02, against 1970-01-01: {said}"
 
 
+def test_what_comes_from_nothing_is_told_without_a_number_and_is_no_creep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        waits = [3.0 * (night >= STEP_AT)] * 3
+        one = measurement({"stream_synchronizations": waits}, process=f"p{night}")
+        one = replace(one, fingerprint=replace(one.fingerprint, revision=f"r{night:02}"))
+        there = replace(run([one], []), created=f"{START + timedelta(days=night)}T03:00:00Z")
+        run_files.save_draft(there, there.results(), tmp_path / f"{night:03}.json")
+    assert __main__.main(["history", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "test_training_step[tf32]: stream_synchronizations from 0 (0 -> 3)" in said
+    assert "Creep" not in said
+    assert __main__.main(["history", str(tmp_path), "--json"]) == 0
+    (event,) = json.loads(capsys.readouterr().out)["events"]
+    assert [change["change"] for change in event["changes"]] == [None]
+
+
 @pytest.mark.parametrize(
     ("gpus", "says"),
     [

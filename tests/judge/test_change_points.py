@@ -215,16 +215,18 @@ def test_the_error_of_a_change_is_that_of_the_means_of_the_nights_before_and_aft
         (CYCLES, [6e8] * 20 + [3e8] * 19 + [1.5e8], -0.5, -0.5),
         (IPC, [0.4] * 20 + [0.6] * 19 + [0.9], 0.5, 0.5),
         (HITS, [40.0] * 20 + [60.0] * 19 + [50.0], 20.0, -10.0),
-        # Nothing is so many times as large as 0: these are shares of the mean, which is 2.
-        (STALLS, [0.0] * 20 + [2.0] * 19 + [42.0], 1.0, 20.0),
+        # Nothing is so many times as large as 0: the last is a share of the mean, which is 2.
+        (STALLS, [0.0] * 20 + [2.0] * 19 + [42.0], None, 20.0),
+        (STALLS, [2.0] * 20 + [0.0] * 19 + [40.0], -1.0, 20.0),
     ],
 )
 def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
-    metric: Metric, values: list[float], change: float, pending: float
+    metric: Metric, values: list[float], change: float | None, pending: float
 ) -> None:
     (one,) = trends([(metric, Nights(values, ["a"] * 40))])
     assert [step.at for step in one.changes] == [20]
-    assert one.changes[0].change == pytest.approx(change, rel=1e-9)
+    (found,) = (step.change for step in one.changes)
+    assert found == (None if change is None else pytest.approx(change, rel=1e-9))
     assert one.pending == pytest.approx(pending, rel=1e-9)
     assert one.set_aside == (39,)
     assert one.levels == pytest.approx((values[0], values[-2]))
@@ -238,6 +240,7 @@ def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
         (CYCLES, (4e8, 4.01e8), 0.0),  # nor what does not matter
         (HITS, (60.0, 54.0, 80.0), 0.06),
         (IPC, (0.4, 0.6), 0.0),
+        (INSTRUCTIONS, (0.0, 1e9), math.inf),
     ],
 )
 def test_the_worst_is_the_largest_change_for_the_worse_that_matters(
@@ -317,15 +320,27 @@ def test_percentages_and_ratios_share_no_noise() -> None:
 
 
 def test_a_class_shares_its_noise_and_none_has_less_than_it_shows() -> None:
-    values = {0.004: (CYCLES, swaying(0.004)), 0.05: (CYCLES, swaying(0.05))}
-    of_class = [(CYCLES, swaying(0.02)), *values.values()]
+    of_class = [(CYCLES, swaying(sigma)) for sigma in (0.02, 0.012, 0.05)]
     elsewhere = [(INSTRUCTIONS, [1e9] * 21)] * 4
     asked = [(metric, Nights(of, ["a"] * 21)) for metric, of in (*of_class, *elsewhere)]
     typical, quiet, loud, counts, *_ = (one.noise for one in trends(asked))
     assert typical == pytest.approx(0.02, rel=1e-9)
-    assert quiet == pytest.approx(math.sqrt((0.02**2 + 0.004**2) / 2), rel=1e-9)
+    assert quiet == pytest.approx(math.sqrt((0.02**2 + 0.012**2) / 2), rel=1e-9)
     assert loud == pytest.approx(0.05, rel=1e-9)
     assert counts == pytest.approx(2e-5 / math.sqrt(2), rel=1e-9)
+
+
+def test_a_class_has_no_say_where_a_series_cannot_be_as_noisy() -> None:
+    """So little is seen of it in one series of a thousand: 5.92 is that of chi2 with 20 degrees."""
+    quiet, *_ = of_cycles([swaying(0.004), *[swaying(0.05)] * 4])
+    assert quiet.noise == pytest.approx(0.004 * math.sqrt((20 / 5.92104 + 1) / 2), rel=1e-4)
+
+
+def test_many_noisy_tests_hide_no_change_of_a_quiet_one() -> None:
+    slower = [value * (1.06 if night >= 10 else 1) for night, value in enumerate(noisy(20))]
+    for others in (0, 9):
+        found, *_ = of_cycles([slower, *(noisy(20, seed, 0.1) for seed in range(others))])
+        assert [change.at for change in found.changes] == [10], others
 
 
 def test_tests_of_two_nights_say_nothing_of_the_noise_of_their_class() -> None:

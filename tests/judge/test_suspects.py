@@ -95,6 +95,13 @@ def test_the_machine_is_suspected_where_the_canary_moved_on_the_same_gpu() -> No
     assert suspect.what.startswith("sm_clock_mhz -10 %")
 
 
+def test_a_clock_makes_no_calls() -> None:
+    """Where counts alone moved, what the canary read is no reason; beside times it is one."""
+    for times, suspected in ((True, SuspectKind.MACHINE), (False, SuspectKind.CODE)):
+        moved = replace(event(0, 20, counts=True), times=times)
+        assert first([year(canary=20), year()], [moved]) is suspected
+
+
 def test_shares_add_up_and_without_a_difference_there_is_no_suspect() -> None:
     (suspects,) = ranked([year(driver=20, canary=20)], [event(0, 20)])
     assert sum(one.share for one in suspects) == pytest.approx(1)

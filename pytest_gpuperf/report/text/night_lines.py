@@ -74,7 +74,7 @@ def _row(past: History, main: MetricHistory) -> NightRow:
         device=past.devices[seen.arch, seen.slug],
         main=main,
         now=units.value(trend.levels[-1], main.metric.unit) if trend.levels else "-",
-        change=units.moved(last.change, points=trend.points) if last else "",
+        change=units.from_zero_or(last.change, points=trend.points) if last else "",
         tone=tone if is_recent else "",
         since=date(seen.days[last.at]) if last else "",
         gaps=main.gap_text if main.gaps else "",
@@ -177,7 +177,7 @@ def moved(past: History, event: LevelChange) -> list[tuple[str, str, bool | None
 
 
 def _in_short(one: MetricHistory, change: ChangePoint) -> str:
-    return f"{one.metric.name} {units.moved(change.change, points=one.trend.points)}"
+    return f"{one.metric.name} {units.from_zero_or(change.change, points=one.trend.points)}"
 
 
 def commands(past: History, event: LevelChange) -> tuple[str, ...]:
