@@ -446,9 +446,11 @@ class _Gatherer:
     @property
     def _lost(self) -> bool:
         """Whether workers with GPUs have collected tests, and none of these ever began."""
+        if not self._order or self._reported:
+            return False
         from pytest_gpuperf.plugin import workers
 
-        return bool(self._order) and not self._reported and workers.dealt(self._session.config)
+        return workers.dealt(self._session.config)
 
     def _say_at_once(self, results: Sequence[Result]) -> None:
         config = self._session.config
