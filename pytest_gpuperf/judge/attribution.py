@@ -185,13 +185,14 @@ class _Comparison:
         pairing = self.pairing
         lines = self._lines(entries) if self.located else ()
         calls, idle = self._calls(), self._idle()
+        shift = _shift(entries)
         return Attribution(
             before=self.before,
             after=self.after,
             change=self.after - self.before,
             relative=self.after / self.before - 1 if self.before else None,
             explained=self._share(math.fsum(e.change for e in entries if e.significant)),
-            shift=_shift(entries),
+            shift=shift,
             launched=LaunchCounts(
                 changed=self.new.keys != self.old.keys,
                 added=len(pairing.added),
@@ -211,7 +212,7 @@ class _Comparison:
             idle=idle,
             step=self.step,
             reliable=self.reliable,
-            headline=headline(self._evidence(), entries, lines, calls, idle),
+            headline=headline(self._evidence(), entries, lines, calls, idle, shift),
         )
 
     def _evidence(self) -> Evidence:

@@ -76,6 +76,10 @@ _PRECISIONS = (
 """What a kernel's name says of its data type; of several the first: a float32 is everywhere. cuBLAS
 calls its newest kernels nvjet_sm90_tst_...: the first letter is of what is multiplied, t of
 bfloat16, h of float16, d of float64."""
+MOVED = 0.01
+"""From here on it is said that most kernels moved by so much."""
+MOST_TOGETHER = 0.75
+"""Of a loss that all kernels share no line is named for more than the rest."""
 _SENT = "HtoD (Pageable"
 """In the name of a copy that the host waits for, and does not ask for."""
 _COPIED = (
@@ -98,9 +102,11 @@ def headline(
     lines: Sequence[LineChange],
     calls: Sequence[CallChange],
     idle: Sequence[IdleChange],
+    shift: float | None = None,
 ) -> Headline | None:
     """What made the step worse; None where nothing did, by the verdicts that there are.
 
+    None as well where no code did: all kernels take so much longer, `shift`, as clocks have them.
     `entries`, `lines`, `calls` and `idle` are what attribution has found. What the host is counted
     to do more of comes first where the step's time has not changed beyond its noise.
     """
@@ -126,7 +132,16 @@ def headline(
             return trial.of_calls(calling)
         if counted:
             return trial.of_metric(*counted[0])
-    return trial.judged(worst, dict(reversed(counted)))  # of each kind the first
+    told = trial.judged(worst, dict(reversed(counted)))  # of each kind the first
+    return None if told.kind is LossKind.SLOWER and _together(entries, shift) else told
+
+
+def _together(entries: Sequence[KernelChange], shift: float | None) -> bool:
+    """Whether what all kernels have moved by is most of the loss."""
+    if shift is None or shift < MOVED:
+        return False
+    lost = math.fsum(entry.change for entry in entries)
+    return lost * MOST_TOGETHER <= shift * math.fsum(entry.before for entry in entries)
 
 
 class _Trial:

@@ -797,3 +797,21 @@ def test_no_recorded_kernel_is_taken_for_float64() -> None:
     names = {entry["name"] for entry in known} | {*counted("tf32-sites").names}
     names |= {*traced("adam-fused").names}
     assert [name for name in names if precision(name) == "float64"] == []
+
+
+@pytest.mark.parametrize(
+    ("share", "named"),
+    # All kernels take a tenth more. What one of them takes besides is a share of that.
+    [(0.0, False), (0.3, False), (0.4, True), (2.0, True)],
+)
+def test_of_what_all_kernels_take_longer_no_line_is_named(share: float, *, named: bool) -> None:
+    one = traced("tf32")
+    times = [launch.duration for launch in one.launches]
+    most = max(range(len(times)), key=times.__getitem__)
+    every = slowed(one, range(len(times)), 1.1)
+    more_of_one = 1 + share * 0.1 * sum(times) / (1.1 * times[most])
+    new = slowed(every, [most], more_of_one)
+    told = attribute(new, one, NAMING, verdicts=[step_time(0.1 * (1 + share))])
+    assert told.shift == pytest.approx(0.1)
+    assert (told.headline is not None) is named
+    assert ("clocks, power or another GPU?" in sentence(told)) is not named

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
+from pytest_gpuperf.judge.headline import MOVED
 from pytest_gpuperf.model.result import (
     Attribution,
     Cause,
@@ -28,8 +29,6 @@ _SMALL = 0.05
 """A row below this share of all that moved is summed up with others of its family."""
 _FEW = 3
 """So many small ones are worth a sum."""
-_SHIFT = 0.01
-"""From this relative change that kernels share on, it is worth a line."""
 _SENSIBLE = 1.5
 """Beyond it, what is explained and what is not nearly cancel."""
 _NAMED = 4
@@ -96,9 +95,13 @@ def sentence(attribution: Attribution) -> str:
     As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend is called twice (6 modules);
     was once". The time is the step's, as it was judged.
     """
-    cause = attribution.headline
+    cause, step = attribution.headline, attribution.step
     if cause is None:
-        return ""
+        together = _together(attribution) if step and step.slower else ""
+        if not (step and together):
+            return ""
+        relative = "" if step.relative is None else f" ({units.moved(step.relative)})"
+        return f"{duration(step.change)}{relative}: {together}"
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
     if cause.change is None:
@@ -330,6 +333,14 @@ def share(value: float | None) -> str:
     return "-" if value is None else f"{round(100 * value) + 0:d} %"
 
 
+def _together(attribution: Attribution) -> str:
+    """What most kernels have in common; "" for nothing."""
+    if attribution.shift is None or abs(attribution.shift) < MOVED:
+        return ""
+    moved = units.moved(attribution.shift)
+    return f"most kernels moved by about {moved}: clocks, power or another GPU?"
+
+
 def notes(attribution: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
     texts = []
@@ -340,9 +351,8 @@ def notes(attribution: Attribution) -> list[str]:
             f"the trace is not to be trusted: it has {duration(attribution.change)}"
             f"{_relative(attribution)}, the step without it {duration(step.change)}{told}"
         )
-    if attribution.shift is not None and abs(attribution.shift) >= _SHIFT:
-        moved = units.moved(attribution.shift)
-        texts.append(f"most kernels moved by about {moved}: clocks, power or another GPU?")
+    if (together := _together(attribution)) and together not in sentence(attribution):
+        texts.append(together)
     if attribution.odd_tables:
         tables = attribution.measured_tables + attribution.baseline_tables
         texts.append(
