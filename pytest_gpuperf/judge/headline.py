@@ -193,7 +193,10 @@ class _Trial:
             if one in kinds
         )
         those = [call for call in more if _kind_of_call(call.name) is kind]
-        sent = sum(_SENT in self._of.new.keys[i][0] for i in candidate.added)
+        new, old = self._of.new.keys, self._of.old.keys
+        sent = sum(_SENT in new[i][0] for i in candidate.added)
+        # Out of memory that was pinned before as well.
+        sent += sum(_SENT in new[i][0] and _SENT not in old[j][0] for i, j in candidate.replaced)
         if kind is LossKind.SYNCHRONISATION and 0 < sum(c.after - c.before for c in those) <= sent:
             return self._transfer(candidate)
         freeing = max(self._candidates, key=lambda one: one.freed)
@@ -482,12 +485,20 @@ class _Trial:
             family=COPY,
             before=sum(of.old.keys[j][0] == name for j in old),
             after=sum(of.new.keys[i][0] == name for i in new),
-            copied=self._bytes(name),
+            copied=self._bytes(name, candidate),
         )
 
-    def _bytes(self, name: str) -> float | None:
-        """How many more bytes are copied this way, where a verdict says so."""
-        metric = next((metric for says, metric in _COPIED if re.search(says, name)), "-")
+    def _bytes(self, name: str, candidate: Candidate) -> float | None:
+        """How many more bytes are copied this way, where a verdict says so.
+
+        It says so of the step: where others copy this way as well, nobody knows whose are how many.
+        """
+        of = self._of
+        way, metric = next((one for one in _COPIED if re.search(one[0], name)), ("-", "-"))
+        changed = (*of.pairing.added, *(i for i, _ in of.pairing.replaced))
+        its = {*candidate.added, *(i for i, _ in candidate.replaced)}
+        if any(re.search(way, of.new.keys[i][0]) and i not in its for i in changed):
+            return None
         known = [
             verdict.measured - verdict.baseline
             for verdict in self._of.verdicts

@@ -306,6 +306,29 @@ def test_who_sends_from_pageable_memory_waits_for_that_alone(waits: int, kind: L
     assert (told.kind, told.line) == (kind, ITEM.split()[0])
 
 
+@pytest.mark.parametrize(("waits", "kind"), [(1, LossKind.TRANSFER), (2, LossKind.SYNCHRONISATION)])
+def test_who_no_longer_pins_what_is_sent_waits_for_that_alone(waits: int, kind: LossKind) -> None:
+    """One copy is in the other's place."""
+    after, before = (
+        sited(*STEP_ROWS, (copy, 40.0, ITEM), calls=calls)
+        for copy, calls in ((UP, [("cudaStreamSynchronize", ITEM, waits)]), (UP_PINNED, ()))
+    )
+    verdicts = [step_time(0.0), more("stream_synchronizations", 0, waits)]
+    told = cause(attribute(after, before, NAMING, verdicts))
+    assert (told.kind, told.line) == (kind, ITEM.split()[0])
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_bytes_are_a_function_s_where_nobody_else_copies_that_way(elsewhere: bool) -> None:
+    copied = replace(more("copy_bytes_d2d", 0, 2**20), unit="bytes")
+    copy = "Memcpy DtoD (Device -> Device)"
+    others = [(copy, 30.0, TRAIN)] * elsewhere
+    rows = (*STEP_ROWS, *[(copy, 40.0, ITEM)] * 3, *others)
+    told = cause(of(rows, step_time(0.005), copied))
+    assert (told.kind, told.line) == (LossKind.TRANSFER, ITEM.split()[0])
+    assert told.bytes == (None if elsewhere else 2**20)
+
+
 def test_memory_is_asked_for_anew_where_it_was_given_back() -> None:
     """By the lines that come after; what is to be mended is the one before."""
     given, asked = "net.py:9 Net.forward net", [f"{BLOCK} blocks.{n}" for n in range(2)]
