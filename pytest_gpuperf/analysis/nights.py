@@ -485,8 +485,14 @@ def _events(
         )
         tests = frozenset(one.seen.test for one in mine)
         last = max((b for b in befores if b < night), default=night - 1)
+        sizes = [
+            abs(math.log1p(c.change))
+            for m, c, count in zip(mine, points, counted, strict=True)
+            if not (count or m.trend.points or c.change is None or c.change <= -1)
+        ]
         counts = any(counted) if known else None
-        events.append(Event(device, last, night, tests, counts, times=not all(counted)))
+        size = median(sizes) if sizes else 0.0
+        events.append(Event(device, last, night, tests, counts, not all(counted), size))
     listed = []
     # Another workload explains itself: it says nothing of what else changed that night.
     asked = [event for (*_, workload), event in zip(grouped, events, strict=True) if not workload]

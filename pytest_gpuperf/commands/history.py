@@ -199,7 +199,7 @@ def _of_occasion(past: History, occasion: night_lines.Occasion) -> Iterator[str]
     for suspect in night_lines.suspected(event)[:_SUSPECTS]:
         yield f"  suspect, {suspect}"
     if not event.suspects:
-        yield f"  nothing that runs record changed since {date(event.before)}"
+        yield f"  nothing that runs record since {date(event.before)} would explain it"
     yield from (f"  {command}" for command in night_lines.commands(past, event))
 
 

@@ -46,6 +46,8 @@ class SuspectKind(str, Enum):
 
 _HIT, _MISS = 0.8, 0.2
 """Of another device on which the same thing differs: that levels change there too, or not."""
+_AMPLIFIED = 5.0
+"""So many times what the canary reads of it a machine may change a step by."""
 _NEVER = 1e-4
 """How likely a clock, or memory that is slower, makes other calls and no other times."""
 _COUNTS: Mapping[SuspectKind, float] = {
@@ -129,6 +131,8 @@ class Event:
     """Whether launches or instructions changed too; None where nobody counts them."""
     times: bool = True
     """Whether anything else did: counts alone are nothing that a machine does."""
+    size: float = 0.0
+    """The median change of what else did, as a logarithm; 0 where that is not known."""
 
 
 def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
@@ -235,6 +239,7 @@ def ranked(
             suspect: _evidence(suspect, event, devices, moves, places, happened, chance)
             for nights in [devices[event.device]]
             for suspect in differences(nights[event.before], nights[event.night])
+            if _is_enough(suspect, event, nights[event.before], nights[event.night])
         }
         for event in events
     ]
@@ -248,6 +253,14 @@ def ranked(
                 blamed[suspect.kind] += share
         rates = {k: (blamed[k] + 1) / (max(offered[k], blamed[k]) + 2) for k in SuspectKind}
     return [_sorted(one) for one in shares]
+
+
+def _is_enough(suspect: Suspect, event: Event, before: Night, now: Night) -> bool:
+    """Whether it may have done so much: a machine as much as the canary has read of it, or so."""
+    if suspect.kind is not SuspectKind.MACHINE:
+        return True
+    read = max((abs(one.change) for one in canary_moved(before, now)), default=0.0)
+    return event.size <= _AMPLIFIED * read
 
 
 def _evidence(

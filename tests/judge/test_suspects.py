@@ -102,6 +102,16 @@ def test_a_clock_makes_no_calls() -> None:
         assert first([year(canary=20), year()], [moved]) is suspected
 
 
+@pytest.mark.parametrize(("size", "suspected"), [(0.0, True), (0.52, True), (0.54, False)])
+def test_a_machine_does_no_more_than_some_times_what_the_canary_read(
+    size: float, suspected: bool
+) -> None:
+    """Five times log(0.9) here. Nobody else is suspected: each has its own code every night."""
+    devices = [[replace(one, surroundings=PLAIN) for one in year(canary=20)]]
+    (said,) = ranked(devices, [replace(event(0, 20), size=size)])
+    assert [suspect.kind for suspect in said] == [SuspectKind.MACHINE] * suspected
+
+
 def test_shares_add_up_and_without_a_difference_there_is_no_suspect() -> None:
     (suspects,) = ranked([year(driver=20, canary=20)], [event(0, 20)])
     assert sum(one.share for one in suspects) == pytest.approx(1)
