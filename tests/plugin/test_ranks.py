@@ -368,7 +368,7 @@ def test_a_rank_that_waits_in_the_entry_for_one_that_failed_there_is_ended(a100:
     ) in first.stderr
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("code", [0, pytest.param(3, marks=AT_NIGHT)])
 def test_after_a_rank_that_ends_no_test_begins(a100: Project, code: int) -> None:
     """Of which none could be measured, whatever the code: torchrun looks at others than 0."""
     a100.tests(

@@ -708,8 +708,7 @@ def test_by_the_group_tests_have_a_gpu_and_the_names_that_baselines_know(
     assert tests == {f"test_steps.py::test_one[{number}]" for number in range(4)}
 
 
-@pytest.mark.parametrize("refused", [False, True])
-@pytest.mark.parametrize("dist", ["load", "loadgroup"])
+@pytest.mark.parametrize(("dist", "refused"), [("load", True), ("loadgroup", False)])
 def test_groups_of_others_stay_together(
     project: Project, monkeypatch: pytest.MonkeyPatch, dist: str, *, refused: bool
 ) -> None:

@@ -19,6 +19,7 @@ from pytest_gpuperf.measure.device.nvml import VisibleGpu
 from pytest_gpuperf.model.measurement import Device, Sample
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
+from tests.plugin.test_conditions import AT_NIGHT
 
 RECORDED = ROOT / "docs" / "runs" / "h200-meddpm.json"
 
@@ -124,6 +125,7 @@ def test_every_test_is_measured_in_every_turn_and_nobody_is_left(
     assert started[0].returncode == -signal.SIGKILL
 
 
+@AT_NIGHT
 def test_no_turn_begins_when_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

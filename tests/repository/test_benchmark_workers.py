@@ -17,6 +17,7 @@ from pytest_gpuperf.model.measurement import Measurement, Sample
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
+from tests.plugin.test_conditions import AT_NIGHT
 
 RECORDED = ROOT / "docs" / "runs" / "h200-meddpm.json"
 
@@ -166,16 +167,18 @@ def test_one_kind_alone_says_nothing(folder: Path, capsys: pytest.CaptureFixture
     assert "sessions of one worker and of several are needed" in capsys.readouterr().err
 
 
+@AT_NIGHT
 def test_sessions_are_judged_by_a_baseline_that_is_recorded_before(tmp_path: Path) -> None:
     """Twice: what is there is not recorded again."""
-    measuring = "def test_sum(gpuperf):\n    gpuperf.measure(lambda: sum(range(10_000)) and None)\n"
-    tests = projects.project(tmp_path / "project", measuring) / "test_it.py"
+    summing = "def test_sum(gpuperf):\n    gpuperf.measure(lambda: sum(range(10_000)) and None)\n"
+    tests = projects.project(tmp_path / "project", summing) / "test_it.py"
     folder = tmp_path / "recorded"
     arguments = [str(tests), f"--rootdir={tests.parent}", f"-c{tests.parent / 'pytest.ini'}"]
+    measuring = ("--gpu-arch=cpu", "--gpuperf-processes=1")
     counts = {workers.BASELINE: 1, workers.ALONE: 1, workers.BESIDE: 0}
     times = []
     for _ in range(2):
-        workers.record(folder, counts, 1, ("",), [*arguments, "--gpu-arch=cpu"])
+        workers.record(folder, counts, 1, ("",), [*arguments, *measuring])
         times.append((folder / workers.TIMES).read_bytes())
     assert times[0] == times[1]
     said = {verdict.outcome for verdict in run_files.load(folder / "alone-0.json.xz").verdicts}
