@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from operator import ne
 from statistics import median
 from typing import TYPE_CHECKING
@@ -281,9 +282,15 @@ def _most(deviation: float, seen: int) -> float:
 
     The others of a class may be of steps that wait for the host, and far noisier.
     """
+    return deviation * math.sqrt(seen / _little(seen))
+
+
+@cache
+def _little(seen: int) -> float:
+    """The sum of so many squares of standard normals, where it is smaller in one of 1000 only."""
     from scipy.stats import chi2
 
-    return deviation * math.sqrt(seen / float(chi2.ppf(_RARELY, seen)))
+    return float(chi2.ppf(_RARELY, seen))
 
 
 def _pooled(shared: float, deviation: float, seen: int) -> float:
