@@ -448,11 +448,9 @@ def _last_nights(calendar: _Calendar) -> tuple[LastNight, ...]:
     for device, nights in zip(calendar.devices, calendar.nights, strict=True):
         together: dict[tuple[int, str], dict[str, Night]] = {}
         for night in nights:
-            bare = replace(
-                night.surroundings, gpu="", machine={}, workload={}, collector="", canary=""
-            )
-            key = (night.day, repr(bare))
-            together.setdefault(key, {})[night.surroundings.gpu] = night
+            under = night.surroundings
+            key = (night.day, repr((under.revision, under.software)))
+            together.setdefault(key, {})[under.gpu] = night
         if len(together) > 1:
             *_, before, now = together.values()
             of_both = [gpu for gpu in now if gpu in before]

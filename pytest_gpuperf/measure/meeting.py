@@ -12,8 +12,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -454,21 +454,12 @@ class Participant:
         Thread(target=self._hear, name="gpuperf-participant", daemon=True).start()
 
     def arrive(self, place: str) -> None:
-        """Returns when all have arrived at this place, to execute the step.
+        """Returns when all have arrived at this place, to execute or to make the step.
 
         Raises MeasurementError where they do not arrive there.
         """
         self._arrived(place)
         self._inside = True
-
-    @contextmanager
-    def inside(self, place: str) -> Iterator[None]:
-        """Something else than an execution, in which they may wait for each other as well."""
-        self.arrive(place)
-        try:
-            yield
-        finally:
-            self._outside()
 
     def agreed(self, place: str, own: Any) -> Any:
         """What rank 0 says of it, on every rank; for the rest see `arrive`."""
@@ -480,6 +471,7 @@ class Participant:
 
     def rests(self) -> None:
         """Says that a measurement is over: until the next one nobody waits for this one."""
+        self._outside()
         self._line.send({"is": _RESTS})
 
     def entered(self, phase: str) -> None:

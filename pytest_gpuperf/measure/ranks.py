@@ -13,7 +13,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -201,12 +201,14 @@ class RankInstrument(Instrument):
         if self._rank.launched:  # who has started it looks after it
             yield
             return
-        with ExitStack() as entered:
-            try:
-                entered.enter_context(self._participant.inside(f"the entry of {name} of {test}"))
-            except MeasurementError as error:
-                raise UnsoundStep(f"{STOPPED}: {error}") from None
+        try:
+            self._participant.arrive(f"the entry of {name} of {test}")
+        except MeasurementError as error:
+            raise UnsoundStep(f"{STOPPED}: {error}") from None
+        try:
             yield
+        finally:
+            self._participant.rests()  # it may skip here, and measure nothing any more
 
     def failed(self, error: BaseException) -> None:
         """Tells the others that this rank will not measure, and why: they would wait for it."""

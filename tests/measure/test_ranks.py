@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure import meeting
 from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
 from pytest_gpuperf.measure.meeting import listen
@@ -94,7 +95,7 @@ class Aside(Progress):
 
 def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: Path) -> None:
     """Without the time of the test: the leading rank may wait for fresh ranks meanwhile."""
-    meeting = f"gpuperf-test-{uuid.uuid4().hex}"
+    place = f"gpuperf-test-{uuid.uuid4().hex}"
     settings = replace(default_settings(tmp_path), time_limit=20.0)
     subject = Subject("test_a", "step", "suite", "", {}, "core")
     shown = Aside(), Aside()
@@ -102,7 +103,7 @@ def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: 
     def ends(number: int) -> list[str]:
         own = DeviceInstrument(ScriptedCollector(), tmp_path)
         outcome = "failed" if number == 0 else "passed"
-        with closing(RankInstrument(own, Rank(number, 2, meeting), settings, str)) as rank:
+        with closing(RankInstrument(own, Rank(number, 2, place), settings, str)) as rank:
             before = rank.verdict("passed")  # nothing was measured: nobody waits
             rank.measure(subject, Work(lambda: None, Phases(), progress=shown[number]), PLAN)
             return [before, rank.verdict(outcome), rank.verdict("skipped")]
@@ -110,6 +111,26 @@ def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == [["passed", "failed", "skipped"]] * 2
     assert [one.entered for one in shown] == [["waits", "goes on"]] * 2
+
+
+def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them did, and the other tests of one may take longer."""
+    for name, seconds in (("_TICK", 0.01), ("_SETTLING", 0.05), ("_GRACE", 0.0)):
+        monkeypatch.setattr(meeting, name, seconds)
+    place = f"gpuperf-test-{uuid.uuid4().hex}"
+    settings = replace(default_settings(tmp_path), time_limit=20.0)
+
+    def ends(number: int) -> str:
+        own = DeviceInstrument(ScriptedCollector(), tmp_path)
+        with closing(RankInstrument(own, Rank(number, 2, place), settings, str)) as rank:
+            with suppress(pytest.skip.Exception), rank.entering("step", "test_a"):
+                pytest.skip("not on this device")
+            return rank.stops if number == 0 else ""
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(ends, range(2))) == ["", ""]
 
 
 def test_one_rank_alone_is_none() -> None:
