@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
@@ -23,6 +24,9 @@ from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.measure.trace.call_sites import CallSites, uncompiled
 from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 aten = torch.ops.aten
 
@@ -36,6 +40,10 @@ _CPU_ATTENTION = {
 
 _NOT_COUNTED = {aten.detach}
 """Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
+
+_ENTERING = Lock()
+_NOTED: dict[str, Any] = {}
+"""What torch notes of the modes that are entered, for all counters of the process."""
 
 
 @dataclass
@@ -68,6 +76,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, operators: Operators | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        # A mode notes on entering whether the process was in one, and restores that on leaving. Of
+        # two threads' modes that are left in the order in which they were entered, the second would
+        # leave it so forever, and nothing would be compiled any more.
+        for name, noted in vars(self).items():
+            setattr(self, name, _NOTED.setdefault(name, noted))
         self._operators = operators
         self.step = Counts()
         """The whole step."""
@@ -75,6 +88,15 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Phases in the order in which they first occur."""
         self.memory = Memory()
         self._counted_now: tuple[Counts, ...] = (self.step,)
+
+    def __enter__(self) -> Self:
+        with _ENTERING:
+            super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with _ENTERING:
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def watching(self) -> Iterator[None]:
