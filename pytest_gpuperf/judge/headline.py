@@ -198,7 +198,7 @@ class _Trial:
         # Out of memory that was pinned before as well.
         sent += sum(_SENT in new[i][0] and _SENT not in old[j][0] for i, j in candidate.replaced)
         if kind is LossKind.SYNCHRONISATION and 0 < sum(c.after - c.before for c in those) <= sent:
-            return self._transfer(candidate)
+            return self._transfer(candidate, _SENT)
         freeing = max(self._candidates, key=lambda one: one.freed)
         if kind is LossKind.MEMORY and candidate.freed <= 0 < freeing.freed:
             return self.of_calls(freeing, LossKind.MEMORY)
@@ -461,19 +461,24 @@ class _Trial:
             LossKind.LAYOUT, candidate, what=what, before=before, after=after, family=LAYOUT
         )
 
-    def _copied(self, candidate: Candidate) -> list[int]:
-        """The copies that are new, or others than before, of the kind that takes most."""
+    def _copied(self, candidate: Candidate, way: str = "") -> list[int]:
+        """The copies that are new, or others than before, of the kind that takes most.
+
+        Of those that go one `way`, where it is given.
+        """
         of = self._of
         changed = (*candidate.added, *(i for i, _ in candidate.replaced))
         names = {i: of.new.keys[i][0] for i in changed}
-        copies = [i for i in names if self._reason(names[i]) is LossKind.TRANSFER]
+        copies = [
+            i for i in names if way in names[i] and self._reason(names[i]) is LossKind.TRANSFER
+        ]
         most = _largest([(names[i], 1 + of.new.durations[i]) for i in copies]) if copies else ""
         return [i for i in copies if names[i] == most]
 
-    def _transfer(self, candidate: Candidate) -> Headline:
-        """Of copies; that of a number to the host is a synchronisation."""
+    def _transfer(self, candidate: Candidate, way: str = "") -> Headline:
+        """Of copies, one `way` or any; that of a number to the host is a synchronisation."""
         of = self._of
-        copies = self._copied(candidate)
+        copies = self._copied(candidate, way)
         new, old = self._within(candidate)
         name = of.new.keys[copies[0]][0]
         mean = fmean(of.new.durations[i] for i in copies)

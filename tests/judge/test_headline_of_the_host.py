@@ -306,12 +306,35 @@ def test_who_sends_from_pageable_memory_waits_for_that_alone(waits: int, kind: L
     assert (told.kind, told.line) == (kind, ITEM.split()[0])
 
 
-@pytest.mark.parametrize(("waits", "kind"), [(1, LossKind.TRANSFER), (2, LossKind.SYNCHRONISATION)])
-def test_who_no_longer_pins_what_is_sent_waits_for_that_alone(waits: int, kind: LossKind) -> None:
+def test_what_is_sent_is_told_and_not_a_longer_copy_that_nobody_waits_for() -> None:
+    within = "Memcpy DtoD (Device -> Device)"
+    told = cause(
+        of(
+            (*STEP_ROWS, (within, 400.0, ITEM), (UP, 40.0, ITEM)),
+            step_time(0.0),
+            more("stream_synchronizations", 0, 1),
+            calls=[("cudaStreamSynchronize", ITEM, 1)],
+        )
+    )
+    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("former", "waits", "kind"),
+    [
+        (UP_PINNED, 1, LossKind.TRANSFER),
+        (UP_PINNED, 2, LossKind.SYNCHRONISATION),
+        # The host waited for it before as well.
+        (UP.replace("-> Device", "-> Managed"), 1, LossKind.SYNCHRONISATION),
+    ],
+)
+def test_who_no_longer_pins_what_is_sent_waits_for_that_alone(
+    former: str, waits: int, kind: LossKind
+) -> None:
     """One copy is in the other's place."""
     after, before = (
         sited(*STEP_ROWS, (copy, 40.0, ITEM), calls=calls)
-        for copy, calls in ((UP, [("cudaStreamSynchronize", ITEM, waits)]), (UP_PINNED, ()))
+        for copy, calls in ((UP, [("cudaStreamSynchronize", ITEM, waits)]), (former, ()))
     )
     verdicts = [step_time(0.0), more("stream_synchronizations", 0, waits)]
     told = cause(attribute(after, before, NAMING, verdicts))
@@ -392,6 +415,14 @@ def test_bytes_are_those_that_are_copied_more_the_same_way(
     assert (told.before, told.after) == (1, 3)
 
 
+@pytest.mark.parametrize(("before", "more_bytes"), [(7.0, 1.0), (8.0, None)])
+def test_a_single_byte_more_is_told_of(before: float, more_bytes: float | None) -> None:
+    """As of a bool that is copied to the host."""
+    verdicts = more("copies", 1, 2), copied("copy_bytes_d2h_pageable", before, 8.0)
+    told = cause(of((*STEP_ROWS, (DOWN, 40.0, ITEM)), step_time(0.0), *verdicts))
+    assert (told.kind, told.what, told.bytes) == (LossKind.TRANSFER, DOWN, more_bytes)
+
+
 def test_of_several_copies_those_are_told_that_take_most() -> None:
     """Each way for itself."""
     told = between([(CONV, 5e3)], [(DOWN, 100.0), (UP, 60.0), (CONV, 5e3), (UP, 60.0)])
@@ -433,8 +464,12 @@ def test_a_function_is_counted_outside_of_modules_too_where_it_changed_there(
     assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
 
 
-def test_copies_that_are_counted_are_those_of_the_function_that_copies_most_often() -> None:
-    rows = [*STEP_ROWS, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
+@pytest.mark.parametrize("others", [[], [(MUL, 40.0, TRAIN)] * 9], ids=["alone", "more launches"])
+def test_copies_that_are_counted_are_those_of_the_function_that_copies_most_often(
+    others: Sequence[Sited],
+) -> None:
+    """What else changed may copy nothing."""
+    rows = [*STEP_ROWS, *others, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
     told = cause(of(rows, step_time(0.0), more("copies", 0, 5)))
     assert (told.line, told.what, told.after) == ("layers.py:77", DOWN, 3)
 
@@ -649,6 +684,21 @@ def test_calls_of_another_kind_that_are_gone_hide_none_that_are_new() -> None:
     counted = more("stream_synchronizations", 5, 9)
     told = cause(of(STEP_ROWS, step_time(0.0), counted, called=gone, calls=new))
     assert (told.kind, told.line, told.after) == (LossKind.SYNCHRONISATION, "layers.py:77", 4)
+
+
+@pytest.mark.parametrize("now", [101, 99], ids=["one more", "one less"])
+def test_who_waits_more_often_than_before_is_told_not_who_waits_most_often(now: int) -> None:
+    told = cause(
+        of(
+            STEP_ROWS,
+            step_time(0.0),
+            more("stream_synchronizations", 100, now + 3),
+            called=[("cudaStreamSynchronize", ITEM, 100)],
+            calls=[("cudaStreamSynchronize", ITEM, now), ("cudaDeviceSynchronize", GIVES, 3)],
+        )
+    )
+    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "net.py:9")
+    assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 0, 3)
 
 
 def test_of_calls_for_memory_the_one_that_gives_it_back_is_told() -> None:
