@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from time import process_time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.alignment import Key, Pairing, common, keys, pair
-from tests.kernel_steps import NAMING, traced
+from pytest_gpuperf.judge.alignment import Key, Pairing, common, keys, operator_of, pair
+from pytest_gpuperf.model.measurement import CallSite, KernelTable
+from tests.kernel_steps import NAMING, operators, traced
 from tests.strategies import few
 
 sequences = st.text("abc", max_size=12)
@@ -116,6 +119,38 @@ def test_of_several_the_longest_replaces_and_its_helper_is_added() -> None:
 def test_neighbours_that_changed_places_have_moved_and_replace_nothing() -> None:
     pairing = paired(["copy", "conv a", "conv b"], ["copy", "conv b", "conv a"])
     assert (len(pairing.moved), pairing.replaced) == (1, ())
+
+
+def multiplied(*passes: bool) -> KernelTable:
+    """A product for each of these passes at one line of a module; those of True are backward."""
+    made = operators(*[("aten.mul", "net.py:4 Net.norm a")] * len(passes))
+    sites = tuple(CallSite("net.py:4", "Net.norm", "a", backward) for backward in passes)
+    return replace(made, sites=sites, site_of=tuple(range(len(passes))))
+
+
+@pytest.mark.parametrize(
+    ("now", "then"), [((False, True), (False, False)), ((False, True), (True, True))]
+)
+def test_an_operator_of_the_backward_pass_is_another_than_the_same_in_the_forward_pass(
+    now: Sequence[bool], then: Sequence[bool]
+) -> None:
+    """So that one that has come does not make up for another that is gone."""
+    pairing = pair(keys(multiplied(*now)), keys(multiplied(*then)), ([0.0] * 2, [0.0] * 2), str)
+    assert (len(pairing.matched), len(pairing.moved)) == (1, 0)
+    assert (len(pairing.added), len(pairing.removed)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "place", ["", "Net.forward", "Net.forward layers.0", "Net.forward cross in domain"]
+)
+def test_an_operator_is_called_by_its_name_wherever_it_is_called(place: str) -> None:
+    """A module may be called anything, and where operators come from may not be known."""
+    made = operators(("aten.mm", "net.py:3 Net.forward"))
+    function, _, module = place.partition(" ")
+    sites = (CallSite("net.py:3", function, module),) if place else ()
+    made = replace(made, sites=sites, site_of=(0,) * len(sites))
+    ((name, _, _),) = keys(made)
+    assert operator_of(name) == "aten.mm"
 
 
 def test_steps_of_an_h200_are_aligned_well_under_a_second() -> None:

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
 from pytest_gpuperf.storage import files
 from tests.examples import verdict
+from tests.judge.losses import step_time
 from tests.kernel_steps import (
     NAMING,
     Row,
@@ -236,6 +237,54 @@ def test_a_blame_is_kept_in_files() -> None:
         files.adapter(Attribution).validate_json(files.to_json(attribution), strict=True)
         == attribution
     )
+
+
+# The trace against the time of the step, which nobody traced
+
+
+@pytest.mark.parametrize("idle", [0.0, 6.0, 10.0])
+@pytest.mark.parametrize("direction", [1, -1], ids=["slower", "faster"])
+@pytest.mark.parametrize(("part", "reliable"), [(0.97, True), (1.03, False)])
+def test_a_step_contradicts_a_trace_beyond_the_noise_of_its_launches_and_its_gaps(
+    idle: float, direction: int, part: float, *, reliable: bool
+) -> None:
+    """Of 20 ms the trace says that they are as they were, to within 99.5 % of its noise.
+
+    Launches are off by 0.8 %, gaps of milliseconds by 5 % beside that; and Student's t of the 20
+    executions that this is worth is 3.153. Both sides have one trace.
+    """
+    spread = math.hypot(0.008 * (20 - idle), math.hypot(0.05, 0.008) * idle) / 20
+    judged = math.expm1(direction * part * 3.153 * math.sqrt(2) * spread)
+    same = table(("wgrad", 1000 * (20 - idle)), idle=1000 * idle)
+    assert attribute(same, same, NAMING, [step_time(judged, 0.0)]).reliable is reliable
+
+
+@pytest.mark.parametrize(
+    ("judged", "reliable"),
+    # Of 40 % that the trace says a quarter less, and that a quarter less than was judged.
+    [(0.299, False), (0.301, True), (0.532, True), (0.535, False), (-0.4, False)],
+)
+def test_changes_that_differ_by_a_quarter_of_the_larger_are_the_same(
+    judged: float, *, reliable: bool
+) -> None:
+    """Far beyond the noise of 3.6 %; one in the other direction is another."""
+    now, then = table(("wgrad", 28_000.0)), table(("wgrad", 20_000.0))
+    assert attribute(now, then, NAMING, [step_time(judged, 0.001)]).reliable is reliable
+
+
+@pytest.mark.parametrize(("percent", "reliable"), [(0.48, True), (0.52, False)])
+def test_a_disagreement_over_less_than_half_a_percent_of_the_step_is_of_no_matter(
+    percent: float, *, reliable: bool
+) -> None:
+    """Fifty traces are sure of it to within 0.2 %."""
+
+    def step(busy: float) -> KernelTable:
+        made = table(("wgrad", 1000 * busy))
+        return replace(made, busy=(1e6 * busy,) * 50, idles=(0.0,) * 50)
+
+    judged = [step_time(0.0, 0.0)]
+    attribution = attribute(step(20 * (1 + percent / 100)), step(20), NAMING, judged)
+    assert attribution.reliable is reliable
 
 
 # Whatever the tables

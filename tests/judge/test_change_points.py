@@ -209,6 +209,20 @@ def test_the_error_of_a_change_is_that_of_the_means_of_the_nights_before_and_aft
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "of_mean"),
+    [(3.0, 0.0, 1 / 2), (0.0, 4.0, 1), (0.0, 12.0, 1)],
+    ids=["to 0", "from 0", "from 0 to more"],
+)
+def test_the_error_of_a_change_is_a_share_of_the_level_before_or_from_0_of_the_mean(
+    before: float, after: float, of_mean: float
+) -> None:
+    """Values that may be 0 are judged, and their noise is, as shares of the mean of all."""
+    (one,) = trends([(STALLS, Nights([before] * 20 + [after] * 20, ["a"] * 40))])
+    (change,) = one.changes
+    assert change.error == pytest.approx(of_mean * one.noise / math.sqrt(10), rel=1e-9)
+
+
+@pytest.mark.parametrize(
     ("metric", "values", "change", "pending"),
     [
         (CYCLES, [4e8] * 20 + [6e8] * 19 + [12e8], 0.5, 1.0),
@@ -218,6 +232,7 @@ def test_the_error_of_a_change_is_that_of_the_means_of_the_nights_before_and_aft
         # Nothing is so many times as large as 0: the last is a share of the mean, which is 2.
         (STALLS, [0.0] * 20 + [2.0] * 19 + [42.0], None, 20.0),
         (STALLS, [2.0] * 20 + [0.0] * 19 + [40.0], -1.0, 20.0),
+        (STALLS, [2.0] * 20 + [0.0] * 19 + [60.0], -1.0, 24.0),  # of a mean of 2.5
     ],
 )
 def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
@@ -518,6 +533,8 @@ def test_a_gpu_that_was_only_passed_through_is_taken_as_it_measures() -> None:
     for of_c, changes in ((0.0, []), (0.05, [(14, 0.05), (18, -0.05)])):
         one = pool("aaaabbb" * 2 + "cccc" + "aaaabbb" * 5, {"a": 0.0, "b": 0.02, "c": of_c})
         assert one.offsets.keys() == {"a", "b"}
+        levels = exact([0.0] if of_c == 0 else [0.0, of_c, 0.0])
+        assert one.levels == pytest.approx(levels, rel=1e-9)
         assert [change.at for change in one.changes] == [at for at, _ in changes]
         assert [change.change for change in one.changes] == pytest.approx(
             [math.expm1(change) for _, change in changes], rel=1e-9

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.comparison import Devices, Differing, MetricChange, Pair, pair
@@ -110,6 +112,22 @@ def test_between_gpus_of_one_name_it_is_wider_and_of_two_names_there_is_none() -
         assert (change.change, change.low, change.high) == (0.0, None, None)
 
 
+def test_what_gpus_of_a_side_differ_by_is_no_noise_between_its_processes() -> None:
+    """Three processes on each of two GPUs, of which one takes 2 % more cycles."""
+    both = [
+        replace(one, process=f"{device.identity} {one.process}")
+        for device, value in ((H200, 400e6), (OTHER_H200, 408e6))
+        for one in on(device, processes("cycles", [[value]] * 3))
+    ]
+    change = only(both, both)
+    # Six that agree but for the GPU, beside 20 degrees of freedom at 0.1 %; a median of six costs
+    # sqrt(pi / 2).
+    spread = 1e-3 * math.sqrt(20 / 24)
+    margin = stats.t.isf(0.0025, 24) * spread * math.sqrt(1 / 6 + math.pi / 2 / 6)
+    assert change.low == pytest.approx(math.expm1(-margin))
+    assert change.high == pytest.approx(math.expm1(margin))
+
+
 def test_processes_that_lack_a_metric_do_not_count_for_it() -> None:
     a = [*processes("cycles", SURE[:2]), measurement({"ipc": [1.0]}, process="p3")]
     change = compared(a, processes("cycles", SURE))
@@ -138,6 +156,16 @@ def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> Non
 # What else differs
 
 
+def test_a_side_is_what_its_measurements_are_of() -> None:
+    (measured,) = processes("cycles", [[1.0]])
+    side = compared([measured], [measured]).a
+    assert (side.test, side.name, side.configuration) == (
+        measured.test,
+        measured.name,
+        measured.configuration,
+    )
+
+
 def test_devices() -> None:
     for a, b, devices in (
         (H200, H200, Devices.SAME),
@@ -157,12 +185,12 @@ def test_a_side_on_two_gpus_is_not_the_same_as_one_of_them() -> None:
 
 
 def test_workload_software_and_settings() -> None:
-    a = [measurement(settings={"rounds": 5, "cost_s": 20.5, "passes": 1})]
+    a = [measurement(settings={"rounds": 5, "cost_s": 20.5, "passes": 1, "seed": 7})]
     b = [
         measurement(
             workload={"size": 64},
             software={"torch": "2.13.0", "cuda": "13.1"},
-            settings={"rounds": 3, "cost_s": 4.5, "passes": 1},
+            settings={"rounds": 3, "cost_s": 4.5, "passes": 2, "seed": 7},
         )
     ]
     assert compared(a, b).differing == (
@@ -170,6 +198,7 @@ def test_workload_software_and_settings() -> None:
         Differing("software", "torch", "2.12.0", "2.13.0"),
         Differing("software", "cuda", None, "13.1"),
         Differing("settings", "rounds", "5", "3"),
+        Differing("settings", "passes", "1", "2"),
     )
     assert compared(a, a).differing == ()
 

@@ -76,6 +76,8 @@ def test_limits_as_people_write_them() -> None:
         ("sm_throughput", "30%", 30.0),
         ("ipc", "1.5", 1.5),
         ("ipc", 1.5, 1.5),
+        ("ipc", 0.5, 0.5),
+        ("operators", 0, 0.0),
     ):
         parsed = parse_limit(written, METRICS[metric])
         assert parsed.bound == pytest.approx(bound), (metric, written)
@@ -169,12 +171,27 @@ def test_the_interval_of_three_processes_by_hand() -> None:
     assert expectation.high == pytest.approx(401e6 * math.exp(margin))
 
 
+@pytest.mark.parametrize(
+    ("value", "low", "high"), [(40.0, 40 - T_20 * 0.15, 40 + T_20 * 0.15), (0.1, 0.0, None)]
+)
+def test_the_interval_of_a_percentage_is_in_points(
+    value: float, low: float, high: float | None
+) -> None:
+    expectation = limit("l2_hit_rate", "30%", value)
+    assert expectation.low == pytest.approx(low)
+    assert expectation.high == pytest.approx(high or value + T_20 * 0.15)
+
+
 def test_a_calibration_replaces_the_scale_of_the_class() -> None:
     spread = Spread(rounds=0.01, processes=0.01, allocations=None, gpus=None)
     noisy = Calibration("2026-01-01", 20, 1, 1, 1, 0, {"cycle": spread})
     (expectation,) = limits(of("cycles", 440e6), {"cycles": "450M"}, METRICS, noisy)
     assert expectation.outcome is INCONCLUSIVE
     assert expectation.high == pytest.approx(440e6 * math.exp(T_20 * 0.01))
+    sides = of("cycles", 100e6), of("cycles", 400e6)
+    quarter = ratio(METRICS["cycles"], *sides, below=0.26, calibration=noisy)
+    assert quarter.outcome is INCONCLUSIVE
+    assert quarter.high == pytest.approx(0.25 * math.exp(T_20 * math.hypot(0.01, 0.01)))
 
 
 def test_a_count_that_never_varies_is_a_whole_number() -> None:
@@ -197,6 +214,16 @@ def test_a_metric_that_was_not_measured_is_unsupported() -> None:
     assert {entry.reason for entry in expectation} == {"not-collected"}
     assert expectation[0].detail == "no such counter"
     assert expectation[1].detail == "it was not among the metrics measured"
+
+
+def test_of_what_no_whole_step_was_measured_all_is_unsupported() -> None:
+    phases = {"backward": {"cycles": [9e9]}}
+    parts = measurement({}, phases=phases, unsupported={"duration": "no such counter"})
+    said = limits([parts], {"duration": "1s", "cycles": "2M"}, METRICS)
+    assert [entry.outcome for entry in said] == [Outcome.UNSUPPORTED] * 2
+    assert said[0].detail == "no such counter"
+    for sides in (([parts], of("cycles", 1.0)), (of("cycles", 1.0), [parts])):
+        assert ratio(METRICS["cycles"], *sides, below=0.5).outcome is Outcome.UNSUPPORTED
 
 
 def test_only_the_whole_step_has_limits() -> None:
@@ -252,6 +279,15 @@ def test_it_takes_three_processes_on_both_sides() -> None:
     assert expectation.processes == 2
 
 
+def test_only_processes_that_have_the_metric_count_for_a_ratio() -> None:
+    lacking = measurement({"ipc": [1.0]}, process="p3")
+    over, under = of("cycles", 2e6, 2e6, 2e6), of("cycles", 1e6, 1e6, 1e6)
+    for sides in (([*over[:2], lacking], under), (over, [*under[:2], lacking])):
+        expectation = ratio(METRICS["cycles"], *sides, below=1.5)
+        assert (expectation.outcome, expectation.reason) == (INCONCLUSIVE, "too-few-processes")
+        assert expectation.processes == 2
+
+
 def test_the_interval_of_a_ratio_by_hand() -> None:
     expectation = quotient("cycles", [100e6], [400e6], below=0.35)
     margin = T_20 * math.hypot(1e-3, 1e-3)
@@ -274,6 +310,42 @@ def test_a_ratio_of_percentages_by_hand() -> None:
         assert abs(23.08 - end * 0.86) == pytest.approx(margin)
 
 
+@pytest.mark.parametrize(
+    ("share", "count", "outcome", "reason"),
+    [
+        (-1.01, 1, HOLDS, "within"),
+        (-0.99, 1, INCONCLUSIVE, "unsure"),
+        (0.99, 1, INCONCLUSIVE, "unsure"),
+        (1.01, 1, INCONCLUSIVE, "too-few-processes"),
+        (-1.01, 3, HOLDS, "within"),
+        (-0.99, 3, INCONCLUSIVE, "unsure"),
+        (0.99, 3, INCONCLUSIVE, "unsure"),
+        (1.01, 3, BROKEN, "beyond"),
+    ],
+)
+def test_around_both_bounds_of_a_ratio_of_percentages(
+    share: float, count: int, outcome: Outcome, reason: str
+) -> None:
+    """So many margins beyond a ratio of 1.5, which is 30 points over 20."""
+    # s0 of a percentage is 0.15 points, of 20 degrees of freedom; three that agree add 2, and their
+    # median costs 1.16.
+    error = {1: 0.15, 3: 0.15 * math.sqrt(20 / 22) * 1.16 / math.sqrt(3)}[count]
+    t = float(stats.t.isf(0.0025, 19 + count))
+    margin = t * error * math.hypot(1, 1.5)
+    above_it, below_it = [30 + share * margin] * count, [30 - share * margin] * count
+    for expectation in (
+        quotient("tensor_utilization", above_it, [20.0] * count, below=1.5),
+        quotient("tensor_utilization", below_it, [20.0] * count, above=1.5),
+    ):
+        assert (expectation.outcome, expectation.reason) == (outcome, reason)
+
+
+def test_a_ratio_beyond_all_numbers_is_not_given() -> None:
+    expectation = quotient("tensor_utilization", [100.0] * 3, [5e-324] * 3, above=1.5)
+    assert expectation.outcome is HOLDS
+    assert (expectation.low, expectation.measured, expectation.high) == (None, None, None)
+
+
 def test_zeros_need_no_division() -> None:
     expectation = quotient("tensor_utilization", [9.98] * 3, [0.0] * 3, above=1.5)
     assert expectation.outcome is HOLDS
@@ -288,14 +360,20 @@ def test_zeros_need_no_division() -> None:
     for metric in ("layout_copies", "tensor_utilization"):
         expectation = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
         assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "both-zero")
+        assert expectation.detail == "both are 0, and zeros have no ratio"
 
 
 def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:
-    lacking = [measurement({"ipc": [1.0]}, unsupported={"cycles": "not permitted"})]
-    for sides in ((lacking, of("cycles", 1.0)), (of("cycles", 1.0), lacking)):
-        expectation = ratio(METRICS["cycles"], *sides, below=0.5)
-        assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "not-collected")
-        assert expectation.detail == "not permitted"
+    measured = of("cycles", 1.0, 1.0, 1.0)
+    for unsupported, detail in (({"cycles": "not permitted"}, "not permitted"), ({}, "")):
+        lacking = [
+            measurement({"ipc": [1.0]}, unsupported=unsupported, process=process)
+            for process in ("p1", "p2")
+        ]
+        for sides in ((lacking, measured), (measured, lacking)):
+            said = ratio(METRICS["cycles"], *sides, below=0.5)
+            assert (said.outcome, said.reason) == (Outcome.UNSUPPORTED, "not-collected")
+            assert (said.metric, said.processes, said.detail) == ("cycles", 2, detail)
 
 
 counts = st.floats(1e-3, 1e15)
@@ -400,3 +478,7 @@ def test_test_and_subject_are_handed_on() -> None:
     )
     assert (expectation.test, expectation.subject) == ("a.py::test", "tf32 / baseline")
     assert expectation.verified
+    (measured,) = of("cycles", 1e6)
+    (limited,) = limits([measured], {"cycles": "2M"}, METRICS)
+    assert (limited.test, limited.metric) == (measured.test, "cycles")
+    assert limited.subject == measured.name

@@ -16,6 +16,7 @@ from pytest_gpuperf.judge.machine import (
     between,
     kinds,
     moved,
+    told_apart,
 )
 from pytest_gpuperf.judge.verdict import (
     KNOWN_KIND,
@@ -522,6 +523,50 @@ def test_what_the_baseline_leaves_in_doubt_is_the_machines_after_one_process() -
 
 NOISY = (0.985, 0.99, 1.0, 1.01, 1.015)
 """Processes of a baseline that leave 1 % in doubt, whatever comes after them."""
+
+
+def left_in_doubt(change: float, canary: Mapping[str, float], *, unmet: bool = False) -> Verdict:
+    """What becomes of a doubt about the step's time, 2 % to either side of this change."""
+    doubt = Verdict(
+        test="test",
+        name=STEP,
+        phase=STEP,
+        metric="step_time",
+        unit="ms",
+        outcome=Outcome.INCONCLUSIVE,
+        reason="baseline-too-noisy",
+        change=change,
+        tolerance=0.005,
+        low=change - 0.02,
+        high=change + 0.02,
+    )
+    now = measured({"step_time": 1 + change}, canary)
+    moves = moved(now, AS_BEFORE)
+    (said,) = told_apart([doubt], now, catalogue().metrics, moves, unmet=unmet, known_gpus=1)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("canary", "outcome"),
+    [
+        ({}, Outcome.INCONCLUSIVE),
+        ({"l2_cycles": 1.03}, Outcome.MACHINE),
+        ({"l2_cycles": 0.97}, Outcome.MACHINE),
+    ],
+)
+def test_a_doubt_about_no_change_at_all_is_explained_by_whatever_moved(
+    canary: Mapping[str, float], outcome: Outcome
+) -> None:
+    assert left_in_doubt(0.0, canary).outcome is outcome
+
+
+@pytest.mark.parametrize(("change", "waits"), [(-0.01, False), (0.0, False), (0.01, True)])
+def test_a_step_that_takes_no_longer_does_not_wait_for_a_host_that_nobody_knows(
+    change: float, waits: bool
+) -> None:
+    said = left_in_doubt(change, {}, unmet=True)
+    assert (said.outcome is Outcome.MACHINE) is waits
+    assert (said.reason == "unknown-host") is waits
 
 
 def test_what_is_within_its_tolerance_stays_there() -> None:

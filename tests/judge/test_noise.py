@@ -461,6 +461,25 @@ def test_one_gpu_of_another_kind_is_as_uncertain_as_the_slopes() -> None:
     assert said.error == pytest.approx(math.sqrt(variance))
 
 
+@pytest.mark.parametrize("kind", [15.15, 15.16, 15.18])
+def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
+    """Two GPUs each of two kinds, on which the second reading is the same."""
+    means = [3.0, 3.001, 3.02, 3.022]
+    met = [15.16, 15.16, 15.18, 15.18]
+    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE)
+    # In standard deviations of the slope, which is shrunk by the likeness of GPUs of one kind.
+    xs = [SCALE * SLOPES[0] * (of_one - 15.17) for of_one in met]
+    new, mean, own = SCALE * SLOPES[0] * (kind - 15.17), fmean(means), ALIKE * SCALE
+    squares = sum(x * x for x in xs) + own**2
+    slope = sum(x * y for x, y in zip(xs, means, strict=True)) / squares
+    assert said.value == pytest.approx(mean + slope * new, rel=1e-9)
+    left = sum((y - mean - slope * x) ** 2 for x, y in zip(xs, means, strict=True))
+    seen = left + own**2 * slope**2
+    pooled = (GPUS_PRIOR_WEIGHT * own**2 + seen) / (GPUS_PRIOR_WEIGHT + 3)
+    assert said.error == pytest.approx(math.sqrt(pooled * (1 + 1 / 4 + new**2 / squares)))
+    assert said.shares == pytest.approx([1 / 4 + new * x / squares for x in xs])
+
+
 @cache
 def kernel_times_on_h100s() -> tuple[tuple[str, dict[str, list[Sequence[float]]]], ...]:
     """Of 25 steps in six sessions on two H100s each of two hosts: configuration, and rounds by GPU.

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge import machine
 from pytest_gpuperf.judge.machine import (
     MOST_UNKNOWN,
     AtOneClock,
+    Elasticity,
     at_one_clock,
     elasticity_of,
 )
@@ -352,6 +353,23 @@ def test_a_failure_says_at_which_clock_times_were_compared() -> None:
     assert said.change == pytest.approx(0.05, abs=0.005)
     assert said.detail.startswith("at 1970 MHz, where the baseline's clock was 2003")
     assert " for 1 % less of it" in said.detail
+
+
+@pytest.mark.parametrize(
+    ("is_learnt", "says"),
+    [
+        (True, "by its own processes kernels take 0.75 % longer for 1 % less of it"),
+        (
+            False,
+            "supposed that kernels take 0.75 % longer for 1 % less of it, give or take 0.15",
+        ),
+    ],
+)
+def test_kernels_are_said_to_take_longer_at_a_clock_that_is_slower(
+    is_learnt: bool, says: str
+) -> None:
+    made = AtOneClock([], [], Elasticity(-0.75, 0.15, is_learnt), 0.0, 1980.0, 1995.0)
+    assert str(made) == f"at 1980 MHz, where the baseline's clock was 1995: {says}"
 
 
 # Without an elasticity: what the baseline has of the same GPU at the same clock

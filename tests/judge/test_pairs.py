@@ -92,6 +92,40 @@ def test_the_interval_is_of_the_pairs_differences() -> None:
     assert look.measured == pytest.approx(5e8 * math.exp(0.005))
 
 
+@pytest.mark.parametrize(
+    ("metric", "old", "new", "changes"),
+    [
+        ("l2_hit_rate", (30.0, 40.0, 50.0), (32.0, 40.0, 45.0), (2.0, 0.0, -5.0)),  # points
+        ("layout_copies", (0.0, 4.0, 8.0), (2.0, 4.0, 6.0), (0.5, 0.0, -0.5)),  # of 4
+        ("layout_copies", (0.0, 0.0, 0.0), (7.0, 8.0, 7.0), (7.0, 8.0, 7.0)),  # of nothing
+    ],
+)
+def test_without_logarithms_pairs_differ_by_points_or_by_shares_of_the_old_ones_mean(
+    metric: str, old: Sequence[float], new: Sequence[float], changes: Sequence[float]
+) -> None:
+    rounds_new, rounds_old = [[v] for v in new], [[v] for v in old]
+    tolerance = of_pairs(tolerance_for(METRICS[metric]))
+    assert pair_changes(rounds_new, rounds_old, tolerance) == pytest.approx(changes)
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "change"),
+    [
+        ("cycles", 4e8, 4.4e8, 0.1),
+        ("l2_hit_rate", 30.0, 33.0, 3.0),
+        ("l2_hit_rate", 0.0, 7.0, 7.0),
+        ("layout_copies", 0.0, 7.0, None),
+    ],
+)
+def test_what_pairs_changed_by_is_said_as_a_share_or_in_points(
+    metric: str, before: float, after: float, change: float | None
+) -> None:
+    verdict = of([before] * 3, [after] * 3, metric)
+    assert verdict.change == (None if change is None else pytest.approx(change))
+    assert (verdict.baseline, verdict.measured) == (before, after)
+    assert (verdict.reason == "from-zero") is (change is None)
+
+
 def test_floors_are_halved_but_for_exact_counts_and_what_somebody_wrote() -> None:
     plain, counted = tolerance_for(CYCLES), tolerance_for(INSTRUCTIONS)
     assert of_pairs(plain).floor == PAIRED_SHARE * plain.floor

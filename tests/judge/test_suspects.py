@@ -385,6 +385,23 @@ def test_a_device_that_has_no_night_before_that_one_says_nothing(first_day: int)
     assert odds("driver", [BOTH, late], [STEP]) == pytest.approx(1, rel=0.02)
 
 
+def test_a_device_is_no_witness_of_its_own_change() -> None:
+    """Else what differs on its last night only would have one for it, and the code one against."""
+    nights = [
+        night(0, {}),
+        night(1, {}, revision="r1"),
+        night(2, {}, revision="r2", software=driver("580")),
+    ]
+    assert odds("driver", [nights], [replace(STEP, night=2)]) == pytest.approx(1, rel=0.02)
+
+
+def test_where_counts_alone_moved_they_still_speak_and_a_machine_is_hardly_suspected() -> None:
+    counted = replace(STEP, counts=True, times=False)
+    assert odds("driver", [BOTH], [counted]) == pytest.approx(0.1 / 0.6, rel=0.02)
+    nights = [night(0), night(1, read(sm_clock_mhz=0.9), revision="r1")]
+    assert odds("machine", [nights], [counted]) == pytest.approx(1e-4 * 0.02 / 0.6, rel=0.03)
+
+
 @pytest.mark.parametrize(("counts", "expected"), [(None, 1), (False, 0.9 / 0.4), (True, 0.1 / 0.6)])
 def test_counts_speak_for_or_against_a_driver_and_where_nobody_counts_they_do_not(
     counts: bool | None, expected: float

@@ -21,6 +21,7 @@ from pytest_gpuperf.judge.trials import (
     estimates,
     folds,
     recommended,
+    strangers,
     trials,
 )
 from pytest_gpuperf.model.entry import Spread
@@ -138,6 +139,52 @@ def test_the_formulas_by_hand() -> None:
     assert spread.gpus == pytest.approx(math.sqrt(between_gpus))
 
 
+def balanced(level: float, deviation: float, count: int) -> list[float]:
+    """As many logarithms on either side of a level, which is their mean."""
+    return [level - deviation, level + deviation] * (count // 2)
+
+
+def at_logarithms(days_of_gpus: Sequence[Sequence[Sequence[float]]]) -> list[Measurement]:
+    """Processes at these logarithms: by GPU, day and process."""
+    return [
+        process({"cycles": [1e6 * math.exp(log)]}, f"u{gpu}d{day}p{number}", f"gpu-{gpu}", day)
+        for gpu, days in enumerate(days_of_gpus)
+        for day, logs in enumerate(days, 1)
+        for number, log in enumerate(logs)
+    ]
+
+
+LOUD = [[balanced(0.0, 0.02, 2), balanced(0.2, 0.02, 4)], [balanced(0.6, 0.02, 2)]]
+QUIET = [[balanced(gpu + day, 0.002, 2) for day in (0.0, 0.05)] for gpu in (0.0, 0.3)]
+OF_SINGLE_DAYS = [[balanced(0.0, 0.02, 2)], [balanced(0.4, 0.02, 4)]]
+
+
+def test_each_test_is_freed_of_its_own_noise_and_of_the_days_that_it_saw() -> None:
+    """By hand. One that saw a day of each GPU is freed of days as the others have them."""
+    loud, quiet, single = 8 * 0.02**2 / 5, 8 * 0.002**2 / 4, 6 * 0.02**2 / 4
+    loud_days = 0.2**2 / 2 - loud * (1 / 2 + 1 / 4) / 2
+    quiet_days = 0.05**2 / 2 - quiet / 2  # of either GPU
+    days = (loud_days + 2 * quiet_days) / 3
+    explained = [
+        # Of the GPU of two days, and of the other.
+        (loud_days / 2 + loud * (1 / 2 + 1 / 4) / 4 + loud_days + loud / 2) / 2,
+        quiet_days / 2 + quiet * (1 / 2 + 1 / 2) / 4,
+        days + single * (1 / 2 + 1 / 4) / 2,
+    ]
+    gpus = (0.5**2 / 2 + 0.3**2 / 2 + 0.4**2 / 2 - sum(explained)) / 3
+    spread = spread_of(at_logarithms(LOUD), at_logarithms(QUIET), at_logarithms(OF_SINGLE_DAYS))
+    assert spread.processes == pytest.approx(math.sqrt((5 * loud + 4 * quiet + 4 * single) / 13))
+    assert spread.allocations == pytest.approx(math.sqrt(days))
+    assert spread.gpus == pytest.approx(math.sqrt(gpus))
+
+
+def test_where_no_gpu_has_two_days_those_are_part_of_what_gpus_differ_by() -> None:
+    spread = spread_of(at_logarithms(OF_SINGLE_DAYS))
+    of_processes = 6 * 0.02**2 / 4 * (1 / 2 + 1 / 4) / 2
+    assert spread.allocations is None
+    assert spread.gpus == pytest.approx(math.sqrt(0.4**2 / 2 - of_processes))
+
+
 def test_a_level_that_was_seen_once_is_not_known() -> None:
     for design, allocations, gpus in (
         ([[4]], False, False),
@@ -160,15 +207,20 @@ def test_a_test_with_one_process_per_allocation_borrows_the_noise_of_its_class()
     assert spread.allocations == pytest.approx(KNOWN.allocations, rel=0.15)
 
 
-def test_without_noise_all_spreads_are_zero() -> None:
-    series = {"cycles": [437_821_234.0, 437_821_234.0, 437_821_234.0]}
+@pytest.mark.parametrize(
+    ("metric", "value", "count"),
+    [("cycles", 437_821_234.0, 7), ("cycles", 4e8, 7), ("tensor_utilization", 49.3, 6)],
+)
+def test_without_noise_all_spreads_are_zero(metric: str, value: float, count: int) -> None:
+    """However the sum of so many numbers is rounded."""
     same = [
-        process(series, f"{gpu}{day}{n}", gpu, day)
+        process({metric: [value] * 3}, f"{gpu}{day}{n}", gpu, day)
         for gpu in "ab"
         for day in (1, 2)
-        for n in range(7)
+        for n in range(count)
     ]
-    assert spread_of(same) == Spread(rounds=0.0, processes=0.0, allocations=0.0, gpus=0.0)
+    none = Spread(rounds=0.0, processes=0.0, allocations=0.0, gpus=0.0)
+    assert spread_of(same, metric_class=METRICS[metric].metric_class) == none
 
 
 def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
@@ -214,20 +266,48 @@ def test_what_a_test_has_a_tolerance_of_its_own_for_is_of_another_kind() -> None
     assert spread_of(waiting).processes == pytest.approx(math.log(1.002) / math.sqrt(2))
 
 
-def test_times_of_kernels_are_those_at_one_clock() -> None:
-    """An H100 that goes back and forth between 1980 and 1995 MHz."""
-
-    def at(number: int, *, read: bool) -> Measurement:
+def at_two_clocks(
+    count: int, elasticity: float, metric: str = "kernel_time", *, read: bool = True
+) -> list[Measurement]:
+    """Of an H100 that goes back and forth between 1980 and 1995 MHz, which metrics follow."""
+    made = []
+    for number in range(count):
         clock = (1980.0, 1995.0)[number % 2]
-        one = process({"kernel_time": [1e6 / clock]}, f"p{number}")
+        one = process({metric: [1e6 * (clock / 1980) ** elasticity]}, f"p{number}")
         state = Reading(canary=Canary("code", {"sm_clock_mhz": clock}))
         conditions = Conditions(state, state) if read else None
-        return replace(one, fingerprint=replace(one.fingerprint, conditions=conditions))
+        made.append(replace(one, fingerprint=replace(one.fingerprint, conditions=conditions)))
+    return made
 
-    unread = spread_of([at(number, read=False) for number in range(6)]).processes
+
+def test_times_of_kernels_are_those_at_one_clock() -> None:
+    unread = spread_of(at_two_clocks(6, -1.0, read=False)).processes
     assert unread == pytest.approx(0.0041, abs=1e-4)
     # The slope is shrunk a little to a half, which six processes hardly move.
-    assert spread_of([at(number, read=True) for number in range(6)]).processes < unread / 10
+    assert spread_of(at_two_clocks(6, -1.0)).processes < unread / 10
+
+
+@pytest.mark.parametrize(
+    ("count", "elasticity", "metric"),
+    [(6, -1.0, "cycles"), (6, -1.0, "step_time"), (3, -1.0, "kernel_time"), (6, 2, "kernel_time")],
+    ids=["cycles", "the step's time", "not learnt of three", "longer at a faster clock"],
+)
+def test_what_the_clock_is_not_known_to_do_is_left_in_the_spread(
+    count: int, elasticity: float, metric: str
+) -> None:
+    as_measured = spread_of(at_two_clocks(count, elasticity, metric, read=False))
+    assert spread_of(at_two_clocks(count, elasticity, metric)) == as_measured
+    assert as_measured.processes > 0.004
+
+
+def test_a_step_without_kernels_has_no_time_of_them_at_any_clock() -> None:
+    idle = [
+        replace(one, samples=process({"kernel_time": [0.0]}, "").samples)
+        for one in at_two_clocks(6, 0.0)
+    ]
+    assert estimates(grouped(idle), METRICS) == {}
+    others = spread_of(at_two_clocks(6, -1.0))
+    assert spread_of(idle, at_two_clocks(6, -1.0)) == others
 
 
 def test_tests_and_metrics_pool_by_degrees_of_freedom() -> None:
@@ -336,6 +416,38 @@ def test_processes_beyond_five_robust_deviations_stand_apart() -> None:
             assert apart(grouped(*groups), METRICS) == expected, values
 
 
+def test_a_process_is_named_that_stands_apart_in_one_test_of_many() -> None:
+    odd, even = allocation_of([*AROUND, 1.02]), allocation_of([*AROUND, 1.0])
+    counted = allocation_of([1.0] * 7, "instructions")
+    for groups in ([odd, even], [even, odd], [odd, counted], [counted, odd]):
+        assert apart(grouped(*groups), METRICS) == {"p6"}
+    other = allocation_of([0.98, *AROUND])
+    assert apart(grouped(odd, other), METRICS) == {"p6", "p0"}
+
+
+@pytest.mark.parametrize("odd", [2, 3, 4])
+@pytest.mark.parametrize(("by", "named"), [(0.0073, False), (-0.0075, True), (0.0075, True)])
+def test_a_process_stands_apart_from_its_own_day_by_the_noise_of_all_days(
+    odd: int, by: float, named: bool
+) -> None:
+    """5 x 1.4826 x 0.001, for those in the middle are at no distance, and most others at 0.001.
+
+    Of the two processes of the first day neither is the odd one. Days differ by a tenth.
+    """
+    usual = (-0.001, 0.0, 0.001)
+    days = [[0.0, 0.5], *[[0.1 * day + away for away in usual] for day in (2, 3, 4)]]
+    days[odd - 1][2] = 0.1 * odd + by
+    if by < 0:
+        days[odd - 1][0] = 0.1 * odd + 0.001  # in the middle is still what was
+    assert apart(grouped(at_logarithms([days])), METRICS) == ({f"u0d{odd}p2"} if named else set())
+
+
+@pytest.mark.parametrize("by", [0.01, 0.1, 1.0])
+def test_of_three_processes_alone_none_stands_apart(by: float) -> None:
+    """The noise is what two are away from the third, of which the further one is half at least."""
+    assert apart(grouped(at_logarithms([[[0.0, 0.001, by]]])), METRICS) == frozenset()
+
+
 def test_days_that_differ_do_not_stand_apart() -> None:
     groups = [
         process({"cycles": [1e6 * v * (1 + day / 10)]}, f"{day}-{i}", day=day)
@@ -373,6 +485,33 @@ def test_too_few_processes_have_no_trial() -> None:
         counted = trials(grouped(named([[count]])), lambda *_: Look(REGRESSED, None))
         assert counted == Trials(0, 0, 0), count
         assert counted.at_most is None, count
+
+
+@pytest.mark.parametrize(
+    ("design", "judged"),
+    [
+        ([[4], [3]], []),
+        ([[5], [2]], [2]),
+        ([[4, 4], [3]], [4, 4, 3]),
+        ([[9], [6], [1]], [9, 6, 1]),
+        ([[2] * 3] * 2, [2] * 6),
+    ],
+)
+def test_an_allocation_is_judged_against_five_processes_of_the_others(
+    design: Design, judged: list[int]
+) -> None:
+    """Of as many of them as there are; where others have fewer than five, it is not."""
+    processes = named(design)
+    made = list(strangers(processes))
+    assert [len(own) for _, own in made] == judged
+    for baseline, own in made:
+        (place,) = {allocation(process) for process in own}
+        elsewhere = [process for process in processes if allocation(process) != place]
+        assert len(own) == len(processes) - len(elsewhere)
+        assert len({process.process for process in baseline}) == BASELINE
+        assert all(process in elsewhere for process in baseline)
+        places = len({allocation(process) for process in elsewhere})
+        assert len({allocation(process) for process in baseline}) == min(places, BASELINE)
 
 
 def test_every_process_is_one_trial_however_many_folds() -> None:

@@ -37,7 +37,9 @@ from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
+from pytest_gpuperf.storage import baseline_files
 from tests.examples import H200, TEST, measurement, processes
+from tests.judge import canaries
 from tests.strategies import few
 
 METRICS = catalogue().metrics
@@ -948,19 +950,37 @@ def test_how_much_was_gained_is_said_and_points_are_no_time() -> None:
     assert said["tensor_utilization"].outcome is REGRESSED
 
 
-def test_what_is_better_when_higher_is_weighed_by_the_most_that_it_may_have_lost() -> None:
-    throughput = replace(METRICS["l2_hit_rate"], percentage=False, gated=True, direction=HIGHER)
-    for change, expected in ((-0.04, OUTWEIGHED), (-0.5, REGRESSED)):
-        known = {STEP: {name: again(100.0, 5) for name in ("cycles", "l2_hit_rate")}}
-        taken = [
-            measurement(
-                {"cycles": [90.0], "l2_hit_rate": [100 * (1 + change)]}, process=str(number)
-            )
-            for number in range(3)
-        ]
-        metrics = {**METRICS, "l2_hit_rate": throughput}
-        said = {v.metric: v.outcome for v in judge(taken, Reference(known), metrics, {})}
-        assert said == {"cycles": IMPROVED, "l2_hit_rate": expected}
+# 10 % less time is 9.8 % less at least; a loss of a ratio is sure to 0.34 %.
+@pytest.mark.parametrize("direction", [LOWER, HIGHER])
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [(0.04, OUTWEIGHED), (0.092, OUTWEIGHED), (0.096, REGRESSED), (0.5, REGRESSED)],
+)
+def test_what_got_worse_is_weighed_by_the_most_that_it_may_have_lost(
+    direction: Direction, loss: float, expected: Outcome
+) -> None:
+    metrics = {**METRICS, "ipc": replace(METRICS["ipc"], gated=True, direction=direction)}
+    known = {STEP: {name: again(100.0, 5) for name in ("cycles", "ipc")}}
+    taken = [
+        measurement(
+            {"cycles": [90.0], "ipc": [100 * (1 + worse(direction, loss))]}, process=str(number)
+        )
+        for number in range(3)
+    ]
+    said = {v.metric: v.outcome for v in judge(taken, Reference(known), metrics, {})}
+    assert said == {"cycles": IMPROVED, "ipc": expected}
+
+
+def test_no_gain_outweighs_what_there_was_none_of() -> None:
+    known = {STEP: {"cycles": again(100.0, 5), "layout_copies": again(0.0, 5)}}
+    taken = [
+        measurement({"cycles": [50.0], "layout_copies": [1.0]}, process=str(number))
+        for number in range(3)
+    ]
+    said = {v.metric: v for v in judge(taken, Reference(known), METRICS, {})}
+    assert said["cycles"].outcome is IMPROVED
+    copies = said["layout_copies"]
+    assert (copies.outcome, copies.reason) == (REGRESSED, "from-zero")
 
 
 def test_where_the_device_was_unfit_nothing_is_said_but_what_needs_no_device() -> None:
@@ -1118,6 +1138,27 @@ def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> No
 def test_a_metric_without_a_value_in_one_phase_is_not_unsupported() -> None:
     taken = measurement({"cycles": [100.0]}, unsupported={"cycles": 'phase "x" has no value'})
     assert list(judged(taken, None)) == [(STEP, "cycles")]
+
+
+def test_a_time_at_one_clock_is_shown_as_measured_beside_the_baselines_at_that_clock() -> None:
+    """Of the same code, whose kernels follow a half of the clock."""
+
+    def at(number: int, clock_mhz: float) -> Measurement:
+        factor = clock_mhz / canaries.READ["sm_clock_mhz"]
+        taken = canaries.measured(
+            {"kernel_time": factor**-0.5}, {"sm_clock_mhz": factor}, processes=1
+        )
+        return replace(taken[0], process=f"p{number}")
+
+    before = [at(number, (1980.0, 1995.0)[number % 2]) for number in range(6)]
+    now = [at(number, clock) for number, clock in enumerate((1980.0, 1995.0, 1995.0))]
+    entry = baseline_files.entry_of(before, recorded="")
+    known = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary)
+    said = {v.metric: v for v in judge(now, known, METRICS, {})}["kernel_time"]
+    at_1995 = canaries.KERNELS_NS * (1995 / canaries.READ["sm_clock_mhz"]) ** -0.5
+    assert said.outcome is UNCHANGED
+    assert said.change == pytest.approx(0, abs=1e-6)
+    assert (said.measured, said.baseline) == pytest.approx((at_1995, at_1995), rel=1e-6)
 
 
 def test_two_measurements_of_one_process_are_one_process_with_more_rounds() -> None:
