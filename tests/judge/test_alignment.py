@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.alignment import Key, Pairing, common, keys, operator_of, pair
+from pytest_gpuperf.judge.alignment import (
+    Key,
+    Pairing,
+    common,
+    keys,
+    numbered,
+    operator_of,
+    pair,
+)
 from pytest_gpuperf.model.measurement import CallSite, KernelTable
 from tests.kernel_steps import NAMING, operators, traced
 from tests.strategies import few
@@ -151,6 +159,22 @@ def test_an_operator_is_called_by_its_name_wherever_it_is_called(place: str) -> 
     made = replace(made, sites=sites, site_of=(0,) * len(sites))
     ((name, _, _),) = keys(made)
     assert operator_of(name) == "aten.mm"
+
+
+@pytest.mark.parametrize(
+    ("line", "file", "number"),
+    [
+        ("net.py:45", "net.py", 45),
+        ("C:/suites/net.py:45", "C:/suites/net.py", 45),
+        ("<frozen:abc>:7", "<frozen:abc>", 7),
+        ("net.py:", "net.py", 0),
+        ("", "", 0),
+    ],
+)
+def test_a_line_has_its_number_behind_the_last_colon_and_0_where_it_has_none(
+    line: str, file: str, number: int
+) -> None:
+    assert numbered(line) == (file, number)
 
 
 def test_steps_of_an_h200_are_aligned_well_under_a_second() -> None:

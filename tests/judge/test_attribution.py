@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.alignment import keys, sequence_of
-from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute
+from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute, distance_of
 from pytest_gpuperf.model.measurement import KernelTable
-from pytest_gpuperf.model.result import Attribution, Cause, ChangeKind, KernelChange
+from pytest_gpuperf.model.result import (
+    Attribution,
+    Cause,
+    ChangeKind,
+    KernelChange,
+    Outcome,
+    Verdict,
+)
 from pytest_gpuperf.storage import files
 from tests.examples import verdict
 from tests.judge.losses import step_time
@@ -25,6 +32,7 @@ from tests.kernel_steps import (
     Row,
     Sited,
     counted,
+    operators,
     sited,
     slowed,
     table,
@@ -237,6 +245,292 @@ def test_a_blame_is_kept_in_files() -> None:
         files.adapter(Attribution).validate_json(files.to_json(attribution), strict=True)
         == attribution
     )
+
+
+# What is said
+
+
+def test_a_steps_relative_change_is_of_all_its_launches_and_gaps() -> None:
+    change = of(table(("add", 900.0), idle=300), table(("add", 900.0), idle=100))
+    assert change.relative == pytest.approx(0.2)
+    assert of(table(("add", 900.0)), table()).relative is None
+
+
+def test_only_what_was_replaced_names_what_was_there_before() -> None:
+    measured = table(("fprop b", 900.0), ("wgrad", 2000.0), ("silu", 300.0))
+    baseline = table(("fprop a", 800.0), ("wgrad", 2000.0), ("adam", 300.0))
+    change = of(measured, baseline)
+    formerly = {
+        (e.kind, e.formerly, None if e.replaces is None else change.names[e.replaces])
+        for e in change.entries
+    }
+    assert formerly == {
+        (ChangeKind.REPLACED, "fprop a", "fprop a"),
+        (ChangeKind.SAME, "", None),
+        (ChangeKind.ADDED, "", None),
+        (ChangeKind.REMOVED, "", None),
+        (ChangeKind.GAP, "", None),
+    }
+
+
+def test_of_equal_changes_what_takes_longer_comes_first() -> None:
+    """Whatever their names."""
+    measured = sited(
+        ("add", 700.0, "a.py:1 f"),
+        ("wgrad", 1300.0, "b.py:1 g"),
+        idle_at=[("a.py:1 f", 10.0), ("b.py:1 g", 40.0)],
+    )
+    baseline = sited(
+        ("add", 1000.0, "a.py:1 f"),
+        ("wgrad", 1000.0, "b.py:1 g"),
+        idle_at=[("a.py:1 f", 40.0), ("b.py:1 g", 10.0)],
+    )
+    change = of(measured, baseline)
+    assert [entry.change for entry in change.entries] == [300_000, -300_000, 0]
+    assert [family.change for family in change.families] == [300_000, -300_000]
+    assert [one.change for one in change.idle] == [30_000, -30_000]
+
+
+def test_tables_with_other_launches_are_counted_on_both_sides() -> None:
+    usual, odd = table(*STEP), table(*STEP[1:])
+    change = attribute([usual, odd, usual], [usual, odd, usual, odd, usual], NAMING)
+    assert change.odd_tables == 3
+
+
+def test_launches_that_one_side_did_not_count_have_no_counts() -> None:
+    with_counts, without = table(("add", 300.0, 5e6)), table(("add", 300.0))
+    for measured, baseline in ((with_counts, without), (without, with_counts)):
+        entry = of(measured, baseline).entries[0]
+        assert (entry.cycles, entry.instructions) == (None, None)
+
+
+def test_of_operators_the_line_with_most_other_ones_comes_first() -> None:
+    """They take no time. Calls that are as many as before are not other ones."""
+    many, none_yet = "a.py:1 f", "b.py:2 g"
+    before = operators(*[("mm", many)] * 5, ("add", none_yet))
+    after = operators(*[("mm", many)] * 6, ("add", none_yet), *[("mul", none_yet)] * 3)
+    assert [line.line for line in of(after, before).lines] == ["b.py:2", "a.py:1"]
+
+
+def test_operators_are_not_held_against_the_time_of_the_step() -> None:
+    some = operators(("mm", "a.py:1 f"))
+    assert attribute(some, some, NAMING, [step_time(0.1)]).step is None
+
+
+def test_calls_of_a_line_are_added_up_and_are_of_the_modules_that_make_them() -> None:
+    """Of those that made them, where nobody does any more; what changed most comes first."""
+    launched: Sited = ("add", 300.0, "a.py:1 f")
+    wait, free, alloc = "cudaStreamSynchronize", "cudaFree", "cudaMalloc"
+    after = [
+        (wait, "a.py:5 f one", 3),
+        (wait, "a.py:5 f two", 4),
+        (alloc, "a.py:9 f one", 102),
+    ]
+    before = [
+        (wait, "a.py:5 f one", 1),
+        (free, "a.py:7 f three", 3),
+        (free, "a.py:7 f four", 2),
+        (alloc, "a.py:9 f one", 100),
+    ]
+    change = of(sited(launched, calls=after), sited(launched, calls=before))
+    assert [(c.name, c.line, c.modules, c.before, c.after) for c in change.calls] == [
+        (wait, "a.py:5", ("one", "two"), 1, 7),
+        (free, "a.py:7", ("three", "four"), 5, 0),
+        (alloc, "a.py:9", ("one",), 100, 102),
+    ]
+
+
+def test_a_step_that_launched_nothing_before_has_a_headline_with_its_time() -> None:
+    regressed = verdict("step_time", unit="ms", baseline=1.0, measured=2.0, change=1.0)
+    told = attribute(table(("add", 700.0)), table(), NAMING, [regressed]).headline
+    assert told is not None
+    assert told.traced == 700_000
+
+
+# How sure it is
+
+
+def t_statistic(after: float, before: float, spread: float) -> float:
+    """Of one time on each side, of which such a spread is assumed."""
+    return math.log(after / before) / (spread * math.sqrt(2))
+
+
+def around(mean: float, difference: float) -> tuple[float, float]:
+    """Two times with this mean, the first longer by this difference of their logarithms."""
+    factor = math.exp(difference)
+    return 2 * mean * factor / (1 + factor), 2 * mean / (1 + factor)
+
+
+T_OF_20 = 2.0860
+"""Student's t with 20 degrees of freedom is further from 0 than this 5 % of the time."""
+
+
+@pytest.mark.parametrize(
+    ("off", "variance", "beyond"),
+    [
+        # Quieter than is assumed, which counts for 20 degrees of freedom beside the 2 seen.
+        (0.0, 20 / 22, 2.0739),
+        (0.5, 21 / 22, 2.0739),
+        # Noisier: it is what was seen; and that alone (and 2) beyond twice the spread.
+        (1.41, 2 * 1.41**2, 2.0739),
+        (1.42, 2 * 1.42**2, 2.7764),
+    ],
+)
+@pytest.mark.parametrize("spread", [0.008, 0.3])
+def test_tables_of_a_side_are_as_noisy_as_is_assumed_or_as_they_show(
+    off: float, variance: float, beyond: float, spread: float
+) -> None:
+    """Two tables a side, each `off` spreads from their mean: 4 off^2 in squares, of 2 degrees."""
+    error = spread * math.sqrt(variance)  # of 1/2 + 1/2 variances
+    new, old = (
+        [1e6 * math.exp(mean + way * off * spread) for way in (1, -1)]
+        for mean in (beyond * error, 0.0)
+    )
+    distance = distance_of(new, old, spread)
+    assert distance.statistic == pytest.approx(beyond)
+    assert distance.p_value == pytest.approx(0.05, rel=1e-3)
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize(("part", "significant"), [(0.99, False), (1.01, True)])
+def test_a_kernel_is_blamed_beyond_the_noise_of_its_time(
+    direction: int, part: float, *, significant: bool
+) -> None:
+    """Of 100 us: 0.8 %, and 6 ns of variance over what it takes on average."""
+    spread = math.hypot(0.008, math.sqrt(6 / 100_000))
+    t = direction * part * T_OF_20
+    after, before = around(100.0, t * math.sqrt(2) * spread)
+    entry = next(
+        e for e in of(table(("add", after)), table(("add", before))).entries if e.short == "add"
+    )
+    assert entry.statistic == pytest.approx(t)
+    assert entry.p_value == pytest.approx(0.05, rel=0.05)
+    assert entry.p_value is not None
+    assert (entry.p_value <= 0.05) is entry.significant is significant
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize(("part", "significant"), [(0.99, False), (1.01, True)])
+def test_the_gap_is_blamed_beyond_the_noise_of_its_time(
+    direction: int, part: float, *, significant: bool
+) -> None:
+    """Of 5 us: 5 % beside what a kernel that is as short is off by."""
+    spread = math.hypot(0.05, 0.008, math.sqrt(6 / 5_000))
+    t = direction * part * T_OF_20
+    after, before = around(5.0, t * math.sqrt(2) * spread)
+    change = of(table(("add", 100.0), idle=after), table(("add", 100.0), idle=before))
+    entry = change.entries[0]
+    assert entry.kind is ChangeKind.GAP
+    assert entry.statistic == pytest.approx(t)
+    assert entry.p_value == pytest.approx(0.05, rel=0.05)
+    cause = Cause.WAITED if direction > 0 else Cause.WAITED_LESS
+    assert entry.significant is significant
+    assert entry.cause is (cause if significant else Cause.UNKNOWN)
+
+
+@pytest.mark.parametrize(("us", "asked"), [(9.99, False), (10.01, True)])
+def test_kernels_that_take_less_than_a_two_thousandth_of_the_step_are_not_asked(
+    us: float, *, asked: bool
+) -> None:
+    """Of the mean of both steps, of 10 and 30 ms; a small one that doubles is not blamed."""
+    measured = table(("wgrad", 30_000.0 - 4 / 3 * us), ("add", 4 / 3 * us))
+    baseline = table(("wgrad", 10_000.0 - 2 / 3 * us), ("add", 2 / 3 * us))
+    entry = next(e for e in of(measured, baseline).entries if e.short == "add")
+    assert (entry.statistic is not None, entry.p_value is not None) == (asked, asked)
+
+
+# What most kernels share
+
+
+def shares(*kernels: tuple[float, float]) -> float | None:
+    """The shift of kernels of so many microseconds before, longer by so many percent."""
+    each = [(f"add {index}", us, percent) for index, (us, percent) in enumerate(kernels)]
+    return of(
+        table(*((name, us * (1 + percent / 100)) for name, us, percent in each)),
+        table(*((name, us) for name, us, _ in each)),
+    ).shift
+
+
+def test_the_shift_is_the_median_by_time() -> None:
+    """Half of 103 us is reached with the kernel of 1.4 %, the seventh of twelve is of 1.3 %."""
+    us = (1, 1, 1, 12, 12, 12, 10, 10, 10, 12, 10, 12)
+    percent = (0.9, 0.9, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8)
+    assert shares(*zip(us, percent, strict=True)) == pytest.approx(0.014)
+
+
+@pytest.mark.parametrize(
+    ("first", "third", "shift"), [(1.1, 3.0, 0.02), (1.0, 3.1, None), (-1.0, -3.1, None)]
+)
+def test_kernels_share_a_shift_that_is_no_less_than_what_lies_between_their_quartiles(
+    first: float, third: float, shift: float | None
+) -> None:
+    middle = math.copysign(2.0, first)
+    percent = (first, first, middle, middle, third, third, 2 * third, 2 * third)
+    found = shares(*((100.0, one) for one in percent))
+    assert found == (shift if shift is None else pytest.approx(shift))
+
+
+@pytest.mark.parametrize(("count", "shift"), [(7, None), (8, 0.015)])
+def test_of_fewer_than_eight_kernels_there_is_no_shift(count: int, shift: float | None) -> None:
+    found = shares(*[(100.0, 1.5)] * count)
+    assert found == (shift if shift is None else pytest.approx(shift))
+
+
+def test_what_has_nothing_to_be_held_against_has_no_part_in_the_shift() -> None:
+    matched = [f"add {index}" for index in range(8)]
+    gone = [f"wgrad {index}" for index in range(10)]
+    change = of(
+        table(*((name, 101.5) for name in matched)),
+        table(*((name, 100.0) for name in (*matched, *gone)), idle=100.0),
+    )
+    assert change.launched.removed == 10
+    assert change.shift == pytest.approx(0.015)
+
+
+# The time of the step, which was judged
+
+
+MILLISECONDS = verdict("step_time", unit="ms", baseline=20.0, measured=21.0, change=0.05)
+
+
+@pytest.mark.parametrize(
+    ("judged", "low", "high"),
+    [
+        (replace(MILLISECONDS, low=0.04, high=0.06), 8e5, 1.2e6),
+        (replace(MILLISECONDS, low=0.0, high=0.06), 0.0, 1.2e6),
+        (replace(MILLISECONDS, measured=19.0, change=-0.05, low=-0.06, high=0.0), -1.2e6, 0.0),
+        # Without an interval, or with half of one, all that is known is the change.
+        (MILLISECONDS, 1e6, 1e6),
+        (replace(MILLISECONDS, low=0.04), 1e6, 1e6),
+        (replace(MILLISECONDS, high=0.06), 1e6, 1e6),
+        # All of it may be the machine's.
+        (replace(MILLISECONDS, outcome=Outcome.MACHINE, low=0.04, high=0.06), 0.0, 1.2e6),
+        (replace(MILLISECONDS, outcome=Outcome.MACHINE, low=-0.01, high=0.06), -2e5, 1.2e6),
+    ],
+)
+def test_the_change_of_the_step_is_what_was_judged_in_nanoseconds(
+    judged: Verdict, low: float, high: float
+) -> None:
+    assert judged.measured is not None
+    step = attribute(table(*STEP), table(*STEP), NAMING, [judged]).step
+    assert step is not None
+    assert (step.metric, step.before, step.relative) == ("step_time", 2e7, judged.change)
+    assert (step.after, step.change) == (1e6 * judged.measured, 1e6 * (judged.measured - 20))
+    assert (step.low, step.high) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [[], [replace(MILLISECONDS, baseline=None)], [replace(MILLISECONDS, measured=None)]],
+    ids=["absent", "without a baseline", "not measured"],
+)
+def test_without_the_time_of_a_step_the_wall_time_is_what_was_judged(
+    unknown: list[Verdict],
+) -> None:
+    wall = replace(MILLISECONDS, metric="wall_time")
+    for judged, metric in (([*unknown, wall], "wall_time"), (unknown, None)):
+        step = attribute(table(*STEP), table(*STEP), NAMING, judged).step
+        assert (step.metric if step else None) == metric
 
 
 # The trace against the time of the step, which nobody traced

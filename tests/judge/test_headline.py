@@ -663,6 +663,13 @@ def test_what_takes_longer_although_a_launch_is_gone_is_slower() -> None:
     assert told.traced == pytest.approx(10e3)
 
 
+def test_of_other_kernels_that_take_exactly_as_long_as_those_before_none_is_named() -> None:
+    """None of the launches is left that could have become slower."""
+    told = between([(CONV, 3_000.0)], [(MUL, 1_000.0)] * 3)
+    assert (told.function, told.what, told.traced) == ("ResidualBlock.forward", "", 0.0)
+    assert (told.before, told.after) == (1, 3)
+
+
 @pytest.mark.parametrize(("others", "kind"), [(1, LossKind.LAYOUT), (2, LossKind.ALGORITHM)])
 def test_half_of_what_changed_are_conversions_where_formats_are_why(
     others: int, kind: LossKind

@@ -29,7 +29,7 @@ from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement, Read
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
-from tests.examples import H200, OTHER_H200, measurement
+from tests.examples import H200, OTHER_H200, measurement, with_factor
 from tests.judge.canaries import BASELINE, CODE, READ, measured
 from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 
@@ -249,6 +249,18 @@ def test_what_was_read_by_two_canaries_or_on_one_side_only_is_of_no_kind() -> No
     assert [kind is None for kind in kinds(new, mixed)[0]] == [False, True, False]
 
 
+def test_a_reading_that_is_missing_on_one_side_is_the_other_side_s() -> None:
+    """And one that is missing on both tells no kind."""
+    series = AS_BEFORE.before["dram_ns"]
+    without = {**AS_BEFORE.before, "dram_ns": (None, *series[1:])}
+    full = kinds(measured({}, {}), AS_BEFORE)[0]
+    after = {**AS_BEFORE.after, "dram_ns": (series[0], None, series[2])}
+    one_sided = kinds(measured({}, {}), replace(AS_BEFORE, before=without, after=after))[0]
+    assert one_sided == full
+    gone = kinds(measured({}, {}), replace(AS_BEFORE, before=without, after=without))[0]
+    assert gone == (None, *full[1:])
+
+
 # What it explains
 
 
@@ -334,6 +346,15 @@ def test_where_nobody_measured_how_long_kernels_ran_the_host_explains_nothing() 
         for one in slow
     ]
     assert verdicts(without)["cycles"].outcome is Outcome.REGRESSED
+
+
+def test_kernels_that_overlap_leave_a_process_nothing_to_wait_for_and_no_less() -> None:
+    """Of four processes two have several streams, and two wait a fifth: in the middle a tenth."""
+    slow = measured({"step_time": 1.09}, {"launch_us": 2.0}, processes=4)
+    step_ns = 1e6 * BASELINE["step_time"] * 1.09
+    for at, share in enumerate((0.8, 0.8, 1.5, 1.5)):
+        slow[at] = with_factor(slow[at], "kernel_time", share * step_ns / BASELINE["kernel_time"])
+    assert verdicts(slow)["step_time"].outcome is Outcome.MACHINE
 
 
 def test_over_ranks_it_is_not_the_host_that_is_waited_for_while_no_kernel_runs() -> None:
@@ -558,6 +579,49 @@ def test_a_doubt_about_no_change_at_all_is_explained_by_whatever_moved(
     canary: Mapping[str, float], outcome: Outcome
 ) -> None:
     assert left_in_doubt(0.0, canary).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("room", "outcome"), [(1e-6, Outcome.INCONCLUSIVE), (-1e-6, Outcome.MACHINE)]
+)
+def test_a_doubt_that_is_surely_no_loss_passes_whatever_the_machine_did(
+    room: float, outcome: Outcome
+) -> None:
+    """Its whole interval is short of the tolerance; an L2 that was slower explains the rest."""
+    samples = {STEP: {"step_time": [[BASELINE["step_time"] * factor] for factor in NOISY]}}
+    reference = Reference(samples, gpus=(H200.identity,) * 5, canary=known(*[{}] * 5))
+
+    def said(factor: float) -> Verdict:
+        now = measured({"step_time": factor}, {"l2_cycles": 1.1})
+        steps = [
+            replace(m, samples=tuple(s for s in m.samples if s.metric == "step_time")) for m in now
+        ]
+        (one,) = judge(steps, reference, catalogue().metrics, {})
+        return one
+
+    # How wide the interval is the baseline says, wherever its middle is.
+    plain = said(1.0)
+    assert plain.high is not None
+    upper_end = 1 + plain.high
+    verdict = said((1.005 - room) / upper_end)
+    assert verdict.high == pytest.approx(0.005 - room, abs=1e-9)
+    assert verdict.outcome is outcome
+
+
+def test_on_a_gpu_that_the_baseline_knows_a_reading_of_another_hides_no_move() -> None:
+    """Memory that is as slow as another GPU's is slower than its own was, and explains a loss."""
+    canary = known(*[{}] * 3, *[{"dram_ns": 1.05}] * 3)
+    samples = {STEP: {"cycles": [[BASELINE["cycles"] * f] for f in (*[1.0] * 3, *[1.04] * 3)]}}
+    gpus = (H200.identity,) * 3 + (OTHER_H200.identity,) * 3
+    reference = Reference(samples, gpus=gpus, canary=canary)
+    for device, outcome in ((H200, Outcome.MACHINE), (OTHER_H200, Outcome.UNCHANGED)):
+        now = measured({"cycles": 1.04}, {"dram_ns": 1.05}, device=device)
+        (said,) = (
+            verdict
+            for verdict in judge(now, reference, catalogue().metrics, {})
+            if verdict.metric == "cycles"
+        )
+        assert said.outcome is outcome
 
 
 @pytest.mark.parametrize(("change", "waits"), [(-0.01, False), (0.0, False), (0.01, True)])

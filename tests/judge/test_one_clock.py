@@ -234,6 +234,87 @@ def in_a_process(number: int, clock_mhz: float, times: Mapping[str, float]) -> M
     return replace(one, process=f"p{number}")
 
 
+def test_a_baseline_whose_gpus_were_not_kept_is_taken_to_be_of_one() -> None:
+    """Nor does the unit of its times matter."""
+    chance = Random(3)
+    before, now = at_clocks(chance, 12, -0.4), at_clocks(chance, 3, -0.4, [1970.0])
+    entry = baseline_files.entry_of(before, recorded="")
+    rounds, known = samples_by_phase(now)[STEP]["kernel_time"], entry.samples[STEP]["kernel_time"]
+    made = at_one_clock(rounds, known, now, entry.canary, entry.gpus, entry.days, noise=0.001)
+    assert made is not None
+    assert made.elasticity.is_learnt
+    assert at_one_clock(rounds, known, now, entry.canary, noise=0.001) == made
+    new, old = ([[1e-9 * ns for ns in series] for series in side] for side in (rounds, known))
+    of_seconds = at_one_clock(new, old, now, entry.canary, noise=0.001)
+    assert of_seconds is not None
+    assert of_seconds.elasticity.mean == pytest.approx(made.elasticity.mean)
+
+
+def test_a_clock_that_another_canary_read_or_one_side_only_is_not_known() -> None:
+    chance = Random(4)
+    several, now = at_clocks(chance, 8, -1.0), at_clocks(chance, 3, -1.0)
+    entry = baseline_files.entry_of(several, recorded="")
+    canary = entry.canary
+    assert canary is not None
+    clock = machine.CLOCK
+    of_another = replace(canary, codes=("another", *canary.codes[1:]))
+    half = replace(canary, after={**canary.after, clock: (None, *canary.after[clock][1:])})
+    for read, is_known in ((canary, True), (of_another, False), (half, False)):
+        made = at_one_clock(
+            samples_by_phase(now)[STEP]["kernel_time"],
+            entry.samples[STEP]["kernel_time"],
+            now,
+            read,
+            entry.gpus,
+            noise=0.001,
+        )
+        assert (made is not None) is is_known
+
+
+def test_a_process_without_times_of_kernels_does_not_keep_those_of_others_from_one_clock() -> None:
+    chance = Random(6)
+    before, now = at_clocks(chance, 9, -1.0), at_clocks(chance, 4, -1.0, [1970.0])
+    *timed, last = now
+    untimed = replace(last, samples=tuple(s for s in last.samples if s.metric != "kernel_time"))
+    all_of_them, alone = (said_by_entry(before, taken) for taken in ([*timed, untimed], timed))
+    said, expected = all_of_them["kernel_time"], alone["kernel_time"]
+    assert said.detail.startswith("at 1970 MHz")
+    assert (said.low, said.change, said.high) == (expected.low, expected.change, expected.high)
+
+
+@pytest.mark.parametrize(
+    ("days", "is_learnt"), [("11111111", True), ("12121212", True), ("11221122", False)]
+)
+def test_of_days_that_had_a_clock_each_a_verdict_takes_nothing_for_the_clocks(
+    days: str, is_learnt: bool
+) -> None:
+    before = [
+        of_day(in_a_process(n, clock, {"kernel_time": 1980 / clock}), int(day))
+        for n, (clock, day) in enumerate(
+            zip([1980.0, 1980.0, 1995.0, 1995.0] * 2, days, strict=True)
+        )
+    ]
+    now = [in_a_process(n, 1970.0, {"kernel_time": 1980 / 1970}) for n in (8, 9, 10)]
+    made = said_by_entry(before, now)["kernel_time"]
+    assert ("by its own processes" in made.detail) is is_learnt
+
+
+def test_what_is_supposed_of_a_clock_is_supposed_of_the_gpu_s_own_processes() -> None:
+    """Beside another GPU, whose kernels take 3 % longer: by its mean the step would be faster."""
+    own = [in_a_process(n, 1980.0, {}) for n in range(3)]
+    device = replace(own[0].fingerprint.device, identity="another")
+    others = [
+        replace(slow, fingerprint=replace(slow.fingerprint, device=device))
+        for slow in (in_a_process(n, 1980.0, {"kernel_time": 1.03}) for n in range(3, 6))
+    ]
+    # 0.51 % longer at a clock of 0.52 % less, of which a half is the clock's: the rest is 0.25 %.
+    late = in_a_process(6, 1980.0 * math.exp(-0.0052), {"kernel_time": math.exp(0.0051)})
+    said = said_by_entry([*own, *others], [late])["kernel_time"]
+    assert said.outcome is Outcome.UNCHANGED
+    assert "supposed" in said.detail
+    assert said.change == pytest.approx(math.expm1(0.0025), abs=1e-6)
+
+
 @pytest.mark.parametrize("loss", [0.01, 0.012])
 def test_what_one_process_of_another_clock_took_longer_hides_no_loss(loss: float) -> None:
     """It was slow by chance, its clock does nothing to the step, and what is new has that clock."""
@@ -400,6 +481,30 @@ def test_new_processes_are_compared_with_those_of_their_clock(clock: float, long
     assert said["kernel_time"].outcome is Outcome.REGRESSED
 
 
+def with_phase(one: Measurement) -> Measurement:
+    """The same, all of which is its forward phase."""
+    return replace(one, samples=(*one.samples, *(replace(s, phase="forward") for s in one.samples)))
+
+
+@pytest.mark.parametrize("baseline", ["learnt", "of two clocks"])
+def test_phases_are_reported_as_measured_and_change_nothing_of_the_step(baseline: str) -> None:
+    """Nor is the clock a cause of what the step was compared at, where it has phases."""
+    chance = Random(8)
+    before = TWO_CLOCKS if baseline == "of two clocks" else at_clocks(chance, 9, -0.6)
+    slow = [with_factor(one, "kernel_time", 1.013) for one in at_clocks(chance, 9, -0.6, [1967.0])]
+    now = [at(n, 1980.0, 1.04) for n in (7, 8, 9)] if baseline == "of two clocks" else slow
+    both = [*map(with_phase, before)], [*map(with_phase, now)]
+    alone = said_by_entry(before, now)
+    assert said_by_entry(*both) == alone
+    assert alone["kernel_time"].outcome is Outcome.REGRESSED
+    phase, plain = (
+        said_by_entry(*both, with_canary=known, phase="forward")["kernel_time"]
+        for known in (True, False)
+    )
+    assert phase == plain
+    assert phase.outcome is Outcome.REPORTED
+
+
 @pytest.mark.parametrize(
     ("baseline", "clocks"),
     [
@@ -552,13 +657,14 @@ def said_by_entry(
     *,
     with_canary: bool = True,
     tolerances: Mapping[str, str] = WAITING,
+    phase: str = STEP,
 ) -> dict[str, Verdict]:
-    """By metric of the step, what is said of these where those are accepted."""
+    """By metric of the step, or a phase, what is said of these where those are accepted."""
     entry = baseline_files.entry_of(before, recorded="")
     canary = entry.canary if with_canary else None
     reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=canary)
     said = judge(now, reference, catalogue().metrics, tolerances)
-    return {verdict.metric: verdict for verdict in said if verdict.phase == STEP}
+    return {verdict.metric: verdict for verdict in said if verdict.phase == phase}
 
 
 def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:

@@ -304,6 +304,17 @@ def test_what_the_baseline_alone_leaves_in_doubt_no_further_process_decides(
     assert decide(LOWER, look, tolerance, 1) == (INCONCLUSIVE, reason)
 
 
+@pytest.mark.parametrize(("room", "outcome"), [(1 - 1e-6, UNCHANGED), (1 + 1e-6, INCONCLUSIVE)])
+def test_the_equivalence_bound_widens_by_twice_as_much_as_the_tolerance(
+    room: float, outcome: Outcome
+) -> None:
+    """On a GPU that the baseline has no process of: the bound is twice the tolerance there too."""
+    widening = 0.02
+    error = room * (math.log1p(0.01) + 2 * widening) / t_upper_quantile(0.0025, 24)
+    look = replace(look_at(0.0, error=error), widening=widening)
+    assert decide(LOWER, look, toleration(MetricClass.CYCLE), 1)[0] is outcome
+
+
 def test_beyond_the_floor_nothing_is_unchanged_however_many_processes_there_are() -> None:
     """The floor is the tolerance that is printed beside it."""
     for count, expected in ((1, TOO_FEW), (3, UNSURE), (9, UNSURE)):
@@ -653,6 +664,28 @@ def test_a_step_that_does_nothing_any_more_did_not_improve() -> None:
     }
 
 
+def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> None:
+    """And what did is said to be in doubt, with the question that it raises."""
+    was = {"cycles": 100.0, "launches": 40.0, "instructions": 7e6, "peak_memory": 5e6, "ipc": 2.0}
+    known = samples_by_phase(
+        [measurement({name: [v] for name, v in was.items()}, process=f"p{n}") for n in range(5)]
+    )
+    now = {**was, "cycles": 50.0, "launches": 0.0, "peak_memory": 6e6}
+    looked = [
+        measurement({name: [v] for name, v in now.items()}, process=f"n{n}") for n in range(3)
+    ]
+    said = {v.metric: v for v in judge(looked, Reference(known), METRICS, {})}
+    assert {name: (v.outcome, v.reason) for name, v in said.items()} == {
+        "cycles": (INCONCLUSIVE, "no-work"),
+        "launches": (INCONCLUSIVE, "no-work"),
+        "instructions": WITHIN,
+        "peak_memory": BEYOND,
+        "ipc": (Outcome.REPORTED, "not-gated"),
+    }
+    question = "the step has no launches any more: is it still the step that was to be measured?"
+    assert {name for name, v in said.items() if v.detail == question} == {"cycles", "launches"}
+
+
 def test_a_verdict_carries_what_led_to_it() -> None:
     for count, cost in ((1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)):
         verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
@@ -912,6 +945,9 @@ def weighed(
         (0.01, 0.0, 0.0, REGRESSED),
         (0.01, -0.06, 0.06, REGRESSED),
         (0.01, -0.004, -0.004, REGRESSED),
+        # What is no loss is none that would have to be outweighed.
+        (0.004, -0.06, -0.06, UNCHANGED),
+        (-0.05, -0.06, -0.06, IMPROVED),
         (0.004, 0.0, 0.0, UNCHANGED),
     ],
 )
@@ -1119,6 +1155,19 @@ def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> N
     for metric in ("cycles", "ipc"):
         assert verdicts[STEP, metric].outcome is Outcome.UNSUPPORTED
         assert verdicts[STEP, metric].detail == reason
+
+
+def test_of_a_step_that_nothing_could_be_read_of_all_is_unsupported() -> None:
+    """What the baseline has of it, and what the collector says; its phases are reported."""
+    taken = measurement({}, unsupported={"ipc": "no"}, phases={"forward": {"cycles": [50.0]}})
+    known = {STEP: {"cycles": one_each(100.0)}}
+    for one, phases in ((taken, ["forward"]), (replace(taken, samples=()), [])):
+        verdicts = judged(one, known)
+        assert [(phase, metric, v.outcome) for (phase, metric), v in verdicts.items()] == [
+            *((phase, "cycles", Outcome.REPORTED) for phase in phases),
+            (STEP, "cycles", Outcome.UNSUPPORTED),
+            (STEP, "ipc", Outcome.UNSUPPORTED),
+        ]
 
 
 def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> None:
