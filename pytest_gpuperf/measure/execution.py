@@ -6,6 +6,7 @@ The clocks are CUDA events on torch's current stream; torch is imported at the f
 from __future__ import annotations
 
 import gc
+import inspect
 import math
 import sys
 import time
@@ -216,9 +217,11 @@ class Losses:
     def add(self, returned: object) -> None:
         """Takes what one more execution returned.
 
-        Raises UnsoundStep for a loss that is NaN or infinite, and for one that is further from the
-        first than is allowed, where the work has a reset.
+        Raises UnsoundStep for a coroutine or generator, whose work did not run, for a loss that is
+        NaN or infinite, and for one that is further from the first than is allowed, where the work
+        has a reset.
         """
+        _check_executed(returned)
         loss = _number(returned)
         if loss is None:
             return
@@ -250,6 +253,24 @@ class Losses:
         if others:
             settings["loss_apart"] = _rounded(max(_apart(first, other) for other in others))
         return settings
+
+
+def _check_executed(returned: object) -> None:
+    """Raises UnsoundStep where the step returned its work in place of doing it."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()  # Python would warn that it was never awaited
+        what, how = "awaits", "lambda: asyncio.run(step())"
+    elif inspect.isgenerator(returned):
+        what, how = "iterates over", "lambda: list(step())"
+    elif inspect.isasyncgen(returned):
+        what, how = "iterates over", "a function that does, by asyncio.run"
+    else:
+        return
+    raise UnsoundStep(
+        f"the step returns an object of type {type(returned).__name__}, whose work runs when the "
+        f"caller {what} it: nothing ran. Give measure a step that does its work: {how}"
+    )
 
 
 def _event() -> Any:

@@ -375,9 +375,31 @@ def follow_parent() -> int | None:
     # A parent that was killed cannot end its children itself.
     _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     parent = int(text)
-    if parent not in _ancestors():  # it ended before the line above
+    if parent not in ancestors(os.getpid()):  # it ended before the line above
         os._exit(1)
     return parent
+
+
+def beside() -> set[int]:
+    """The keepers of processes that were started together with this one, by the same process.
+
+    Those wait for their turn, and may hold memory of a device that their test modules allocated.
+    """
+    own = [os.getpid(), *ancestors(os.getpid())]
+    starter = next(filter(None, map(_starter, own)), 0)
+    every = (int(path.name) for path in Path("/proc").glob("[0-9]*")) if starter else ()
+    children = (pid for pid in every if ancestors(pid)[:1] == [starter] and pid not in own)
+    return {pid for pid in children if _starter(pid) == starter}
+
+
+def _starter(pid: int) -> int:
+    """What PARENT said to this process, or 0: /proc keeps the environment that it began with."""
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            if name == PARENT.encode():
+                return int(value)
+    return 0
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
@@ -579,13 +601,11 @@ def _descendants() -> list[int]:
     return [pid for pid in living if descends(pid)]
 
 
-def _ancestors() -> list[int]:
+def ancestors(pid: int) -> list[int]:
     """The processes that this one descends from, the nearest first: a profiler may be between."""
-    pids, pid = [], os.getppid()
-    while pid > 0:  # the first of a container may be ours too
+    pids: list[int] = []
+    while (fields := _status(Path(f"/proc/{pid}/stat"))) and (pid := int(fields[1])):
         pids.append(pid)
-        fields = _status(Path(f"/proc/{pid}/stat"))
-        pid = int(fields[1]) if fields else 0
     return pids
 
 

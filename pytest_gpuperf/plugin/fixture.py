@@ -75,6 +75,8 @@ class GpuPerf:
         self.used = False
         """Whether the test asked for anything of it."""
         self._sent = 0
+        self._measuring = ""
+        """The measurement that is being made."""
         self._session = session
         self._settings = session.settings
         self._instrument = session.instrument
@@ -179,7 +181,8 @@ class GpuPerf:
         on an inconclusive verdict, a missing baseline, missing counters or no verdict at all as the
         settings say; and where the step runs out of memory. Raises UsageFailure for a step or reset
         that cannot be called, for a name that the test has used, and for a name, a workload or
-        settings that no file can hold: they are texts, bools and finite numbers.
+        settings that no file can hold: they are texts, bools and finite numbers. Called inside a
+        step that is being measured, it fails the test.
         """
         return self._measured(
             self._instrument,
@@ -282,6 +285,12 @@ class GpuPerf:
         settings: Callable[[], Mapping[str, Scalar]] | None,
     ) -> Measurement:
         self.used = True
+        if self._measuring:  # it would wait for the device, which this very measurement holds
+            _fail(
+                f'gpuperf: the step of "{self._measuring}" calls gpuperf.measure itself (name '
+                f'"{name}"), and one measurement cannot hold another: measure them one after the '
+                "other, or mark a part of the step by gpuperf.phase"
+            )
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
         if any(name == result.name for result in self.results if result.measurements):
@@ -321,8 +330,12 @@ class GpuPerf:
             reproducible=allowed,
             workers=self._workers,
         )
-        with self._agreed():
-            return self._judged(measurer, subject, work, plan)
+        self._measuring = name
+        try:
+            with self._agreed():
+                return self._judged(measurer, subject, work, plan)
+        finally:
+            self._measuring = ""
 
     @contextmanager
     def _agreed(self) -> Iterator[None]:

@@ -178,3 +178,44 @@ def test_a_session_takes_its_workers_for_its_own(tmp_path: Path) -> None:
     (measurement,) = run.measurements
     assert [peer.name for peer in measurement.peers] == ["server"]
     assert not any(v.outcome is Outcome.UNFIT for v in run.verdicts)
+
+
+MODULE_LEVEL = """
+import os
+
+import torch
+
+X = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+PRODUCTS = int(os.environ.get("PRODUCTS", "20"))
+
+
+def test_steady(gpuperf):
+    gpuperf.measure(lambda: [X @ X for _ in range(20)] and None)
+
+
+def test_slower(gpuperf):
+    gpuperf.measure(lambda: [X @ X for _ in range(PRODUCTS)] and None)
+
+
+def test_nested(gpuperf):
+    gpuperf.measure(lambda: gpuperf.measure(lambda: X + 1, name="inner"), name="outer")
+"""
+
+
+def test_memory_of_a_test_module_does_not_make_replicas_others_of_each_other(
+    tmp_path: Path,
+) -> None:
+    """And a measurement inside another one is refused, where it would wait for its own lock."""
+    folder = projects.project(tmp_path, MODULE_LEVEL)
+    session(folder, "--gpuperf-missing=record", "-k", "not nested")
+    for products, code, said in (("20", 0, Outcome.UNCHANGED), ("40", 1, Outcome.REGRESSED)):
+        ended, printed = session(
+            folder, "--gpuperf-run=run.json", "-k", "not nested", PRODUCTS=products
+        )
+        run = run_files.load(folder / "run.json")
+        slower = outcomes(run)["test_it.py::test_slower"]
+        assert (ended, said in slower, Outcome.UNFIT in slower) == (code, True, False)
+        assert ("test_it.py:15" in printed) == bool(code)
+    ended, printed = session(folder, "-k", "nested")
+    assert ended == 1
+    assert 'the step of "outer" calls gpuperf.measure itself' in printed

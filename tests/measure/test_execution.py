@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,31 @@ def test_what_is_no_loss_is_not_looked_at() -> None:
     tensors = (torch.tensor(3), torch.empty(0), np.array(nan))
     for returned in (None, 3, True, "0.25", (0.25,), {"loss": nan}, *tensors):
         assert losses(returned, None, returned) == {}
+
+
+async def coroutine() -> float:
+    return 0.25
+
+
+async def asynchronous() -> AsyncIterator[float]:
+    yield 0.25
+
+
+def test_what_has_not_run_when_the_step_returns_stops_the_measurement() -> None:
+    """A warning that a coroutine was never awaited would be an error here."""
+
+    class Promise:
+        def __await__(self) -> Iterator[None]:
+            yield
+
+    for step, kind in (
+        (coroutine, "coroutine"),
+        (lambda: (number for number in (0.25,)), "generator"),
+        (asynchronous, "async_generator"),
+        (Promise, "Promise"),
+    ):
+        with pytest.raises(UnsoundStep, match=f"of type {kind}, .* nothing ran"):
+            losses(step())
 
 
 def test_a_loss_that_is_no_number_stops_the_measurement() -> None:

@@ -425,6 +425,38 @@ def test_it():
     assert fresh_process.TURN not in os.environ
 
 
+WITH_NVML = """
+import json, os, subprocess, sys
+from pathlib import Path
+from pytest_gpuperf.measure.device import guard
+from tests.scripted_nvml import Gpu, Library
+
+Path(f"loaded-{os.getpid()}").touch()
+
+def test_it():
+    child = subprocess.Popen(["sleep", "600"])
+    loaded = [int(file.name[7:]) for file in Path().glob("loaded-*")]
+    living = [pid for pid in loaded if Path(f"/proc/{pid}").exists()]
+    sys.modules["pynvml"] = Library([Gpu(processes=[*living, child.pid, %d])])
+    others = guard.read().other_processes
+    Path(f"others-{os.getpid()}").write_text(json.dumps([sorted(others), child.pid]))
+"""
+
+
+def test_who_waits_for_its_turn_is_no_other_process_of_the_device(folder: Path) -> None:
+    """A test module may have allocated memory when it was imported. All else are others."""
+    with subprocess.Popen(["sleep", "600"]) as stranger:  # of the session, and no pytest
+        try:
+            write(folder, WITH_NVML % stranger.pid)
+            assert [finished.code for finished in in_turn(folder)] == [0, 0]
+        finally:
+            stranger.kill()
+    said = [json.loads(file.read_text("utf-8")) for file in folder.glob("others-*")]
+    assert len(said) == 2
+    for others, child in said:
+        assert others == sorted([child, stranger.pid])
+
+
 def test_the_workers_of_a_process_wait_with_it(folder: Path) -> None:
     """The controller of xdist runs no test itself."""
     write(folder, "def test_it():\n    open('diary', 'a').write('runs\\n')")

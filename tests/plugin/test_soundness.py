@@ -101,3 +101,49 @@ def test_a_metric_that_is_new_is_reported_until_it_is_accepted(project: Project)
     result = project.replay(counters={**counters, "peak_memory": 7 * 2.0**30})
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*peak_memory*6.0000 GiB*7.0000 GiB*regressed"])
+
+
+def test_a_step_that_measures_or_does_not_run_fails_and_the_next_test_is_measured(
+    project: Project,
+) -> None:
+    project.tests(
+        """
+    import pytest
+
+    def test_nested(gpuperf):
+        def step():
+            try:
+                gpuperf.measure(lambda: None, name="inner")
+            except Exception:
+                pass
+        gpuperf.measure(step, name="outer")
+
+    def test_one_after_another(gpuperf):
+        with pytest.raises(ZeroDivisionError):
+            gpuperf.measure(lambda: 1 / 0, name="broken")
+        gpuperf.measure(lambda: None, name="one")
+        gpuperf.measure(lambda: None, name="two")
+
+    def test_coroutine(gpuperf):
+        async def step():
+            return 0.25
+        gpuperf.measure(step)
+
+    def test_generator(gpuperf):
+        def step():
+            yield 0.25
+        gpuperf.measure(step)
+"""
+    )
+    result = project.run(*CPU)
+    result.assert_outcomes(failed=3, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            'gpuperf: the step of "outer" calls gpuperf.measure itself (name "inner"), *',
+            "gpuperf: the step returns an object of type coroutine, *asyncio.run(step())",
+            "gpuperf: the step returns an object of type generator, *list(step())",
+        ]
+    )
+    assert "Traceback" not in str(result.stdout)
+    assert "never awaited" not in str(result.stdout)
+    assert [m.name for m in project.saved().measurements] == ["one", "two"]

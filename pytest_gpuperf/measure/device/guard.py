@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.model.measurement import Conditions, Reading
@@ -46,8 +47,9 @@ def read(
     """The state of the GPU that CUDA numbers `device_index`, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
-    device, does nothing there, and is not among the other processes. Nor are the other workers of
-    an `allotment` and their controller: who measures holds the GPU against them. Where the test has
+    device, does nothing there, and is not among the other processes. Nor are those that were
+    started beside this one and wait for their turn, nor the other workers of an `allotment` and
+    their controller: who measures holds the GPU against them. Where the test has
     `workers` that do a part of the step, the pids of those that are known, none of its descendants
     is another process.
 
@@ -144,37 +146,25 @@ def _without_us(
     workers: Sequence[int] | None,
 ) -> tuple[int, ...]:
     controller = allotment.controller if allotment else None
-    beside = {pid for pid in pids if controller and _parent_of(pid) == controller}
-    below = {pid for pid in pids if workers is not None and os.getpid() in _ancestors(pid)}
-    us = {os.getpid(), parent, controller, *beside, *below, *(workers or ())}
+    started = fresh_process.beside() if pids else set()
+    us = {os.getpid(), parent, controller, *started, *(workers or ())}
+    for pid in pids:
+        above = fresh_process.ancestors(pid)
+        below = workers is not None and os.getpid() in above
+        if below or (controller and above[:1] == [controller]) or not started.isdisjoint(above):
+            us.add(pid)
     if us & set(pids) or not pids:
         return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
     # namespace, as it does in many containers. One of these is us. Which one cannot be told;
     # likelier are those that mean nothing here, and of them the youngest process. A parent that
-    # measured before us came before us. Of workers beside us it cannot be told how many have used
-    # the GPU yet: they pass for all.
+    # measured before us came before us. Of workers and processes beside us it cannot be told how
+    # many have used the GPU yet: they pass for all.
     ours = _holds_cuda_context() + (parent is not None) + (allotment.beside if allotment else 0)
-    ours += len(workers or ())
+    ours += len(workers or ()) + len(started)
     foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
     youngest = sorted(foreign or pids)[-ours:] if ours else []
     return tuple(pid for pid in pids if pid not in youngest)
-
-
-def _ancestors(pid: int) -> Iterator[int]:
-    """The parent, its parent and so on."""
-    above = _parent_of(pid)
-    while above:
-        yield above
-        above = _parent_of(above)
-
-
-def _parent_of(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[1])  # its name may have blanks and brackets
 
 
 def _holds_cuda_context() -> bool:
