@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from pytest_gpuperf.judge.alignment import LaunchSequence, numbered
 from pytest_gpuperf.judge.loss import FREES, Candidate, Evidence, candidates_of
+from pytest_gpuperf.judge.verdict import NOT_COMPILED
 from pytest_gpuperf.model.result import (
     CallChange,
     ChangeKind,
@@ -116,6 +117,8 @@ def headline(
     step, slower = evidence.step, bool(evidence.step and evidence.step.slower)
     candidates = candidates_of(evidence, entries, lines, calls, idle)
     trial = _Trial(evidence, entries, candidates)
+    for lost in [v for v in regressed if v.reason == NOT_COMPILED]:
+        return trial.of_metric(LossKind.RECOMPILATION, lost)
     counted = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
     counted.sort(key=lambda one: _ORDER.index(one[0]))
     if counted and not slower and (step or len(counted) == len(regressed)):

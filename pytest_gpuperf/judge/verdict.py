@@ -67,6 +67,8 @@ NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
 """The reason code of what improved in a step that does nothing any more."""
+NOT_COMPILED = "not-compiled"
+"""The reason code of a step without any of the compiled graphs that the baseline's had."""
 WORK = ("launches", "operators")
 """What a step does, by metric: without any of it the others say nothing."""
 OTHER_GPU = (
@@ -224,14 +226,15 @@ def _family(gated: Sequence[Metric]) -> int:
 
 
 def _of_a_step(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The same verdicts, where the step does anything at all any more.
+    """The same verdicts, where the step does anything at all any more, and as before.
 
     One that launches nothing, or calls no operator, where the baseline's did, is not fast: it does
-    not do its work.
+    not do its work. One without compiled graphs where the baseline's had some has lost
+    torch.compile; fewer of them are a gain.
     """
     idle = next((v for v in verdicts if v.metric in WORK and v.phase == STEP and _ended(v)), None)
     if idle is None:
-        return list(verdicts)
+        return [_compiled(verdict) for verdict in verdicts]
     detail = (
         f"the step has no {idle.metric} any more: is it still the step that was to be measured?"
     )
@@ -241,6 +244,14 @@ def _of_a_step(verdicts: Sequence[Verdict]) -> list[Verdict]:
         else verdict
         for verdict in verdicts
     ]
+
+
+def _compiled(verdict: Verdict) -> Verdict:
+    improved = verdict.outcome is Outcome.IMPROVED
+    if not (improved and verdict.metric == "compiled_graphs" and _ended(verdict)):
+        return verdict
+    detail = "the step runs without torch.compile: is that intended?"
+    return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)
 
 
 def _ended(verdict: Verdict) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
+from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
@@ -294,7 +295,7 @@ def reasons(result: Result) -> list[str]:
 def _reason(entry: Verdict | Expectation, of_all: Outcome | None) -> str:
     if isinstance(entry, Expectation):
         return expectation_lines.line(entry)
-    if entry.change is None and entry.detail:
+    if entry.detail and (entry.change is None or entry.reason in (NO_WORK, NOT_COMPILED)):
         return entry.detail
     is_other = entry.outcome is not of_all and entry.change is not None
     text = f"{entry.outcome.value}: " if is_other else ""

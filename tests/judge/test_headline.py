@@ -184,6 +184,15 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
         LossKind.RECOMPILATION,
         "the step breaks its graph 3 times; was 1",
     ),
+    "torch.compile is lost": (
+        lambda: of(
+            changed((TRAIN, before_each(UP, 900.0))),
+            step_time(0.045),
+            replace(more("compiled_graphs", 1, 0), reason="not-compiled"),
+        ),
+        LossKind.RECOMPILATION,
+        "+0.9 ms (+4.50 %): the step has no compiled graph any more; it had 1",
+    ),
     "copies, where nobody knows which": (
         lambda: of(STEP_ROWS, step_time(0.0), more("copies", 2, 5)),
         LossKind.TRANSFER,

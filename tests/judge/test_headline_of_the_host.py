@@ -585,6 +585,16 @@ def test_of_metrics_of_one_kind_the_first_is_told(change: float) -> None:
     assert (told.before, told.after) == (0, 2)
 
 
+@pytest.mark.parametrize("change", [0.0, 0.25])
+def test_a_step_that_lost_torch_compile_is_slower_for_that(change: float) -> None:
+    """Whatever kernels it launches in place of the compiled ones."""
+    lost = replace(more("compiled_graphs", 1, 0), reason="not-compiled")
+    rows = changed((BLOCK, before_each(MUL, 50.0)))
+    told = cause(of(rows, step_time(change), lost, more("copies", 2, 5)))
+    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "compiled_graphs")
+    assert (told.before, told.after) == (1, 0)
+
+
 def test_of_a_gpu_that_waits_no_launches_are_counted() -> None:
     """Not even those of the function that it waits for."""
     told = cause(of(STEP_ROWS, step_time(0.25), idle=6_000.0, idle_at=[(TRAIN, 6_000.0)]))

@@ -30,6 +30,7 @@ from pytest_gpuperf.judge.verdict import (
     decide,
     judge,
     minimum_detectable_effect,
+    paired,
     samples_by_phase,
     withheld,
 )
@@ -684,6 +685,46 @@ def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> N
     }
     question = "the step has no launches any more: is it still the step that was to be measured?"
     assert {name for name, v in said.items() if v.detail == question} == {"cycles", "launches"}
+
+
+@pytest.mark.parametrize(
+    ("graphs", "processes", "operators", "expected"),
+    [
+        ((1.0, 0.0), 3, 6.0, ("regressed", "not-compiled")),
+        ((2.0, 0.0), 5, 6.0, ("regressed", "not-compiled")),
+        ((2.0, 1.0), 3, 6.0, ("improved", "beyond-floor")),
+        ((0.0, 0.0), 3, 6.0, ("unchanged", "both-zero")),
+        ((0.0, 1.0), 3, 6.0, ("regressed", "from-zero")),
+        # One process may have missed it; and a step that does nothing has lost more.
+        ((1.0, 0.0), 1, 6.0, ("inconclusive", "too-few-processes")),
+        ((1.0, 0.0), 3, 0.0, ("inconclusive", "no-work")),
+    ],
+)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_step_that_lost_torch_compile_regressed(
+    graphs: tuple[float, float],
+    processes: int,
+    operators: float,
+    expected: tuple[str, str],
+    pairs: bool,
+) -> None:
+    """And one with fewer graphs improved, whether pairs are compared or a baseline."""
+    before, now = graphs
+    old = {"compiled_graphs": [before], "graph_breaks": [1.0], "operators": [6.0]}
+    new = {"compiled_graphs": [now], "graph_breaks": [0.0], "operators": [operators]}
+    known = [measurement(old, process=f"p{n}") for n in range(processes if pairs else 5)]
+    looked = [measurement(new, process=f"n{n}") for n in range(processes)]
+    reference = Reference(samples_by_phase(known))
+    if pairs:
+        _, reference = paired(list(zip(known, looked, strict=True)))
+    said = {v.metric: v for v in judge(looked, reference, catalogue().metrics, {})}
+    graph = said["compiled_graphs"]
+    assert (graph.outcome.value, graph.reason) == expected
+    assert (graph.detail == "the step runs without torch.compile: is that intended?") is (
+        graph.reason == "not-compiled"
+    )
+    # Its breaks are gone with it, or without it.
+    assert said["graph_breaks"].reason != "not-compiled"
 
 
 def test_a_verdict_carries_what_led_to_it() -> None:

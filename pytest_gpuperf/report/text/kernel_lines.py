@@ -108,7 +108,7 @@ def sentence(attribution: Attribution) -> str:
         return printable(_cause(cause, attribution))
     relative = "" if cause.relative is None else f" ({units.moved(cause.relative)})"
     said = f"{duration(cause.change)}{relative}: {_cause(cause, attribution)}"
-    if cause.kind is LossKind.UNKNOWN or cause.traced is None:
+    if cause.kind is LossKind.UNKNOWN or not cause.traced:
         return printable(said)
     if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
         said += f" (in the trace {duration(cause.traced)})"
@@ -154,6 +154,8 @@ def _cause(cause: Headline, attribution: Attribution) -> str:
         return f"{of_step} {said}{of}" + (f"; {was}" if often else "")
     if cause.kind is LossKind.MEMORY:
         return f"{of_step} asks the driver for memory {_times(cause.after)}{aside}; {was}"
+    if cause.kind is LossKind.RECOMPILATION and not cause.after:
+        return f"{of_step} has no compiled graph any more; it had {cause.before:,}"
     if cause.kind is LossKind.RECOMPILATION:
         says = {"graph_breaks": "breaks its graph", "compiled_graphs": "has compiled graphs"}
         said = says.get(cause.what, "is compiled again")
