@@ -44,7 +44,7 @@ SCHEMA = 1
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
 """So many are printed; the others are in the report and in JSON."""
-_MOVES, _SUSPECTS, _PROBLEMS, _CREEPS = 5, 3, 10, 10
+_MOVES, _SUSPECTS, _PROBLEMS, _CREEPS, _PARTIAL = 5, 3, 10, 10, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +165,7 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield "no measurements in these runs"
         return
     yield past.headline
+    yield from past.source.partial[:_PARTIAL]
     occasions = night_lines.occasions(past, past.events)
     for occasion in occasions[:_EVENTS]:
         yield ""
@@ -224,6 +225,7 @@ def plain(past: History) -> dict[str, Any]:
         "schema": SCHEMA,
         "nights": [date(day) for day in past.days],
         "left_out": list(past.source.problems),
+        "partial": list(past.source.partial),
         "last_nights": [_plain_last_night(one) for one in past.last_nights],
         "events": [_plain_event(past, event) for event in past.events],
         "series": [_plain_series(one) for one in past.series],

@@ -9,7 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_gpuperf.commands import say
+from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
@@ -75,6 +75,8 @@ def act(options: argparse.Namespace) -> int:
     if any(output.resolve() == file.resolve() for output in outputs):
         raise UsageFailure(f"--output {file}: this is the run itself; name another file")
     run = run_files.load(file)
+    if run.unfinished:
+        complain(f"{file}: {run.unfinished}")
     if options.baseline is not None:
         if not options.baseline.is_dir():
             raise UsageFailure(f"--baseline {options.baseline}: no such folder")

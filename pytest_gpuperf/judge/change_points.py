@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, PRIOR_WEIGHT, judged_unit, on_judged_scale
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.verdict import COMPILED
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
 
@@ -434,7 +435,9 @@ def _trend(
         of_old = 1.0 if logarithmic or tolerance.points else old
         worse = None
         if metric.direction is not Direction.NEUTRAL:
-            worse = (change > 0) is (metric.direction is Direction.LOWER)
+            # As in a verdict, a step that lost torch.compile is not better.
+            lost = metric.name == COMPILED and not logarithmic and not new
+            worse = lost or (change > 0) is (metric.direction is Direction.LOWER)
         changes.append(
             ChangePoint(
                 before=int(one[-1]),

@@ -69,6 +69,7 @@ NO_WORK = "no-work"
 """The reason code of what improved in a step that does nothing any more."""
 NOT_COMPILED = "not-compiled"
 """The reason code of a step without any of the compiled graphs that the baseline's had."""
+COMPILED = "compiled_graphs"
 WORK = ("launches", "operators")
 """What a step does, by metric: without any of it the others say nothing."""
 OTHER_GPU = (
@@ -248,7 +249,7 @@ def _of_a_step(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 def _compiled(verdict: Verdict) -> Verdict:
     improved = verdict.outcome is Outcome.IMPROVED
-    if not (improved and verdict.metric == "compiled_graphs" and _ended(verdict)):
+    if not (improved and verdict.metric == COMPILED and _ended(verdict)):
         return verdict
     detail = "the step runs without torch.compile: is that intended?"
     return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)

@@ -553,6 +553,26 @@ def _rank(entry: Verdict | Expectation) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinished:
+    """How far pytest had come when the run was last written, before its end."""
+
+    __pydantic_config__ = CHECKED
+
+    ran: int
+    """Tests that had run, as `collected`: whether they measure or not."""
+    collected: int
+    signal: int | None = None
+    """The signal that ended pytest; None where nobody has seen it end."""
+
+    def __str__(self) -> str:
+        """As in "pytest ended by signal 9 after 6 of 7 tests"."""
+        tests = f"{self.ran:,} of {self.collected:,} tests"
+        if self.signal is None:
+            return f"pytest did not come to its end: {tests} ran"
+        return f"pytest ended by signal {self.signal} after {tests}"
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """The measurements of one pytest invocation, or of several merged by `gpuperf record`."""
 
@@ -570,6 +590,8 @@ class Run:
     """The entries of baselines that measurements were compared with."""
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Tests that were skipped without being measured, each with its reason."""
+    unfinished: Unfinished | None = None
+    """None once pytest has ended by itself; a run that is killed before keeps it."""
     metric_units: Mapping[str, str] = field(default_factory=dict)
     """In a file, the unit of each metric's samples; empty in older ones, and once it was read."""
 

@@ -392,15 +392,15 @@ class _Gatherer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._left: int | None = None
-        """Tests whose reports are to come; None where xdist's workers collect them."""
+        self._collected = 0
+        """Tests that are to run; none are collected here where xdist's workers do that."""
+        self._ran: set[str] = set()
+        """Node ids of tests that have begun."""
         self._found: set[str] = set()
         self._order: Sequence[str] = ()
         """Node ids as xdist's workers have collected them."""
         self._skipped: dict[str, str] = {}
         """Tests of ours that were skipped, and why."""
-        self._reported = False
-        """Whether anything came of any test."""
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Notes which tests there are besides."""
@@ -408,7 +408,7 @@ class _Gatherer:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Notes which tests there are, and how many."""
-        self._left = len(session.items) or None
+        self._collected = len(session.items)
         self._found.update(item.nodeid for item in session.items)
         if any("::" in argument for argument in session.config.args):
             self._found.clear()  # of a file of which one test was named nobody knows the others
@@ -421,9 +421,7 @@ class _Gatherer:
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes the measurements of one test; says at once that it got worse, if others follow."""
-        self._reported = True
-        if self._left is not None and report.when == "setup":
-            self._left -= 1
+        self._ran.add(report.nodeid)
         # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
         again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
         sent = report.__dict__.pop("gpuperf", [])  # pytest keeps the report to the end
@@ -438,15 +436,16 @@ class _Gatherer:
             ledger.skipped = self._skipped
             told = report.__dict__.get("gpuperf_told", False)
             results = ledger.add(texts, refusal, failed=report.failed, told=told)
-            if self._left != 0:
-                ledger.save_draft()
-            if report.failed and self._left != 0:
+            if len(self._ran) == self._collected:
+                return  # the run itself and the summary follow
+            ledger.save_draft(len(self._ran), self._collected or len(self._order))
+            if report.failed:
                 self._say_at_once(results)
 
     @property
     def _lost(self) -> bool:
         """Whether workers with GPUs have collected tests, and none of these ever began."""
-        if not self._order or self._reported:
+        if not self._order or self._ran:
             return False
         from pytest_gpuperf.plugin import workers
 

@@ -16,7 +16,7 @@ from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunners
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.model.result import Outcome, Result, Run, worst_first
+from pytest_gpuperf.model.result import Outcome, Result, Run, Unfinished, worst_first
 from pytest_gpuperf.report import github, interchange
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -124,8 +124,10 @@ class Ledger:
         self._failed = {now[number] for number in self._failed}
         self._told = sorted(now[number] for number in self._told)
 
-    def save_draft(self) -> None:
+    def save_draft(self, ran: int, collected: int) -> None:
         """Writes the run so far: who ends the session before its end loses one test at most.
+
+        It says that so many tests `ran` of those that were `collected`, until `save`.
 
         Where drafts have taken a fiftieth of the session, and more than a second, it is what came
         since they had not. What keeps one from being written, `save` says.
@@ -135,7 +137,8 @@ class Ledger:
         if self._kept and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
                 results = map(self._shelf.take, self._kept)
-                run_files.save_draft(self._run_of(()), results, self._file)
+                run = replace(self._run_of(()), unfinished=Unfinished(ran, collected))
+                run_files.save_draft(run, results, self._file)
             self._drafts_s += self._clock() - before
 
     def save(self, context: Callable[[Path], CommandContext] | None = None) -> None:

@@ -48,6 +48,8 @@ _RESERVE = 200
 """Bytes for what is said of tables that are left out."""
 _EVENTS, _MOVES, _SUSPECTS = 5, 3, 3
 """Nights that something got worse on; metrics and suspects of each."""
+_FILES = 5
+"""Files that are named of those that are partial, and of those that were left out."""
 _NIGHTS = ("test", "device", "last 30 days", "now", "last change")
 _SEEN = (*FAULTS, *DOUBTS)
 """Outcomes whose tables are not folded."""
@@ -95,6 +97,8 @@ def nights(past: History) -> str:
     worse = night_lines.occasions(past, night_lines.worse_lately(past))
     heading = "Worse since" if worse else night_lines.calm(creeping=bool(past.creeping))
     lines = [f"## {heading}", ""]
+    source = past.source
+    lines += [f"- {cell(said)}" for said in (*source.partial[:_FILES], *source.problems[:_FILES])]
     for occasion in worse[:_EVENTS]:
         event = occasion.event
         where = f"{date(event.day)}, {night_lines.where(past, occasion)}"
@@ -130,7 +134,8 @@ def nights(past: History) -> str:
 
 def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:
     """How many stand how, what failed, what to do next, what was run, and how much was judged."""
-    yield from (f"# gpuperf: {counted(results) or 'nothing was measured'}", "")
+    ended = f"{run.unfinished}; " if run.unfinished else ""
+    yield from (f"# gpuperf: {ended}{counted(results) or 'nothing was measured'}", "")
     told = [result for result in results if reasons(result)]
     typed_again = []
     for result in told[:_LISTED]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
 from pytest_gpuperf.judge.suspects import Surroundings
 from pytest_gpuperf.judge.tolerance import unreadable
 from pytest_gpuperf.model.measurement import STEP, Scalar
+from pytest_gpuperf.model.result import Unfinished
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.files import COMPRESSED
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 FOLDER = ".gpuperf-history"
 """Of the index, in the folder of the runs."""
 INDEX = "index.duckdb"
-_VERSION = "2"
+_VERSION = "3"
 """Of the index; one of another version is made anew."""
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "It is left out of the history"
@@ -86,6 +88,8 @@ class Recollection:
     """By architecture and device, the days on which anything was measured on it."""
     problems: tuple[str, ...]
     """Of the files that were left out, a message each."""
+    partial: tuple[str, ...]
+    """Of the nights whose pytest did not come to its end, a message each, the latest first."""
     read: int
     """How many files were read just now; the others were known."""
     note: str = ""
@@ -130,12 +134,13 @@ def _runs_in(place: Path) -> Iterator[Path]:
         )
 
 
-def recollect(runs: Sequence[Path], folder: Path) -> Recollection:
+def recollect(runs: Sequence[Path], folder: Path, now: float | None = None) -> Recollection:
     """What these run files say, by the index in `folder`, which is made or brought up to date.
 
-    Broken files are named in `problems`, and left out. Raises UsageFailure where DuckDB is not
-    installed.
+    Broken files, and runs dated after `now` (seconds since 1970; None: this moment), are named in
+    `problems`, and left out. Raises UsageFailure where DuckDB is not installed.
     """
+    now = time.time() if now is None else now
     try:
         import duckdb
     except ImportError:
@@ -146,7 +151,7 @@ def recollect(runs: Sequence[Path], folder: Path) -> Recollection:
     place = folder / FOLDER / INDEX
     files.ignored_by_git(place.parent)
     try:
-        return _by_index(place, runs, folder)
+        return _by_index(place, runs, folder, now)
     except (duckdb.Error, _Foreign) as error:
         problem = str(error).splitlines()[0]
     if "lock" not in problem.lower():
@@ -155,17 +160,17 @@ def recollect(runs: Sequence[Path], folder: Path) -> Recollection:
             for one in (place, place.with_name(f"{INDEX}.wal")):
                 one.unlink(missing_ok=True)
         with suppress(duckdb.Error, _Foreign):
-            return _by_index(place, runs, folder)
+            return _by_index(place, runs, folder, now)
     with duckdb.connect(":memory:", config=_CONFIGURATION) as index:
         note = f"{place} cannot be used ({problem}): nothing is kept for the next time"
-        return _updated(index, runs, folder, note)
+        return _updated(index, runs, folder, now, note)
 
 
-def _by_index(place: Path, runs: Sequence[Path], folder: Path) -> Recollection:
+def _by_index(place: Path, runs: Sequence[Path], folder: Path, now: float) -> Recollection:
     import duckdb
 
     with duckdb.connect(str(place), config=_CONFIGURATION) as index:
-        return _updated(index, runs, folder)
+        return _updated(index, runs, folder, now)
 
 
 _CONFIGURATION: dict[str, Any] = {"memory_limit": "512MB"}
@@ -177,7 +182,8 @@ class _Foreign(Exception):
 
 _TABLES = """
 CREATE TABLE meta (version VARCHAR);
-CREATE TABLE files (file INTEGER, path VARCHAR, size BIGINT, mtime BIGINT, problem VARCHAR);
+CREATE TABLE files (file INTEGER, path VARCHAR, size BIGINT, mtime BIGINT, problem VARCHAR,
+                    made BIGINT, partial VARCHAR);
 CREATE TABLE names (kind VARCHAR, id INTEGER, text VARCHAR);
 CREATE TABLE measurements (measurement INTEGER, file INTEGER, test INTEGER, environment INTEGER,
                            process INTEGER, made BIGINT, fit BOOLEAN, tolerance INTEGER);
@@ -187,7 +193,7 @@ CREATE TABLE readings (measurement INTEGER, reading SMALLINT, value DOUBLE);
 
 
 def _updated(
-    index: DuckDBPyConnection, runs: Sequence[Path], folder: Path, note: str = ""
+    index: DuckDBPyConnection, runs: Sequence[Path], folder: Path, now: float, note: str = ""
 ) -> Recollection:
     _prepared(index)
     begin = f"{folder}{os.sep}"
@@ -212,7 +218,7 @@ def _updated(
         _forget(index, stale)
         _learn(index, changed, places, stats)
         index.commit()
-    return _recalled(index, places, len(changed), note)
+    return _recalled(index, places, len(changed), now, note)
 
 
 def _prepared(index: DuckDBPyConnection) -> None:
@@ -305,7 +311,7 @@ def _learn(
     readings: list[tuple[int, int, float]] = []
     for name, extract in zip(changed, _extracts([places[n] for n in changed]), strict=True):
         file += 1
-        rows.append((file, name, *stats[name], extract.problem))
+        rows.append((file, name, *stats[name], extract.problem, extract.at, extract.partial))
         for one in extract.measurements:
             number += 1
             test, process = names["test"][one.test], names["process"][one.process]
@@ -319,8 +325,9 @@ def _learn(
         if len(points) > _AT_ONCE:
             _insert_rows(index, measured, points, readings)
     _insert_rows(index, measured, points, readings)
-    ids, paths, sizes, mtimes, problems = zip(*rows, strict=True) if rows else ([],) * 5
-    _insert(index, "files", (ids, _texts(paths), sizes, mtimes, _texts(problems)))
+    ids, paths, sizes, mtimes, problems, made, partial = [*zip(*rows, strict=True)] or [()] * 7
+    columns = (ids, _texts(paths), sizes, mtimes, _texts(problems), made, _texts(partial))
+    _insert(index, "files", columns)
     for kind in names.values():
         kind.save()
 
@@ -412,6 +419,7 @@ class _Slim:
     created: datetime
     measurements: tuple[_Measured, ...]
     verdicts: tuple[_Said, ...] = ()
+    unfinished: Unfinished | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +446,8 @@ class _Extract:
     at: int
     """When it was made: seconds since 1970."""
     measurements: list[_Taken]
+    partial: str = ""
+    """How far pytest had come that did not come to its end; "" where it did."""
 
 
 def _extracts(places: Sequence[Path]) -> Iterator[_Extract]:
@@ -486,7 +496,7 @@ def _extract_of(place: Path) -> _Extract:
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     taken = [_taken(one, (one.test, one.name) not in unfit) for one in slim.measurements]
-    return _Extract("", int(created.timestamp()), taken)
+    return _Extract("", int(created.timestamp()), taken, str(slim.unfinished or ""))
 
 
 def _is_no_run(error: ValidationError) -> bool:
@@ -578,16 +588,26 @@ GROUP BY ALL ORDER BY test, device, metric, day, min(made), environment
 
 
 def _recalled(
-    index: DuckDBPyConnection, places: Mapping[str, Path], read: int, note: str
+    index: DuckDBPyConnection, places: Mapping[str, Path], read: int, now: float, note: str
 ) -> Recollection:
     import numpy as np
 
+    query = "SELECT file, path, problem, made, partial FROM files"
+    known = [row for row in index.execute(query).fetchall() if row[1] in places]
+    dates = {row[0]: str(np.datetime64(row[3], "s")) for row in known}
     wanted = {
-        file: (path, problem)
-        for file, path, problem in index.execute("SELECT file, path, problem FROM files").fetchall()
-        if path in places
+        file: (path, f"{places[path]} is dated {dates[file]}Z, after now: left out")
+        if made > now
+        else (path, problem)
+        for file, path, problem, made, _ in known
     }
-    numbers = np.array(list(wanted), dtype=np.int32)
+    told = [row for row in known if not wanted[row[0]][1]]
+    partial = [
+        f"{dates[file][:10]} is partial: {how} ({places[path]})"
+        for file, path, _, _, how in told
+        if how
+    ]
+    numbers = np.array([row[0] for row in told], dtype=np.int32)
     index.execute("CREATE OR REPLACE TEMP TABLE wanted (file INTEGER)")
     _insert(index, "wanted", (numbers,))
     index.execute(_ONE_EACH)
@@ -618,6 +638,7 @@ def _recalled(
         unfit=_unfit(index, tests, keys),
         nights=_nights(index, keys),
         problems=tuple(problem for _, problem in wanted.values() if problem),
+        partial=tuple(sorted(partial, reverse=True)),
         read=read,
         note=note,
     )

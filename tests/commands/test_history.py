@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,63 @@ def test_what_there_is_nothing_of_has_no_heading(saved: Path, tmp_path: Path) ->
         assert (
             page.read_text(encoding="utf-8").count(">What changed, the latest first<") == headings
         )
+
+
+def dated(file: Path, created: str, other: Path, **fields: Any) -> Path:
+    """The run of a file in another one, as if it was made then by another process."""
+    run = json.loads(file.read_text(encoding="utf-8"))
+    run["measurements"][0]["process"] = other.name
+    other.write_text(json.dumps({**run, "created": created, **fields}), encoding="utf-8")
+    return other
+
+
+def test_a_run_from_the_future_is_named_and_hides_no_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        file = save(tmp_path, night, cycles(0) * (1.3 if night >= 20 else 1))
+    later = dated(file, "9998-06-01T03:00:00Z", tmp_path / "later.json")
+    words = ["history", str(tmp_path), "--report", "night.md", "--report", "night.html"]
+    assert __main__.main(words) == 0
+    problem = f"{later} is dated 9998-06-01T03:00:00Z, after now: left out"
+    out, err = capsys.readouterr()
+    assert f"gpuperf: {problem}\n" in err
+    assert "24 nights, 2026-03-01 to 2026-03-24" in " ".join(out.split())
+    text = (tmp_path / "night.md").read_text(encoding="utf-8")
+    assert text.startswith("## Worse since\n")
+    assert "**2026-03-21, NVIDIA H200**: 1 test changed, 1 worse" in text
+    assert problem in text.replace("\\", "")
+    page = (tmp_path / "night.html").read_text(encoding="utf-8")
+    assert "<h1>Worse since 2026-03-21</h1>" in page
+    assert problem in page
+
+
+def test_a_run_is_left_out_until_its_date_has_come(tmp_path: Path) -> None:
+    """By the same index: the file is read once."""
+    made = datetime(2026, 3, 1, 3, tzinfo=timezone.utc).timestamp()
+    save(tmp_path, 0, 4e8)
+    named = history_files.run_files_of([str(tmp_path)])
+    for later, nights in ((-1, 0), (0, 1), (1, 1), (-1, 0)):
+        past = history_files.recollect(*named, now=made + later)
+        assert (len(past.series), len(past.problems)) == (nights, 1 - nights)
+
+
+def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = {"ran": 6, "collected": 7, "signal": 9}
+    last = dated(
+        saved / "023.json", "2026-03-25T03:00:00Z", tmp_path / "024.json", unfinished=killed
+    )
+    words = ["history", str(saved), str(last), "--report", "night.md", "--report", "night.html"]
+    partial = f"2026-03-25 is partial: pytest ended by signal 9 after 6 of 7 tests ({last})"
+    for _ in range(2):  # read, and known by the index
+        assert __main__.main(words) == 0
+        assert partial in " ".join(capsys.readouterr().out.split())
+    first = (tmp_path / "night.md").read_text(encoding="utf-8").splitlines()[2]
+    assert first.replace("\\", "") == f"- {partial}"
+    assert partial in (tmp_path / "night.html").read_text(encoding="utf-8")
+    assert said(capsys, *words[1:3])["partial"] == [partial]
 
 
 SUMMARY = """\

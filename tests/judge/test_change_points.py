@@ -149,6 +149,14 @@ def test_one_more_instruction_in_a_thousand_is_found_in_exact_counts() -> None:
     assert [change.at for change in one.changes] == [30]
 
 
+def test_fewer_compiled_graphs_are_better_and_none_is_worse() -> None:
+    graphs = catalogue().metrics["compiled_graphs"]
+    for levels, worse in (((2.0, 1.0), False), ((1.0, 0.0), True), ((1.0, 2.0), True)):
+        values = [level for level in levels for _ in range(8)]
+        (found,) = trends([(graphs, Nights(values, ["a"] * 16))])
+        assert [(change.at, change.worse) for change in found.changes] == [(8, worse)]
+
+
 def test_percentages_change_in_points_and_neutral_metrics_are_neither_worse_nor_better() -> None:
     rng = np.random.default_rng(4)
     hits = [*(60 + rng.normal(size=40) * 0.1 - 3 * (np.arange(40) >= 20))]

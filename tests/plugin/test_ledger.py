@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.result import Attributed, Attribution, Outcome, Result, Run, Verdict
+from pytest_gpuperf.model.result import (
+    Attributed,
+    Attribution,
+    Outcome,
+    Result,
+    Run,
+    Unfinished,
+    Verdict,
+)
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
 from pytest_gpuperf.plugin.session import context_of
@@ -125,7 +133,7 @@ def test_drafts_take_a_second_and_a_fiftieth_of_the_session(
     for _ in range(40):
         now += 1
         ledger.add([to_json(PASSED)])
-        ledger.save_draft()
+        ledger.save_draft(1, 40)
     assert written == [
         (1.4, 1),
         (2.8, 2),
@@ -133,6 +141,16 @@ def test_drafts_take_a_second_and_a_fiftieth_of_the_session(
         (10.6, 9),
         (31.0, 29),
     ]
+
+
+def test_a_draft_says_how_far_pytest_had_come_and_a_run_does_not(settings: Settings) -> None:
+    file = settings.root / "x.json"
+    ledger = Ledger(replace(settings, run=file), COMMAND)
+    ledger.add([to_json(PASSED)])
+    ledger.save_draft(2, 7)
+    assert run_files.load(file).unfinished == Unfinished(ran=2, collected=7)
+    ledger.save()
+    assert run_files.load(file).unfinished is None
 
 
 def test_a_run_is_saved_where_it_was_asked_for_or_refused(settings: Settings) -> None:

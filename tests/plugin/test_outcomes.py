@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.model.result import Outcome, Unfinished
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import STEP, Project
@@ -505,6 +505,8 @@ def test_what_was_measured_before_the_session_was_ended_is_kept(
         "test_steps.py::test_second",
     ]
     assert run.verdicts
+    # Nobody has seen how it ended.
+    assert run.unfinished == Unfinished(ran=2, collected=3)
     assert run.command.endswith("--gpuperf-missing=warn --gpuperf-run=run.json.xz")
 
 

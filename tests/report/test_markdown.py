@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Device
-from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
+from pytest_gpuperf.model.result import Attributed, Expectation, Outcome, Unfinished
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, kernels_changed, measurement, processes, run, verdict
@@ -28,6 +28,31 @@ SPECIAL = r"\`*_[]<>|#&~$"
 def unescaped(text: str) -> str:
     """What a reader of the rendered text sees."""
     return re.sub(rf"\\([{re.escape(SPECIAL)}])", r"\1", text)
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "says"),
+    [
+        (Unfinished(6, 7, 9), "pytest ended by signal 9 after 6 of 7 tests"),
+        (Unfinished(6, 7), "pytest did not come to its end: 6 of 7 tests ran"),
+    ],
+)
+def test_a_report_of_a_killed_pytest_says_so_first(unfinished: Unfinished, says: str) -> None:
+    killed = run([measurement()], [verdict("cycles", Outcome.UNCHANGED, change=0.001)])
+    text = markdown(replace(killed, unfinished=unfinished))
+    assert text.startswith(f"# gpuperf: {says}; 1 unchanged\n")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [(Outcome.REGRESSED, "not-compiled"), (Outcome.INCONCLUSIVE, "no-work")]
+)
+def test_what_a_step_does_not_do_any_more_is_said_in_place_of_a_change(
+    outcome: Outcome, reason: str
+) -> None:
+    lost = verdict("compiled_graphs", outcome, reason=reason, change=-1.0, detail="It is lost.")
+    said = unescaped(markdown(run([measurement()], [lost])))
+    assert f"{'regressed' if outcome is Outcome.REGRESSED else 'is inconclusive'} on" in said
+    assert "(sm90)**: It is lost.\n" in said
 
 
 def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_gpuperf import __main__
 from pytest_gpuperf.measure.device import checks
 from pytest_gpuperf.measure.device.checks import Check
 from tests import ROOT
@@ -119,6 +120,49 @@ def test_a_night_that_judged_nothing_is_red(job: Job) -> None:
     assert job.left == {"doctor.json"}
     assert job.summary().strip() == "# gpuperf: a night that judged nothing"
     assert "nothing was judged, so it is red" in job.capture.readouterr().err
+
+
+KILLED = """
+    import os, signal
+
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: None)
+
+    def test_out_of_memory(gpuperf):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def test_last(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+
+
+@pytest.mark.parametrize("nights", [True, False])
+def test_a_night_whose_pytest_was_killed_says_so_first(
+    nights: bool, job: Job, project: Project
+) -> None:
+    """Report and summary, which pytest has not written; what it had measured is kept."""
+    project.accept()
+    job.summary()
+    project.tests(KILLED)
+    says = "pytest ended by signal 9 after 1 of 3 tests"
+    if nights:
+        assert job.night() == -9
+    else:
+        assert ran("night", "--into", "night", "--", "--gpu-arch", "auto") == -9
+    assert job.left == LEFT
+    summary = job.summary()
+    assert summary.lstrip().startswith(f"# gpuperf: {says}; 1 unchanged\n")
+    assert ("is partial: " in summary) is nights
+    report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
+    assert f"<h1>{says}. test_step unchanged</h1>" in report
+    # And whatever is made of the run.
+    for run in [job.root / "night" / "run.json.xz", *job.kept]:
+        job.capture.readouterr()
+        assert __main__.main(["report", str(run), "--output", "again.md"]) == 0
+        assert f"gpuperf: {run}: {says}\n" in job.capture.readouterr().err
+        text = (job.root / "again.md").read_text(encoding="utf-8")
+        assert text.startswith(f"# gpuperf: {says}; ")
+    assert len(job.kept) == nights
 
 
 def test_where_the_doctor_says_no_nothing_is_measured(

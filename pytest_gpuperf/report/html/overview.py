@@ -204,6 +204,8 @@ def overview(
     rows = [replace(row, place=at) for at, row in enumerate(sorted(rows, key=_urgency), 1)]
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     headline, lead, tone = _headline(rows, run)
+    if run.unfinished:
+        headline, tone = f"{run.unfinished}. {headline}", "bad"
     measured = [subject.result for subject in subjects]
     judged = failure.coverage(measured)
     return Overview(
