@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,35 @@ def forerunners(
         and dict(entry.workload) == dict(measurement.workload)
         and is_gone(test, collected, root)
     ]
+
+
+def namesakes(found: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Which of the tests that are gone each new one was, by node ids; `found` are its forerunners.
+
+    Those of equal names in another file, then of equal parameters in its file, then anywhere. A
+    pair is one only where neither of both has another choice.
+    """
+    pairs: dict[str, str] = {}
+    for kind in range(3):
+        left = {
+            new: [
+                old
+                for old in olds
+                if old not in pairs.values() and _likeness(old)[kind] == _likeness(new)[kind]
+            ]
+            for new, olds in found.items()
+            if new not in pairs
+        }
+        claims = Counter(old for olds in left.values() for old in olds)
+        pairs |= {new: olds[0] for new, olds in left.items() if [claims[o] for o in olds] == [1]}
+    return pairs
+
+
+def _likeness(test: str) -> tuple[str, str, str]:
+    """What a test has in common with what it was called before, the surest first."""
+    file, _, name = test.partition("::")
+    parameters = name.partition("[")[2]
+    return name, f"{file}[{parameters}", parameters
 
 
 def _manner(settings: Mapping[str, Scalar]) -> str:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.judgement import RECORDABLE
-from pytest_gpuperf.baselines.reference import forerunners
+from pytest_gpuperf.baselines.reference import forerunners, namesakes
 from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import Outcome, Result, Run, Unfinished, worst_first
 from pytest_gpuperf.report import github, interchange
 from pytest_gpuperf.report.text import failure
@@ -246,20 +247,19 @@ class Ledger:
     def _moved(self) -> Iterator[str]:
         """Of tests without an entry: which of those that are gone has one of the same."""
         settings = self._settings
-        offered: set[str] = set()
-        for result in self._results:
-            reasons = {verdict.reason for verdict in result.verdicts}
-            if not reasons & {*RECORDABLE}:
-                continue
-            found = forerunners(result.first, settings.baselines, self.collected, settings.root)
-            # An entry goes along with one test.
-            for old in [test for test in found if test not in offered][:1]:
-                offered.add(old)
-                yield (
-                    f"note: {result.title} has no baseline, and {old}, which is gone, has one of "
-                    "the same configuration and workload. Where it was renamed:"
-                )
-                yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, result.test))}"
+        found = {
+            result.test: forerunners(
+                result.first, settings.baselines, self.collected, settings.root
+            )
+            for result in self._results
+            if any(verdict.reason in RECORDABLE for verdict in result.verdicts)
+        }
+        for new, old in namesakes(found).items():
+            yield (
+                f"note: {title_of(new)} has no baseline, and {old}, which is gone, has one of "
+                "the same configuration and workload. Where it was renamed:"
+            )
+            yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
     def _saved_in(self, folder: Path) -> str:
         """The run's file as one would type it in `folder`; "" where none was written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pytest_gpuperf.baselines import acceptance, reference
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.entry import BaselineFile
+from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import baseline_files, kernel_files
 from tests.examples import H200, OTHER_H200, measurement
 from tests.kernel_steps import table
@@ -371,6 +373,57 @@ def test_a_session_says_what_the_entry_of_a_renamed_test_was_called(project: Pro
     )
     assert gpuperf("rename", "test_steps.py::test_old", "test_steps.py::test_new") == errors.OK
     project.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
+
+
+PARAMETERS = """
+    import pytest
+
+    @pytest.mark.parametrize("dtype", ["half", "full"])
+    @pytest.mark.parametrize("device", ["host", "card"])
+    def {name}(gpuperf, dtype, device): gpuperf.measure(lambda: None)
+"""
+
+
+def test_renamed_tests_are_told_by_their_parameters(project: Project) -> None:
+    sizes = {"host-half": 1.0, "host-full": 2.0, "card-half": 5.0, "card-full": 6.0}
+    project.device(factors={of: {"cycles": factor} for of, factor in sizes.items()})
+    project.tests(PARAMETERS.format(name="test_two"))
+    project.accept_processes(*[1.0] * 5)
+    project.tests(PARAMETERS.format(name="test_pair"))
+    said = project.run("--gpuperf-missing=warn").stdout.str().splitlines()
+    commands = [
+        shlex.split(line)[2:] for line in said if line.startswith("  gpuperf baseline rename")
+    ]
+    old, new = "test_steps.py::test_two", "test_steps.py::test_pair"
+    assert sorted(commands) == sorted(["rename", f"{old}[{of}]", f"{new}[{of}]"] for of in sizes)
+    for command in commands:
+        assert gpuperf(*command) == errors.OK
+    project.run("--gpuperf-run=run.json").assert_outcomes(passed=4)
+    outcomes = {result.outcome for result in project.saved("run.json").results()}
+    assert outcomes == {Outcome.UNCHANGED}
+
+
+@pytest.mark.parametrize("new", [("test_c",), ("test_c", "test_d")])
+def test_of_renamed_tests_that_parameters_do_not_tell_apart_no_command_is_printed(
+    project: Project, new: Sequence[str]
+) -> None:
+    project.device()
+    project.tests("".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b")))
+    project.accept_processes(*[1.0] * 5)
+    project.tests("".join(PARAMETERS.format(name=name) for name in new))
+    assert "baseline rename" not in project.run("--gpuperf-missing=warn").stdout.str()
+
+
+def test_tests_of_a_file_that_was_moved_are_told_by_their_names(project: Project) -> None:
+    project.device()
+    both = "".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b"))
+    project.tests(both)
+    project.accept_processes(*[1.0] * 5)
+    (project.root / "test_steps.py").rename(project.root / "test_moved.py")
+    said = project.run("--gpuperf-missing=warn").stdout.str().splitlines()
+    pairs = [shlex.split(line)[3:] for line in said if line.startswith("  gpuperf baseline rename")]
+    assert len(pairs) == 8
+    assert all(old.split("::")[1] == new.split("::")[1] for old, new in pairs)
 
 
 def test_one_test_that_was_named_says_nothing_of_the_others(project: Project) -> None:
