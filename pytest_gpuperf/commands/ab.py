@@ -40,8 +40,8 @@ from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import PATIENCE, STAND_IN
 from pytest_gpuperf.measure.worktrees import Repository, Tree, pinned, repository, worktrees
-from pytest_gpuperf.model.measurement import Measurement, title_of
-from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
+from pytest_gpuperf.model.measurement import STEP, Measurement, title_of
+from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run, worst_first
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -269,8 +269,8 @@ class InTurn:
             complain(f"interrupted{kept}")
             return INTERRUPTED
         if not self.results:
-            listed = [*self._alone_lines(), *self._other_lines()]
-            raise UsageFailure("nothing to compare" + "".join(f"\n  {line}" for line in listed))
+            listed = "".join(f"\n  {line}" for line in self._incomplete_lines())
+            raise UsageFailure(f"nothing to compare{listed}")
         return self.conclude()
 
     def measure(self) -> None:
@@ -407,7 +407,9 @@ class InTurn:
                     "for example by CUDA_VISIBLE_DEVICES"
                 )
             if dict(a.workload) != dict(b.workload):
-                self._other[key] = f"its workload is {units.differences(a.workload, b.workload)}"
+                self._other[key] = (
+                    f"not compared: its workload is {units.differences(a.workload, b.workload)}"
+                )
             elif key in wanted:
                 self._pairs.setdefault(key, []).append((a, b))
         if not self.results:
@@ -504,8 +506,7 @@ class InTurn:
         return f"{', '.join(parts)}: {counted(pairs, 'pair')} of processes in {took}"
 
     def _notes(self) -> Iterator[str]:
-        yield from self._alone_lines()
-        yield from self._other_lines()
+        yield from self._incomplete_lines()
         for side in self._sides:
             if side.failed:
                 yield f"note: tests failed in {side.name}, see above"
@@ -519,17 +520,26 @@ class InTurn:
 
     @property
     def _skipped(self) -> dict[str, str]:
-        """What was not compared, and why, as reports have it of tests that were skipped."""
-        alone = {test: f"only in {side.name}" for (test, _), side in self._alone.items()}
-        return alone | {test: f"not compared: {why}" for (test, _), why in self._other.items()}
+        """What was not compared, or failed, and why, as reports have it of tests that were skipped.
 
-    def _alone_lines(self) -> Iterator[str]:
-        for (test, name), side in self._alone.items():
-            yield f"only in {side.name}: {printable(title_of(test, name))}"
+        What both sides skip for the same reason is not there.
+        """
+        said: dict[str, list[str]] = {}
+        whys = {key: f"only in {side.name}" for key, side in self._alone.items()}
+        for (test, name), why in [*whys.items(), *self._other.items()]:
+            said.setdefault(test, []).append(why if name == STEP else f"{name}: {why}")
+        old, new = ({e for r in side.runs[:1] for e in r.skipped.items()} for side in self._sides)
+        for side, skipped in zip(self._sides, (old, new), strict=True):
+            for test, why in sorted(skipped):
+                if why == TEST_FAILED:
+                    said.setdefault(test, []).append(f"failed in {side.name}")
+                elif (test, why) not in old & new:
+                    said.setdefault(test, []).append(f"skipped in {side.name}: {why}")
+        return {test: ", ".join(parts) for test, parts in said.items()}
 
-    def _other_lines(self) -> Iterator[str]:
-        for (test, name), why in self._other.items():
-            yield f"not compared: {printable(title_of(test, name))}: {why}"
+    def _incomplete_lines(self) -> Iterator[str]:
+        for test, why in self._skipped.items():
+            yield f"{printable(title_of(test))}: {printable(why)}"
 
     def _save(self, side: Revision, *, draft: bool = True) -> None:
         """Keeps what a side has measured."""

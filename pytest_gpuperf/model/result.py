@@ -46,6 +46,8 @@ FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
 """What fails a test under all settings."""
 DOUBTS = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
 """What fails a test, or does not, as the settings say: somebody has to look at it."""
+TEST_FAILED = "failed"
+"""In the place of the reason why a test was skipped: it failed, and not by a verdict."""
 WORST_FIRST = (
     *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.KERNELS_CHANGED),
     *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),
@@ -589,11 +591,20 @@ class Run:
     judged_by: tuple[JudgedBy, ...] = ()
     """The entries of baselines that measurements were compared with."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Tests that were skipped without being measured, each with its reason."""
+    """Tests that were skipped without being measured, or failed but for a verdict, each with its
+    reason; of two revisions, those that are not compared.
+    """
     unfinished: Unfinished | None = None
     """None once pytest has ended by itself; a run that is killed before keeps it."""
     metric_units: Mapping[str, str] = field(default_factory=dict)
     """In a file, the unit of each metric's samples; empty in older ones, and once it was read."""
+
+    def incomplete(self) -> dict[str, list[str]]:
+        """The tests that were skipped or failed, by the reason."""
+        by_reason: dict[str, list[str]] = {}
+        for test, reason in self.skipped.items():
+            by_reason.setdefault(reason, []).append(test)
+        return by_reason
 
     def results(self) -> tuple[Result, ...]:
         """What was measured and said, one result per measurement and ratio, in the run's order."""

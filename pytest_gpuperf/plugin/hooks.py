@@ -300,6 +300,11 @@ def pytest_runtest_makereport(
         report.longrepr = item.repr_failure(pytest.ExceptionInfo.from_exception(failed))
     if report.skipped and isinstance(report.longrepr, tuple):
         report.__dict__["gpuperf_skipped"] = report.longrepr[2].removeprefix("Skipped: ")
+    # Where it failed by its verdict, the results say so.
+    if report.failed and not (said and fixture and fixture.results):
+        from pytest_gpuperf.model.result import TEST_FAILED
+
+        report.__dict__["gpuperf_skipped"] = TEST_FAILED
     return report
 
 
@@ -400,7 +405,7 @@ class _Gatherer:
         self._order: Sequence[str] = ()
         """Node ids as xdist's workers have collected them."""
         self._skipped: dict[str, str] = {}
-        """Tests of ours that were skipped, and why."""
+        """Tests of ours that were skipped or failed, and why."""
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Notes which tests there are besides."""
@@ -427,7 +432,7 @@ class _Gatherer:
         sent = report.__dict__.pop("gpuperf", [])  # pytest keeps the report to the end
         texts = [] if again else sent
         refusal = "" if again else report.__dict__.get("gpuperf_refusal", "")
-        if "gpuperf_skipped" in report.__dict__:
+        if "gpuperf_skipped" in report.__dict__ and not again:
             self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
         if texts or refusal:
             ledger = self._session.gathered()

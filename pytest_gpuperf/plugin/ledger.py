@@ -17,7 +17,14 @@ from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunners, namesakes
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import Outcome, Result, Run, Unfinished, worst_first
+from pytest_gpuperf.model.result import (
+    TEST_FAILED,
+    Outcome,
+    Result,
+    Run,
+    Unfinished,
+    worst_first,
+)
 from pytest_gpuperf.report import github, interchange
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -51,7 +58,7 @@ class Ledger:
         self.collected: Collection[str] = ()
         """The node ids of all tests that were found, selected or not."""
         self.skipped: Mapping[str, str] = {}
-        """Tests that were skipped, each with its reason."""
+        """Tests that were skipped or failed, each with its reason."""
         self._settings = settings
         self._command = command
         self._clock = clock
@@ -236,7 +243,11 @@ class Ledger:
 
     def _run_of(self, results: Sequence[Result]) -> Run:
         measured = {*self._tests}
-        skipped = {test: why for test, why in self.skipped.items() if test not in measured}
+        skipped = {
+            test: why
+            for test, why in self.skipped.items()
+            if test not in measured or why == TEST_FAILED
+        }
         run = Run(run_files.SCHEMA, utc_now(), self._command, (), skipped=skipped)
         return run.with_results(results)
 

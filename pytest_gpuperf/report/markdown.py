@@ -133,9 +133,16 @@ def nights(past: History) -> str:
 
 
 def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:
-    """How many stand how, what failed, what to do next, what was run, and how much was judged."""
+    """How many stand how, what is incomplete, what failed, what to do next, what was run, and how
+    much was judged.
+    """
     ended = f"{run.unfinished}; " if run.unfinished else ""
-    yield from (f"# gpuperf: {ended}{counted(results) or 'nothing was measured'}", "")
+    incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
+    yield from (f"# gpuperf: {ended}{counted(results) or 'nothing was measured'}{incomplete}", "")
+    for why, tests in [*run.incomplete().items()][:_LISTED]:
+        more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
+        yield f"- incomplete, **{cell(why).strip()}**: {cell(', '.join(tests[:_LISTED]))}{more}"
+    yield from [""] if run.skipped else []
     told = [result for result in results if reasons(result)]
     typed_again = []
     for result in told[:_LISTED]:

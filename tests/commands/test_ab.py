@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.model.measurement import Conditions, KernelTable, Measurement, Reading
-from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.model.result import TEST_FAILED, Outcome
 from pytest_gpuperf.storage import files, run_files
 from tests import examples
 from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git, left
@@ -45,6 +45,7 @@ class Scripted(Processes):
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     codes: Mapping[str, int] = field(default_factory=dict)
     more: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     hot: Set[tuple[str, int]] = frozenset()
     """Sides and numbers of processes during which the GPU was throttled."""
 
@@ -56,8 +57,8 @@ class Scripted(Processes):
         kernels = table(("conv", 300.0, 9.0)) if ALWAYS in one.arguments else None
         made = [self._one(side, number, test, kernels) for test in tests]
         code = self.codes.get(side, 0)
-        run = examples.run(made) if code in (OK, FAILED) else None
-        return Finished(run, code, f"output of {side}", 60.0)
+        run = replace(examples.run(made), skipped=self.skipped.get(side, {}))
+        return Finished(run if code in (OK, FAILED) else None, code, f"output of {side}", 60.0)
 
     def _one(self, side: str, number: int, test: str, kernels: KernelTable | None) -> Measurement:
         factors = self.factors.get(side, (1.0,))
@@ -338,11 +339,35 @@ def test_tests_that_only_one_side_has_are_listed(
     processes.tests = {"a": (ONE, TWO), "b": (ONE, f"{ONE}_new")}
     assert ab("main", "--", "tests") == OK
     said = capsys.readouterr().out
-    assert "only in main: test_two\nonly in the working tree: test_one_new\n" in said
+    assert "test_two: only in main\ntest_one_new: only in the working tree\n" in said
     assert kept(folder, "b").skipped == {
         TWO: "only in main",
         f"{ONE}_new": "only in the working tree",
     }
+
+
+def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
+    processes: Scripted, folder: Path
+) -> None:
+    gone, off, bad, late, new, both = (
+        f"{ONE}_{word}" for word in ("gone", "off", "bad", "late", "new", "both")
+    )
+    processes.tests = {"a": (ONE, gone, off, late), "b": (ONE, late, bad)}
+    processes.skipped = {
+        "a": {bad: TEST_FAILED, both: "needs a GPU"},
+        "b": {off: "slow", late: TEST_FAILED, new: TEST_FAILED, both: "needs a GPU"},
+    }
+    assert ab("main", "--report", "ab.md", "--", "tests") == OK
+    assert kept(folder, "b").skipped == {
+        gone: "only in main",
+        off: "only in main, skipped in the working tree: slow",
+        bad: "only in the working tree, failed in main",
+        late: "failed in the working tree",
+        new: "failed in the working tree",
+    }
+    heading, *listed = (folder / "ab.md").read_text(encoding="utf-8").split("\n")[:6]
+    assert heading == "# gpuperf: 2 unchanged, 1 not judged, 5 incomplete"
+    assert [line.count("incomplete, **") for line in listed] == [0, 1, 1, 1, 1]
 
 
 def test_another_workload_is_not_compared(
@@ -351,7 +376,7 @@ def test_another_workload_is_not_compared(
     processes.more = {"b": {"workload": {"size": 64}}}
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
     said = capsys.readouterr().err
-    assert "nothing to compare\n  not compared: test_one: its workload is size " in said
+    assert "nothing to compare\n  test_one: not compared: its workload is size " in said
 
 
 def test_two_devices_are_refused(processes: Scripted, capsys: pytest.CaptureFixture[str]) -> None:

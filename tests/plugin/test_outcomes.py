@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.model.result import Outcome, Unfinished
+from pytest_gpuperf.model.result import TEST_FAILED, Outcome, Unfinished
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import STEP, Project
@@ -443,7 +443,30 @@ def test_a_run_says_what_was_skipped_and_by_which_entry_the_others_were_judged(
     (entry,) = run.judged_by
     assert (entry.test, entry.name) == ("test_steps.py::test_step", "step")
     assert entry.recorded
-    assert "2</b> skipped" in (a100.root / "a.html").read_text(encoding="utf-8")
+    assert "2</b> incomplete" in (a100.root / "a.html").read_text(encoding="utf-8")
+
+
+def test_a_run_says_what_failed_but_for_its_verdict(a100: Project) -> None:
+    a100.tests("""
+        def test_step(gpuperf): gpuperf.measure(lambda: None)
+        def test_late(gpuperf): gpuperf.measure(lambda: None)
+    """)
+    a100.accept()
+    a100.device(factors={"::test_step": {"cycles": 2.0}})
+    a100.tests("""
+        def test_step(gpuperf): gpuperf.measure(lambda: None)
+
+        def test_late(gpuperf):
+            gpuperf.measure(lambda: None)
+            assert False
+
+        def test_broken(gpuperf): assert False
+
+        def test_foreign(): assert False
+    """)
+    assert a100.run("--gpuperf-run=judged.json").ret == 1
+    failed = {f"test_steps.py::{test}": TEST_FAILED for test in ("test_late", "test_broken")}
+    assert a100.saved("judged.json").skipped == failed
 
 
 @pytest.mark.parametrize("flag", ["--gpuperf-run", "--gpuperf-report"])

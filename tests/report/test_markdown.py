@@ -101,6 +101,17 @@ def test_a_report_begins_with_what_failed_and_has_a_table_per_measurement() -> N
     )
 
 
+def test_what_is_incomplete_stands_before_what_failed_by_its_reason() -> None:
+    skipped = {**{f"test_{i}": "a|b" for i in range(22)}, "test_last": "failed"}
+    text = markdown(replace(run([measurement()], [verdict("cycles")]), skipped=skipped))
+    heading, _, first, second, _, failed = unescaped(text).split("\n")[:6]
+    assert heading == "# gpuperf: 1 regressed, 23 incomplete"
+    assert first.startswith("- incomplete, **a|b**: test_0, test_1, ")
+    assert first.endswith(", test_19 and 2 more")
+    assert second == "- incomplete, **failed**: test_last"
+    assert failed.startswith("- **test_training_step[tf32] regressed")
+
+
 def test_what_is_not_as_it_should_be_is_named_first() -> None:
     for outcome, says, next_command in (
         (Outcome.REGRESSED, "regressed", "To accept what is intended: `gpuperf update-baseline"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue import units
@@ -37,7 +37,7 @@ _TONES = table.TONES | {
 _TIMES = ("step_time", "wall_time", "duration")
 """The time of a step, the best first."""
 NOT_JUDGED = "not judged"
-SKIPPED = "skipped"
+INCOMPLETE = "incomplete"
 _SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
 """What the first screen names of the software; all of it stands at the end of the page."""
 _NONE = 100.0
@@ -173,7 +173,7 @@ class Overview:
     judged: str
     """How many of how many have a verdict, and what the others lack; "" where none lacks it."""
     rows: tuple[TestRow, ...]
-    skipped: tuple[tuple[str, tuple[str, ...]], ...]
+    incomplete: Mapping[str, Sequence[str]]
     """Reasons, each with its tests."""
     expected: tuple[VerdictRow, ...]
     """Cells: metric, subject, bounds, measured, outcome."""
@@ -218,7 +218,7 @@ def overview(
         totals=tuple(_totals(rows, run)),
         judged=judged if ";" in judged else "",
         rows=tuple(rows),
-        skipped=tuple(_skipped(run)),
+        incomplete=run.incomplete(),
         expected=tuple(
             VerdictRow(expectation_lines.row(entry), _TONES.get(entry.outcome, ""))
             for entry in expected
@@ -492,9 +492,9 @@ def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:
     tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
     worst = rows[0]
     lead = "" if worst.calm or not worst.says else f"{worst.label}: {worst.says}"
+    skipped = f"; {len(run.skipped)} {INCOMPLETE}" if run.skipped else ""
     if len(rows) == 1 and not broken:
-        return f"{worst.label} {worst.outcome}", worst.says, tone
-    skipped = f"; {len(run.skipped)} {SKIPPED}" if run.skipped else ""
+        return f"{worst.label} {worst.outcome}{skipped}", worst.says, tone
     if len(parts) == 1:
         return f"All {parts[0]}{skipped}", lead, tone
     of = f"of {len(rows)} measurement{'s' if len(rows) > 1 else ''}"
@@ -506,14 +506,7 @@ def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[Tally]:
     counts = Counter((row.outcome, row.tone) for row in rows)
     yield from (Tally(count, outcome, tone) for (outcome, tone), count in counts.items())
     if run.skipped:
-        yield Tally(len(run.skipped), SKIPPED, "")
-
-
-def _skipped(run: Run) -> Iterator[tuple[str, tuple[str, ...]]]:
-    by_reason: dict[str, list[str]] = {}
-    for test, reason in run.skipped.items():
-        by_reason.setdefault(reason, []).append(test)
-    yield from ((reason, tuple(tests)) for reason, tests in by_reason.items())
+        yield Tally(len(run.skipped), INCOMPLETE, "")
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:

@@ -498,7 +498,7 @@
       const fits = (line, outcome) => (!status || outcome === status) && line.dataset.test.toLowerCase().includes(text);
       let shown = 0;
       for (const line of lines) shown += (line.hidden = !fits(line, line.dataset.status)) ? 0 : 1;
-      for (const name of document.querySelectorAll(".skips [data-test]")) shown += (name.hidden = !fits(name, "skipped")) ? 0 : 1;
+      for (const name of document.querySelectorAll(".skips [data-test]")) shown += (name.hidden = !fits(name, "incomplete")) ? 0 : 1;
       for (const table of document.querySelectorAll(".tests")) table.hidden = [...table.tBodies[0].rows].every((line) => line.hidden);
       folds.forEach((fold, at) => {
         fold.hidden = [...fold.querySelectorAll("[data-test]")].every((one) => one.hidden);

@@ -189,11 +189,13 @@ def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
     assert [(one.count, one.what) for one in said.totals] == [
         (1, "no-baseline"),
         (1, "unchanged"),
-        (2, "skipped"),
+        (2, "incomplete"),
     ]
-    assert said.headline == "1 no-baseline, 1 unchanged, of 2 measurements; 2 skipped"
-    assert said.skipped == (("needs a GPU", ("a.py::one",)), ("only on sm80", ("a.py::two",)))
+    assert said.headline == "1 no-baseline, 1 unchanged, of 2 measurements; 2 incomplete"
+    assert said.incomplete == {"needs a GPU": ["a.py::one"], "only on sm80": ["a.py::two"]}
     assert said.judged == "judged: 1 of 2 measurements; 1 without a baseline"
+    said = of(replace(run_of(Outcome.UNCHANGED), skipped=skipped))
+    assert said.headline == "test_step[0] unchanged; 2 incomplete"
 
 
 def test_it_says_which_commit_was_judged_by_which_baseline_on_what() -> None:
