@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-from pytest_gpuperf.measure.cpu.dispatch import Memory, StepCounter, changes_stride_order
+from pytest_gpuperf.measure.cpu.dispatch import Memory, Operators, StepCounter, changes_stride_order
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from tests import ROOT
 from tests.heard_progress import Heard
@@ -131,6 +132,72 @@ def test_inference_mode_counts_like_no_grad() -> None:
     plain, inference = with_mode(torch.no_grad), with_mode(torch.inference_mode)
     assert plain.step.flops == inference.step.flops > 0
     assert plain.step.operators == inference.step.operators
+
+
+IMAGES, ROWS, WORDS = torch.ones(2, 4, 6, 6), torch.ones(4, 8), torch.arange(4)
+IDIOMS: dict[str, Callable[[], object]] = {
+    "dropout in eval": nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Dropout1d()).eval(),
+    "dropout": nn.Dropout(),
+    "dropout in place": lambda: nn.Dropout(inplace=True).eval()(ROWS.clone()),
+    "layer norm": nn.LayerNorm(8),
+    "batch norm in eval": nn.BatchNorm1d(8).eval(),
+    "softmax": lambda: ROWS.softmax(-1),
+    "attention": lambda: functional.scaled_dot_product_attention(ROWS, ROWS, ROWS),
+    "fused attention": lambda: functional.scaled_dot_product_attention(IMAGES, IMAGES, IMAGES),
+    "convolution": lambda: nn.Conv2d(4, 3, 3, padding="same")(IMAGES),
+    "embedding": lambda: nn.Embedding(8, 3)(WORDS),
+    "recurrent": nn.LSTM(8, 3),
+    "upsample": lambda: functional.interpolate(IMAGES, scale_factor=2.0, mode="bilinear"),
+    "shuffle": lambda: nn.ChannelShuffle(2)(IMAGES),
+    "product of batches": lambda: IMAGES @ IMAGES[0, 0],
+    "views": lambda: (ROWS.view(32), ROWS.t().reshape(32), ROWS.flatten(), ROWS.expand(2, 4, 8)),
+    "contiguous": lambda: (ROWS.contiguous(), ROWS.t().contiguous(), ROWS.chunk(2)),
+    "types": lambda: (ROWS.double(), ROWS.to(torch.float32), ROWS.type_as(WORDS)),
+    "made anew": lambda: (ROWS.clone(), ROWS.detach(), ROWS.detach().clone(), ROWS.new_ones(3)),
+    "in place": lambda: ROWS.clone().add_(1).relu_().mul_(2).zero_(),
+    "one-hot": lambda: functional.one_hot(WORDS),
+}
+
+
+@cache
+def composites() -> frozenset[str]:
+    """The operators that the CPU executes as others."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    names = [n for n in torch._C._dispatch_get_all_op_names() if not n.endswith((".out", "_out"))]
+
+    def with_kernel(key: str) -> set[str]:
+        return {name.partition(".")[0] for name in names if has_kernel(name, key)}
+
+    own = with_kernel("CompositeExplicitAutograd") | with_kernel("CPU")
+    return frozenset(with_kernel("CompositeImplicitAutograd") - own)
+
+
+def executed(step: Callable[[], object]) -> list[str]:
+    """What torch's profiler sees of the step, of composite operators what they are made of."""
+
+    def made_of(event: Any) -> list[str]:
+        if event.name not in composites():
+            return [event.name]
+        return [name for child in event.cpu_children for name in made_of(child)]
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        step()
+    roots = [event for event in profiler.events() if event.cpu_parent is None]
+    return [name for event in roots for name in made_of(event)]
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("idiom", IDIOMS)
+def test_what_is_counted_is_what_is_executed(idiom: str, mode: Callable[[], Any]) -> None:
+    step = partial(IDIOMS[idiom], *[ROWS] * isinstance(IDIOMS[idiom], nn.Module))
+    operators = Operators(ROOT)
+    with mode():
+        with StepCounter(operators).watching():
+            step()
+        expected = [name for name in executed(step) if name != "aten::detach"]
+    table = operators.table()
+    names = [table.names[launch.name].replace(".", "::", 1) for launch in table.launches]
+    assert names == expected
 
 
 # Layout copies

@@ -41,6 +41,9 @@ _CPU_ATTENTION = {
 _NOT_COUNTED = {aten.detach}
 """Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
 
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
 _ENTERING = Lock()
 _NOTED: dict[str, Any] = {}
 """What torch notes of the modes that are entered, for all counters of the process."""
@@ -124,13 +127,12 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         operator = func.overloadpacket
         formula = flop_registry.get(_CPU_ATTENTION.get(operator, operator))
-        if formula is None:
+        if formula is None and _has_kernel(func.name(), _COMPOSITE):
             # In inference mode composite operators come whole; count what they are made of, as
-            # without inference mode.
+            # without inference mode. `decompose` would prefer what torch traces in their place,
+            # where dropout in eval makes a clone.
             with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
         if self._operators and operator not in _NOT_COUNTED:
             self._operators.note(str(operator))
         result = func(*args, **kwargs)
