@@ -54,7 +54,10 @@ class _Operators:
         """It ends."""
         self._watching.close()
         self._counter.memory.end()
-        return {metric: float(value) for metric, value in asdict(self._counter.step).items()}
+        counted = asdict(self._counter.step)
+        if self._counter.hooks_refused:
+            del counted["saved_bytes"]
+        return {metric: float(value) for metric, value in counted.items()}
 
 
 def _counter(how: Mapping[str, Any], *, first_use: bool) -> _Counter:

@@ -125,6 +125,20 @@ def test_what_a_step_does_itself_in_a_block_is_counted_once() -> None:
     assert workers.peers(portable_device()) == ()
 
 
+def test_a_worker_that_refuses_hooks_leaves_the_saved_bytes_of_the_step_unknown() -> None:
+    def per_sample() -> None:
+        with attached("per sample"):
+            torch.func.vmap(torch.func.grad(torch.sum))(torch.ones(4, 4))
+
+    with Workers() as workers, ThreadPoolExecutor(1) as pool:
+        workers.begin()
+        work = Work(lambda: pool.submit(per_sample).result(), Phases(), workers=workers)
+        collected = CpuCollector().collect(work, PLAN)
+    assert [entry.metric for entry in collected.unsupported] == ["saved_bytes"]
+    assert "saved_bytes" not in {sample.metric for sample in collected.samples}
+    assert "saved_bytes" not in of_workers(workers)["per sample"]
+
+
 def test_on_a_gpu_the_tests_own_process_has_no_turn() -> None:
     """What a GPU does is counted by process, and of this one already."""
     with Workers() as workers:

@@ -282,6 +282,47 @@ def test_without_autograd_nothing_is_saved() -> None:
         assert counted(lambda: inputs.exp()).step.saved_bytes == 0
 
 
+WEIGHT = torch.ones(16, 16)
+
+
+def _hooks_off() -> None:
+    with torch.autograd.graph.disable_saved_tensors_hooks("none here"):
+        product = WEIGHT.clone().requires_grad_() @ WEIGHT
+    backward(product)
+
+
+@pytest.mark.parametrize(
+    ("transform", "operators", "products"),
+    [
+        (lambda: torch.func.grad(lambda w: (w @ w).sum())(WEIGHT), 9, 3),
+        (lambda: torch.func.vmap(torch.func.grad(lambda w: (w * w).sum()))(WEIGHT), 8, 0),
+        (lambda: torch.func.jacrev(lambda w: (w * w).sum(0))(WEIGHT), 14, 0),
+        (_hooks_off, 7, 2),
+    ],
+)
+def test_a_step_that_refuses_hooks_is_measured_but_for_saved_bytes(
+    transform: Callable[[], object], operators: int, products: int
+) -> None:
+    phases, executions = Phases(), []
+
+    def step() -> None:
+        executions.append(1)
+        with phases.mark("before"):
+            WEIGHT.clone().requires_grad_().exp()  # saves its result
+        with phases.mark("refusing"):
+            transform()
+
+    disable: object = torch._C._autograd._saved_tensors_hooks_disable
+    collected = CpuCollector().collect(Work(step, phases), PLAN)
+    assert [entry.metric for entry in collected.unsupported] == ["saved_bytes"]
+    counts = values(collected)
+    assert not [phase for phase, metric in counts if metric == "saved_bytes"]
+    assert counts["refusing", "operators"] == (operators, operators)
+    assert counts["refusing", "flops"] == (products * 2 * 16**3,) * 2
+    assert len(executions) == 1 + 2 + 2
+    assert torch._C._autograd._saved_tensors_hooks_disable is disable
+
+
 # Peak memory
 
 

@@ -42,6 +42,10 @@ _LETTING_GO_S = 0.05
 """What gloo has reduced its threads let go of a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
+_SAVED = "saved_bytes"
+_HOOKS_REFUSED = (
+    "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
+)
 
 _Series = dict[tuple[str, str], list[float]]
 
@@ -94,11 +98,10 @@ class CpuCollector:
             work.barrier()
             losses.add(work.step())
         series: _Series = {}
-        _count(work, rounds, series, losses, repetitions)
+        unsupported = _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
         series[STEP, "wall_time"] = [wall for wall, _ in times]
-        unsupported: tuple[Unsupported, ...] = ()
         components: tuple[str, ...] = ()
         collectives: tuple[Collectives, ...] = ()
         if work.together:
@@ -110,7 +113,7 @@ class CpuCollector:
             for metric, value in _compiled(work).items():
                 series[STEP, metric] = [value]
         if plan.components:
-            unsupported = tuple(
+            unsupported += tuple(
                 Unsupported(metric.name, _NO_TRACE)
                 for metric in plan.activity
                 if not metric.portable
@@ -210,12 +213,15 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
     return times
 
 
-def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int) -> None:
+def _count(
+    work: Work, rounds: int, series: _Series, losses: Losses, after: int
+) -> tuple[Unsupported, ...]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
-    `after` executions follow.
+    `after` executions follow. Returns what could not be counted.
     """
     phases: list[str] | None = None
+    refused = False
     for _ in each(work.progress, "counting, round", rounds, after):
         counter, kept = _counted(work, losses)
         names = list(counter.phases)
@@ -225,6 +231,7 @@ def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int)
                 "Give `measure` a `reset` after which the step does the same work again"
             )
         phases = names
+        refused = refused or counter.hooks_refused
         others = work.workers.counted() if work.workers else {}
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
@@ -232,6 +239,11 @@ def _count(work: Work, rounds: int, series: _Series, losses: Losses, after: int)
                 series.setdefault((phase, metric), []).append(float(value) + theirs)
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
         series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
+    if not refused:
+        return ()
+    for phase in (STEP, *(phases or ())):
+        del series[phase, _SAVED]
+    return (Unsupported(_SAVED, _HOOKS_REFUSED),)
 
 
 def _counted(
@@ -253,6 +265,7 @@ def _counted(
                 returned = work.step()
             if workers:
                 workers.keep([theirs])
+                counter.hooks_refused |= any(_SAVED not in counts for counts in theirs.values())
             losses.add(returned)
             del returned
             # Cycles are garbage: no more is kept by them than by the next collection.

@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,6 +90,9 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phases: dict[str, Counts] = {}
         """Phases in the order in which they first occur."""
         self.memory = Memory()
+        self.hooks_refused = False
+        """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
+        self._hooks = ExitStack()
         self._counted_now: tuple[Counts, ...] = (self.step,)
 
     def __enter__(self) -> Self:
@@ -105,8 +108,14 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def watching(self) -> Iterator[None]:
         """Counts what is executed in the block by this thread; memory until `Memory.end`."""
         hooks = torch.autograd.graph.saved_tensors_hooks(self._saved, lambda tensor: tensor)
-        with uncompiled(), self, hooks:
+        with uncompiled(), self, _refusals_heard_by(self), self._hooks:
+            self._hooks.enter_context(hooks)
             yield
+
+    def go_without_hooks(self) -> None:
+        """Counts no saved bytes from now on."""
+        self.hooks_refused = True
+        self._hooks.close()
 
     def enter(self, phase: str) -> None:
         """Counts for `phase` too, from now on."""
@@ -156,6 +165,35 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for counts in self._counted_now:
             counts.saved_bytes += nbytes
         return tensor
+
+
+_AUTOGRAD: Any = torch._C._autograd
+_disable_hooks = _AUTOGRAD._saved_tensors_hooks_disable
+_COUNTERS: dict[int, StepCounter] = {}
+"""Those that watch now, by thread."""
+
+
+def _refuse_hooks(message: str, fail_if_non_empty: bool = True) -> None:
+    """Disables saved-tensor hooks as torch does, which raises where there are any: not for ours."""
+    counter = _COUNTERS.get(get_ident())
+    if counter and fail_if_non_empty:
+        counter.go_without_hooks()
+    _disable_hooks(message, fail_if_non_empty)
+
+
+@contextmanager
+def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
+    """Has torch ask `_refuse_hooks` while any thread watches: torch.func's transforms refuse."""
+    with _ENTERING:
+        _COUNTERS[get_ident()] = counter
+        _AUTOGRAD._saved_tensors_hooks_disable = _refuse_hooks
+    try:
+        yield
+    finally:
+        with _ENTERING:
+            _COUNTERS.pop(get_ident(), None)
+            if not _COUNTERS:
+                _AUTOGRAD._saved_tensors_hooks_disable = _disable_hooks
 
 
 def is_watched() -> bool:
