@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import sub
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
@@ -41,6 +42,9 @@ DURATION = "duration"
 LEAST_CORRELATION = 0.95
 """Of the logarithms of both durations over the launches. Shifted by one launch it falls far below;
 in step it is 0.993 to 0.998 for five steps recorded on an H200 (tests/data/h200-tables)."""
+ALIKE = 0.3
+"""The spread of the logarithms of their ratios (0.2 to 0.3 for the same steps, 1.8 to 2.9 shifted)
+up to which all launches take so much the same time that their correlation is that of noise."""
 _FEW = 8
 """Launches below which a correlation says nothing."""
 _COLLECTIVES = (
@@ -327,11 +331,10 @@ def _mismatch(
     hardware = next((m.hardware_name(arch) for m in metrics if m.name == DURATION), None)
     if hardware is None or len(counted) < _FEW:
         return ""
-    correlation = _correlation(
-        [math.log(max(trace.entries[i].duration, 1.0)) for i in trace.counted],
-        [math.log(max(values.get(hardware, 1.0), 1.0)) for values in counted],
-    )
-    if correlation >= LEAST_CORRELATION:
+    traced = [math.log(max(trace.entries[i].duration, 1.0)) for i in trace.counted]
+    measured = [math.log(max(values.get(hardware, 1.0), 1.0)) for values in counted]
+    correlation = _correlation(traced, measured)
+    if correlation >= LEAST_CORRELATION or statistics.stdev(map(sub, traced, measured)) <= ALIKE:
         return ""
     return (
         f"the durations of the {len(counted)} kernels in the trace and in the counters do not go "

@@ -79,6 +79,22 @@ def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
         assert [launch.duration for launch in table.launches] == [1000, 5000, 3000]
 
 
+def test_launches_that_all_take_as_long_go_together_and_a_pair_of_kinds_is_not_mixed_up() -> None:
+    """Of ten equal products the noise alone differs, which correlates with nothing."""
+    noise = [1 + 0.02 * ((7 * number) % 5 - 2) for number in range(10)]
+    again = [1 + 0.02 * ((3 * number) % 5 - 2) for number in range(10)]
+    table = kernel_table(
+        traced("k" * 10, *(1e6 * n for n in noise)),
+        CORE,
+        "sm90",
+        counted(*(1e6 * n for n in again)),
+    )
+    assert (table.mismatch, len(table.metrics)) == ("", len(CORE))
+    turns = [1000.0, 4000.0] * 5
+    shifted = kernel_table(traced("k" * 10, *turns), CORE, "sm90", counted(*turns[::-1]))
+    assert "do not go together (correlation -1.000)" in shifted.mismatch
+
+
 def test_what_is_no_number_is_none_and_a_name_is_kept_once() -> None:
     trace = Trace(traced("k").entries * 2)
     broken = {**counted(1000)[0], CYCLES: math.nan}
