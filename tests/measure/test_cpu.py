@@ -140,7 +140,6 @@ IDIOMS: dict[str, Callable[[], object]] = {
     "dropout": nn.Dropout(),
     "dropout in place": lambda: nn.Dropout(inplace=True).eval()(ROWS.clone()),
     "layer norm": nn.LayerNorm(8),
-    "batch norm in eval": nn.BatchNorm1d(8).eval(),
     "softmax": lambda: ROWS.softmax(-1),
     "attention": lambda: functional.scaled_dot_product_attention(ROWS, ROWS, ROWS),
     "fused attention": lambda: functional.scaled_dot_product_attention(IMAGES, IMAGES, IMAGES),

@@ -136,12 +136,15 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         operator = func.overloadpacket
         formula = flop_registry.get(_CPU_ATTENTION.get(operator, operator))
-        if formula is None and _has_kernel(func.name(), _COMPOSITE):
-            # In inference mode composite operators come whole; count what they are made of, as
-            # without inference mode. `decompose` would prefer what torch traces in their place,
-            # where dropout in eval makes a clone.
+        if formula is None:
+            # In inference mode composite operators come whole; count what they are made of.
+            # `decompose` prefers what torch traces, where dropout in eval makes a clone.
             with self:
-                return func._op_dk(_COMPOSITE, *args, **kwargs)
+                if _has_kernel(func.name(), _COMPOSITE):
+                    return func._op_dk(_COMPOSITE, *args, **kwargs)
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         if self._operators and operator not in _NOT_COUNTED:
             self._operators.note(str(operator))
         result = func(*args, **kwargs)
