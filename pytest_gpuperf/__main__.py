@@ -15,7 +15,6 @@ from typing import Protocol, cast
 from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import (
     ab,
-    attach,
     baseline,
     bisect,
     calibrate,
@@ -54,7 +53,7 @@ COMMANDS = tuple(
     cast("Command", module)
     for module in (
         *(doctor, metrics, record, update_baseline, baseline, ab, bisect, compare),
-        *(report, history, reproduce, calibrate, import_ncu, export, attach),
+        *(report, history, reproduce, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""

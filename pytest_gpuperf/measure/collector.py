@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model.measurement import (
@@ -20,9 +20,6 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage.files import writable
-
-if TYPE_CHECKING:
-    from pytest_gpuperf.measure.attached_workers import Workers
 
 
 class PhaseListener(Protocol):
@@ -202,8 +199,6 @@ class Work:
     """Called right before every execution: returns when all ranks are there."""
     together: bool = False
     """Whether the step is one of several ranks'."""
-    workers: Workers | None = None
-    """Other processes that do a part of it, where there may be any."""
 
 
 Rounds = Mapping[str, Sequence[float]]

@@ -25,7 +25,6 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
-from pytest_gpuperf.measure.attached_workers import Workers
 from pytest_gpuperf.measure.collector import (
     Beginning,
     Collected,
@@ -251,8 +250,6 @@ class DeviceInstrument(Instrument):
         if self._only not in ("", subject.name):
             return (subject.passed_over(self.device),)
         _check_unprofiled()
-        if work.workers:
-            work.workers.begin()
         begun = files.utc_now()
         collected, conditions = self._collected(work, plan)
         _check(collected, self._collector.name)
@@ -297,9 +294,9 @@ class DeviceInstrument(Instrument):
         conditions: Conditions | None,
         collected: Collected,
     ) -> tuple[Peer, ...]:
-        """The processes that a measurement is of: this one among several ranks, and workers."""
+        """The process that a measurement is of, where it is one of several ranks."""
         if not work.together:
-            return work.workers.peers(self.device) if work.workers else ()
+            return ()
         collectives = collected.collectives
         return (Peer("rank", self.device, ordered(samples), conditions, collectives),)
 
@@ -384,24 +381,20 @@ class DeviceInstrument(Instrument):
                 self._machine = self._identified()
             # All ranks execute equally often, and only one of them may be disturbed.
             for attempt in range(1 if work.together else _ATTEMPTS):
-                before = self._reading(work.workers, anew=attempt > 0)
+                before = self._reading(anew=attempt > 0)
                 with memory.suffices():
                     collected = self._collector.collect(work, plan)
-                conditions = Conditions(before, self._reading(work.workers))
+                conditions = Conditions(before, self._reading())
                 if not (guard.unfit(conditions) or machine.between(conditions)):
                     break
         return collected, conditions
 
-    def _reading(self, workers: Workers | None = None, *, anew: bool = True) -> Reading:
+    def _reading(self, *, anew: bool = True) -> Reading:
         """The state of the GPU, and then its canary, which would show in clocks and power.
 
         Not `anew`, what it read a moment ago, after the measurement before, is good enough.
         """
-        state = guard.read(
-            parent=self._parent,
-            allotment=self._allotment,
-            workers=workers.pids if workers else None,
-        )
+        state = guard.read(parent=self._parent, allotment=self._allotment)
         if not self._has_canary:
             return state
         if anew or time.monotonic() - self._canary_at > _MOMENT_S:

@@ -337,8 +337,7 @@ class Peer:
     __pydantic_config__ = CHECKED
 
     name: str
-    """"rank 0", "rank 1" and so on; of other processes what they call themselves, "loader"; "pass
-    share 2" of one that counted some of the passes on another GPU."""
+    """"rank 0", "rank 1" and so on."""
     device: Device
     samples: tuple[Sample, ...]
     """Those of a rank are of its own executions, in the order of the other ranks'."""
@@ -383,8 +382,7 @@ class Measurement:
     by its suite's baseline."""
     peers: tuple[Peer, ...] = ()
     """Where several processes executed the step together, each of them. The samples are those of
-    the step as a whole: of several ranks what is worst of any of them in one execution, and with
-    what was counted in workers added."""
+    the step as a whole: what is worst of any of them in one execution."""
 
     @property
     def title(self) -> str:

@@ -33,7 +33,6 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.judge.tolerance import gpus_agree
-from pytest_gpuperf.measure.attached_workers import Workers
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.pass_shares import PassShares
@@ -83,7 +82,6 @@ class GpuPerf:
         self._traits = traits
         self._phases = Phases()
         self._components = Components()
-        self._workers: Workers | None = None
 
     def unsent(self) -> list[Result]:
         """What was measured since the last call, for the test's report to take along."""
@@ -131,26 +129,6 @@ class GpuPerf:
         """
         self.used = True
         return self._components.mark(name)
-
-    @contextmanager
-    def workers(self) -> Iterator[None]:
-        """A block in which processes are started that do a part of the step.
-
-        `with gpuperf.workers():` around what starts them and what measures. In a worker,
-        `from pytest_gpuperf import attached` and `with attached("loader"):` around its work: what
-        it counts there is added to the step's counts, and stands by itself in the run. The step has
-        to wait for all that its workers do. On a GPU each of them is counted in executions of its
-        own, so they live on from one to the next. Under Nsight Compute the test is skipped, which
-        counts in one process.
-        """
-        self.used = True
-        if self._settings.collector == "ncu":
-            _skip("gpuperf: Nsight Compute counts in one process; the collector cupti has workers")
-        with Workers() as self._workers:
-            try:
-                yield
-            finally:
-                self._workers = None
 
     def measure(
         self,
@@ -328,7 +306,6 @@ class GpuPerf:
             self._session.display,
             self._components,
             reproducible=allowed,
-            workers=self._workers,
         )
         self._measuring = name
         try:
@@ -518,7 +495,7 @@ class GpuPerf:
         And a note where they cannot help.
         """
         session = self._session
-        asked = self._settings.spread_passes and session.task is None and not work.workers
+        asked = self._settings.spread_passes and session.task is None
         if not asked or not isinstance(measurer, DeviceInstrument):
             return measurer.measure(subject, work, plan), ()
         others = session.idle_gpus

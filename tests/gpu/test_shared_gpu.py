@@ -159,27 +159,6 @@ def test_under_torchs_profiler_each_test_fails_with_a_sentence(project: Path) ->
     assert not (project / "profiled.json").exists()
 
 
-SERVED = """
-from tests.gpu.test_workers import served
-
-
-def test_served(gpuperf):
-    with gpuperf.workers(), served() as ask:
-        gpuperf.measure(lambda: ask(3))
-"""
-
-
-def test_a_session_takes_its_workers_for_its_own(tmp_path: Path) -> None:
-    """The guard sees them on the device, and the measurement is fit all the same."""
-    projects.project(tmp_path, SERVED)
-    code, _ = session(tmp_path, "--gpuperf-run=run.json", "--gpuperf-missing=record")
-    assert code == 0
-    run = run_files.load(tmp_path / "run.json")
-    (measurement,) = run.measurements
-    assert [peer.name for peer in measurement.peers] == ["server"]
-    assert not any(v.outcome is Outcome.UNFIT for v in run.verdicts)
-
-
 MODULE_LEVEL = """
 import os
 

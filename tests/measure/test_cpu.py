@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils._python_dispatch import _get_current_dispatch_mode, is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -736,29 +735,6 @@ def test_what_another_thread_lets_go_of_a_moment_later_is_not_kept(
     assert memory.end(patience_s) == kept
     looked_for.set()
     letting_go.join()
-
-
-def test_threads_may_stop_counting_in_the_order_in_which_they_began() -> None:
-    """What is compiled after that is compiled; a mode and a stance are noted for all threads."""
-    compiled: list[object] = []
-    torch._dynamo.reset()  # loads it
-
-    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
-        compiled.append(graph)
-        return graph.forward
-
-    first, second = (StepCounter().watching() for _ in range(2))
-    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
-        one.submit(first.__enter__).result()
-        other.submit(second.__enter__).result()
-        one.submit(first.__exit__, None, None, None).result()
-        torch.compile(torch.relu, backend=backend)(torch.ones(2))
-        assert not compiled
-        assert is_in_torch_dispatch_mode()
-        other.submit(second.__exit__, None, None, None).result()
-    assert not is_in_torch_dispatch_mode()
-    torch.compile(torch.relu, backend=backend)(torch.ones(2))
-    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "passive"), ("active", "active")])

@@ -198,13 +198,6 @@ def test_a_process_counts_its_own_window_from_before_the_fixtures(ncu: Project) 
     assert log(ncu) == ["model", *["step"] * 4, "begin", "model", "step"]
 
 
-def test_what_workers_do_is_not_counted_under_ncu(ncu: Project) -> None:
-    ncu.tests("def test_step(gpuperf):\n    with gpuperf.workers(): raise AssertionError('ran')")
-    result = ncu.run_apart(*FLAGS, "-rs")
-    result.assert_outcomes(skipped=1)
-    assert "Nsight Compute counts in one process" in " ".join(result.outlines)
-
-
 def test_a_window_and_ncu_need_a_gpu(project: Project) -> None:
     project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
     text = refused(project.run("--gpuperf-protocol=paper-window", "--gpu-arch=cpu"))

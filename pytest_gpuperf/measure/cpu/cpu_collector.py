@@ -12,13 +12,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.attached_workers import Counts
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
@@ -232,11 +230,9 @@ def _count(
             )
         phases = names
         refused = refused or counter.hooks_refused
-        others = work.workers.counted() if work.workers else {}
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
-                theirs = others.get(metric, 0.0) if phase == STEP else 0.0
-                series.setdefault((phase, metric), []).append(float(value) + theirs)
+                series.setdefault((phase, metric), []).append(float(value))
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
         series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
     if not refused:
@@ -257,15 +253,8 @@ def _counted(
     with garbage_kept():
         try:
             work.barrier()
-            workers = None if operators else work.workers
-            counting: AbstractContextManager[Counts] = nullcontext({})
-            if workers:
-                counting = workers.counting()
-            with counting as theirs, work.phases.heard_by(counter), counter.watching():
+            with work.phases.heard_by(counter), counter.watching():
                 returned = work.step()
-            if workers:
-                workers.keep([theirs])
-                counter.hooks_refused |= any(_SAVED not in counts for counts in theirs.values())
             losses.add(returned)
             del returned
             # Cycles are garbage: no more is kept by them than by the next collection.

@@ -15,18 +15,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any
+from threading import get_ident
+from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.measure.trace.call_sites import CallSites, uncompiled
 from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 aten = torch.ops.aten
 
@@ -43,10 +40,8 @@ _NOT_COUNTED = {aten.detach}
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-
-_ENTERING = Lock()
-_NOTED: dict[str, Any] = {}
-"""What torch notes of the modes that are entered, for all counters of the process."""
+_AUTOGRAD: Any = torch._C._autograd
+_disable_hooks = _AUTOGRAD._saved_tensors_hooks_disable
 
 
 @dataclass
@@ -79,11 +74,6 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, operators: Operators | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # A mode notes on entering whether the process was in one, and restores that on leaving. Of
-        # two threads' modes that are left in the order in which they were entered, the second would
-        # leave it so forever, and nothing would be compiled any more.
-        for name, noted in vars(self).items():
-            setattr(self, name, _NOTED.setdefault(name, noted))
         self._operators = operators
         self.step = Counts()
         """The whole step."""
@@ -94,15 +84,6 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
         self._hooks = ExitStack()
         self._counted_now: tuple[Counts, ...] = (self.step,)
-
-    def __enter__(self) -> Self:
-        with _ENTERING:
-            super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with _ENTERING:
-            super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -170,38 +151,24 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tensor
 
 
-_AUTOGRAD: Any = torch._C._autograd
-_disable_hooks = _AUTOGRAD._saved_tensors_hooks_disable
-_COUNTERS: dict[int, StepCounter] = {}
-"""Those that watch now, by thread."""
-
-
-def _refuse_hooks(message: str, fail_if_non_empty: bool = True) -> None:
-    """Disables saved-tensor hooks as torch does, which raises where there are any: not for ours."""
-    counter = _COUNTERS.get(get_ident())
-    if counter and fail_if_non_empty:
-        counter.go_without_hooks()
-    _disable_hooks(message, fail_if_non_empty)
-
-
 @contextmanager
 def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
-    """Has torch ask `_refuse_hooks` while any thread watches: torch.func's transforms refuse."""
-    with _ENTERING:
-        _COUNTERS[get_ident()] = counter
-        _AUTOGRAD._saved_tensors_hooks_disable = _refuse_hooks
+    """Tells `counter` where this thread disables saved-tensor hooks: torch.func's transforms do.
+
+    torch raises where there are any: not for those of the counter.
+    """
+    thread = get_ident()
+
+    def refuse(message: str, fail_if_non_empty: bool = True) -> None:
+        if fail_if_non_empty and get_ident() == thread:
+            counter.go_without_hooks()
+        _disable_hooks(message, fail_if_non_empty)
+
+    _AUTOGRAD._saved_tensors_hooks_disable = refuse
     try:
         yield
     finally:
-        with _ENTERING:
-            _COUNTERS.pop(get_ident(), None)
-            if not _COUNTERS:
-                _AUTOGRAD._saved_tensors_hooks_disable = _disable_hooks
-
-
-def is_watched() -> bool:
-    """Whether a `StepCounter` counts what this thread does."""
-    return any(isinstance(mode, StepCounter) for mode in _get_current_dispatch_mode_stack())
+        _AUTOGRAD._saved_tensors_hooks_disable = _disable_hooks
 
 
 class Operators:

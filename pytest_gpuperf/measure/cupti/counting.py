@@ -188,9 +188,7 @@ class Counting:
         work = self.executions.work
         passes = _passes(work.progress, number, plan.rounds, session.passes)
         prepared = announced(work, self.executions.timer, passes)
-        # What this process does may be nothing where others do the work.
-        undefined = work.workers is not None
-        return session.round([STEP], whole, prepare=prepared, undefined=undefined)[STEP]
+        return session.round([STEP], whole, prepare=prepared)[STEP]
 
     def _phase_round(
         self,

@@ -29,7 +29,6 @@ from pytest_gpuperf.measure.cupti.counting import (
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.cupti.sampling import Timelines
-from pytest_gpuperf.measure.cupti.turns import Turns
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
@@ -134,8 +133,6 @@ class CuptiCollector:
         the next and for counters that CUPTI loses, UnsoundStep for a loss that is no number or not
         reproduced; what the step raises comes out unchanged.
         """
-        if work.together and work.workers:
-            raise MeasurementError("a step of several ranks can have no workers on a GPU")
         watch = Stopwatch()
         compiled_kernels.note()
         executions = Executions(work, self._timer, self._memory)
@@ -157,10 +154,6 @@ class CuptiCollector:
             of_ranks = {"own_instructions_s": watch.lap()} if work.together else {}
             measured = {**counted.series, **active.series, **own}
             passes = int(counted.settings.get("passes", 0))
-            if work.workers:
-                turns = Turns(work, work.workers, self._timer)
-                lacking += turns.add(plan, self.device().arch, measured, passes)
-            of_workers = {"workers_s": watch.lap()} if work.workers else {}
         traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
         least = max(plan.warmup, 1) + (LEAST_ROUNDS + bool(ranges)) * passes
         return Collected(
@@ -173,7 +166,6 @@ class CuptiCollector:
                 **counted.settings,
                 **traces,
                 **of_ranks,
-                **of_workers,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": max(plan.warmup, 1),
                 "warmup_s": warmup_s,

@@ -207,7 +207,7 @@ class RangeSession(Profiling):
         return self._by_number(self._decoded("the launches"))
 
     def begin(self) -> None:
-        """Begins the only pass over all that is launched from now on: one range, if not automatic.
+        """Begins the only pass over all that is launched from now on, with automatic ranges.
 
         Raises MeasurementError for metrics that need more than one pass.
         """
@@ -216,16 +216,9 @@ class RangeSession(Profiling):
         self._configure()
         self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
         self._started = True
-        if self._range is ProfilerRange.USER:
-            self.push("0")
 
     def end(self) -> list[dict[str, float]]:
-        """Ends it: the values of the first `max_ranges` launches since `begin`, in order.
-
-        Of the one range, where they are not automatic; the device has to be done with it.
-        """
-        if self._open_ranges:
-            self.pop()
+        """Ends it: the values of the first `max_ranges` launches since `begin`, in order."""
         self._started = False
         self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
         return self._by_number(self._decoded("the launches", dropping=True))

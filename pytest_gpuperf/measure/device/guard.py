@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,13 @@ def read(
     device_index: int = 0,
     parent: int | None = None,
     allotment: Allotment | None = None,
-    workers: Sequence[int] | None = None,
 ) -> Reading:
     """The state of the GPU that CUDA numbers `device_index`, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
     device, does nothing there, and is not among the other processes. Nor are those that were
     started beside this one and wait for their turn, nor the other workers of an `allotment` and
-    their controller: who measures holds the GPU against them. Where the test has
-    `workers` that do a part of the step, the pids of those that are known, none of its descendants
-    is another process.
+    their controller: who measures holds the GPU against them.
 
     Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
     are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
@@ -69,7 +66,7 @@ def read(
             power_watts=None if milliwatts is None else milliwatts / 1000,
             throttle_reasons=_throttle_reasons(session, gpu.physical),
             other_processes=_without_us(
-                _compute_processes(session, gpu.visible), parent, allotment, workers
+                _compute_processes(session, gpu.visible), parent, allotment
             ),
         )
 
@@ -143,25 +140,23 @@ def _without_us(
     pids: tuple[int, ...],
     parent: int | None,
     allotment: Allotment | None,
-    workers: Sequence[int] | None,
 ) -> tuple[int, ...]:
     controller = allotment.controller if allotment else None
     started = fresh_process.beside() if pids else set()
-    us = {os.getpid(), parent, controller, *started, *(workers or ())}
+    us = {os.getpid(), parent, controller, *started}
     for pid in pids:
         above = fresh_process.ancestors(pid)
-        below = workers is not None and os.getpid() in above
-        if below or (controller and above[:1] == [controller]) or not started.isdisjoint(above):
+        if (controller and above[:1] == [controller]) or not started.isdisjoint(above):
             us.add(pid)
     if us & set(pids) or not pids:
         return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
     # namespace, as it does in many containers. One of these is us. Which one cannot be told;
     # likelier are those that mean nothing here, and of them the youngest process. A parent that
-    # measured before us came before us. Of workers and processes beside us it cannot be told how
-    # many have used the GPU yet: they pass for all.
+    # measured before us came before us. Of processes beside us it cannot be told how many have
+    # used the GPU yet: they pass for all.
     ours = _holds_cuda_context() + (parent is not None) + (allotment.beside if allotment else 0)
-    ours += len(workers or ()) + len(started)
+    ours += len(started)
     foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
     youngest = sorted(foreign or pids)[-ours:] if ours else []
     return tuple(pid for pid in pids if pid not in youngest)

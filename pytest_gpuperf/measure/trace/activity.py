@@ -197,7 +197,7 @@ def _whole(
     with work.phases.heard_by(spans):
         events = traced(work.step, timer.synchronize, host=compilations.any, spans=spans)
     ran, calls = activities(events), host_calls.during(events)
-    if not (ran or launch_calls(events) or work.workers):
+    if not (ran or launch_calls(events)):
         return {}, {}
     ranges = Ranges(events, PHASE)
     values = {STEP: {**values_of_step(ran), **host_calls.counted(name for _, name in calls)}}

@@ -14,7 +14,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -161,41 +161,15 @@ def function_named(code: CodeType) -> str:
     return name.replace("<locals>.", "")
 
 
-def uncompiled() -> AbstractContextManager[object]:
+def uncompiled() -> AbstractContextManager[None]:
     """Compiled code runs operator by operator in this block, and compiled again after it.
 
     Under a dispatch mode it does so anyway; but then dynamo (torch 2.13) takes what it met there
     for something that it cannot compile, and never executes the compiled code any more.
     """
-    return _UNCOMPILED if "torch._dynamo" in sys.modules else nullcontext()
-
-
-class _Uncompiled:
-    """The blocks of all threads together: dynamo's stance is the process's.
-
-    Of two blocks of which the first ends first, the second would restore what it found.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open = 0
-        self._stance = ExitStack()
-
-    def __enter__(self) -> None:
-        compiler: Any = sys.modules["torch.compiler"]
-        with self._lock:
-            self._open += 1
-            if self._open == 1 and hasattr(compiler, "set_stance"):
-                self._stance.enter_context(compiler.set_stance("force_eager"))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._open -= 1
-            if not self._open:
-                self._stance.close()
-
-
-_UNCOMPILED = _Uncompiled()
+    compiler: Any = sys.modules.get("torch.compiler")
+    loaded = "torch._dynamo" in sys.modules and hasattr(compiler, "set_stance")
+    return compiler.set_stance("force_eager") if loaded else nullcontext()
 
 
 class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -146,30 +144,6 @@ def test_workers_of_the_same_session_are_no_others(install: Install) -> None:
     finally:
         worker.kill()
         worker.wait()
-
-
-def test_workers_of_the_test_are_no_others_and_else_its_children_are(install: Install) -> None:
-    child = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE)
-    try:
-        assert child.stdout
-        with child.stdout as said:
-            grandchild = int(said.readline())
-        for workers, listed, others in (
-            (None, [os.getpid(), child.pid], (child.pid,)),
-            ((), [os.getpid(), child.pid, grandchild, FAR], (FAR,)),
-            ((FAR,), [os.getpid(), FAR], ()),
-            # A container: as many of another namespace as are known, and this one.
-            ((FAR + 9,), [FAR, FAR + 1, FAR + 2], (FAR,)),
-        ):
-            install(Library([Gpu(processes=listed)]))
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(guard, "_holds_cuda_context", lambda: True)
-                assert guard.read(workers=workers).other_processes == others, listed
-    finally:
-        child.kill()
-        child.wait()
-        with suppress(ProcessLookupError):
-            os.kill(grandchild, signal.SIGKILL)
 
 
 def test_complaints_name_reasons_moments_clocks_and_processes() -> None:
