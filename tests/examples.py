@@ -49,7 +49,6 @@ def default_settings(root: Path) -> Settings:
         replay=None,
         metrics="core",
         rounds=5,
-        spread_passes=False,
         processes=9,
         time_limit=1800,
         kernels="never",

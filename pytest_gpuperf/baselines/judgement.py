@@ -35,11 +35,9 @@ from pytest_gpuperf.judge.verdict import (
     withheld,
 )
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.entry import Calibration
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
-from pytest_gpuperf.storage import baseline_files
 from pytest_gpuperf.storage.files import Shelf
 
 if TYPE_CHECKING:
@@ -132,11 +130,6 @@ class Judging:
     def baseline(self, measurement: Measurement) -> Baseline:
         """What a measurement is held against. Raises BadFile for what cannot be trusted."""
         return baseline_of(measurement, self._settings.baselines, self._settings.root)
-
-    def calibration(self, device: Device, suite: str) -> Calibration | None:
-        """What is known of a suite's noise on this device. Raises BadFile."""
-        known = baseline_files.load_for(self._settings.baselines, device, suite)
-        return known.calibration if known else None
 
     def settle(
         self,

@@ -55,9 +55,6 @@ time of a step whose GPU waits for its host."""
 LEAST_SHARE = 0.1
 """A measured scale counts for no less than this share of its class's: luck is no precision."""
 
-AGREEING = 3.0
-"""How many standard deviations between GPUs a tolerance has room for where GPUs agree."""
-
 PAIRED_SHARE = 0.5
 """The floor of cycles, times and ratios between two revisions that are measured in turn on one
 device, as a share of that against a baseline: days and GPUs, for which the other has room, are
@@ -130,22 +127,6 @@ def of_pairs(tolerance: Tolerance) -> Tolerance:
         between_days=0.0,
         two_sided=True,
     )
-
-
-def gpus_agree(metric: Metric, calibration: Calibration | None) -> bool:
-    """Whether it does not matter which GPU of one name measures a metric.
-
-    So it is where AGREEING standard deviations between GPUs are no more than the tolerance: those
-    that a `calibration` has found, and those that are assumed of a GPU which it has not met. That
-    leaves counts; of cycles two kinds of one name were seen to differ by 2.4 %, and a calibration
-    that met one kind only knows nothing of it. Without one of several GPUs nobody knows.
-    """
-    spread = calibration.classes.get(metric.metric_class.value) if calibration else None
-    if spread is None or spread.gpus is None:
-        return False
-    tolerance = tolerance_for(metric, None, calibration)
-    seen = spread.gpus * (100.0 if metric.percentage else 1.0)
-    return AGREEING * max(seen, tolerance.between_gpus) <= tolerance.floor
 
 
 def default_scale(metric_class: MetricClass) -> float:

@@ -283,15 +283,6 @@ class KernelCollector(Protocol):
 
 
 @runtime_checkable
-class PassCollector(Protocol):
-    """A collector that knows how many executions of a step its counters take."""
-
-    def passes(self, metrics: Sequence[Metric]) -> int:
-        """Those of a round of these metrics. Raises CountersUnavailable."""
-        ...
-
-
-@runtime_checkable
 class Beginning(Protocol):
     """A collector that counts from a test's beginning on, its set-up included."""
 

@@ -30,7 +30,6 @@ from pytest_gpuperf.measure.collector import (
     Collected,
     Collector,
     KernelCollector,
-    PassCollector,
     Plan,
     Progress,
     TimelineCollector,
@@ -41,7 +40,7 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.replica import PASSES, RANKS, WINDOW, Replicas, Task, TaskRunner
+from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -56,7 +55,6 @@ from pytest_gpuperf.model.measurement import (
     Sample,
     Scalar,
 )
-from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import files, kernel_files, run_files
 
@@ -216,10 +214,8 @@ class DeviceInstrument(Instrument):
         baselines: Path | None = None,
         allotment: Allotment | None = None,
         gpus: Callable[[], Sequence[str]] = tuple,
-        only: str = "",
     ) -> None:
         self._allotment = allotment
-        self._only = only
         self._gpus = gpus
         self._collector = collector
         self._root = root
@@ -247,8 +243,6 @@ class DeviceInstrument(Instrument):
         Raises what the collector raises, MeasurementError for what it brings and nobody can judge,
         and UnsoundStep where memory runs out, or torch's profiler records.
         """
-        if self._only not in ("", subject.name):
-            return (subject.passed_over(self.device),)
         _check_unprofiled()
         begun = files.utc_now()
         collected, conditions = self._collected(work, plan)
@@ -263,7 +257,7 @@ class DeviceInstrument(Instrument):
             process=PROCESS,
             configuration=subject.configuration,
             workload=subject.workload,
-            samples=ordered(samples),
+            samples=_ordered(samples),
             unsupported=collected.unsupported,
             fingerprint=Fingerprint(
                 device=self.device,
@@ -298,16 +292,7 @@ class DeviceInstrument(Instrument):
         if not work.together:
             return ()
         collectives = collected.collectives
-        return (Peer("rank", self.device, ordered(samples), conditions, collectives),)
-
-    def passes(self, metrics: Sequence[Metric]) -> int:
-        """How many executions of the step a round of these metrics takes, as far as anybody says.
-
-        Raises CountersUnavailable.
-        """
-        if not isinstance(self._collector, PassCollector):
-            return 1
-        return self._collector.passes(metrics)
+        return (Peer("rank", self.device, _ordered(samples), conditions, collectives),)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
         """The same with every kernel of the step by itself, and the seconds that this took.
@@ -555,7 +540,7 @@ def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:
                 yield Sample(STEP, f"{_WALL_TIME}_{name}", (float(of(sample.values)),))
 
 
-def ordered(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+def _ordered(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """The whole step first, then the phases as they occurred; metrics as the catalogue has them."""
     phases = [STEP, *dict.fromkeys(sample.phase for sample in samples)]
     names = list(catalogue().metrics)
@@ -586,7 +571,7 @@ def instrument_for(
         check_architecture(settings.arch, run.device, settings.replay)
         return run
     collector = collector_for(settings, replicas, offered)
-    if task is None or task.is_replica or task.kind in (RANKS, PASSES):
+    if task is None or task.is_replica or task.kind == RANKS:
         own = offered is None and collector.device().arch != architectures.CPU
         return DeviceInstrument(
             collector,
@@ -596,7 +581,6 @@ def instrument_for(
             baselines=settings.baselines,
             allotment=allotment,
             gpus=gpus,
-            only=task.name if task is not None and task.kind == PASSES else "",
         )
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)

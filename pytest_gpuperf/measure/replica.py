@@ -41,9 +41,6 @@ WINDOW = "window"
 RANKS = "ranks"
 """Be one of several ranks that execute the step together."""
 
-PASSES = "passes"
-"""Count some of the metrics, for a session that counts the others on another GPU."""
-
 PROFILED_S = "profiled_s"
 """The setting that has the seconds between the marks."""
 
@@ -81,8 +78,6 @@ class Task:
     kind: str = REPLICA
     name: str = ""
     """The measurement that it is about; others of the test are passed over. A replica makes all."""
-    metrics: tuple[str, ...] = ()
-    """Of PASSES: the metrics that it counts."""
 
     @property
     def is_replica(self) -> bool:
@@ -98,8 +93,7 @@ def own_task() -> Task | None:
     text = os.environ.pop(VARIABLE, None)
     if text is None:
         return None
-    told = json.loads(text)
-    return Task(**{**told, "metrics": tuple(told["metrics"])})
+    return Task(**json.loads(text))
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,6 @@ class Settings:
     replay: Path | None
     metrics: str
     rounds: int
-    spread_passes: bool
-    """Whether other GPUs count some of the passes."""
     processes: int
     """The most processes, this one included, that a test is looked at in."""
     time_limit: float

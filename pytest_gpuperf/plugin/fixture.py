@@ -32,10 +32,8 @@ from pytest_gpuperf.errors import (
     printable_lines,
 )
 from pytest_gpuperf.judge import expectation, stopping
-from pytest_gpuperf.judge.tolerance import gpus_agree
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
-from pytest_gpuperf.measure.instrument import DeviceInstrument, Measurer, RecordedRun, Subject
-from pytest_gpuperf.measure.pass_shares import PassShares
+from pytest_gpuperf.measure.instrument import Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.ranks import Rank, RankLauncher
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
@@ -53,14 +51,6 @@ from pytest_gpuperf.storage import files
 
 _NOT_HERE = no_reset
 """A step that other processes execute."""
-NOT_IDLE = (
-    "no pass was counted on another GPU: none of this name is idle here (workers of pytest-xdist "
-    "and tests of several GPUs use them)"
-)
-NOT_SPREAD = (
-    "no pass was counted on another GPU: by the suite's calibration on this device GPUs agree on "
-    "none of these metrics, or it has none (gpuperf calibrate RUNS --write)"
-)
 FOLLOWED = "rank 0 has judged the measurement"
 """What tests of the other ranks say, for which nobody has to read them."""
 
@@ -374,10 +364,6 @@ class GpuPerf:
         """How it is measured. Raises UsageFailure for a number that is none."""
         check_count("repetitions", repetitions)
         selected = catalogue().selected(metric_set)
-        task = self._session.task
-        if task is not None and task.metrics:
-            # The session that sent this process measures all but these.
-            selected = tuple(metric for metric in selected if metric.name in task.metrics)
         plan = Plan(
             metrics=tuple(metric for metric in selected if not metric.traced),
             rounds=self._traits.rounds or self._settings.rounds,
@@ -455,7 +441,7 @@ class GpuPerf:
 
     def _result(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
-        measurements, spread = self._counted(measurer, subject, work, plan)
+        measurements = measurer.measure(subject, work, plan)
         result, baseline = Result(subject.test, subject.name, measurements), None
         with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
@@ -476,7 +462,7 @@ class GpuPerf:
             first = with_kernels()
         if self._settings.timeline == "always":
             first = measurer.with_timeline(first, work)
-        notes = (*spread, *result.notes, *judgement.slower_ranks(first))
+        notes = (*result.notes, *judgement.slower_ranks(first))
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None:
             result = attributed(result, baseline)
@@ -486,27 +472,6 @@ class GpuPerf:
             except MeasurementError as error:
                 return replace(result, notes=(*result.notes, f"no paper window: {error}"))
         return replace(result, measurements=(first, *others))
-
-    def _counted(
-        self, measurer: Measurer, subject: Subject, work: Work, plan: Plan
-    ) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
-        """What is measured of `subject`, with the help of other GPUs where that was asked for.
-
-        And a note where they cannot help.
-        """
-        session = self._session
-        asked = self._settings.spread_passes and session.task is None
-        if not asked or not isinstance(measurer, DeviceInstrument):
-            return measurer.measure(subject, work, plan), ()
-        others = session.idle_gpus
-        if not others:
-            return measurer.measure(subject, work, plan), (NOT_IDLE,)
-        calibration = session.judging.calibration(self.device, subject.suite)
-        movable = [metric for metric in plan.metrics if gpus_agree(metric, calibration)]
-        if not movable:
-            return measurer.measure(subject, work, plan), (NOT_SPREAD,)
-        spread = PassShares(session.replicas, others, self._settings.time_limit)
-        return spread.measure(measurer, subject, work, plan, movable), ()
 
     def _with_tolerance(self, result: Result) -> Result:
         """The same with what a verdict would go by: `gpuperf ab` will judge what is only measured.

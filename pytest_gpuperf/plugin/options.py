@@ -118,12 +118,6 @@ _OPTIONS = (
         default=PROCESSES[-1],
     ),
     _Option(
-        "--gpuperf-spread-passes",
-        "other GPUs of the same name count some of the passes at the same time, each in a fresh "
-        "process: of those metrics on which they agree, by the suite's calibration",
-        kind="switch",
-    ),
-    _Option(
         "--gpuperf-time-limit",
         "how long a fresh process may take before it is stopped",
         metavar="SECONDS",
@@ -277,7 +271,6 @@ def read_settings(config: pytest.Config) -> Settings:
         replay=_path(config, "--gpuperf-replay"),
         metrics=_metrics(config, get("--gpuperf-metrics")),
         rounds=_positive(config, "--gpuperf-rounds"),
-        spread_passes=_switch(config, "--gpuperf-spread-passes"),
         processes=int(chosen("--gpuperf-processes")),
         time_limit=_positive(config, "--gpuperf-time-limit"),
         kernels=chosen("--gpuperf-kernels"),

@@ -195,7 +195,7 @@ class Session:
         if self.rank is not None and self.rank.launched:
             return self.rank.decides
         if self.task is not None:
-            return self.task.is_replica or bool(self.task.metrics)
+            return self.task.is_replica
         return self.settings.judge and self.settings.missing != "record"
 
     def freeze_imports(self) -> None:
@@ -336,16 +336,6 @@ class Session:
         found = tuple(gpu.uuid for gpu in workers.fitting(self.instrument.device.arch))
         # Workers that nobody has given GPUs do not know of each other.
         return found[:1] if self.is_worker else found
-
-    @property
-    def idle_gpus(self) -> tuple[str, ...]:
-        """UUIDs of those that no test of this session uses while one runs that needs one GPU.
-
-        Under pytest-xdist there are none: other workers have them.
-        """
-        if self.allotment is not None or self.is_worker or self.gpus:
-            return ()
-        return (self.gpus_here or ())[1:]
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:

@@ -14,7 +14,6 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.tolerance import (
     ANY,
     default_scale,
-    gpus_agree,
     is_judged,
     parse,
     tolerance_for,
@@ -178,35 +177,6 @@ def test_a_calibration_moves_no_bounds_and_no_other_class() -> None:
     assert tolerance_for(CYCLES, "2%", calibration).floor == pytest.approx(0.02)
     assert tolerance_for(CYCLES, "2%", calibration).scale == 0.5
     assert tolerance_for(IPC, None, calibration) == tolerance_for(IPC)
-
-
-LEAST_SURE = replace(HIT_RATE, metric_class=MetricClass.DETERMINISTIC)
-"""A percentage with the tolerance of counts, which no GPU makes another."""
-
-
-@pytest.mark.parametrize(
-    ("metric", "gpus", "agree"),
-    [
-        (INSTRUCTIONS, 3.33e-5, True),  # of 0.01 %
-        (INSTRUCTIONS, 3.34e-5, False),
-        (INSTRUCTIONS, 0.0, True),
-        (INSTRUCTIONS, None, False),
-        (LEAST_SURE, 3.33e-5, True),  # of 0.01 points
-        (LEAST_SURE, 3.34e-5, False),
-        # Whatever the GPUs that were met have said of them.
-        (CYCLES, 1e-6, False),
-        (IPC, 1e-6, False),
-    ],
-)
-def test_gpus_agree_where_a_tolerance_has_room_for_three_deviations_between_them(
-    metric: Metric, gpus: float | None, agree: bool
-) -> None:
-    assert gpus_agree(metric, calibrated(metric.metric_class, 1e-4, gpus=gpus)) is agree
-
-
-def test_of_what_no_calibration_has_met_nobody_knows_whether_gpus_agree() -> None:
-    assert not gpus_agree(INSTRUCTIONS, None)
-    assert not gpus_agree(INSTRUCTIONS, calibrated(MetricClass.CYCLE, 1e-4, gpus=0.0))
 
 
 def test_the_default_scale_is_that_of_the_class() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,11 +48,9 @@ A100: dict[str, Any] = {
     "kernels": [],  # [["conv", 900, 5e6]]: name, microseconds, instructions; else one did it all
     "mismatch": "",  # why kernels are not counted
     "torch": False,  # whether fresh processes may import it
-    "passes": False,  # whether each metric takes an execution of its own
     "processes": [],  # [{"": {"cycles": 2}}, {}]: more factors for the first process, the second
 }
 _RATIOS = ("ipc",)
-_TIMES = ("step_time", "wall_time")
 _FILE = Path("device.json")
 
 
@@ -99,11 +96,8 @@ class ScriptedCollector:
             work.step()
         factors = self._factors()
         samples = []
-        asked = {metric.name for metric in plan.metrics}
         for metric, value in self._script["counters"].items():
             if metric in self._script["unsupported"]:
-                continue
-            if self._script["passes"] and metric not in asked and metric not in _TIMES:
                 continue
             parts = {
                 phase: value
@@ -121,10 +115,6 @@ class ScriptedCollector:
             tuple(Unsupported(*entry) for entry in self._script["unsupported"].items()),
             {"asked": " ".join(metric.name for metric in plan.metrics)},
         )
-
-    def passes(self, metrics: Sequence[Metric]) -> int:
-        """An execution for each of them, or one for all."""
-        return len(metrics) if self._script["passes"] else 1
 
     def kernels(self, work: Work, metrics: tuple[Metric, ...]) -> KernelTable:
         """The launches of the script, or one, which did all of the step."""

@@ -41,7 +41,6 @@ FLAGS = (
     Flag("--gpuperf-collector", "collector", "auto", "cpu", "cpu", "cupti", "cupti"),
     Flag("--gpuperf-metrics", "metrics", "core", "paper", "paper", "core", "core"),
     Flag("--gpuperf-rounds", "rounds", 5, "7", 7, "9", 9),
-    Flag("--gpuperf-spread-passes", "spread_passes", False, "true", True, "", True),
     Flag("--gpuperf-missing", "missing", "fail", "warn", "warn", "record", "record"),
     Flag("--gpuperf-inconclusive", "inconclusive", "fail", "warn", "warn", "fail", "fail"),
     Flag("--gpuperf-require-counters", "require_counters", False, "true", True, "", True),

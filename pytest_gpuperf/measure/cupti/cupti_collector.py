@@ -12,14 +12,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure import paper_window
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.cupti import launch_ranges, library
-from pytest_gpuperf.measure.cupti.configuration import schedule
 from pytest_gpuperf.measure.cupti.counting import (
     CountedStep,
     Counting,
@@ -175,18 +173,6 @@ class CuptiCollector:
                 "floor_s": executions.floor_s(least),
             },
         )
-
-    def passes(self, metrics: Sequence[Metric]) -> int:
-        """Executions of a round of these metrics. What is counted in instrumented kernels is one.
-
-        Raises CountersUnavailable.
-        """
-        arch = self.device().arch
-        instrumented = any(metric.instrumented(arch) for metric in metrics)
-        named = [m.hardware_name(arch) for m in metrics if not m.instrumented(arch)]
-        chip = ARCHITECTURES[arch].chips[0]
-        planned = schedule(self._load_cupti(), chip, [name for name in named if name])
-        return planned.passes + instrumented
 
     def _own_instructions(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
         """The instructions of the kernels that are no collectives.

@@ -40,7 +40,6 @@ _MEASURING = {
     **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-ncu-cache-control"), True),
     **dict.fromkeys(("--gpuperf-kernels", "--gpuperf-timeline", _REPLAY, _BASELINES), True),
     **dict.fromkeys(("--gpuperf-require-counters", "--gpuperf-no-judge"), False),
-    "--gpuperf-spread-passes": False,
 }
 """Flags that say how something is measured and judged, and no more, and whether each has a value:
 they write nothing, and execute nothing."""

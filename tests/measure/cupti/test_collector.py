@@ -413,14 +413,3 @@ def test_of_several_ranks_the_instructions_of_collectives_are_left_out(
     assert [count / whole for count in own] == [pytest.approx(7 / 507)] * 2
     # Warming up, one round, a trace to name the launches, and twice the launches one by one.
     assert len(arrived) == 5
-
-
-def test_the_passes_of_a_round_are_those_of_its_counters_and_one_for_instrumented_kernels(
-    collector: CuptiCollector, fake: Fake
-) -> None:
-    fake.set("passes", 4)
-    instrumented = next(m for m in METRICS.values() if m.instrumented("sm90"))
-    assert collector.passes([CYCLES, IPC]) == 4
-    assert collector.passes([CYCLES, IPC, instrumented]) == 5
-    assert collector.passes([instrumented]) == 1
-    assert collector.passes([METRICS["step_time"]]) == 0
