@@ -52,7 +52,6 @@ def default_settings(root: Path) -> Settings:
         processes=9,
         time_limit=1800,
         kernels="never",
-        timeline="never",
         missing="fail",
         inconclusive="fail",
         require_counters=False,

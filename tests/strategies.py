@@ -11,8 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
-from pytest_gpuperf.measure.trace import timelines
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model import entry
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import (
@@ -24,8 +23,6 @@ from pytest_gpuperf.model.measurement import (
     Peer,
     Sample,
     Scalar,
-    Timeline,
-    TimelinePhase,
     Unsupported,
 )
 from pytest_gpuperf.model.metric import MetricClass
@@ -125,27 +122,6 @@ def _tables(draw: st.DrawFn) -> KernelTable:
     return KernelTable(names, columns, draw(several(launch, 4)), draw(times), draw(texts))
 
 
-@st.composite
-def _timelines(draw: st.DrawFn) -> Timeline:
-    """Timelines whose series are of one length, or of which there are none."""
-    if not draw(st.booleans()):
-        return timelines.absent(draw(texts))
-    known = st.sampled_from([metric.name for metric in timeline_metrics()])
-    length = draw(st.integers(1, 5))
-    points = st.lists(st.none() | st.floats(0, 100), min_size=length, max_size=length).map(tuple)
-    begun = draw(times)
-    return Timeline(
-        samples=draw(st.integers(1, 10**6)),
-        sampling_interval=draw(st.floats(1, 1e9)),
-        interval=draw(st.floats(1, 1e9)),
-        begin=draw(numbers),
-        duration=draw(times),
-        series=draw(st.dictionaries(known, points, max_size=3)),
-        phases=(TimelinePhase(draw(texts), begun, begun + draw(times)),),
-        unsupported=draw(several(built(Unsupported, metric=known), 1)),
-    )
-
-
 tables = _tables()
 measurements = built(
     Measurement,
@@ -158,7 +134,6 @@ measurements = built(
     unsupported=several(built(Unsupported, metric=metrics), 2),
     kernels=st.none() | tables,
     window=st.none(),
-    timeline=st.none() | _timelines(),
     components=st.just(()),
     peers=several(
         built(

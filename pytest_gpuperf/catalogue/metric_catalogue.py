@@ -1,4 +1,4 @@
-"""The metric catalogue, `metrics.yaml`, and what timelines sample, `timeline.yaml`: loaded once."""
+"""The metric catalogue, `metrics.yaml`, loaded once."""
 
 from __future__ import annotations
 
@@ -129,13 +129,6 @@ def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         metric = catalogue().metrics.get(name)
         if metric is not None and metric.unit != unit:
             yield name, f'measured in "{unit}", and this version measures it in "{metric.unit}"'
-
-
-@lru_cache(maxsize=1)
-def timeline_metrics() -> tuple[Metric, ...]:
-    """What a timeline samples, the more important first. None of it is in the catalogue."""
-    entries = yaml_table(_FOLDER / "timeline.yaml")["metrics"]
-    return tuple(_metric(name, entry) for name, entry in entries.items())
 
 
 def _metric(name: str, entry: dict[str, Any]) -> Metric:

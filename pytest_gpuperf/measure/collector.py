@@ -14,7 +14,6 @@ from pytest_gpuperf.model.measurement import (
     KernelTable,
     Sample,
     Scalar,
-    Timeline,
     Unsupported,
     Window,
 )
@@ -288,15 +287,6 @@ class Beginning(Protocol):
 
     def begin(self) -> None:
         """The test begins. Raises CountersUnavailable."""
-        ...
-
-
-@runtime_checkable
-class TimelineCollector(Protocol):
-    """A collector that can also have the device sample its counters over a step."""
-
-    def timeline(self, work: Work) -> Timeline:
-        """Runs the step for it. Why nothing was sampled is said in the timeline's `obstacle`."""
         ...
 
 

@@ -28,27 +28,6 @@ REPETITIONS = 3
 """Executions for the times alone, where those that are counted have none."""
 
 
-class CudaClock:
-    """Marks moments in the order of the device's work, without waiting for them."""
-
-    def __init__(self) -> None:
-        self._events: list[Any] = []
-
-    def mark(self) -> None:
-        """The moment at which the device has done what was launched so far: an event."""
-        event = _event()
-        event.record()
-        self._events.append(event)
-
-    def moments(self) -> list[float]:
-        """When the marks were, in ns since the first; waits for the device."""
-        import torch
-
-        torch.cuda.synchronize()
-        first = self._events[0]
-        return [float(first.elapsed_time(event)) * 1e6 for event in self._events]
-
-
 class CudaTimer:
     """Waits for the device, and times work on it."""
 

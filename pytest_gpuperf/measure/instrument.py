@@ -32,7 +32,6 @@ from pytest_gpuperf.measure.collector import (
     KernelCollector,
     Plan,
     Progress,
-    TimelineCollector,
     WindowCollector,
     Work,
 )
@@ -41,7 +40,6 @@ from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
-from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     STEP,
     Canary,
@@ -126,13 +124,6 @@ class Measurer(ABC):
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:  # noqa: ARG002
         """The same with every kernel of the step by itself, where it can tell them apart.
-
-        Raises what `measure` does.
-        """
-        return measurement
-
-    def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:  # noqa: ARG002
-        """The same with a timeline of one more execution, where it samples.
 
         Raises what `measure` does.
         """
@@ -309,24 +300,6 @@ class DeviceInstrument(Instrument):
             brought = f"the collector {self._collector.name} brought {where}"
             raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
-
-    def with_timeline(self, measurement: Measurement, work: Work) -> Measurement:
-        """The same with a timeline of one more execution, and the seconds that this took.
-
-        Where the collector has none, or the machine forbids it, the timeline says why.
-        """
-        name = self._collector.name
-        if not isinstance(self._collector, TimelineCollector):
-            obstacle = f"the collector {name} does not sample: the collector cupti does"
-            return replace(measurement, timeline=timelines.absent(obstacle))
-        with self._alone(work.progress), memory.suffices():
-            watch = Stopwatch()
-            sampled = self._collector.timeline(work)
-            took = {"timeline_s": watch.lap()}
-        for where, problem in run_files.timeline_problems(sampled):
-            # What could not be read back would take the whole run file along.
-            sampled = timelines.absent(f"the collector {name} brought {where}: {problem}")
-        return replace(measurement, timeline=sampled, fingerprint=_added(measurement, took))
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
         """The same with the paper's window.

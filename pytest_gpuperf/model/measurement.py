@@ -1,4 +1,4 @@
-"""Measurements: samples, kernel tables, windows, timelines, and the fingerprint they depend on.
+"""Measurements: samples, kernel tables, windows, and the fingerprint they depend on.
 
 Nothing here reads a file or knows pytest. The classes are plain dataclasses;
 `files.py` validates and writes them.
@@ -174,47 +174,6 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True)
-class TimelinePhase:
-    """When the device was at one occurrence of a phase, in ns since the step began."""
-
-    __pydantic_config__ = CHECKED
-
-    name: str
-    begin: float
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """What the device's units did over one execution of a step, sampled by the device itself.
-
-    Times are in ns, and those of an execution of its own: nothing else was counted meanwhile.
-    """
-
-    __pydantic_config__ = CHECKED
-
-    samples: int
-    """How many the device took of this execution."""
-    sampling_interval: float
-    """From one sample to the next."""
-    interval: float
-    """From one point of a series to the next: a point is the mean over so much time. Longer than
-    the sampling interval where there were too many samples to keep."""
-    begin: float
-    """When the first point begins, since the step began: within a sample of 0, before or after."""
-    duration: float
-    """Of the step."""
-    series: Mapping[str, tuple[float | None, ...]]
-    """Per metric of metrics/timeline.yaml the points, in percent; None where no sample was."""
-    phases: tuple[TimelinePhase, ...]
-    """As they occurred."""
-    unsupported: tuple[Unsupported, ...] = ()
-    """Metrics of a timeline that cannot be sampled here, by our names."""
-    obstacle: str = ""
-    """Why nothing was sampled; then there are no series."""
-
-
-@dataclass(frozen=True, slots=True)
 class Device:
     """What was measured: the key of a baseline. Driver and library versions are not part of it."""
 
@@ -372,8 +331,6 @@ class Measurement:
     """What the step launched, where that was collected."""
     window: Window | None = None
     """What the paper's protocol saw of it, where that was asked for."""
-    timeline: Timeline | None = None
-    """What the device did over one execution of it, where that was asked for."""
     components: tuple[str, ...] = ()
     """Which of the samples' phases are components (`gpuperf.component`), in order of their first
     appearance. They may be inside phases and inside each other."""

@@ -34,8 +34,6 @@ class Settings:
     """Seconds that a fresh process may take."""
     kernels: str
     """When the step's kernels are counted one by one: never, on-regression, always."""
-    timeline: str
-    """When the device samples its counters over the step: never, always."""
     missing: str
     inconclusive: str
     require_counters: bool

@@ -460,8 +460,6 @@ class GpuPerf:
         first, *others = result.measurements
         if self._wants_kernels(result):
             first = with_kernels()
-        if self._settings.timeline == "always":
-            first = measurer.with_timeline(first, work)
         notes = (*result.notes, *judgement.slower_ranks(first))
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None:

@@ -22,7 +22,6 @@ METRIC_SETS = ("host", "core", "reference", "paper", "full", "activity")
 MISSING = ("fail", "warn", "record")
 INCONCLUSIVE = ("fail", "warn")
 KERNELS = ("never", "on-regression", "always")
-TIMELINE = ("never", "always")
 GITHUB = ("auto", "never")
 PROCESSES = ("1", "3", "5", "9")  # judge/interval.py, which is not imported until it judges
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
@@ -128,13 +127,6 @@ _OPTIONS = (
         "when every kernel of the step is counted by itself and kept in the run file",
         choices=KERNELS,
         default="on-regression",
-    ),
-    _Option(
-        "--gpuperf-timeline",
-        "when the GPU samples its counters over one more execution of the step, and the series are "
-        "kept in the run file",
-        choices=TIMELINE,
-        default="never",
     ),
     _Option(
         "--gpuperf-missing",
@@ -274,7 +266,6 @@ def read_settings(config: pytest.Config) -> Settings:
         processes=int(chosen("--gpuperf-processes")),
         time_limit=_positive(config, "--gpuperf-time-limit"),
         kernels=chosen("--gpuperf-kernels"),
-        timeline=chosen("--gpuperf-timeline"),
         missing=chosen("--gpuperf-missing"),
         inconclusive=chosen("--gpuperf-inconclusive"),
         require_counters=_switch(config, "--gpuperf-require-counters"),

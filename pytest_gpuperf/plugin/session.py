@@ -107,9 +107,7 @@ class Session:
             self._parent = parent
             fresh_process.say_where_it_ends()
             # The session that sent this process looks at kernels itself.
-            self.settings = replace(
-                self.settings, kernels="never", timeline="never", protocol="whole-step"
-            )
+            self.settings = replace(self.settings, kernels="never", protocol="whole-step")
 
     def _join_ranks(self) -> None:
         """One of several ranks has the leading one judge, write and print."""

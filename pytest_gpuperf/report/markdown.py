@@ -183,8 +183,6 @@ def _section(result: Result) -> Iterator[str]:
     yield from _components(result)
     if first.window:
         yield from (cell(step_tables.window_line(first)), "")
-    if first.timeline:
-        yield from (cell(step_tables.timeline_line(first)), "")
     for verdict in step:
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield from (f"Kernels: {cell(verdict.detail)}", "")

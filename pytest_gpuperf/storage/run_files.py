@@ -16,16 +16,10 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pytest_gpuperf.catalogue.metric_catalogue import (
-    MOST_PERCENT,
-    catalogue,
-    impossible,
-    other_units,
-    timeline_metrics,
-)
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible, other_units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
 from pytest_gpuperf.judge.tolerance import unreadable
-from pytest_gpuperf.model.measurement import Measurement, Sample, Timeline, title_of
+from pytest_gpuperf.model.measurement import Measurement, Sample, title_of
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.storage import files, kernel_files
 from pytest_gpuperf.storage.files import Problem
@@ -34,8 +28,8 @@ SCHEMA = 1
 _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
-MOST_POINTS = 4000
-"""Points that a timeline keeps per metric: more than a figure can show."""
+_RETIRED = ("timeline",)
+"""Fields of a measurement that earlier versions have written, and that are no more."""
 _LISTED = 10
 """No more tests than this are listed; a suite may have hundreds."""
 _SMALLER = "Nothing was written: record fewer tests into one run, or count kernels in one process"
@@ -230,6 +224,7 @@ def load(file: Path) -> Run:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
+    _drop_retired(data)
     run = _without_retired(files.validate(data, Run, file, SCHEMA, _REMEDY))
     files.check(_problems(run), file, _REMEDY)
     return replace(run, metric_units={})
@@ -315,6 +310,15 @@ def matches(test: str, pattern: str) -> bool:
     return pattern == test or not ({"*", "?"} & set(pattern) or pattern not in test)
 
 
+def _drop_retired(data: object) -> None:
+    """Leaves out of a run, as it was parsed, the fields of _RETIRED."""
+    measurements = data.get("measurements") if isinstance(data, dict) else None
+    for measurement in measurements if isinstance(measurements, list) else ():
+        if isinstance(measurement, dict):
+            for field in _RETIRED:
+                measurement.pop(field, None)
+
+
 def _without_retired(run: Run) -> Run:
     """The run without what it says of metrics that are measured no more."""
     retired = catalogue().retired
@@ -389,9 +393,6 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
     if measurement.kernels:
         for where, problem in kernel_files.problems(measurement.kernels):
             yield f"kernels/{where}", problem
-    if measurement.timeline:
-        for where, problem in timeline_problems(measurement.timeline):
-            yield f"timeline/{where}", problem
 
 
 def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:
@@ -404,25 +405,3 @@ def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:
         for metric, problem in impossible(phase, series):
             where = f"samples/{places[phase, metric]}/values"
             yield where, f"{metric} of {phase} is {problem}"
-
-
-def timeline_problems(timeline: Timeline) -> Iterator[Problem]:
-    """What the types of a timeline cannot say."""
-    known = {metric.name for metric in timeline_metrics()}
-    for name, values in timeline.series.items():
-        if name not in known:
-            yield f"series/{name}", "no such metric of a timeline"
-        if len(values) != len(next(iter(timeline.series.values()))):
-            yield f"series/{name}", f"{len(values)} values: not as many as the first series has"
-        if len(values) > MOST_POINTS:
-            yield f"series/{name}", f"{len(values):,} values: more than {MOST_POINTS:,}"
-        wrong = [value for value in values if value is not None and not 0 <= value <= MOST_PERCENT]
-        if wrong:
-            yield f"series/{name}", f"{wrong[0]:g}, which is no percentage"
-    if timeline.series and timeline.interval <= 0:
-        yield "interval", f"{timeline.interval:g} ns, which is no time"
-    if timeline.duration < 0:
-        yield "duration", f"{timeline.duration:g} ns, which is no time"
-    for number, phase in enumerate(timeline.phases):
-        if phase.end < phase.begin:
-            yield f"phases/{number}", f"{phase.name} ends before it begins"

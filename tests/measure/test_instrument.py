@@ -31,7 +31,6 @@ from pytest_gpuperf.measure.instrument import (
     RecordedRun,
     Subject,
 )
-from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     Canary,
@@ -40,7 +39,6 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
     Reading,
     Sample,
-    Timeline,
     Unsupported,
     Window,
 )
@@ -469,18 +467,13 @@ KERNELS = KernelTable((), (), (), 0.0)
 class Able(ScriptedCollector):
     """Can do all; notes whether the device is locked meanwhile."""
 
-    def __init__(self, node: Path, timeline: Timeline) -> None:
+    def __init__(self, node: Path) -> None:
         super().__init__(CYCLES)
         self._node = node
-        self._timeline = timeline
         self.begun = 0
 
     def _alone(self) -> None:
         assert held(self._node)
-
-    def timeline(self, *_: object) -> Timeline:
-        self._alone()
-        return self._timeline
 
     def kernels(self, *_: object) -> KernelTable:
         self._alone()
@@ -494,37 +487,23 @@ class Able(ScriptedCollector):
         self.begun += 1
 
 
-def test_kernels_a_timeline_and_the_window_are_added_and_what_they_took(
-    tmp_path: Path, node: Path
-) -> None:
-    absent = timelines.absent("no hardware")
-    collector = Able(node, absent)
+def test_kernels_and_the_window_are_added_and_what_they_took(tmp_path: Path, node: Path) -> None:
+    collector = Able(node)
     instrument = DeviceInstrument(collector, tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     made = instrument.with_kernels(made, work(), PLAN)
-    made = instrument.with_timeline(made, work())
     made = instrument.with_window(made, work())
-    assert (made.kernels, made.timeline, made.window) == (KERNELS, absent, WINDOW)
-    assert {"kernels_s", "timeline_s"} <= set(made.fingerprint.settings)
+    assert (made.kernels, made.window) == (KERNELS, WINDOW)
+    assert "kernels_s" in made.fingerprint.settings
     instrument.check_window()
     instrument.begin()
     assert collector.begun == 1
 
 
-def test_a_timeline_that_could_not_be_read_back_is_not_kept(tmp_path: Path, node: Path) -> None:
-    wrong = Timeline(1, 1e5, 1e5, 0.0, 1e5, {"warp_speed": (9.0,)}, ())
-    instrument = DeviceInstrument(Able(node, wrong), tmp_path)
-    (made,) = instrument.measure(SUBJECT, work(), PLAN)
-    timeline = instrument.with_timeline(made, work()).timeline
-    assert timeline is not None
-    assert timeline.series == {}
-    assert timeline.obstacle.startswith("the collector scripted brought series/warp_speed: no such")
-
-
 def test_kernels_and_a_window_that_could_not_be_read_back_are_errors(
     tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instrument = DeviceInstrument(Able(node, timelines.absent("no hardware")), tmp_path)
+    instrument = DeviceInstrument(Able(node), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     wrong = {
         "kernels": replace(KERNELS, idle=-1.0),
@@ -543,9 +522,6 @@ def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     assert instrument.with_kernels(made, work(), PLAN) is made
     assert instrument.with_window(made, work()) is made
-    timeline = instrument.with_timeline(made, work()).timeline
-    assert timeline is not None
-    assert timeline.obstacle == "the collector scripted does not sample: the collector cupti does"
     instrument.begin()
     with pytest.raises(UsageFailure, match="the collector here is scripted: leave the flag out"):
         instrument.check_window()
@@ -584,7 +560,6 @@ def test_all_processes_of_a_test_are_replayed_without_running_the_step(tmp_path:
     assert source.measure(SUBJECT, never, PLAN) == (ONE, OTHER)
     assert source.measure(replace(SUBJECT, name="sampling"), never, PLAN) == (SAMPLING,)
     assert source.with_kernels(ONE, never, PLAN) is ONE
-    assert source.with_timeline(ONE, never) is ONE
     assert source.with_window(ONE, never) is ONE
     source.begin()
     source.check_window()

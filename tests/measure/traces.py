@@ -1,10 +1,9 @@
-"""Events as torch.profiler exports them, made by hand (times in microseconds), and timelines."""
+"""Events as torch.profiler exports them, made by hand (times in microseconds)."""
 
 from __future__ import annotations
 
 from pytest_gpuperf.measure.trace.activity import COMPONENT
 from pytest_gpuperf.measure.trace.profile import ANNOTATION, Event
-from pytest_gpuperf.model.measurement import Timeline
 
 
 def kernel(begin: float, duration: float, call: int = 0, stream: int = 7, name: str = "k") -> Event:
@@ -41,18 +40,6 @@ def annotated(begin: float, end: float, name: str) -> Event:
 def launched(begin: float, duration: float, number: int, at: float | None = None) -> list[Event]:
     """A kernel and the call that launched it, 5 us before it began or `at`."""
     return [call(begin - 5 if at is None else at, number), kernel(begin, duration, number)]
-
-
-def points(timeline: Timeline, phase: str, metric: str) -> list[float]:
-    """The points of a timeline that are wholly inside a phase."""
-    (at,) = (entry for entry in timeline.phases if entry.name == phase)
-    return [
-        value
-        for number, value in enumerate(timeline.series[metric])
-        if at.begin <= timeline.begin + number * timeline.interval
-        and timeline.begin + (number + 1) * timeline.interval <= at.end
-        and value is not None
-    ]
 
 
 def _event(

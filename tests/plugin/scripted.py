@@ -24,8 +24,6 @@ from pytest_gpuperf.model.measurement import (
     KernelTable,
     Launch,
     Sample,
-    Timeline,
-    TimelinePhase,
     Unsupported,
 )
 from pytest_gpuperf.model.metric import Metric
@@ -126,19 +124,6 @@ class ScriptedCollector:
         values = tuple(float(counters[metric.name]) for metric in metrics)
         launch = Launch(0, "kernel", (1, 1, 1), (32, 1, 1), float(counters["duration"]), values)
         return KernelTable(("step_kernel",), tuple(m.name for m in metrics), (launch,), 0.0)
-
-    def timeline(self, work: Work) -> Timeline:
-        """Two samples of one execution, the first of them idle."""
-        heard = PhaseNames()
-        work.reset()
-        with work.phases.heard_by(heard):
-            work.step()
-        phases = tuple(
-            TimelinePhase(name, number * 1e5, (number + 1) * 1e5)
-            for number, name in enumerate(heard.names)
-        )
-        series = {"sm_active": (0.0, 90.0), "tensor_active": (0.0, 46.0)}
-        return Timeline(2, 1e5, 1e5, 0.0, 2e5, series, phases)
 
     def _scripted_kernels(self, metrics: tuple[Metric, ...]) -> KernelTable:
         mismatch = self._script["mismatch"]

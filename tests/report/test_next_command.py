@@ -232,7 +232,6 @@ def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> N
         ("--gpuperf-missing=warn -k tf32", "-k tf32"),
         ("--gpuperf-report=a.md --gpuperf-report b.md x", "x"),
         ("--gpuperf-kernels on-regression x --gpuperf-kernels=always", "x"),
-        ("--gpuperf-timeline always x", "x"),
         ("--gpuperf-require-judged x", "x"),
     ):
         assert selection(typed.split()) == kept.split()

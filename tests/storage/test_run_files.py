@@ -14,37 +14,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import recorded
-from pytest_gpuperf.catalogue.metric_catalogue import timeline_metrics
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.measure.trace import timelines
 from pytest_gpuperf.model.measurement import (
     Conditions,
     Measurement,
     Reading,
-    Timeline,
-    TimelinePhase,
 )
 from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import files, run_files
-from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests import strategies
 from tests.corruption import changed, refusal, unreadable, without
 from tests.examples import TEST, measurement, processes, run, verdict
 
 SAVED = run(
     [
-        replace(
-            measurement(
-                {"cycles": [437_000_000.0, 437_000_100.5], "ipc": [2.5, 2.25]},
-                phases={"forward": {"cycles": [100.0]}},
-                unsupported={"l2_hit_rate": "no counters"},
-                conditions=Conditions(Reading(sm_clock_mhz=1980), Reading(power_watts=500.5)),
-            ),
-            timeline=Timeline(
-                *(2, 1e5, 1e5, 0.0, 2e5),
-                {"sm_active": (1.0, None), "tensor_active": (0.0, 100.0)},
-                (TimelinePhase("forward", 0.0, 1e5),),
-            ),
+        measurement(
+            {"cycles": [437_000_000.0, 437_000_100.5], "ipc": [2.5, 2.25]},
+            phases={"forward": {"cycles": [100.0]}},
+            unsupported={"l2_hit_rate": "no counters"},
+            conditions=Conditions(Reading(sm_clock_mhz=1980), Reading(power_watts=500.5)),
         ),
         measurement(process="p2"),
     ],
@@ -53,7 +41,6 @@ SAVED = run(
 PLAIN: Any = files.to_plain(SAVED)
 FIRST = ("measurements", 0)
 SAMPLES = (*FIRST, "samples")
-SERIES = (*FIRST, "timeline", "series")
 
 
 @pytest.fixture
@@ -111,10 +98,10 @@ def test_a_draft_of_what_was_recorded_says_the_same(recording: str, tmp_path: Pa
         assert run_files.load(tmp_path / "run.json") == whole.with_results(results)
 
 
-def test_a_run_without_timelines_is_read_as_before(file: Path) -> None:
+def test_the_timelines_of_an_older_run_are_dropped(file: Path) -> None:
     data = files.to_plain(run([measurement()]))
     for entry in data["measurements"]:
-        del entry["timeline"]
+        entry["timeline"] = {"samples": 2, "series": {"sm_active": [1.0, None]}}
     file.write_text(json.dumps(data), encoding="utf-8")
     assert run_files.load(file) == run([measurement()])
 
@@ -139,17 +126,6 @@ def test_what_an_older_run_says_of_a_metric_that_is_measured_no_more_is_dropped(
     )
     run_files.save(older, file)
     assert run_files.load(file) == run([one, two], [verdict()])
-
-
-def test_timelines_of_long_steps_stay_small(file: Path) -> None:
-    readings = [
-        timelines.TimelineReading(number * 1e5, (number + 1) * 1e5, (number % 100 / 3,) * 4)
-        for number in range(12_500)
-    ]
-    names = [metric.name for metric in timeline_metrics()]
-    sampled = timelines.of_readings(readings, names, 1.25e9)
-    run_files.save(run([replace(measurement(), timeline=sampled)]), file)
-    assert file.stat().st_size < 300_000
 
 
 # What is refused
@@ -215,23 +191,6 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     ((*SAMPLES, 1, "metric"), "cycels", None, "the catalogue: cycels"),
     ((*SAMPLES, 1, "metric"), "cycles", (*SAMPLES, 1), "a second sample of cycles of step"),
     ((*FIRST, "unsupported", 0, "metric"), "cycels", None, "no such metric"),
-    ((*SERIES, "tensor_active"), [], None, "0 values: not as many as"),
-    ((*SERIES, "sm_active", 0), -1, (*SERIES, "sm_active"), "-1, which is no percentage"),
-    (SERIES, {"cycles": [1]}, (*SERIES, "cycles"), "no such metric of a timeline"),
-    (
-        SERIES,
-        {"sm_active": [1.0] * (MOST_POINTS + 1)},
-        (*SERIES, "sm_active"),
-        "4,001 values: more than 4,000",
-    ),
-    ((*SERIES[:-1], "interval"), 0, None, "0 ns, which is no time"),
-    ((*SERIES[:-1], "duration"), -1, None, "-1 ns, which is no time"),
-    (
-        (*SERIES[:-1], "phases", 0, "end"),
-        -1,
-        (*SERIES[:-1], "phases", 0),
-        "forward ends before it begins",
-    ),
     (("verdicts", 0, "outcome"), "fine", None, "'regressed'"),
     (("verdicts", 0, "unit"), "s", None, 'in "s", and this version measures it in "cycles"'),
     (("metric_units",), {"ipc": "%"}, ("metric_units", "ipc"), 'in "%", and this version'),

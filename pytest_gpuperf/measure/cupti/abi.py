@@ -1,8 +1,8 @@
 """CUPTI's C interface as ctypes: versions, enums and the parameter structs that are used here.
 
 Sources are the headers of CUPTI: `cupti_profiler_target.h`, `cupti_profiler_host.h`,
-`cupti_range_profiler.h`, `cupti_target.h` and `cupti_pmsampling.h`. Every function takes one struct
-whose first field, `structSize`, tells CUPTI how much of it the caller knows. Structs grow at their
+`cupti_range_profiler.h` and `cupti_target.h`. Every function takes one struct whose first field,
+ `structSize`, tells CUPTI how much of it the caller knows. Structs grow at their
 end from release to release, and a library refuses a struct longer than its own: so the size is
 that of the fields that existed in the version found at run time (`Params.SINCE`).
 
@@ -22,7 +22,6 @@ from ctypes import (
     c_uint8,
     c_uint16,
     c_uint32,
-    c_uint64,
     c_void_p,
 )
 from enum import IntEnum
@@ -72,14 +71,12 @@ class ProfilerType(IntEnum):
     """`CUpti_ProfilerType`: what a host object prepares its configuration for."""
 
     RANGE_PROFILER = 0
-    PM_SAMPLING = 1
 
 
 class ProfilerApi(IntEnum):
     """`CUpti_Profiler_API`: what `cuptiProfilerDeviceSupported` is asked about."""
 
     RANGE_PROFILING = 0
-    PM_SAMPLING = 3
 
 
 class SupportLevel(IntEnum):
@@ -91,30 +88,6 @@ class SupportLevel(IntEnum):
     SUPPORTED = 3
     LIMITED_SUPPORT = 4
     """Since 13.3: a limited set of metrics."""
-
-
-class TriggerMode(IntEnum):
-    """`CUpti_PmSampling_TriggerMode`: what makes the device take a sample."""
-
-    GPU_SYSCLK_INTERVAL = 0
-    """So many cycles of the system clock, which varies."""
-    GPU_TIME_INTERVAL = 1
-    """So many ns. Not on Turing, nor on GA100."""
-
-
-class DecodeStopReason(IntEnum):
-    """`CUpti_PmSampling_DecodeStopReason`: why a decoding ended."""
-
-    OTHER = 0
-    COUNTER_DATA_FULL = 1
-    END_OF_RECORDS = 2
-
-
-class AppendMode(IntEnum):
-    """`CUpti_PmSampling_HardwareBuffer_AppendMode`: which samples a full buffer keeps."""
-
-    KEEP_OLDEST = 0
-    KEEP_LATEST = 1
 
 
 class ResultCode(IntEnum):
@@ -198,7 +171,8 @@ class Params(ctypes.Structure):
         return cls(structSize=cls.size(version), **values)
 
 
-_FUNCTIONS: dict[type[Params], str] = {}
+FUNCTIONS: dict[type[Params], str] = {}
+"""Each struct and the function that takes it: what a libcupti has to export to be used."""
 
 
 def _params(name: str, /, **fields: Any) -> type[Params]:
@@ -210,7 +184,7 @@ def _params(name: str, /, **fields: Any) -> type[Params]:
         "_fields_": [*(fields | {field: kind for field, (_, kind) in late.items()}).items()],
     }
     struct = type(name, (Params,), members)
-    _FUNCTIONS[struct] = f"cupti{name.replace('_', '')}"
+    FUNCTIONS[struct] = f"cupti{name.replace('_', '')}"
     return struct
 
 
@@ -219,8 +193,8 @@ def _since(version: int, kind: Any) -> tuple[int, Any]:
     return version, kind
 
 
-# Named as the headers do, without CUpti_ and _Params. Those of the range profiler first, with those
-# of the host and of the device that it needs; those of PM sampling after them.
+# Named as the headers do, without CUpti_ and _Params. Those of the range profiler, and those of the
+# host and of the device that it needs.
 ProfilerInitialize = _params("Profiler_Initialize")
 ProfilerDeInitialize = _params("Profiler_DeInitialize")
 DeviceGetChipName = _params("Device_GetChipName", deviceIndex=c_size_t, pChipName=c_char_p)
@@ -354,72 +328,3 @@ RangeCounterDataGetRangeInfo = _params(
     rangeDelimiter=c_char_p,
     rangeName=c_char_p,
 )
-PmGetCounterAvailability = _params(
-    "PmSampling_GetCounterAvailability",
-    deviceIndex=c_size_t,
-    counterAvailabilityImageSize=c_size_t,
-    pCounterAvailabilityImage=c_void_p,
-)
-Enable = _params("PmSampling_Enable", deviceIndex=c_size_t, pPmSamplingObject=c_void_p)
-Disable = _params("PmSampling_Disable", pPmSamplingObject=c_void_p)
-SetConfig = _params(
-    "PmSampling_SetConfig",
-    pPmSamplingObject=c_void_p,
-    configSize=c_size_t,
-    pConfig=c_void_p,
-    hardwareBufferSize=c_size_t,
-    samplingInterval=c_uint64,
-    triggerMode=c_int,
-    # 12.6 does not have the field, 12.8 does.
-    hwBufferAppendMode=_since(26, c_int),
-)
-Start = _params("PmSampling_Start", pPmSamplingObject=c_void_p)
-Stop = _params("PmSampling_Stop", pPmSamplingObject=c_void_p)
-DecodeData = _params(
-    "PmSampling_DecodeData",
-    pPmSamplingObject=c_void_p,
-    pCounterDataImage=c_void_p,
-    counterDataImageSize=c_size_t,
-    decodeStopReason=c_int,
-    overflow=c_uint8,
-)
-GetCounterDataSize = _params(
-    "PmSampling_GetCounterDataSize",
-    pPmSamplingObject=c_void_p,
-    pMetricNames=POINTER(c_char_p),
-    numMetrics=c_size_t,
-    maxSamples=c_uint32,
-    counterDataSize=c_size_t,
-)
-CounterDataImageInitialize = _params(
-    "PmSampling_CounterDataImage_Initialize",
-    pPmSamplingObject=c_void_p,
-    counterDataSize=c_size_t,
-    pCounterData=c_void_p,
-)
-GetCounterDataInfo = _params(
-    "PmSampling_GetCounterDataInfo",
-    pCounterDataImage=c_void_p,
-    counterDataImageSize=c_size_t,
-    numTotalSamples=c_size_t,
-    numPopulatedSamples=c_size_t,
-    numCompletedSamples=c_size_t,
-)
-CounterDataGetSampleInfo = _params(
-    "PmSampling_CounterData_GetSampleInfo",
-    pPmSamplingObject=c_void_p,
-    pCounterDataImage=c_void_p,
-    counterDataImageSize=c_size_t,
-    sampleIndex=c_size_t,
-    startTimestamp=c_uint64,
-    endTimestamp=c_uint64,
-)
-
-FUNCTIONS = {
-    struct: name for struct, name in _FUNCTIONS.items() if not name.startswith("cuptiPmSampling")
-}
-"""Each struct and the function that takes it: what a libcupti has to export to be used."""
-PM_FUNCTIONS = {
-    struct: name for struct, name in _FUNCTIONS.items() if name.startswith("cuptiPmSampling")
-}
-"""The same of what it has to export to sample."""

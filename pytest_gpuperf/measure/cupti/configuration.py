@@ -25,10 +25,6 @@ _FEATURES = {
     "wsl": "Windows Subsystem for Linux",
     "sku": "the product",
 }
-_AVAILABILITY = {
-    ProfilerType.RANGE_PROFILER: abi.GetCounterAvailability,
-    ProfilerType.PM_SAMPLING: abi.PmGetCounterAvailability,
-}
 
 
 @dataclass(frozen=True)
@@ -43,23 +39,15 @@ class Schedule:
 class Configuration:
     """A host object for one chip, with metrics added: the configuration image and the evaluator.
 
-    `where` says where counters are to be available: `ctx`, a CUcontext, for the range profiler, and
-    `deviceIndex` for PM sampling; nowhere, all that the chip has are. Raises CuptiError and
-    CountersUnavailable.
+    `context` is the CUcontext in which counters are to be available; without one, all that the chip
+    has are. Raises CuptiError and CountersUnavailable.
     """
 
-    def __init__(
-        self,
-        cupti: library.Cupti,
-        chip: bytes,
-        kind: ProfilerType = ProfilerType.RANGE_PROFILER,
-        **where: int,
-    ) -> None:
+    def __init__(self, cupti: library.Cupti, chip: bytes, context: int | None = None) -> None:
         self._cupti = cupti
         self._chip = chip
-        self._kind = kind
         # Host objects may refer to it as long as they live.
-        self._availability = self._ask_availability(where) if where else None
+        self._availability = None if context is None else self._ask_availability(context)
         self._host: int | None = None
         self.metrics: tuple[str, ...] = ()
         """The metrics that were added."""
@@ -87,7 +75,7 @@ class Configuration:
         return ()
 
     def evaluate(self, data: dict[str, int], index: int) -> dict[str, float]:
-        """The metrics of range or sample `index` of a decoded counter data image.
+        """The metrics of range `index` of a decoded counter data image.
 
         `data` are the fields pCounterDataImage and counterDataImageSize.
         """
@@ -110,20 +98,19 @@ class Configuration:
             with suppress(GpuperfError):
                 self._cupti.call(abi.HostDeinitialize, pHostObject=host)
 
-    def _ask_availability(self, where: dict[str, int]) -> ctypes.Array[ctypes.c_char]:
-        """Once for each context or device of a process, since it takes 0.1 s on an H200."""
-        key = (self._kind, *where.items())
-        if key not in self._cupti.available:
-            self._cupti.available[key] = self._asked(where)
-        return self._cupti.available[key]
+    def _ask_availability(self, context: int) -> ctypes.Array[ctypes.c_char]:
+        """Once for each context of a process, since it takes 0.1 s on an H200."""
+        if context not in self._cupti.available:
+            self._cupti.available[context] = self._asked(context)
+        return self._cupti.available[context]
 
-    def _asked(self, where: dict[str, int]) -> ctypes.Array[ctypes.c_char]:
-        ask = _AVAILABILITY[self._kind]
-        size = self._cupti.call(ask, **where).counterAvailabilityImageSize
+    def _asked(self, context: int) -> ctypes.Array[ctypes.c_char]:
+        call = self._cupti.call
+        size = call(abi.GetCounterAvailability, ctx=context).counterAvailabilityImageSize
         image = ctypes.create_string_buffer(size)
-        self._cupti.call(
-            ask,
-            **where,
+        call(
+            abi.GetCounterAvailability,
+            ctx=context,
             counterAvailabilityImageSize=size,
             pCounterAvailabilityImage=ctypes.addressof(image),
         )
@@ -136,7 +123,7 @@ class Configuration:
         available = self._availability and ctypes.addressof(self._availability)
         self._host = call(
             abi.HostInitialize,
-            profilerType=self._kind,
+            profilerType=ProfilerType.RANGE_PROFILER,
             pChipName=self._chip,
             pCounterAvailabilityImage=available,
         ).pHostObject
@@ -196,12 +183,10 @@ def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedul
         configuration.close()
 
 
-def obstacles(
-    cupti: library.Cupti, device: int, api: ProfilerApi = ProfilerApi.RANGE_PROFILING
-) -> str:
+def obstacles(cupti: library.Cupti, device: int) -> str:
     """What cuptiProfilerDeviceSupported has against profiling `device`, as text; "" if nothing."""
     try:
-        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=api)
+        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=ProfilerApi.RANGE_PROFILING)
     except GpuperfError:
         return ""
     against = (SupportLevel.UNSUPPORTED, SupportLevel.DISABLED)

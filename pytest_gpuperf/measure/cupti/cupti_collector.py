@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure import paper_window
@@ -26,11 +26,9 @@ from pytest_gpuperf.measure.cupti.counting import (
     phase_ranges,
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.cupti.sampling import Timelines
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
-    CudaClock,
     CudaTimer,
     Executions,
     Series,
@@ -41,12 +39,10 @@ from pytest_gpuperf.measure.execution import (
 from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
 from pytest_gpuperf.measure.trace import activity, compiled_kernels
 from pytest_gpuperf.measure.trace.profile import Trace, Tracer, events, trace
-from pytest_gpuperf.measure.trace.timelines import absent
 from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
     KernelTable,
-    Timeline,
     Unsupported,
     Window,
 )
@@ -88,7 +84,6 @@ class CuptiCollector:
         replicas: Replicas | None = None,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
-        clock: Callable[[], CudaClock] = CudaClock,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
         traced: activity.Tracing = events,
@@ -98,7 +93,6 @@ class CuptiCollector:
         self._replicas = replicas
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
-        self._clock = clock
         self._load_cupti = load_cupti
         self._load_driver = load_driver
         self._traced = traced
@@ -260,24 +254,6 @@ class CuptiCollector:
             except MeasurementError as error:
                 table = launch_ranges.uncounted(traces[0], str(error))
             return self._located(launch_ranges.with_times(table, traces), work)
-
-    def timeline(self, work: Work) -> Timeline:
-        """What the device did over one execution of the step, and why not if that is unknown.
-
-        Executes the step twice, and more often where samples are lost. Raises what it raises.
-        """
-        with garbage_kept():
-            try:
-                timelines = Timelines(
-                    self.device().arch,
-                    self._timer,
-                    self._clock,
-                    self._load_cupti(),
-                    self._load_driver(),
-                )
-                return timelines.of(work, timeline_metrics())
-            except (CountersUnavailable, MeasurementError) as error:
-                return absent(str(error))
 
     def window(self, work: Work) -> Window:
         """The paper's window, for the core metrics, counted by a fresh process itself.

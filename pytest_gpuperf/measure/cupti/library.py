@@ -26,8 +26,6 @@ from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.device import driver
 
 _P = TypeVar("_P", bound=abi.Params)
-_TIMESTAMP = "cuptiGetTimestamp"
-_NAMES = {**abi.FUNCTIONS, **abi.PM_FUNCTIONS}
 _MAPS = Path("/proc/self/maps")
 _TOOLKIT = Path("/usr/local/cuda")
 _WHEEL_FOLDERS = ("cu1[0-9]/lib", "cuda_cupti/lib")
@@ -80,8 +78,8 @@ class Cupti:
         that is known and not complete.
         """
         self.path = Path(path)
-        self.available: dict[object, ctypes.Array[ctypes.c_char]] = {}
-        """Images of the counters that can be had, by what they were asked of."""
+        self.available: dict[int, ctypes.Array[ctypes.c_char]] = {}
+        """Images of the counters that can be had, by CUcontext."""
         _check_survived(self.path)
         try:
             self._companions = [ctypes.CDLL(file) for file in _companions(self.path)]
@@ -102,12 +100,6 @@ class Cupti:
             if self.version > abi.NEWEST:
                 raise self._too_new(f"has other functions ({error})") from error
             raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
-        self._timestamp: Any = None
-        with suppress(AttributeError):
-            self._timestamp = self._bind(_TIMESTAMP)
-            self._functions |= {
-                params: self._bind(name) for params, name in abi.PM_FUNCTIONS.items()
-            }
 
     @property
     def release(self) -> str:
@@ -121,33 +113,16 @@ class Cupti:
     def call(self, params: type[_P], **values: Any) -> _P:
         """Calls the function that takes `params`, and returns the struct as CUPTI filled it.
 
-        Raises as `check` does, and CountersUnavailable for a function that this CUPTI lacks, or
-        whose parameters are others in a release newer than all that are known.
+        Raises as `check` does, and CountersUnavailable for a function whose parameters are others
+        in a release newer than all that are known.
         """
-        name = _NAMES[params]
-        if params not in self._functions:
-            raise self._lacking(name)
+        name = abi.FUNCTIONS[params]
         struct = self.make(params, **values)
         result = self._functions[params](ctypes.byref(struct))
         if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
             raise self._too_new(f"refuses {name}: {abi.result_name(result)}")
         check(result, name)
         return struct
-
-    def timestamp(self) -> int:
-        """Now, on the clock of CUPTI's records (cuptiGetTimestamp).
-
-        The clock is CLOCK_REALTIME, in ns, unless somebody in the process has given CUPTI another:
-        torch's profiler gives it the CPU's cycle counter, and leaves it there.
-        """
-        if self._timestamp is None:
-            raise self._lacking(_TIMESTAMP)
-        now = ctypes.c_uint64()
-        check(self._timestamp(ctypes.byref(now)), _TIMESTAMP)
-        return now.value
-
-    def _lacking(self, name: str) -> CountersUnavailable:
-        return CountersUnavailable(f"CUPTI {self.release} ({self.path}) has no {name}", INSTALL)
 
     def _too_new(self, said: str) -> CountersUnavailable:
         newest = abi.release(abi.NEWEST)

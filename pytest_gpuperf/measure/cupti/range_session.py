@@ -1,4 +1,4 @@
-"""CUPTI's profiling of the current CUDA context: its beginning and end, and the range profiler.
+"""A session of CUPTI's range profiler on the current CUDA context.
 
 In a range session the caller repeats the work once per pass (user replay), and marks ranges, or has
 CUPTI make one per launch (auto ranges). It serves any number of rounds: each begins with a fresh
@@ -10,15 +10,14 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ProfilerApi, ProfilerRange, ProfilerReplayMode
+from pytest_gpuperf.measure.cupti.abi import ProfilerRange, ProfilerReplayMode
 from pytest_gpuperf.measure.cupti.configuration import Configuration, obstacles, strings
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported
@@ -31,42 +30,62 @@ Values = dict[str, dict[str, float]]
 """Range name -> hardware metric name -> value, in the unit of the metric."""
 
 
-class Profiling(ABC):
-    """A context manager: opening enables one kind of profiling, closing disables it.
+class RangeSession:
+    """A context manager: opening enables the profiler on the current context, closing disables it.
+
+    `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
+    NVIDIA's name. `max_ranges` is the most ranges that one round pushes, or launches where the
+    ranges are `automatic`.
 
     Opening raises CountersUnavailable where no CUDA context is current in this thread, for a chip
-    that CUPTI does not know, and with what CUPTI and the device have against it.
+    that CUPTI does not know, and with what CUPTI and the device have against it. If no metric can
+    be collected it opens with `passes` 0, and `round` must not be called.
     """
 
-    _what: ClassVar[str]
-    """This kind of profiling, as the subject of a sentence."""
-    _remedy: ClassVar[str]
-    """What to do where it cannot be opened."""
-    _api: ClassVar[ProfilerApi]
-
-    def __init__(self, cupti: library.Cupti | None, cuda: driver.Driver | None) -> None:
+    def __init__(
+        self,
+        metrics: Sequence[str],
+        max_ranges: int = 1,
+        *,
+        automatic: bool = False,
+        cupti: library.Cupti | None = None,
+        cuda: driver.Driver | None = None,
+    ) -> None:
         self._cupti = cupti or library.load()
         self._cuda = cuda or driver.load()
         self._context = self._device = 0
         self._configuration: Configuration | None = None
         self._initialized = False
+        self._wanted = tuple(dict.fromkeys(metrics))
+        self._max_ranges = max_ranges
+        self._range = ProfilerRange.AUTO if automatic else ProfilerRange.USER
+        self._profiler: int | None = None
+        self._image: ctypes.Array[ctypes.c_char] | None = None
+        self._started = False
+        self._open_ranges = 0
+        self._fresh = True
         self.chip = ""
         """NVIDIA's name of the chip, "GH100", once open."""
         self.metrics: tuple[str, ...] = ()
         """The metrics that are measured, once open."""
         self.unsupported: tuple[Unsupported, ...] = ()
+        self.passes = 0
+        """Executions that one round takes, once open."""
+        self.reopened = 0
+        """How often a further round needed a new profiler object; 0 is the rule."""
 
     def __enter__(self) -> Self:
         try:
             self._initialize()
             self._open()
         except library.CuptiError as error:
-            against = obstacles(self._cupti, self._device, self._api)
+            against = obstacles(self._cupti, self._device)
             self.close()
             # A set-up that CUPTI has no name for is no reason to lose the times as well.
             raise CountersUnavailable(
-                f"{self._what} cannot be opened: {error}" + (f"; {against}" if against else ""),
-                self._remedy,
+                f"the range profiler cannot be opened: {error}"
+                + (f"; {against}" if against else ""),
+                "`gpuperf doctor` tries it outside of a test and shows the versions",
             ) from error
         except BaseException:
             self.close()
@@ -82,7 +101,9 @@ class Profiling(ABC):
         self.close()
 
     def close(self) -> None:
-        """Disables and releases whatever is open. Never raises; may be called again."""
+        """Stops, disables and releases whatever is open. Never raises; may be called again."""
+        with suppress(GpuperfError):
+            self._abandon_pass()
         self._disable()
         # Afterwards: CUPTI refers to the configuration image as long as it counts.
         if self._configuration:
@@ -92,71 +113,6 @@ class Profiling(ABC):
             self._initialized = False
             with suppress(GpuperfError):
                 self._cupti.call(abi.ProfilerDeInitialize)
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Makes the configuration for `chip`, and enables what is to count."""
-
-    @abstractmethod
-    def _disable(self) -> None:
-        """Disables what `_open` has enabled. Never raises; may be called again."""
-
-    def _initialize(self) -> None:
-        """Finds context, device and chip, and initializes CUPTI's profilers."""
-        context = self._cuda.current_context()
-        if context is None:
-            raise CountersUnavailable(
-                "no CUDA context is current in this thread",
-                "Run something on the GPU before the measurement",
-            )
-        self._context, self._device = context, self._cuda.current_device()
-        self._cupti.call(abi.ProfilerInitialize)
-        self._initialized = True
-        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
-        if not chip:
-            raise CountersUnavailable(
-                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
-            )
-        self.chip = chip.decode()
-
-
-class RangeSession(Profiling):
-    """A context manager: opening enables the profiler on the current context, closing disables it.
-
-    `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
-    NVIDIA's name. `max_ranges` is the most ranges that one round pushes, or launches where the
-    ranges are `automatic`.
-
-    Opening raises CountersUnavailable. If no metric can be collected it opens with `passes` 0, and
-    `round` must not be called.
-    """
-
-    _what = "the range profiler"
-    _remedy = "`gpuperf doctor` tries it outside of a test and shows the versions"
-    _api = ProfilerApi.RANGE_PROFILING
-
-    def __init__(
-        self,
-        metrics: Sequence[str],
-        max_ranges: int = 1,
-        *,
-        automatic: bool = False,
-        cupti: library.Cupti | None = None,
-        cuda: driver.Driver | None = None,
-    ) -> None:
-        super().__init__(cupti, cuda)
-        self._wanted = tuple(dict.fromkeys(metrics))
-        self._max_ranges = max_ranges
-        self._range = ProfilerRange.AUTO if automatic else ProfilerRange.USER
-        self._profiler: int | None = None
-        self._image: ctypes.Array[ctypes.c_char] | None = None
-        self._started = False
-        self._open_ranges = 0
-        self._fresh = True
-        self.passes = 0
-        """Executions that one round takes, once open."""
-        self.reopened = 0
-        """How often a further round needed a new profiler object; 0 is the rule."""
 
     def push(self, name: str) -> None:
         """Begins the range `name` (cuptiRangeProfilerPushRange). Only inside a round's `run`."""
@@ -234,14 +190,26 @@ class RangeSession(Profiling):
             f"CUPTI announced {self.passes} passes and still asks for more after them"
         )
 
-    def close(self) -> None:
-        """Stops, disables and releases whatever is open. Never raises; may be called again."""
-        with suppress(GpuperfError):
-            self._abandon_pass()
-        super().close()
+    def _initialize(self) -> None:
+        """Finds context, device and chip, and initializes CUPTI's profilers."""
+        context = self._cuda.current_context()
+        if context is None:
+            raise CountersUnavailable(
+                "no CUDA context is current in this thread",
+                "Run something on the GPU before the measurement",
+            )
+        self._context, self._device = context, self._cuda.current_device()
+        self._cupti.call(abi.ProfilerInitialize)
+        self._initialized = True
+        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
+        if not chip:
+            raise CountersUnavailable(
+                f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
+            )
+        self.chip = chip.decode()
 
     def _open(self) -> None:
-        self._configuration = Configuration(self._cupti, self.chip.encode(), ctx=self._context)
+        self._configuration = Configuration(self._cupti, self.chip.encode(), self._context)
         self.unsupported = self._configuration.add(self._wanted)
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
         if self.metrics:

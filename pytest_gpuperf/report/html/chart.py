@@ -1,8 +1,7 @@
 """A figure as what the page's script draws: names, series and items, each with the row it is of.
 
 Generic: it knows shapes and no figure. The script adds colours of the theme and nothing else, so
-that chart, table and CSV are of one set of rows. Of lines, what is drawn of many rows is their mean
-and how far they are from it: few enough points for a screen and for the page's size.
+that chart, table and CSV are of one set of rows.
 """
 
 from __future__ import annotations
@@ -20,12 +19,6 @@ _REST = f"s{_COLOURS - 1}"
 _CONFIGURATION = "configuration"
 _OTHERS = "others"
 """Their name in the legend; each keeps its own where the pointer is."""
-
-_MOST, _LEAST = 1000, 250
-"""Points of a line: about one per pixel, and fewer where there are many charts."""
-_ALTOGETHER = 4000
-"""Points of one line in every chart, as far as _LEAST allows."""
-_DIGITS, _X_DIGITS = 3, 6
 
 _Rows = Sequence[Sequence[Cell]]
 _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
@@ -52,7 +45,7 @@ def drawing(figure: Figure) -> Plain | None:
     plot = figure.plot
     if plot is None:
         return None
-    drawn = _lines(figure, plot) if plot.shape is Shape.LINES else _bars_or_points(figure, plot)
+    drawn = _bars_or_points(figure, plot)
     if not drawn["panels"] or (plot.shape is Shape.POINTS and len(figure.rows) < 2):
         return None  # one point alone is a number
     return {
@@ -62,18 +55,9 @@ def drawing(figure: Figure) -> Plain | None:
         "most": plot.most,
         # Charts of configurations are held against each other; those of metrics have other units.
         "shared": plot.panel == _CONFIGURATION,
-        "axes": [],
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
-        "columns": [],
-        "rows": [],
-        "legend": [],
-    } | drawn
-
-
-def drawn_together(rows: int, panels: int) -> int:
-    """How many rows become one point of a line, of so many in a chart, and so many charts."""
-    most = max(_LEAST, min(_MOST, _ALTOGETHER // max(panels, 1)))
-    return max(1, -(-rows // most))
+        **drawn,
+    }
 
 
 def _bars_or_points(figure: Figure, plot: Plot) -> Plain:
@@ -228,69 +212,3 @@ def _panel(
             for name, group in sorted(series.items(), key=lambda entry: _order(entry[0]))
         ],
     }
-
-
-def _lines(figure: Figure, plot: Plot) -> Plain:
-    x = plot.values[0]
-    charts: dict[str, list[tuple[Cell, ...]]] = {}
-    for row in figure.rows:
-        if isinstance(row[figure.at(x)], Quantity):
-            charts.setdefault(str(row[figure.at(plot.panel)]), []).append(row)
-    panels = [_line_panel(figure, plot, name, rows, len(charts)) for name, rows in charts.items()]
-    return {
-        "axes": [_axis(figure, x, False)],
-        "panels": [panel for panel in panels if panel["series"]],
-    }
-
-
-def _line_panel(figure: Figure, plot: Plot, title: str, rows: _Rows, panels: int) -> Plain:
-    count = drawn_together(len(rows), panels)
-    groups = [rows[at : at + count] for at in range(0, len(rows), count)]
-    series = [
-        _line(name, f"s{position}", groups, figure.at(name))
-        for position, name in enumerate(plot.values[1:])
-    ]
-    x = figure.at(plot.values[0])
-    return {
-        "title": title,
-        "x": [_rounded(_middle(_values(group, x)), _X_DIGITS) for group in groups],
-        "series": [line for line in series if line["unit"]],
-        "bands": [
-            {"name": band.name, "begin": band.begin, "end": band.end}
-            for band in plot.bands
-            if band.panel == title
-        ],
-    }
-
-
-def _line(name: str, colour: str, groups: Sequence[_Rows], column: int) -> Plain:
-    """A line with a point per group, None for a gap. Groups of one row have no extremes."""
-    values = [_values(group, column) for group in groups]
-    single = all(len(group) == 1 for group in groups)
-    return {
-        "name": name,
-        "unit": next(filter(None, (_unit(group, column) for group in groups)), ""),
-        "colour": colour,
-        "means": [_rounded(_mean(v)) if v else None for v in values],
-        "lowest": [] if single else [_rounded(min(v)) if v else None for v in values],
-        "highest": [] if single else [_rounded(max(v)) if v else None for v in values],
-    }
-
-
-def _values(rows: _Rows, column: int) -> list[float]:
-    return [cell.value for row in rows if isinstance(cell := row[column], Quantity)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    # Divided first: a sum may be too large for a number.
-    return sum(value / len(values) for value in values)
-
-
-def _middle(values: Sequence[float]) -> float:
-    return values[0] / 2 + values[-1] / 2
-
-
-def _rounded(value: float, digits: int = _DIGITS) -> float:
-    """As many digits as anybody sees, in as few characters."""
-    rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 10**digits else rounded

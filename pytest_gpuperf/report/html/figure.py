@@ -60,8 +60,6 @@ class Shape(str, Enum):
     """The same, one after the other."""
     POINTS = "points"
     """A point per row, at its x and y."""
-    LINES = "lines"
-    """Lines over a common x, under each other, each of its own column: x, then those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +74,14 @@ class Roof:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A part of the axis of x that has a name. For lines."""
-
-    panel: str
-    name: str
-    begin: float
-    """In the unit of x, like `end`."""
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
 class Plot:
     """Which columns are drawn, and how. Columns are named by their titles."""
 
     shape: Shape
     name: str
-    """The column of text that names a row: at the axis for bars. None for lines, ""."""
+    """The column of text that names a row: at the axis for bars."""
     values: tuple[str, ...]
-    """Columns of quantities: a series each for bars; x and y for points; x and a line each."""
+    """Columns of quantities: a series each for bars; x and y for points."""
     series: str = ""
     """The column of text that divides rows into series, each with its colour."""
     panel: str = ""
@@ -108,15 +95,6 @@ class Plot:
     roofs: tuple[Roof, ...] = ()
     sizes: str = ""
     """For points: the column of quantities that areas are proportional to."""
-    bands: tuple[Band, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FigureTable:
-    """Rows to read, each a summary of many."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +117,10 @@ class Figure:
     """What has to be known to read it: what was left out, what was not comparable."""
     missing: str = ""
     """Which metrics the run lacks for it, and what collects them; "" where nothing is missing."""
-    summary: FigureTable | None = None
-    """The table to show, where there are more rows than anybody reads."""
 
     def __post_init__(self) -> None:
-        for table in (self, self.summary) if self.summary else (self,):
-            for row in table.rows:
-                assert len(row) == len(table.columns), (self.key, row)
+        for row in self.rows:
+            assert len(row) == len(self.columns), (self.key, row)
 
     def at(self, column: str) -> int:
         """The position of a column. Raises ValueError where there is none."""
@@ -167,7 +142,6 @@ def described(
     columns: Sequence[str] = (),
     notes: Iterable[str] = (),
     missing: str = "",
-    summary: FigureTable | None = None,
     **drawn: Any,
 ) -> Figure:
     """The figure of that key with these rows, and what the run adds to its description.
@@ -195,7 +169,6 @@ def described(
         source=known.get("source", ""),
         notes=tuple(dict.fromkeys(notes)),
         missing=missing,
-        summary=summary,
     )
 
 

@@ -272,123 +272,9 @@
     };
   }
 
-  const HEADER = 20, TITLE = 22, LANE = 56, NARROWEST = 40, LEFT = 50, SPILL = 16, FEW = 12;
+  const FEW = 12;
 
-  /* Lines under each other, each on its own scale: four that cross each other are read by nobody. */
-  function lanes(drawing, panel, looks, width) {
-    const left = LEFT, right = 28;
-    const top = panel.bands.length ? HEADER : 0;
-    const end = panel.x[panel.x.length - 1];
-    const last = panel.series.length - 1;
-    const grid = panel.series.map((_, at) => ({ left, right, top: top + TITLE + at * (TITLE + LANE), height: LANE, outerBoundsMode: "none" }));
-    const xAxis = panel.series.map((_, at) => ({
-      type: "value", gridIndex: at, min: 0, max: end, splitNumber: 4,
-      name: at === last ? "time since the step began" : "", nameLocation: "middle", nameGap: 26, nameTextStyle: { color: looks.of("soft") },
-      axisLabel: { show: at === last, color: looks.of("soft"), formatter: (value) => tick(value, drawing.axes[0].unit), hideOverlap: true, showMaxLabel: end % 1 === 0 },
-      axisTick: { show: at === last }, axisLine: { lineStyle: { color: looks.of("soft") } }, splitLine: { show: false },
-      axisPointer: { show: true, triggerTooltip: true, label: { show: false }, lineStyle: { color: looks.of("ink"), type: "solid" } },
-    }));
-    const yAxis = panel.series.map((one, at) => {
-      const most = highest(one, drawing.most);
-      return {
-        type: "value", gridIndex: at, min: 0, max: most, interval: drawing.most || most,
-        name: one.name, nameLocation: "end", nameGap: 5, nameTextStyle: { color: looks.of("ink"), align: "left", padding: [0, 0, 0, 4] },
-        axisLabel: { color: looks.of("soft"), formatter: (value) => tick(value, one.unit), fontSize: 11, showMaxLabel: most === (drawing.most || most) },
-        splitLine: { lineStyle: { color: looks.of("line") } }, axisPointer: { show: false },
-      };
-    });
-    return {
-      height: top + (last + 1) * (TITLE + LANE) + 44,
-      option: {
-        grid, xAxis, yAxis, axisPointer: { link: [{ xAxisIndex: "all" }] },
-        tooltip: {
-          ...tooltip(drawing, looks), trigger: "axis",
-          formatter: (hovered) => (hovered.length ? moment(drawing, panel, hovered[0].dataIndex) : ""),
-        },
-        series: panel.series.flatMap((one, at) => lane(panel, one, at, looks, width - left - right)),
-      },
-    };
-  }
-
-  /* Where a lane ends: hardware says a little more than 100 % at times. */
-  function highest(one, most) {
-    const found = Math.max(...one.means, ...one.highest);
-    return most !== null && found <= most ? most : Math.ceil(found / 10) * 10 || 1;
-  }
-
-  /* The mean as a line; what is under the lowest value filled, and up to the highest lightly. */
-  function lane(panel, one, at, looks, width) {
-    const colour = looks.of(one.colour);
-    const common = { type: "line", xAxisIndex: at, yAxisIndex: at, silent: true, symbol: "none", cursor: "default" };
-    const lowest = one.lowest.length ? one.lowest : one.means;
-    const spread = one.highest.map((value, place) => (value === null ? null : value - lowest[place]));
-    const filled = (values, opacity) => ({
-      ...common, stack: "range" + at, lineStyle: { width: 0 }, areaStyle: { color: colour, opacity },
-      data: values.map((value, place) => [panel.x[place], value]),
-    });
-    const alone = (place) => one.means[place] !== null && (one.means[place - 1] ?? null) === null && (one.means[place + 1] ?? null) === null;
-    return [
-      filled(lowest, 0.45), ...(spread.length ? [filled(spread, 0.25)] : []),
-      {
-        ...common, name: one.name, lineStyle: { color: colour, width: 1.2 }, itemStyle: { color: colour },
-        data: one.means.map((value, place) => ({ value: [panel.x[place], value], ...(alone(place) ? { symbol: "circle", symbolSize: 3 } : {}) })),
-        markArea: { silent: true, data: marked(panel, at === 0, looks, width) },
-      },
-    ];
-  }
-
-  /* Bands behind a lane. Over the first they are named, where there is room for the name: above the
-     band, or beside it with an arrow. */
-  function marked(panel, named, looks, width) {
-    const end = panel.x[panel.x.length - 1];
-    const measured = pen(looks, 12);
-    let free = -LEFT;
-    return panel.bands.map((band, at) => {
-      const [from, to] = [band.begin, band.end].map((x) => (Math.min(Math.max(x / end, 0), 1) || 0) * width);
-      const wide = measured(band.name) + 4;
-      const label = { show: false, position: "top", distance: TITLE + 2, color: looks.of("soft"), fontFamily: looks.font, fontSize: 12 };
-      const place = (text, begin, long, align) => {
-        if (!named || begin < free || begin + long > width + 8) return false;
-        free = begin + long + 8;
-        Object.assign(label, { show: true, formatter: () => text, align, offset: align === "center" ? [0, 0] : [align === "right" ? (to - from) / 2 : (from - to) / 2, 0] });
-        return true;
-      };
-      if (wide <= to - from + SPILL && to - from >= NARROWEST) place(band.name, (from + to - wide) / 2, wide, "center");
-      else if (to - from >= NARROWEST) {
-        if (place(band.name, from, to - from, "center")) Object.assign(label, { width: to - from - 8, overflow: "truncate" });
-      } else if (panel.bands.length <= FEW) place(band.name + " \u25b8", from - wide - 12, wide + 12, "right") || place("\u25c2 " + band.name, to, wide + 12, "left");
-      const shade = { color: looks.of("soft"), opacity: at % 2 ? 0.14 : 0.06 };
-      return [{ xAxis: band.begin, itemStyle: shade, label }, { xAxis: band.end }];
-    });
-  }
-
-  /* What the lines say of one moment. */
-  function moment(drawing, panel, at) {
-    const box = element("div", "tip");
-    const list = element("dl");
-    const x = panel.x[at];
-    list.append(element("dt", "", drawing.axes[0].title), element("dd", "", precise(x) + " " + drawing.axes[0].unit));
-    for (const band of panel.bands) if (band.begin <= x && x < band.end) list.append(element("dt", "", "phase"), element("dd", "", band.name));
-    for (const one of panel.series) {
-      const [value, low, high] = [one.means[at], one.lowest[at], one.highest[at]];
-      if (value === null) continue;
-      const range = high > low ? " (" + brief(low) + " to " + brief(high) + ")" : "";
-      list.append(element("dt", "", one.name), element("dd", "now", tick(brief(value), one.unit) + range));
-    }
-    box.append(list);
-    return box;
-  }
-
-  function precise(value) {
-    return String(Number(value.toPrecision(5)));
-  }
-
-  /* Three digits, and two decimals at most. */
-  function brief(value) {
-    return Number(Number(value.toPrecision(3)).toFixed(2));
-  }
-
-  const SHAPES = { points, lines: lanes, bars, stack: bars };
+  const SHAPES = { points, bars, stack: bars };
 
   function chart(box, drawing, panel) {
     const looks = theme();
@@ -424,7 +310,7 @@
     const target = document.querySelector('[data-figure="' + CSS.escape(drawing.key) + '"]');
     if (drawing.legend.length) target.append(legend(drawing));
     const panels = element("div", drawing.panels.length > 3 ? "panels swipe" : "panels");
-    rows.push({ panels, count: drawing.panels.length, least: drawing.shape === "lines" || drawing.shared ? 400 : 320 });
+    rows.push({ panels, count: drawing.panels.length, least: drawing.shared ? 400 : 320 });
     if (drawing.panels.length > 3) {
       panels.tabIndex = 0;
       panels.setAttribute("role", "group");

@@ -30,7 +30,6 @@ from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import (
     KERNELS,
-    TIMELINE,
     FigureSubject,
     collectable,
     subjects,
@@ -168,19 +167,18 @@ def _neutral(data: object) -> object:
 
 
 def _shown(one: Figure, *, drawn: bool) -> _Shown:
-    shown = one.summary or one
     packed, csv = _data_url(csv_text(one))
     return _Shown(
         figure=one,
-        columns=shown.columns,
+        columns=one.columns,
         cells=tuple(
             tuple((cell_text(cell), isinstance(cell, Quantity)) for cell in row)
-            for row in shown.rows[:_MOST_ROWS]
+            for row in one.rows[:_MOST_ROWS]
         ),
         csv=csv,
         file=f"{one.key}.csv.gz" if packed else f"{one.key}.csv",
         drawn=drawn,
-        left_out=max(0, len(shown.rows) - _MOST_ROWS),
+        left_out=max(0, len(one.rows) - _MOST_ROWS),
     )
 
 
@@ -201,7 +199,7 @@ def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) ->
     tests = list(dict.fromkeys(subject.result.test for subject in measured))
     if len(tests) > 1:
         tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    flags = f"--gpuperf-metrics paper {KERNELS} {TIMELINE} --gpuperf-report report.html"
+    flags = f"--gpuperf-metrics paper {KERNELS} --gpuperf-report report.html"
     return f"pytest {shlex.join(tests)} {flags}"
 
 

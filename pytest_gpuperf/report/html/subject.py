@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from pytest_gpuperf.analysis.mix import InstructionMixes, instruction_mixes
 from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Result, Run
-from pytest_gpuperf.report.html.figure import of_each
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
 
 MOST_NAMES = 2000
@@ -28,7 +27,6 @@ OTHERS = "others"
 """The name of the rest, whose family is "other"."""
 KERNELS = "--gpuperf-kernels always"
 WINDOW = "--gpuperf-protocol paper-window"
-TIMELINE = "--gpuperf-timeline always"
 NO_GPU = "Not available here: without a GPU"
 
 family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
@@ -83,15 +81,6 @@ class FigureSubject:
     def kernels(self) -> KernelTable | None:
         """What the step launched, as far as figures take it (`bounded`); None without a table."""
         return None if self._table is None else bounded(self._table)
-
-    @property
-    def sampled(self) -> Measurement | None:
-        """That of the first process with a timeline, else of the first that says why it has none;
-        None where none was asked for.
-        """
-        asked = [m for m in self.measurements if m.timeline is not None]
-        drawn = [m for m in asked if m.timeline and not m.timeline.obstacle]
-        return next(iter([*drawn, *asked]), None)
 
     @property
     def left_out(self) -> int:
@@ -250,43 +239,6 @@ def missing_kernels(subjects: Sequence[FigureSubject]) -> str:
     if portable(subjects):
         return f"{NO_GPU} there are no kernels"
     return f"This run has no kernels: measure with {KERNELS}"
-
-
-def missing_timelines(subjects: Sequence[FigureSubject]) -> str:
-    """Which subjects have no timeline, or not all of it: with the reason, or with the flag that
-    collects it; "" when nothing is missing.
-    """
-    if portable(subjects):
-        return f"{NO_GPU} there is nothing to sample"
-    archs = dict.fromkeys(subject.device.arch for subject in subjects)
-    if subjects and not any(m.exists_on(arch) for m in timeline_metrics() for arch in archs):
-        return f"Not available here: {' and '.join(archs)} cannot be sampled"
-    absent: dict[str, list[str]] = {}
-    for subject in subjects:
-        for reason in _not_sampled(subject):
-            absent.setdefault(reason, []).append(subject.label)
-    parts = [
-        reason if len(labels) == len(subjects) else of_each([(reason, one) for one in labels])
-        for reason, labels in absent.items()
-    ]
-    asked = [subject for subject in subjects if subject.sampled]
-    if not asked:
-        parts.append(f"this run has no timeline: measure with {TIMELINE}")
-    elif len(asked) < len(subjects):
-        labels = ", ".join(subject.label for subject in subjects if not subject.sampled)
-        parts.append(f"this run has no timeline of {labels}: measure with {TIMELINE}")
-    return _sentence("; ".join(parts))
-
-
-def _not_sampled(subject: FigureSubject) -> Iterator[str]:
-    """Why a subject has no timeline, or which of its metrics are not in it."""
-    timeline = subject.sampled.timeline if subject.sampled else None
-    if timeline is None:
-        return
-    if timeline.obstacle:
-        yield f"not sampled ({timeline.obstacle})"
-    for entry in timeline.unsupported:
-        yield f"no {entry.metric} ({entry.reason})"
 
 
 def _set_flag(names: Sequence[str]) -> str:

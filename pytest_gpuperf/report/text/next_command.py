@@ -29,7 +29,6 @@ _ABOUT_THE_RUN = {
     "--gpuperf-require-judged": False,
     "--gpuperf-processes": True,
     "--gpuperf-kernels": True,  # `gpuperf record` counts them in its first process
-    "--gpuperf-timeline": True,
 }
 """Flags that say what becomes of the numbers, and whether each has a value."""
 
@@ -38,7 +37,7 @@ _MEASURING = {
     **dict.fromkeys(("--gpu-arch", "--gpuperf-collector", "--gpuperf-metrics"), True),
     **dict.fromkeys(("--gpuperf-rounds", "--gpuperf-processes", "--gpuperf-protocol"), True),
     **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-ncu-cache-control"), True),
-    **dict.fromkeys(("--gpuperf-kernels", "--gpuperf-timeline", _REPLAY, _BASELINES), True),
+    **dict.fromkeys(("--gpuperf-kernels", _REPLAY, _BASELINES), True),
     **dict.fromkeys(("--gpuperf-require-counters", "--gpuperf-no-judge"), False),
 }
 """Flags that say how something is measured and judged, and no more, and whether each has a value:

@@ -130,8 +130,6 @@ def _section(result: Result, title: str, width: int, *, verbose: bool) -> Iterat
     yield from step_tables.component_lines(result.measurements, result.verdicts, width)
     if first.window:
         yield from wrapped_lines(step_tables.window_line(first), width, indent="  ")
-    if first.timeline and not first.timeline.obstacle:
-        yield from wrapped_lines(step_tables.timeline_line(first), width, indent="  ")
 
 
 def _rows(result: Result) -> Iterator[tuple[tuple[str, ...], Outcome]]:
@@ -219,9 +217,6 @@ def _notes(
         for verdict in result.verdicts if id(result) not in told else ():
             if verdict.outcome is Outcome.KERNELS_CHANGED:
                 yield f"note: kernels of {_named(result.first, names)}: {verdict.detail}"
-    for measurement in measurements:
-        if measurement.timeline and measurement.timeline.obstacle:
-            yield step_tables.timeline_line(measurement)
     for reason in (OTHER_GPU, KNOWN_KIND):
         wider = dict.fromkeys(
             verdict.metric

@@ -22,15 +22,14 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("cupti"))
 
 
-def compiled(folder: Path, *flags: str, source: Path = SCRIPTED) -> Path:
-    """fake_cupti.c, or another source of a libcupti, compiled with these flags."""
+def compiled(folder: Path, source: Path = SCRIPTED) -> Path:
+    """fake_cupti.c, or another source of a libcupti, compiled."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         pytest.skip("needs a C compiler (cc or gcc)")
     library = folder / "libcupti.so.13"
-    subprocess.run(
-        [compiler, *flags, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True
-    )
+    made = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+    subprocess.run(made, check=True)
     return library
 
 

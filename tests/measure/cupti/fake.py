@@ -10,7 +10,7 @@ from typing import Any
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.library import Cupti
 from pytest_gpuperf.measure.device.driver import Driver
-from pytest_gpuperf.measure.execution import CudaClock, CudaTimer
+from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.model.measurement import Device
 from tests.examples import H200
 
@@ -22,8 +22,6 @@ class Fake:
         self._library = ctypes.CDLL(str(path))
         self._library.fake_log.restype = ctypes.c_char_p
         self._library.fake_work.argtypes = (ctypes.c_double,)
-        self._library.fake_elapse.argtypes = (ctypes.c_double, ctypes.c_double)
-        self._library.fake_now.restype = ctypes.c_uint64
         self._library.fake_reset()
         self.cupti = Cupti(path)
         self.cuda = Driver(path)
@@ -65,15 +63,6 @@ class Fake:
 
         return run
 
-    def elapse(self, milliseconds: float, active: float = 0) -> None:
-        """Lets time pass on the device, of which this percentage is active."""
-        self._library.fake_elapse(milliseconds * 1e6, active)
-
-    @property
-    def now(self) -> int:
-        """The device's time, in ns."""
-        return int(self._library.fake_now())
-
     def note(self, text: str) -> None:
         self._library.fake_note(text.encode())
 
@@ -87,20 +76,6 @@ class Fake:
     def alive(self) -> int:
         """Objects that were not released."""
         return int(self._library.fake_alive())
-
-
-class FakeClock(CudaClock):
-    """Shows the device's time."""
-
-    def __init__(self, fake: Fake) -> None:
-        self._fake = fake
-        self._marks: list[int] = []
-
-    def mark(self) -> None:
-        self._marks.append(self._fake.now)
-
-    def moments(self) -> list[float]:
-        return [float(mark - self._marks[0]) for mark in self._marks]
 
 
 class FakeTimer(CudaTimer):

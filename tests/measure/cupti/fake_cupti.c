@@ -4,11 +4,7 @@
    what the test has set through the fake_* functions. The structs are those of CUDA 13.0. A metric
    counts the work (fake_work) that is done inside a range: the n-th metric of the session, from 1,
    has n times the work as its value. A ratio has no value where no work was done. With automatic
-   ranges every piece of work is a range of its own, named by its number, and the last comes first.
-
-   PM sampling has a device time, which passes where the test says so (fake_elapse), with so much of
-   the device active: the n-th metric, from 1, is the n-th part of it. Without the functions of PM
-   sampling where it is compiled with -DWITHOUT_SAMPLING. */
+   ranges every piece of work is a range of its own, named by its number, and the last comes first. */
 
 #include <math.h>
 #include <stddef.h>
@@ -21,7 +17,7 @@
 #define HEAD size_t structSize; void *pPriv
 
 enum { OK = 0, INVALID_PARAMETER = 1, INVALID_OPERATION = 7, INVALID_METRIC_NAME = 17 };
-enum { MAX_RANGES = 16, MAX_METRICS = 128, IMAGE = 4096, MAX_SAMPLES = 20000, SAMPLE = 72000 };
+enum { MAX_RANGES = 16, MAX_METRICS = 128, IMAGE = 4096 };
 
 static char the_log[1 << 20], fail_call[128], lost[64], undefined[128], unknown[128], names[MAX_METRICS][128];
 static size_t log_length;
@@ -33,8 +29,6 @@ static double work[MAX_RANGES], open_work;
 static char range_names[MAX_RANGES][64], open_name[64];
 static uint8_t *data_image;
 static char chip[16];
-static int host_type, room;
-static uint64_t device_ns;
 
 API void fake_note(const char *text) {
   log_length += (size_t)snprintf(the_log + log_length, sizeof the_log - log_length, "%s\n", text);
@@ -53,10 +47,6 @@ static int enter(const char *name, size_t size, size_t expected) {
   do { int r = enter(__func__, p->structSize, END(type, last)); if (r) return r; } while (0)
 #define REQUIRE(condition) do { if (!(condition)) return INVALID_OPERATION; } while (0)
 
-static void reset_sampling(void);
-static int sampling_alive(void);
-static int evaluate_sample(const uint8_t *image, size_t size, size_t index, size_t count, double *values);
-
 API void fake_reset(void) {
   memset(the_log, 0, log_length);
   log_length = 0;
@@ -64,8 +54,7 @@ API void fake_reset(void) {
   version = 130001; passes = 1; has_context = 1;
   dropped = never_done = renew = enabled = configured = started = open_range = 0;
   done_passes = range_count = range_limit = n_names = host_alive = initialized = 0;
-  strcpy(chip, "GH100"); room = MAX_METRICS; device_ns = 0;
-  reset_sampling();
+  strcpy(chip, "GH100");
 }
 API const char *fake_log(void) { return the_log; }
 /* Lets calls of `call` fail with `result` from its (after + 1)-th call on. */
@@ -92,13 +81,10 @@ API void fake_work(double amount) {
 }
 /* The chip's name. */
 API void fake_chip(const char *name) { strcpy(chip, name); }
-/* How many metrics can be sampled in one pass. */
-API void fake_room(int count) { room = count; }
-API uint64_t fake_now(void) { return device_ns; }
 /* What is not released yet; a range that was told not to end cannot be, nor what it is in. */
 API int fake_alive(void) {
   if (open_range && !strcmp("cuptiRangeProfilerPopRange", fail_call)) return 0;
-  return enabled + host_alive + initialized + started + open_range + sampling_alive();
+  return enabled + host_alive + initialized + started + open_range;
 }
 
 /* cupti_version.h, cupti_target.h, cupti_profiler_target.h */
@@ -139,9 +125,9 @@ API int cuptiProfilerHostGetSupportedChips(Chips *p) {
 typedef struct { HEAD; int type; const char *chip; const uint8_t *availability; void *host; } HostInit;
 API int cuptiProfilerHostInitialize(HostInit *p) {
   ENTER(HostInit, host);
-  if (p->type > 1 || (strcmp(p->chip, chip) && strcmp(p->chip, "GA100"))) return INVALID_PARAMETER;
-  if (p->availability && p->availability[0] != 7 + p->type) return INVALID_PARAMETER;
-  host_type = p->type; n_names = 0; host_alive++; p->host = &host_alive;
+  if (p->type || (strcmp(p->chip, chip) && strcmp(p->chip, "GA100"))) return INVALID_PARAMETER;
+  if (p->availability && p->availability[0] != 7) return INVALID_PARAMETER;
+  n_names = 0; host_alive++; p->host = &host_alive;
   return OK;
 }
 
@@ -173,7 +159,7 @@ typedef struct { HEAD; size_t size; uint8_t *image; size_t passes; } NumPasses;
 API int cuptiProfilerHostGetNumOfPasses(NumPasses *p) {
   ENTER(NumPasses, passes);
   if (p->image[0] != 9) return INVALID_PARAMETER;
-  p->passes = (size_t)(host_type ? 1 + (n_names > room) : passes);
+  p->passes = (size_t)passes;
   return OK;
 }
 
@@ -182,7 +168,6 @@ typedef struct {
 } Evaluate;
 API int cuptiProfilerHostEvaluateToGpuValues(Evaluate *p) {
   ENTER(Evaluate, values);
-  if (host_type) return evaluate_sample(p->image, p->size, p->index, p->count, p->values);
   if (p->image != data_image || p->size != IMAGE) return INVALID_PARAMETER;
   for (size_t i = 0; i < p->count; i++) {
     int ratio = strstr(p->metrics[i], ".per_") != 0, idle = work[p->index] == 0;
@@ -302,164 +287,6 @@ API int cuptiRangeProfilerCounterDataGetRangeInfo(RangeInfo *p) {
   p->name = range_names[p->index];
   return OK;
 }
-
-/* cupti_activity.h, cupti_pmsampling.h */
-
-static int sampling_enabled, sampling_configured, sampling, sampling_room, sampling_overflow;
-static int sampled, decoded, image_first, image_count, image_max, stop_reason;
-static double active_ns, since_ns, ticks_per_ns, shares[MAX_SAMPLES];
-static uint64_t interval_ns, begins[MAX_SAMPLES], ends[MAX_SAMPLES];
-static uint8_t *sample_image;
-static const uint64_t EPOCH = 1700000000000000000u;
-
-static void reset_sampling(void) {
-  sampling_enabled = sampling_configured = sampling = sampling_overflow = 0;
-  sampled = decoded = image_first = image_count = image_max = 0;
-  stop_reason = 2; sampling_room = MAX_SAMPLES; ticks_per_ns = 1;
-}
-static int sampling_alive(void) { return sampling_enabled + sampling; }
-
-/* The unit of CUPTI's clock: so many ticks in a us. */
-API void fake_ticks(int in_a_us) { ticks_per_ns = in_a_us / 1000.0; }
-/* How many samples the hardware's buffer holds. */
-API void fake_buffer(int samples) { sampling_room = samples; }
-/* What decoding says at the end of the records. */
-API void fake_reason(int reason) { stop_reason = reason; }
-
-static uint64_t ticks(uint64_t ns) { return EPOCH + (uint64_t)((double)ns * ticks_per_ns); }
-
-/* Lets time pass on the device, of which this percentage is active. */
-API void fake_elapse(double ns, double active) {
-  while (ns > 0) {
-    double left = sampling ? (double)interval_ns - since_ns : ns, part = ns < left ? ns : left;
-    ns -= part; device_ns += (uint64_t)part; since_ns += part; active_ns += part * active;
-    if (!sampling || since_ns < (double)interval_ns) continue;
-    if (sampled == sampling_room) sampling_overflow = 1;
-    else {
-      begins[sampled] = device_ns - interval_ns; ends[sampled] = device_ns;
-      shares[sampled++] = active_ns / since_ns;
-    }
-    since_ns = active_ns = 0;
-  }
-}
-
-static int evaluate_sample(const uint8_t *image, size_t size, size_t index, size_t count, double *values) {
-  if (image != sample_image || size != (size_t)image_max * SAMPLE || (int)index >= image_count) return INVALID_PARAMETER;
-  for (size_t i = 0; i < count; i++) values[i] = shares[image_first + (int)index] / (double)(i + 1);
-  return OK;
-}
-
-API int cuptiGetTimestamp(uint64_t *now) {
-  fake_elapse(1000, 0);
-  *now = ticks(device_ns);
-  return OK;
-}
-
-#ifndef WITHOUT_SAMPLING
-typedef struct { HEAD; size_t deviceIndex, size; uint8_t *image; } SamplingAvailability;
-API int cuptiPmSamplingGetCounterAvailability(SamplingAvailability *p) {
-  ENTER(SamplingAvailability, image);
-  REQUIRE(initialized && !sampling_enabled);
-  if (p->image) memset(p->image, 8, p->size); else p->size = 64;
-  return OK;
-}
-
-typedef struct { HEAD; size_t deviceIndex; void *sampler; } SamplingEnable;
-API int cuptiPmSamplingEnable(SamplingEnable *p) {
-  ENTER(SamplingEnable, sampler);
-  REQUIRE(initialized && !sampling_enabled);
-  sampling_enabled = 1; sampling_configured = 0; p->sampler = &sampling_enabled;
-  return OK;
-}
-
-typedef struct { HEAD; void *sampler; } SamplingObject;
-API int cuptiPmSamplingDisable(SamplingObject *p) {
-  ENTER(SamplingObject, sampler);
-  REQUIRE(p->sampler == &sampling_enabled && sampling_enabled && !sampling && host_alive);
-  sampling_enabled = 0;
-  return OK;
-}
-
-typedef struct {
-  HEAD; void *sampler; size_t configSize; const uint8_t *config; size_t buffer; uint64_t interval;
-  int trigger, append;
-} SamplingConfig;
-API int cuptiPmSamplingSetConfig(SamplingConfig *p) {
-  ENTER(SamplingConfig, append);
-  int by_time = strncmp(chip, "TU", 2) && strcmp(chip, "GA100");
-  if (p->sampler != &sampling_enabled || p->configSize != 32 || p->config[0] != 9) return INVALID_PARAMETER;
-  if (!p->buffer || !p->interval || p->trigger != by_time || p->append != 0) return INVALID_PARAMETER;
-  REQUIRE(sampling_enabled && !sampling);
-  /* The system clock has 1.25 GHz. */
-  interval_ns = by_time ? p->interval : p->interval * 4 / 5;
-  sampling_configured = 1;
-  return OK;
-}
-
-typedef struct {
-  HEAD; void *sampler; const char **metrics; size_t count; uint32_t samples; size_t size;
-} SamplingDataSize;
-API int cuptiPmSamplingGetCounterDataSize(SamplingDataSize *p) {
-  ENTER(SamplingDataSize, size);
-  if (p->sampler != &sampling_enabled || !p->samples || (int)p->count != n_names) return INVALID_PARAMETER;
-  image_max = (int)p->samples; p->size = (size_t)image_max * SAMPLE;
-  return OK;
-}
-
-typedef struct { HEAD; void *sampler; size_t size; uint8_t *image; } SamplingDataInit;
-API int cuptiPmSamplingCounterDataImageInitialize(SamplingDataInit *p) {
-  ENTER(SamplingDataInit, image);
-  if (p->sampler != &sampling_enabled || p->size != (size_t)image_max * SAMPLE) return INVALID_PARAMETER;
-  sample_image = p->image; image_count = 0;
-  return OK;
-}
-
-API int cuptiPmSamplingStart(SamplingObject *p) {
-  ENTER(SamplingObject, sampler);
-  REQUIRE(sampling_configured && sample_image && !sampling);
-  sampling = 1; sampled = decoded = sampling_overflow = 0; since_ns = active_ns = 0;
-  return OK;
-}
-
-API int cuptiPmSamplingStop(SamplingObject *p) {
-  ENTER(SamplingObject, sampler);
-  REQUIRE(sampling);
-  sampling = 0;
-  return OK;
-}
-
-typedef struct { HEAD; void *sampler; uint8_t *image; size_t size; int reason; uint8_t overflow; } SamplingDecode;
-API int cuptiPmSamplingDecodeData(SamplingDecode *p) {
-  ENTER(SamplingDecode, overflow);
-  if (p->image != sample_image || p->size != (size_t)image_max * SAMPLE) return INVALID_PARAMETER;
-  REQUIRE(sampling_enabled && !sampling && !image_count);
-  int left = sampled - decoded;
-  image_first = decoded; image_count = left < image_max ? left : image_max;
-  decoded = sampled;
-  /* As an H200 does: what has no room is gone. */
-  p->reason = left == image_count ? stop_reason : 1;
-  p->overflow = (uint8_t)sampling_overflow;
-  return OK;
-}
-
-typedef struct { HEAD; const uint8_t *image; size_t size, total, populated, completed; } SamplingInfo;
-API int cuptiPmSamplingGetCounterDataInfo(SamplingInfo *p) {
-  ENTER(SamplingInfo, completed);
-  p->total = (size_t)image_max; p->populated = p->completed = (size_t)image_count;
-  return OK;
-}
-
-typedef struct {
-  HEAD; void *sampler; const uint8_t *image; size_t size, index; uint64_t begin, end;
-} SampleInfo;
-API int cuptiPmSamplingCounterDataGetSampleInfo(SampleInfo *p) {
-  ENTER(SampleInfo, end);
-  if (p->sampler != &sampling_enabled || (int)p->index >= image_count) return INVALID_PARAMETER;
-  p->begin = ticks(begins[image_first + (int)p->index]);
-  p->end = ticks(ends[image_first + (int)p->index]);
-  return OK;
-}
-#endif
 
 /* cuda.h */
 

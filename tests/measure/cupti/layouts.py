@@ -29,10 +29,8 @@ sizes of structs, offset and size of each field, numbers of enumerators; null wh
 
 Layout = Mapping[str, tuple[int, ...]]
 
-HEADERS = [
-    *("version", "target", "profiler_target", "profiler_host", "range_profiler", "pmsampling")
-]
-STRUCTS = (*abi.FUNCTIONS, *abi.PM_FUNCTIONS)
+HEADERS = ("version", "target", "profiler_target", "profiler_host", "range_profiler")
+STRUCTS = tuple(abi.FUNCTIONS)
 
 # The wheels do not carry cuda.h. The headers need names from it; of these types only the size
 # matters, and that is an int's for CUdevice and a pointer's for the handles.
@@ -49,9 +47,6 @@ typedef struct CUfunc_st* CUfunction;
 PREFIXES: dict[type[IntEnum], str] = {
     abi.ProfilerType: "CUPTI_PROFILER_TYPE_",
     abi.ProfilerApi: "CUPTI_PROFILER_",
-    abi.TriggerMode: "CUPTI_PM_SAMPLING_TRIGGER_MODE_",
-    abi.DecodeStopReason: "CUPTI_PM_SAMPLING_DECODE_STOP_REASON_",
-    abi.AppendMode: "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_",
     abi.SupportLevel: "CUPTI_PROFILER_CONFIGURATION_",
     abi.ResultCode: "CUPTI_",
 }
@@ -69,8 +64,6 @@ NEWER_NAMES = {
     "CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED",
     "CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED",
     "CUPTI_ERROR_INVALID_CHIP_NAME",
-    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST",
-    "CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_LATEST",
 }
 """Enumerators that not every release has."""
 
@@ -118,7 +111,7 @@ def _program(release: Release) -> str:
 def _has(release: Release, enumerator: str) -> bool:
     return enumerator not in NEWER_NAMES or any(
         re.search(rf"\b{enumerator}\b", release.text(header))
-        for header in ("cupti_profiler_target.h", "cupti_result.h", "cupti_pmsampling.h")
+        for header in ("cupti_profiler_target.h", "cupti_result.h")
     )
 
 

@@ -32,9 +32,6 @@ SILENT = {
     "cuptiProfilerInitialize",
     "cuptiProfilerDeInitialize",
     "cuptiRangeProfilerGetCounterDataSize",
-    "cuptiPmSamplingGetCounterAvailability",
-    "cuptiPmSamplingEnable",
-    "cuptiPmSamplingSetConfig",
     "cuptiProfilerHostInitialize",
     # Of CUDA 12.
     "cuptiDeviceGetChipName",
@@ -71,7 +68,7 @@ def test_a_library_takes_the_sizes_of_its_own_release_and_of_all_before_it_and_n
     versions = sorted({version for version, _ in LAYOUTS.values() if version <= release.version})
     known = {
         name: sorted({params.size(version) for version in versions})
-        for params, name in {**abi.FUNCTIONS, **abi.PM_FUNCTIONS}.items()
+        for params, name in abi.FUNCTIONS.items()
         if name not in SILENT
     }
     asked = {name: [8, *sizes, sizes[-1] + 4, sizes[-1] + 64] for name, sizes in known.items()}
@@ -90,7 +87,6 @@ def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
     assert sizes == [32, 32, 32, 32, 36, 36]
     assert abi.HostInitialize.of(28).structSize == 48
     assert abi.HostInitialize.of(130200).structSize == 56
-    assert abi.SetConfig.size(24) + 4 == abi.SetConfig.size(26)
 
 
 def test_fields_that_are_not_given_are_zero() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.cupti import abi, configuration
 from tests.measure.cupti.fake import Fake
@@ -34,9 +34,8 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import architectures as arch
 from pytest_gpuperf.commands import metrics as listing
 from pytest_gpuperf.measure.cupti import abi, configuration as chips, library
-from pytest_gpuperf.measure.cupti.abi import ProfilerType
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, timeline_metrics
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 
 said = {}
 try:
@@ -54,7 +53,7 @@ if "unavailable" in said:
 ASK = """
 metrics = [metric for metric in catalogue().metrics.values() if metric.hardware]
 chips_known = chips.known(cupti)
-lost, nulls, sampled = {}, {}, {}
+lost, nulls = {}, {}
 for name, architecture in arch.ARCHITECTURES.items():
     given = {m.hardware_name(name): m.name for m in metrics if m.hardware_name(name)}
     for chip in set(architecture.chips) & set(chips_known):
@@ -67,11 +66,7 @@ for name, architecture in arch.ARCHITECTURES.items():
         elsewhere = [other for other in metric.hardware.values() if other]
         if len(chips.schedule(cupti, first, elsewhere).refused) < len(elsewhere):
             nulls.setdefault(name, []).append(metric.name)
-    sampler = chips.Configuration(cupti, first.encode(), ProfilerType.PM_SAMPLING)
-    sampling = [m.hardware_name(name) for m in timeline_metrics() if m.hardware_name(name)]
-    sampled[name] = [len(sampler.add(sampling)), len(sampler.metrics), sampler.passes]
-    sampler.close()
-said |= {"lost": lost, "nulls": nulls, "sampled": sampled}
+said |= {"lost": lost, "nulls": nulls}
 if cupti.release == sys.argv[2]:
     said["passes"] = listing.as_json(listing.listing(library=cupti.path))["passes"]
 print(json.dumps(said))
@@ -166,18 +161,6 @@ def test_what_the_catalogue_calls_absent_has_none_of_its_names(answers: Any) -> 
     assert answers["nulls"] == {}
 
 
-def test_what_a_timeline_samples_takes_one_pass_on_every_chip(
-    release: Release, answers: Any
-) -> None:
-    every = len(timeline_metrics())
-    for name, (refused, sampled, passes) in answers["sampled"].items():
-        expected = (0, 0, 0) if name == "sm70" else (0, every, 1)
-        if (release.name, name) == ("12.8.90", "sm120"):
-            # The first release that knows it does not sample all of it yet.
-            expected = (1, every - 1, 1)
-        assert (refused, sampled, passes) == expected, name
-
-
 def test_which_architectures_a_release_knows(release: Release, answers: Any) -> None:
     expected: list[str] = []
     for name, more in SINCE.items():
@@ -200,19 +183,6 @@ def test_the_documentation_has_the_passes_of_every_set_and_a_core_of_one() -> No
         assert list(counts) == list(catalogue().counter_sets)
         assert counts["core"] == 1
         assert list(counts.values()) == sorted(counts.values())
-
-
-def test_every_architecture_but_volta_has_all_that_a_timeline_samples() -> None:
-    for name in GPUS:
-        names = [metric.hardware_name(name) for metric in timeline_metrics()]
-        assert len(names) == 4
-        if name == "sm70":
-            assert set(names) == {None}
-        else:
-            assert all(hardware and hardware.endswith("_elapsed") for hardware in names), name
-    # They are not of the catalogue.
-    assert not {metric.name for metric in timeline_metrics()} & set(catalogue().metrics)
-    assert not any(metric.gated for metric in timeline_metrics())
 
 
 # What is asked, of the scripted CUPTI

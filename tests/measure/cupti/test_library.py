@@ -43,7 +43,7 @@ int cuptiGetVersion(unsigned *version) { return raise(SIGSEGV); }
 def test_a_library_that_crashes_ends_another_process_and_is_refused(tmp_path: Path) -> None:
     """CUPTI of CUDA 13.2 does so where there is no driver."""
     (tmp_path / "crash.c").write_text(NO_VERSION, encoding="utf-8")
-    path = compiled(tmp_path, source=tmp_path / "crash.c")
+    path = compiled(tmp_path, tmp_path / "crash.c")
     with pytest.raises(CountersUnavailable, match=r"asks for its version \(SIGSEGV\)") as caught:
         library.Cupti(path)
     assert str(path) in caught.value.reason
@@ -93,7 +93,7 @@ def test_no_command_is_ended_by_a_release_where_no_gpu_answers(
     environment["PYTHONPATH"] = str(ROOT)
     if driver:
         (tmp_path / "cuda.c").write_text(driver, encoding="utf-8")
-        made = compiled(tmp_path, source=tmp_path / "cuda.c")
+        made = compiled(tmp_path, tmp_path / "cuda.c")
         made.rename(tmp_path / "libcuda.so.1")
         environment["LD_LIBRARY_PATH"] = str(tmp_path)
     for command in COMMANDS:
@@ -141,7 +141,7 @@ def test_one_without_our_functions_is_refused_by_what_it_lacks(
         f"int cuptiGetVersion(unsigned *v) {{ *v = {version}; return 0; }}", encoding="utf-8"
     )
     with pytest.raises(CountersUnavailable, match="cuptiProfilerInitialize") as caught:
-        library.Cupti(compiled(tmp_path, source=tmp_path / "other.c"))
+        library.Cupti(compiled(tmp_path, tmp_path / "other.c"))
     assert ("Update pytest-gpuperf" in caught.value.remedy) == (version > abi.NEWEST)
 
 

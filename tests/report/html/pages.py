@@ -7,11 +7,10 @@ from functools import cache
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.measurement import Sample, Timeline, TimelinePhase
+from pytest_gpuperf.model.measurement import Sample
 from pytest_gpuperf.model.result import Attributed, Run
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.storage import run_files
-from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests import ROOT
 from tests.examples import measurement, run, verdict
 from tests.kernel_steps import counted
@@ -61,8 +60,8 @@ def rendered(name: str) -> str:
 def full(configurations: int = 8) -> Run:
     """A run in which every figure has its metrics.
 
-    The paper's set, measured on an H200, with a window that was counted there, and with timelines
-    that are harder to draw and to keep small; beyond the fourth, configurations begin again.
+    The paper's set, measured on an H200, with a window that was counted there;
+    beyond the fourth, configurations begin again.
     """
     paper = committed("h200-paper.json.xz")
     window = committed("h200-paper-window.json.xz").measurements[0].window
@@ -76,7 +75,6 @@ def full(configurations: int = 8) -> Run:
                 test=f"suites/meddpm/test_training.py::test_training_step[{configuration}]",
                 samples=(*measured.samples, *_activity(1 + number / 10)),
                 window=window,
-                timeline=sampled(1 + number / 10),
                 components=tuple(_COMPONENTS),
             )
         )
@@ -104,36 +102,6 @@ def with_modules() -> Run:
     naming = Naming(kernel_families.family, kernel_families.short_name)
     said = attribute(twice, whole, naming, [time])
     return run([one], [time], [Attributed(one.test, one.name, said)])
-
-
-def sampled(slower: float = 1.0) -> Timeline:
-    """A timeline with as many points as one has at most, no two of them alike, and a gap."""
-    interval = 5e4 * slower
-    values = [
-        None
-        if MOST_POINTS // 2 <= number < MOST_POINTS // 2 + 100
-        else number * 7919 % 10_007 / 100
-        for number in range(MOST_POINTS)
-    ]
-    names = ("sm_active", "tensor_active", "dram_active", "fma_active")
-    ends = [part * MOST_POINTS * interval for part in (0.0, 0.3, 0.95, 1.0)]
-    return Timeline(
-        samples=2 * MOST_POINTS,
-        sampling_interval=interval / 2,
-        interval=interval,
-        begin=0.0,
-        duration=ends[-1],
-        series={
-            name: tuple(
-                None if value is None else min(100.0, round(value / (1 + n), 2)) for value in values
-            )
-            for n, name in enumerate(names)
-        },
-        phases=tuple(
-            TimelinePhase(name, ends[n], ends[n + 1])
-            for n, name in enumerate(("forward", "backward", "optimizer"))
-        ),
-    )
 
 
 def _activity(slower: float) -> tuple[Sample, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,9 +20,10 @@ import pytest
 from pytest_gpuperf.analysis.nights import History
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.model.result import Outcome, Run
+from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.night_drawings import nights_of_run
 from pytest_gpuperf.report.html.page import history_page, page
-from pytest_gpuperf.storage.run_files import MOST_POINTS
+from pytest_gpuperf.report.html.subject import subjects
 from tests.examples import measurement, run, verdict
 from tests.report.html.pages import full, rendered, with_modules
 from tests.report.html.test_figures import KEYS
@@ -159,7 +159,7 @@ def reports(
     """The pages by name, each opened once."""
     folder = tmp_path_factory.mktemp("pages")
     texts = {
-        "full": page(full(2), "run.json"),
+        "full": page(full(3), "run.json"),
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
         "many": page(many(), "run.json", nights=nights_of_run(past, many())),
@@ -264,9 +264,7 @@ def test_a_history_is_for_everybody_and_says_and_asks_nothing(
     assert (opened.complaints, len(opened.requests)) == ([], 1)
 
 
-def test_hovering_gives_the_kernel_and_its_value_and_the_moment_in_every_lane(
-    report: Opened,
-) -> None:
+def test_hovering_gives_the_kernel_and_its_value(report: Opened) -> None:
     rows = report.page.locator("#kernels .data tbody tr").first.locator("td")
     _, kernel, family, time, *_ = rows.all_text_contents()
     # The first bar lies under its name on a phone, and beside it where there is room.
@@ -274,29 +272,6 @@ def test_hovering_gives_the_kernel_and_its_value_and_the_moment_in_every_lane(
         report.show(width, scheme)
         said = report.tip("kernels", right, below)
         assert all(text in said for text in (kernel, time, family))
-        for share, phase in ((0.3, "forward"), (0.7, "backward")):
-            report.tip("timeline", share, 70)
-            report.until(
-                f"[...document.querySelectorAll('.tip')].some(t => t.innerText.includes('{phase}'))"
-            )
-            lines = report.page.inner_text("#timeline .tip").split("\n")
-            assert lines[::2] == ["time", "phase", "tensor pipe", "FMA pipe", "DRAM", "SMs"]
-            assert lines[1].endswith(" ms")
-            assert re.fullmatch(r"[\d.]+ % \([\d.]+ to [\d.]+\)", lines[-1])
-
-
-def test_a_timeline_has_its_phases_named_and_its_gap_left_open(report: Opened) -> None:
-    plot = report.page.locator("#timeline .plot").first
-    texts = plot.locator("svg text").all_text_contents()
-    assert [text for text in texts if "ward" in text] == ["forward", "backward"]
-    # Too short a phase for its name has it beside itself, with an arrow to it.
-    assert "optimizer \u25b8" in texts
-    assert {"tensor pipe", "FMA pipe", "DRAM", "SMs"} <= set(texts)
-    shapes = report.page.evaluate(
-        "[...document.querySelector('#timeline .plot').querySelectorAll('path[fill=none]')]"
-        ".map(path => path.getAttribute('d')).filter(shape => shape.length > 1000)"
-    )
-    assert {len(shape.split("M")) - 1 for shape in shapes} == {2}
 
 
 def test_the_tree_of_modules_opens_and_closes_by_keys_and_fits_a_phone(
@@ -414,22 +389,22 @@ def test_nothing_is_clipped_and_no_chart_stands_alone_in_its_row(report: Opened)
 def test_a_hostile_name_is_text_in_the_tooltip_too(reports: dict[str, Opened]) -> None:
     opened = reports["hostile"]
     opened.show()
-    for figure, below in (("kernels", 18), ("timeline", 70)):
-        assert "<img src=x" in opened.tip(figure, 200 / DESK, below)
+    assert "<img src=x" in opened.tip("kernels", 200 / DESK, 18)
     assert opened.count("img") == 0
     assert opened.complaints == []
 
 
 def test_the_csv_files_have_every_row_and_are_saved_unpacked(report: Opened) -> None:
     lines = {}
-    for figure in ("work", "timeline"):
+    for figure in ("work", "kernel-ipc"):
         with report.page.expect_download() as started:
             report.page.click(f"#{figure} .links a[download]")
         assert started.value.suggested_filename == f"{figure}.csv"
         lines[figure] = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
     assert len(lines["work"]) == 1 + report.count("#work .data tbody tr")
-    assert lines["timeline"][0].startswith("configuration,time [ms],phase,tensor pipe [%]")
-    assert len(lines["timeline"]) == 1 + 2 * MOST_POINTS
+    # Its table has fewer rows, and the page has it packed.
+    rows = {figure.key: figure.rows for figure in all_figures(subjects(full(3)))}
+    assert len(lines["kernel-ipc"]) == 1 + len(rows["kernel-ipc"]) > 200
 
 
 def test_charts_follow_the_scheme_and_on_paper_are_light_and_as_wide_as_the_sheet(

@@ -42,7 +42,7 @@ from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
 KEYS = [
-    "ipc-time", "work", "counts", "phases", "timeline", "transfers", "components", "kernel-mix",
+    "ipc-time", "work", "counts", "phases", "transfers", "components", "kernel-mix",
     "convolutions", "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "sass-mix",
     "utilisation", "memory", "warps", "stalls", "roofline", "window",
 ]  # fmt: skip
@@ -92,7 +92,7 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
     for name in (*COMMITTED, "full"):
         for figure in figures_of(name).values():
             plot, drawing = figure.plot, chart.drawing(figure)
-            if drawing is None or plot is None or plot.shape is Shape.LINES:
+            if drawing is None or plot is None:
                 continue
             titles = plot.values[1:] if plot.shape is Shape.POINTS else plot.values
             cells = [
@@ -170,7 +170,6 @@ def test_a_figure_without_its_metrics_names_them_and_the_flag() -> None:
         "kernel-mix": "measure with --gpuperf-kernels always",
         "kernels": "measure with --gpuperf-kernels always",
         "window": "measure with --gpuperf-protocol paper-window",
-        "timeline": "measure with --gpuperf-timeline always",
         "roofline": "--gpuperf-kernels always",
     }.items():
         assert says in made[key].missing
@@ -308,7 +307,7 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
         if (drawing := chart.drawing(figure)) and drawing["shared"]
     }
     assert shared == {
-        *("timeline", "kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
+        *("kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
         "roofline",
     }
 

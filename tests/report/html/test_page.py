@@ -17,14 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.measure.trace.timelines import absent
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
     Launch,
-    Timeline,
-    TimelinePhase,
-    Unsupported,
 )
 from pytest_gpuperf.model.result import (
     Attributed,
@@ -36,7 +32,6 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report.html.page import in_script, page
 from pytest_gpuperf.report.html.subject import MOST_LAUNCHES
-from pytest_gpuperf.storage.run_files import MOST_POINTS
 from tests.examples import kernels_changed, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
@@ -122,12 +117,12 @@ def test_eight_configurations_take_less_than_3_mb_for_a_long_csv_file_is_packed(
         for tag, said in Structure(text).elements
         if tag == "a" and "download" in said
     }
-    assert {"work.csv", "timeline.csv.gz"} <= set(links)
-    kind, _, data = (links["timeline.csv.gz"] or "").partition(",")
+    assert {"work.csv", "kernel-ipc.csv.gz"} <= set(links)
+    kind, _, data = (links["kernel-ipc.csv.gz"] or "").partition(",")
     assert kind == "data:application/gzip;base64"
     lines = gzip.decompress(base64.b64decode(data)).decode().splitlines()
-    assert lines[0].startswith("configuration,time [ms],phase,")
-    assert len(lines) == 1 + 8 * MOST_POINTS
+    assert lines[0].startswith("configuration,kernel,")
+    assert len(lines) == 1 + 734
 
 
 def hostile(text: str) -> str:
@@ -161,20 +156,10 @@ def hostile(text: str) -> str:
         settings={text: text},
         kernels=kernels,
     )
-    sampled = Timeline(
-        samples=2,
-        sampling_interval=1e6,
-        interval=1e6,
-        begin=0.0,
-        duration=2e6,
-        series={"sm_active": (50.0, 100.0)},
-        phases=(TimelinePhase(text, 0.0, 2e6),),
-        unsupported=(Unsupported("fma_active", text),),
-    )
     made = run(
         [
-            replace(measured, timeline=sampled),
-            replace(measured, configuration="baseline", test="other", timeline=absent(text)),
+            measured,
+            replace(measured, configuration="baseline", test="other"),
         ],
         [
             verdict(test=text, name=text, detail=text, reason=text),

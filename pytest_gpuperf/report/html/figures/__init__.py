@@ -21,7 +21,6 @@ def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
         step_figures.work(subjects),
         step_figures.counts(subjects),
         step_figures.phases(subjects),
-        activity_figures.over_the_step(subjects),
         activity_figures.transfers(subjects),
         activity_figures.components(subjects),
         kernel_figures.mix(subjects),
