@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,12 @@ from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 ALWAYS = "core"
 """The set that is measured whatever else is."""
 _FOLDER = Path(__file__).parent
+WARPS_ACTIVE = "sm__warps_active.sum"
+"""Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
+_RATES = {"ipc": ("instructions", "active_cycles"), "active_warps": (WARPS_ACTIVE, "active_cycles")}
+"""Numerator and denominator: names of the catalogue, or NVIDIA's."""
+_WHILE_ACTIVE = ("tensor_utilization", "fma_utilization", "int_alu_utilization")
+"""Shares of a peak per active cycle: weighed by those cycles, they are the share of the whole."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,52 @@ def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         metric = catalogue().metrics.get(name)
         if metric is not None and metric.unit != unit:
             yield name, f'measured in "{unit}", and this version measures it in "{metric.unit}"'
+
+
+def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
+    """The metric's value over several launches together, or why it has none.
+
+    A launch is its values, by the catalogue's names, and counts by NVIDIA's. Counts add up. A rate
+    is recomputed where its counts are there: an average over launches would weigh a kernel of 3 us
+    like one of 3 ms.
+    """
+    missing = sum(metric not in launch for launch in launches)
+    if len(launches) == 1 and not missing:
+        return launches[0][metric]
+    if metric in _RATES:
+        over, under = (_sum(name, launches) for name in _RATES[metric])
+        if over is not None and under:
+            return over / under
+        needed = " and ".join(_hardware(name) for name in _RATES[metric])
+        return f"a rate: of several kernels it takes {needed}, which are not there"
+    if metric in _WHILE_ACTIVE:
+        return _weighed(metric, launches)
+    if not catalogue().metrics[metric].additive:
+        return "a rate of single kernels, and there are no counts to compute that of all from"
+    if missing:
+        return f"there is no value of it for {missing} of {len(launches)} kernels"
+    return math.fsum(launch[metric] for launch in launches)
+
+
+def _weighed(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
+    cycles = [launch.get("active_cycles") for launch in launches]
+    shares = [launch.get(metric) for launch in launches]
+    known = [(c, s) for c, s in zip(cycles, shares, strict=True) if c is not None and s is not None]
+    weight = math.fsum(c for c, _ in known)
+    if len(known) < len(launches) or not weight:
+        return f"a rate: of several kernels it takes {_hardware('active_cycles')} of each"
+    return math.fsum(c * s for c, s in known) / weight
+
+
+def _sum(name: str, launches: Sequence[Mapping[str, float]]) -> float | None:
+    """The sum of a count; None where a launch lacks it."""
+    values = [launch[name] for launch in launches if name in launch]
+    return math.fsum(values) if len(values) == len(launches) else None
+
+
+def _hardware(name: str) -> str:
+    metric = catalogue().metrics.get(name)
+    return name if metric is None else metric.hardware["default"] or name
 
 
 def _metric(name: str, entry: dict[str, Any]) -> Metric:

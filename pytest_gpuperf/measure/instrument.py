@@ -26,13 +26,11 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.measure.collector import (
-    Beginning,
     Collected,
     Collector,
     KernelCollector,
     Plan,
     Progress,
-    WindowCollector,
     Work,
 )
 from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
@@ -150,9 +148,6 @@ class Instrument(Measurer):
     def check_window(self) -> None:
         """Raises UsageFailure where the paper's window cannot be counted."""
 
-    def begin(self) -> None:
-        """A test begins: for what counts from there on. Raises CountersUnavailable."""
-
     def waits(self) -> None:
         """Says that this process does something by itself, for which other ranks have to wait."""
 
@@ -192,6 +187,7 @@ class DeviceInstrument(Instrument):
     GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
     The folder of the `baselines` is no part of the code's revision. `allotment` is what a worker
     has of its session's GPUs, and `gpus` are the UUIDs of those that the test holds which runs.
+    `windows` run a test again, which the paper's window takes.
     """
 
     def __init__(
@@ -205,8 +201,10 @@ class DeviceInstrument(Instrument):
         baselines: Path | None = None,
         allotment: Allotment | None = None,
         gpus: Callable[[], Sequence[str]] = tuple,
+        windows: Replicas | None = None,
     ) -> None:
         self._allotment = allotment
+        self._windows = windows
         self._gpus = gpus
         self._collector = collector
         self._root = root
@@ -302,29 +300,29 @@ class DeviceInstrument(Instrument):
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
-        """The same with the paper's window.
+        """The same with the paper's window, which a fresh process counts itself.
 
-        Raises MeasurementError where the fresh process that it takes fails.
+        Raises MeasurementError where that process fails.
         """
-        if not isinstance(self._collector, WindowCollector):
+        if self._windows is None:
             return measurement
         with self._alone(work.progress):
-            window = self._collector.window(work)
-        _check_possible(window.samples, self._collector.name)
-        return replace(measurement, window=window)
+            finished = self._windows.run(Task(work.test, WINDOW, work.name))
+        counted = finished.measurement(work.test, work.name)
+        if counted is None or counted.window is None:
+            raise MeasurementError(
+                "the process that was to count the paper's window ended with pytest's exit code "
+                f"{finished.code}:\n{finished.last_lines()}"
+            )
+        return replace(measurement, window=counted.window)
 
     def check_window(self) -> None:
         """Raises UsageFailure where the paper's window cannot be counted."""
-        if not isinstance(self._collector, WindowCollector):
+        if self._windows is None:
             raise UsageFailure(
                 "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
                 f"here is {self._collector.name}: leave the flag out, or measure on a GPU"
             )
-
-    def begin(self) -> None:
-        """A test begins: for what counts from there on."""
-        if isinstance(self._collector, Beginning):
-            self._collector.begin()
 
     def _collected(self, work: Work, plan: Plan) -> tuple[Collected, Conditions | None]:
         """What the collector brings, and the state of a GPU around it."""
@@ -554,14 +552,14 @@ def instrument_for(
             baselines=settings.baselines,
             allotment=allotment,
             gpus=gpus,
+            windows=replicas if own else None,
         )
     if task.kind != WINDOW:
         return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
-    from pytest_gpuperf.measure.cupti.cupti_collector import WindowCounter
+    from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 
-    return DeviceInstrument(
-        WindowCounter(collector.device(), task.name), settings.root, guarded=False
-    )
+    counter = WindowCounter(collector.device(), task.name)
+    return DeviceInstrument(counter, settings.root, guarded=False)
 
 
 def collector_for(
@@ -612,7 +610,7 @@ def collector_for(
         return NcuCollector(gpu, control, replicas)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
-    return CuptiCollector(gpu, root=settings.root, replicas=replicas)
+    return CuptiCollector(gpu, root=settings.root)
 
 
 def check_architecture(wanted: str, device: Device, replay: Path | None = None) -> None:

@@ -33,8 +33,6 @@ REPLICA = "replica"
 """Measure the test once more, as the session did."""
 PROFILED = "profiled"
 """Run the step once between marks, for the profiler that this process runs under."""
-FIRST = "first"
-"""Run the step once: somebody watches the process from its start."""
 WINDOW = "window"
 """Count the first launches of the test oneself."""
 
@@ -335,14 +333,11 @@ class TaskRunner:
         return {}
 
     def collect(self, work: Work, plan: Plan) -> Collected:
-        """Executes the step: warmed up and marked, or once as it comes.
+        """Executes the step, warmed up and marked.
 
         The settings say how long it took between the marks: with a profiler, the profiling.
         """
         if work.name != self._task.name:
-            return Collected(())
-        if self._task.kind == FIRST:
-            work.step()
             return Collected(())
         for _ in range(max(plan.warmup, 1)):
             work.reset()

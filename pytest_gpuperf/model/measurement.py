@@ -156,7 +156,7 @@ class Window:
     counted: int
     """Launches in it; fewer than were asked for where the process had no more."""
     collector: str
-    """cupti or ncu."""
+    """cupti; in runs of earlier versions also ncu."""
     samples: tuple[Sample, ...]
     """Over all its launches together, one value each; the phase is PAPER_WINDOW."""
     kernels: KernelTable | None = None

@@ -20,9 +20,11 @@ from pytest_gpuperf.errors import (
     UnsoundStep,
     UsageFailure,
 )
+from pytest_gpuperf.measure import replica
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
 from pytest_gpuperf.measure.device.allotment import Allotment
+from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.instrument import (
     PATIENCE,
     PROCESS,
@@ -31,6 +33,7 @@ from pytest_gpuperf.measure.instrument import (
     RecordedRun,
     Subject,
 )
+from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     Canary,
@@ -460,61 +463,64 @@ def test_a_device_that_is_gone_is_not_measured(tmp_path: Path, node: Path) -> No
 
 # What only some collectors can do
 
-WINDOW = Window(10, 100, "scripted", (Sample(PAPER_WINDOW, "cycles", (5.0,)),))
+WINDOW = Window(10, 100, "cupti", (Sample(PAPER_WINDOW, "cycles", (5.0,)),))
 KERNELS = KernelTable((), (), (), 0.0)
 
 
 class Able(ScriptedCollector):
-    """Can do all; notes whether the device is locked meanwhile."""
+    """Counts kernels, with the device locked."""
 
     def __init__(self, node: Path) -> None:
         super().__init__(CYCLES)
         self._node = node
-        self.begun = 0
-
-    def _alone(self) -> None:
-        assert held(self._node)
 
     def kernels(self, *_: object) -> KernelTable:
-        self._alone()
+        assert held(self._node)
         return KERNELS
 
-    def window(self, *_: object) -> Window:
-        self._alone()
-        return WINDOW
 
-    def begin(self) -> None:
-        self.begun += 1
+class Windows(Replicas):
+    """Fresh processes, beside a locked device, that make this measurement and end with an error."""
+
+    def __init__(self, node: Path, made: Measurement | None) -> None:
+        self._node, self._made = node, made
+
+    def run(self, task: Task, **_: object) -> Finished:
+        assert held(self._node)
+        assert task == Task(TEST, replica.WINDOW, "step")
+        return Finished(run([self._made]) if self._made else None, 3, "no GPU today", 1.0)
 
 
-def test_kernels_and_the_window_are_added_and_what_they_took(tmp_path: Path, node: Path) -> None:
-    collector = Able(node)
-    instrument = DeviceInstrument(collector, tmp_path)
+def test_kernels_are_added_and_what_they_took(tmp_path: Path, node: Path) -> None:
+    instrument = DeviceInstrument(Able(node), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     made = instrument.with_kernels(made, work(), PLAN)
-    made = instrument.with_window(made, work())
-    assert (made.kernels, made.window) == (KERNELS, WINDOW)
+    assert made.kernels == KERNELS
     assert "kernels_s" in made.fingerprint.settings
-    instrument.check_window()
-    instrument.begin()
-    assert collector.begun == 1
 
 
-def test_kernels_and_a_window_that_could_not_be_read_back_are_errors(
+def test_kernels_that_could_not_be_read_back_are_an_error(
     tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instrument = DeviceInstrument(Able(node), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
-    wrong = {
-        "kernels": replace(KERNELS, idle=-1.0),
-        "window": replace(WINDOW, samples=(Sample("paper-window", "cycles", (-1.0,)),)),
-    }
-    for name, brought in wrong.items():
-        monkeypatch.setattr(Able, name, lambda *_, brought=brought: brought)
+    monkeypatch.setattr(Able, "kernels", lambda *_: replace(KERNELS, idle=-1.0))
     with pytest.raises(MeasurementError, match="brought idle of the kernel table: -1 ns"):
         instrument.with_kernels(made, work(), PLAN)
-    with pytest.raises(MeasurementError, match=r"cycles of paper-window: -1 cycles, which cannot"):
-        instrument.with_window(made, work())
+
+
+def test_the_window_is_that_of_a_fresh_process_which_is_quoted_where_it_fails(
+    tmp_path: Path, node: Path
+) -> None:
+    made = measurement(test=TEST)
+    counted = replace(made, window=WINDOW)
+    instrument = DeviceInstrument(Able(node), tmp_path, windows=Windows(node, counted))
+    instrument.check_window()
+    assert instrument.with_window(made, work(test=TEST)) == counted
+    for brought in (None, made):
+        instrument = DeviceInstrument(Able(node), tmp_path, windows=Windows(node, brought))
+        with pytest.raises(MeasurementError, match="exit code 3:\nno GPU today"):
+            instrument.with_window(made, work(test=TEST))
 
 
 def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
@@ -522,7 +528,6 @@ def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     assert instrument.with_kernels(made, work(), PLAN) is made
     assert instrument.with_window(made, work()) is made
-    instrument.begin()
     with pytest.raises(UsageFailure, match="the collector here is scripted: leave the flag out"):
         instrument.check_window()
 
@@ -561,7 +566,6 @@ def test_all_processes_of_a_test_are_replayed_without_running_the_step(tmp_path:
     assert source.measure(replace(SUBJECT, name="sampling"), never, PLAN) == (SAMPLING,)
     assert source.with_kernels(ONE, never, PLAN) is ONE
     assert source.with_window(ONE, never) is ONE
-    source.begin()
     source.check_window()
 
 

@@ -18,7 +18,6 @@ from pytest_gpuperf.measure.collector import (
     KernelCollector,
     Phases,
     Plan,
-    WindowCollector,
     Work,
 )
 from pytest_gpuperf.measure.execution import CudaTimer
@@ -26,10 +25,10 @@ from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import ncu_command, report_reader
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
-from pytest_gpuperf.measure.replica import FIRST, PROFILED, Replicas, Task
+from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
 from pytest_gpuperf.measure.trace.activity import ENOUGH_NS, Tracing
 from pytest_gpuperf.measure.trace.profile import Event, events
-from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP, Sample
+from pytest_gpuperf.model.measurement import STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
 from tests.measure.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page
@@ -204,27 +203,6 @@ def test_the_version_is_part_of_the_software(ncu: Ncu, monkeypatch: pytest.Monke
         assert collector(ncu).software() == software
 
 
-# The paper's window
-
-
-def test_the_papers_command_and_its_window(ncu: Ncu) -> None:
-    ncu.page = page(*[KERNEL] * 57)
-    ncu.measures = False  # the process is ended after the window
-    measuring = collector(ncu)
-    assert isinstance(measuring, WindowCollector)
-    window = measuring.window(work())
-    assert (window.skipped, window.counted, window.collector) == (10, 57, "ncu")
-    assert values(window.samples)["instructions"] == (57 * 200_000,)
-    assert {sample.phase for sample in window.samples} == {PAPER_WINDOW}
-    assert window.kernels is not None
-    assert window.kernels.names == ("add(int, float)",)
-    (options,) = ncu.options
-    assert (options["--launch-skip"], options["--launch-count"]) == ("10", "100")
-    assert (options["--set"], options["--kill"]) == ("full", "yes")
-    assert "--profile-from-start" not in options
-    assert ncu.tasks == [Task(TEST, FIRST, STEP)]
-
-
 # When it fails
 
 
@@ -251,8 +229,6 @@ def test_without_permission_or_ncu_times_are_left(
     without = NcuCollector(H200, Control(), ncu, timer=Timer())
     brought = without.collect(work(), Plan(CORE))
     assert "--gpuperf-ncu PROGRAM" in brought.unsupported[0].reason
-    with pytest.raises(MeasurementError, match="was not found"):
-        without.window(work())
     with pytest.raises(CountersUnavailable):
         ncu_command.program(Control())
 

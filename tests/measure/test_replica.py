@@ -17,7 +17,6 @@ from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.replica import (
-    FIRST,
     PROFILED,
     PROFILED_S,
     WINDOW,
@@ -251,7 +250,7 @@ def test_a_process_with_a_task_is_started_by_a_profiler_or_not(processes: Proces
 def test_a_profiler_that_takes_too_long_is_named(processes: Processes) -> None:
     processes.ends = {1: Finished(None, -15, "", 61.0, timed_out=True)}
     with pytest.raises(MeasurementError, match=f"fresh process of {TEST} under ncu was stopped"):
-        replicas().run(Task(TEST, FIRST, "step"), under=["/opt/ncu"])
+        replicas().run(Task(TEST, PROFILED, "step"), under=["/opt/ncu"])
 
 
 def test_the_task_comes_as_it_is_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,15 +297,14 @@ def executed(task: Task, marks: Marks) -> Collected:
     return runner.collect(Work(step, phases, lambda: marks.diary.append("reset")), Plan(()))
 
 
-def test_a_task_runs_the_step_once_or_warmed_up_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_runs_the_step_warmed_up_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     marked = ["begin", "enter forward", "step", "leave forward", "end"]
     for task, done in (
         (Task(TEST, PROFILED, "other"), []),
-        (Task(TEST, FIRST, "step"), ["step"]),
         (Task(TEST, PROFILED, "step"), ["reset", "step", "reset", *marked]),
     ):
         marks = Marks()
         monkeypatch.setattr(profiled_step, "CudaMarks", lambda marks=marks: marks)
         collected = executed(task, marks)
         assert (marks.diary, collected.samples) == (done, ())
-        assert set(collected.settings or {}) == ({PROFILED_S} if len(done) > 1 else set())
+        assert set(collected.settings or {}) == ({PROFILED_S} if done else set())

@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP
 from pytest_gpuperf.storage import run_files
 from tests.measure import stand_in_ncu
-from tests.measure.ncu_pages import KERNEL, LONGER, RANGE, page
+from tests.measure.ncu_pages import RANGE, page
 from tests.plugin.projects import Project, refused
 
 CONFTEST = """
@@ -65,7 +64,7 @@ marks.CudaMarks = Marks
 COUNTING = """
 from pytest_gpuperf.measure.collector import Collected
 from pytest_gpuperf.measure.cupti import cupti_collector as collector
-from pytest_gpuperf.measure.cupti import cupti_collector as window
+from pytest_gpuperf.measure.cupti import paper_window
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
 
@@ -74,9 +73,10 @@ def nothing():
     raise CountersUnavailable("there is no GPU here", "Buy one")
 
 
-class Counter(window.WindowCounter):
-    def begin(self):
+class Counter(paper_window.WindowCounter):
+    def __init__(self, device, measurement):
         note("begin")
+        self._device = device
 
     def collect(self, work, plan):
         work.step()
@@ -86,7 +86,7 @@ class Counter(window.WindowCounter):
 
 collector.CudaTimer = Timer
 collector.CuptiCollector.__init__.__kwdefaults__["load_cupti"] = nothing
-window.WindowCounter = Counter
+paper_window.WindowCounter = Counter
 """
 """Counts windows without CUPTI."""
 
@@ -146,32 +146,6 @@ def test_counters_come_from_a_child_of_ncu_that_runs_this_test_alone(ncu: Projec
     ]
 
 
-def test_the_papers_window_stands_beside_the_step(ncu: Project) -> None:
-    gives(ncu, page(KERNEL, LONGER))
-    flags = (*FLAGS, "--gpuperf-ncu-replay=kernel", "--gpuperf-protocol=paper-window")
-    reports = ("--gpuperf-run=run.json", "--gpuperf-report=report.md")
-    result = ncu.run_apart(*flags, *reports)
-    result.assert_outcomes(passed=2)
-    said = (
-        "paper window, launches 11 to 12 of a process (ncu): cycles 55000, 100 % of the "
-        "step's; instructions 9.2000 M, 100 % of the step's; its launches: 2 other"
-    )
-    result.stdout.fnmatch_lines([f"  {said}"])
-    assert said in (ncu.root / "report.md").read_text(encoding="utf-8")
-    (measured,) = run_files.load(ncu.root / "run.json").measurements
-    assert measured.window is not None
-    assert {sample.phase for sample in measured.window.samples} == {PAPER_WINDOW}
-    assert {sample.phase for sample in measured.samples} == {STEP}
-    lines = (ncu.root / "calls.json").read_text(encoding="utf-8").splitlines()
-    calls = [json.loads(line)["options"] for line in lines]
-    assert [("--launch-skip" in call, "--profile-from-start" in call) for call in calls] == [
-        *((False, True), (True, False)),
-    ]
-    # Watched from its start, the process executes the step once, and nothing before it.
-    assert log(ncu)[-1:] == ["step"]
-    assert log(ncu)[-2] == "stop"
-
-
 def test_a_process_counts_its_own_window_from_before_the_fixtures(ncu: Project) -> None:
     (ncu.root / "conftest.py").write_text(CONFTEST + COUNTING, encoding="utf-8")
     ncu.tests(
@@ -188,9 +162,13 @@ def test_a_process_counts_its_own_window_from_before_the_fixtures(ncu: Project) 
         """
     )
     result = ncu.run_apart(
-        *("--gpuperf-protocol=paper-window", "--gpuperf-no-judge", "--gpuperf-run=run.json")
+        *("--gpuperf-protocol=paper-window", "--gpuperf-no-judge", "--gpuperf-run=run.json"),
+        "--gpuperf-report=report.md",
     )
     result.assert_outcomes(passed=1)
+    said = "paper window, launches 11 to 11 of a process (cupti): cycles 7"
+    result.stdout.fnmatch_lines([f"  {said}"])
+    assert said in (ncu.root / "report.md").read_text(encoding="utf-8")
     (measured,) = run_files.load(ncu.root / "run.json").measurements
     assert measured.window is not None
     assert measured.window.samples[0].values == (7.0,)

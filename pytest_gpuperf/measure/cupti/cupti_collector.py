@@ -1,21 +1,15 @@
-"""The CUPTI collector: times and counters of the same executions, in range-profiler sessions.
-
-The paper's window is counted from inside the process that it is about: `ncu --launch-skip 10
---launch-count 100` numbers the launches from the start of a process, so a fresh process opens the
-profiler before the test does anything, and closes it after the first execution of its step.
-"""
+"""The CUPTI collector: times and counters of the same executions, in range-profiler sessions."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
-from pytest_gpuperf.measure import paper_window
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.cupti import launch_ranges, library
 from pytest_gpuperf.measure.cupti.counting import (
@@ -36,27 +30,18 @@ from pytest_gpuperf.measure.execution import (
     garbage_kept,
     prepare,
 )
-from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
 from pytest_gpuperf.measure.trace import activity, compiled_kernels
-from pytest_gpuperf.measure.trace.profile import Trace, Tracer, events, trace
+from pytest_gpuperf.measure.trace.profile import Trace, events, trace
 from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
     KernelTable,
     Unsupported,
-    Window,
 )
 from pytest_gpuperf.model.metric import Metric
 
 _MORE_LAUNCHES = 64
 """Room for launches that the trace did not have: they are to be counted, and then reported."""
-_ROOM = 4096
-"""Launches that are counted at most. What comes after the window has room as well: nobody says what
-CUPTI does to the launches of a pass that it has no room for."""
-
-_WAITING = "WaitNs"
-"""CUPTI's own kernel, of 80 us, which it launches before each one that it counts (13.0, H200). The
-trace has it, and the counters do not."""
 
 
 class CuptiCollector:
@@ -69,8 +54,7 @@ class CuptiCollector:
     hardware metric is listed as unsupported, with the reason and the remedy.
 
     `device` is what `nvml.detect_device` finds, if not given; files of code are named relative to
-    `root`, by default the current folder. `replicas` run a test again in a
-    fresh process, which the paper's window takes. The rest is for tests.
+    `root`, by default the current folder. The rest is for tests.
     """
 
     name = "cupti"
@@ -81,7 +65,6 @@ class CuptiCollector:
         device: Device | None = None,
         *,
         root: Path | None = None,
-        replicas: Replicas | None = None,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
         load_cupti: Callable[[], library.Cupti] = library.load,
@@ -90,7 +73,6 @@ class CuptiCollector:
     ) -> None:
         self._device = device
         self._root = root or Path.cwd()
-        self._replicas = replicas
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
         self._load_cupti = load_cupti
@@ -255,22 +237,6 @@ class CuptiCollector:
                 table = launch_ranges.uncounted(traces[0], str(error))
             return self._located(launch_ranges.with_times(table, traces), work)
 
-    def window(self, work: Work) -> Window:
-        """The paper's window, for the core metrics, counted by a fresh process itself.
-
-        Raises MeasurementError where that process fails, and outside of a pytest session.
-        """
-        if self._replicas is None:
-            raise MeasurementError("a test can be run again by a pytest session only")
-        finished = self._replicas.run(Task(work.test, WINDOW, work.name))
-        counted = finished.measurement(work.test, work.name)
-        if counted is None or counted.window is None:
-            raise MeasurementError(
-                "the process that was to count the paper's window ended with pytest's exit code "
-                f"{finished.code}:\n{finished.last_lines()}"
-            )
-        return counted.window
-
     def _located(self, table: KernelTable, work: Work) -> KernelTable:
         """The same with the lines of code; as it is where they cannot be had.
 
@@ -340,110 +306,3 @@ class CuptiCollector:
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
             return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})
-
-
-class WindowCounter:
-    """In a collector's place, in a fresh process: counts the first launches of a test.
-
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. A
-    trace of the same execution lends the launches their names.
-    """
-
-    name = "cupti (window)"
-    torch_device = "cuda"
-
-    def __init__(
-        self,
-        device: Device,
-        measurement: str,
-        *,
-        timer: CudaTimer | None = None,
-        tracer: Tracer | None = None,
-        load_cupti: Callable[[], library.Cupti] = library.load,
-        load_driver: Callable[[], driver.Driver] = driver.load,
-    ) -> None:
-        self._device = device
-        self._measurement = measurement
-        self._timer = timer or CudaTimer()
-        self._tracer = tracer or Tracer()
-        self._tracing = False
-        self._load_cupti = load_cupti
-        self._load_driver = load_driver
-        self._metrics: tuple[Metric, ...] = ()
-        self._session: RangeSession | None = None
-
-    def device(self) -> Device:
-        """The GPU that is counted on."""
-        return self._device
-
-    def software(self) -> dict[str, str]:
-        """Nothing: the process that waits says it."""
-        return {}
-
-    def begin(self) -> None:
-        """Starts to count. Raises CountersUnavailable where that cannot be."""
-        # The profiler wants a CUDA context, and waiting makes one without launching anything.
-        self._timer.synchronize()
-        self._tracer.start()
-        self._tracing = True
-        core = catalogue().hardware_set("core")
-        self._metrics = tuple(m for m in core if m.hardware_name(self._device.arch))
-        session = RangeSession(
-            tuple(m.hardware_name(self._device.arch) or "" for m in self._metrics),
-            _ROOM,
-            automatic=True,
-            cupti=self._load_cupti(),
-            cuda=self._load_driver(),
-        )
-        try:
-            session.__enter__()
-        except BaseException:
-            self.close()
-            raise
-        self._session = session
-        if not session.metrics:
-            self.close()
-            reasons = "; ".join(dict.fromkeys(entry.reason for entry in session.unsupported))
-            raise CountersUnavailable(f"no counter can be read: {reasons}", "See `gpuperf doctor`")
-        try:
-            session.begin()
-        except BaseException:
-            self.close()
-            raise
-
-    def collect(self, work: Work, plan: Plan) -> Collected:  # noqa: ARG002 -- once, whatever the plan
-        """Executes the step once and brings back the window."""
-        if work.name != self._measurement:
-            return Collected(())
-        if self._session is None:
-            raise MeasurementError("the window was not begun before the test")
-        try:
-            work.step()
-            self._timer.synchronize()
-            counted = self._session.end()
-            self._tracing = False
-            traced = self._tracer.stop()
-        finally:
-            self.close()
-        return Collected((), window=self._window(counted, traced()))
-
-    def close(self) -> None:
-        """Stops counting, whatever came of it."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-        if self._tracing:
-            self._tracing = False
-            self._tracer.stop()
-
-    def _window(self, counted: Sequence[Mapping[str, float]], traced: Trace) -> Window:
-        named = {m.hardware_name(self._device.arch): m.name for m in self._metrics}
-        launches = [
-            {named[hw]: value for hw, value in launch.items() if math.isfinite(value)}
-            for launch in counted
-        ]
-        entries = tuple(entry for entry in traced.entries if entry.name != _WAITING)
-        every = launch_ranges.kernel_table(
-            Trace(entries), self._metrics, self._device.arch, counted
-        )
-        return paper_window.window(launches, "cupti", every)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import WARPS_ACTIVE, catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UsageFailure
-from pytest_gpuperf.measure import paper_window, replica
+from pytest_gpuperf.measure import replica
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, samples_of
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
@@ -27,7 +27,6 @@ from pytest_gpuperf.measure.execution import (
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.ncu.profiled_step import Report
-from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE
 from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.profile import events
@@ -37,7 +36,6 @@ from pytest_gpuperf.model.measurement import (
     Sample,
     Scalar,
     Unsupported,
-    Window,
 )
 from pytest_gpuperf.model.metric import Metric
 
@@ -145,23 +143,6 @@ class NcuCollector:
             except (CountersUnavailable, MeasurementError) as error:
                 return KernelTable((), (), (), 0.0, mismatch=str(error))
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
-
-    def window(self, work: Work) -> Window:
-        """The paper's window, by the paper's command. Raises MeasurementError."""
-        metrics = catalogue().hardware_set("paper")
-        try:
-            executable = ncu_command.program(self._control)
-            with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
-                file = Path(folder) / "window.ncu-rep"
-                asked = self._hardware(metrics)
-                command = ncu_command.of_window(executable, self._control, asked, file)
-                report, _ = self._report(
-                    work, Task(work.test, replica.FIRST, work.name), command, file
-                )
-        except CountersUnavailable as error:
-            raise MeasurementError(str(error)) from error
-        rows = [row.values for row in report.rows]
-        return paper_window.window_of(rows, self.name, profiled_step.table(report, report.rows))
 
     def _profile(self, work: Work, metrics: Sequence[Metric], *, replay: str = "") -> _Profiled:
         """One execution under ncu: what was counted, by phase."""

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.measure import paper_window
 
 KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
 """How ncu repeats what it counts: each kernel, all calls of the step, or the whole program."""
@@ -111,21 +110,6 @@ def of_step(
         *_begun(executable, control, report),
         *("--replay-mode", replay, *marked),
         *("--metrics", ",".join(metrics)),
-    ]
-
-
-def of_window(
-    executable: Path, control: Control, metrics: Sequence[str], report: Path
-) -> list[str]:
-    """The paper's command: 100 kernels after the first 10 of the process, the full set.
-
-    The process is ended after them.
-    """
-    return [
-        *_begun(executable, control, report),
-        *("--replay-mode", KERNEL, "--set", "full", "--metrics", ",".join(metrics)),
-        *("--launch-skip", str(paper_window.SKIPPED), "--launch-count", str(paper_window.COUNTED)),
-        *("--kill", "yes"),
     ]
 
 

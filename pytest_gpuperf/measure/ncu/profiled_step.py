@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import WARPS_ACTIVE, catalogue, over_launches
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.ncu import report_reader
 from pytest_gpuperf.measure.ncu.report_reader import REMEDY, ProfiledRow, RawPage
-from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE, total
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Sample, Unsupported
 
 PHASE = "gpuperf phase "
@@ -52,7 +51,7 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
     parts = [rows[at : at + share] for at in range(0, len(rows), share)]
     samples, unsupported = [], []
     for metric in report.metrics:
-        totals = [total(metric, [row.values for row in part]) for part in parts]
+        totals = [over_launches(metric, [row.values for row in part]) for part in parts]
         values = [value for value in totals if isinstance(value, float)]
         reasons = [reason for reason in totals if isinstance(reason, str)]
         if reasons:
@@ -83,7 +82,7 @@ def phases_of(report: Report) -> tuple[Sample, ...]:
     samples = []
     for phase, rows in phases.items():
         for metric in report.metrics:
-            value = total(metric, [row.values for row in rows])
+            value = over_launches(metric, [row.values for row in rows])
             if not isinstance(value, str):
                 samples.append(Sample(phase, metric, (value,)))
     return tuple(samples)

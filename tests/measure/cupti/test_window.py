@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.measure.collector import Beginning, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector, WindowCounter
-from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.replica import WINDOW, Replicas, Task
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 from pytest_gpuperf.measure.trace.profile import Trace, Traced, Tracer
-from pytest_gpuperf.model.measurement import PAPER_WINDOW, Measurement, Sample, Window
-from tests.examples import H200, measurement, run
+from pytest_gpuperf.model.measurement import PAPER_WINDOW, Window
+from tests.examples import H200
 from tests.measure.cupti.fake import Fake, FakeTimer
 
 PLAN = Plan(catalogue().hardware_set("core"))
@@ -54,15 +51,17 @@ class ScriptedTracer(Tracer):
 def counter(fake: Fake, kernels: int = 13) -> Iterator[WindowCounter]:
     """What stands in the collector's place, over the scripted CUPTI; afterwards nothing traces."""
     tracer = ScriptedTracer(kernels)
-    yield WindowCounter(
-        H200,
-        "step",
-        timer=FakeTimer(fake),
-        tracer=tracer,
-        load_cupti=lambda: fake.cupti,
-        load_driver=lambda: fake.cuda,
-    )
-    assert not tracer.on
+    try:
+        yield WindowCounter(
+            H200,
+            "step",
+            timer=FakeTimer(fake),
+            tracer=tracer,
+            cupti=fake.cupti,
+            cuda=fake.cuda,
+        )
+    finally:
+        assert not tracer.on
 
 
 def work(step: Callable[[], object], name: str = "step") -> Work:
@@ -73,8 +72,6 @@ def work(step: Callable[[], object], name: str = "step") -> Work:
 def counted(fake: Fake, step: Callable[[], object], kernels: int = 13) -> Window:
     """The window of a test that launches eight kernels in its fixtures, and others in its step."""
     with counter(fake, kernels) as window:
-        assert isinstance(window, Beginning)
-        window.begin()
         fake.launching(*range(1, 9))()
         counted = window.collect(work(step), PLAN).window
     assert counted is not None
@@ -116,10 +113,9 @@ def test_the_trace_of_the_same_execution_names_its_launches_if_it_fits(fake: Fak
 def test_another_measurement_of_the_test_is_passed_over(fake: Fake) -> None:
     executed: list[str] = []
     with counter(fake) as window:
-        window.begin()
         collected = window.collect(work(lambda: executed.append("."), "sampling"), PLAN)
         assert (collected.window, executed) == (None, [])
-        window.close()
+        assert window.collect(work(fake.launching(*range(11))), PLAN).window is not None
 
 
 def test_a_process_that_launches_too_little_has_no_window(fake: Fake) -> None:
@@ -132,53 +128,17 @@ def test_a_step_that_raises_leaves_nothing_open(fake: Fake) -> None:
         raise RuntimeError("out of memory")
 
     with counter(fake) as window:
-        window.begin()
         with pytest.raises(RuntimeError, match="out of memory"):
             window.collect(work(broken), PLAN)
 
 
 def test_what_cannot_be_counted_so_is_said_at_the_beginning(fake: Fake) -> None:
     def begins(kind: type[GpuperfError], says: str) -> None:
-        with counter(fake) as window, pytest.raises(kind, match=says):
-            window.begin()
+        with pytest.raises(kind, match=says), counter(fake):
+            pytest.fail("begun")
         fake.reset()
 
     fake.set("passes", 2)
     begins(MeasurementError, "2 passes are needed")
     fake.fail("cuptiRangeProfilerEnable", 35)
     begins(CountersUnavailable, "cuptiRangeProfilerEnable")
-
-
-# The process that asks for it
-
-
-class Failing(Replicas):
-    """Fresh processes that make this measurement, and then end with an error."""
-
-    def __init__(self, made: Measurement | None) -> None:
-        self._made = made
-
-    def run(self, task: Task, **_: object) -> Finished:
-        assert task == Task(TEST, WINDOW, "step")
-        return Finished(run([self._made]) if self._made else None, 3, "no GPU today", 1.0)
-
-
-def asked(fake: Fake, made: Measurement | None) -> Window:
-    """What a collector brings back whose fresh process makes this measurement."""
-    return fake.collector(replicas=Failing(made)).window(work(lambda: None))
-
-
-def test_the_window_is_brought_back(fake: Fake) -> None:
-    window = Window(10, 100, "cupti", (Sample(PAPER_WINDOW, "cycles", (5.0,)),))
-    assert asked(fake, replace(measurement(test=TEST), window=window)) == window
-
-
-def test_a_process_that_fails_is_quoted(fake: Fake) -> None:
-    for made in (None, measurement(test=TEST)):
-        with pytest.raises(MeasurementError, match="exit code 3:\nno GPU today"):
-            asked(fake, made)
-
-
-def test_outside_of_a_session_no_test_can_be_run_again() -> None:
-    with pytest.raises(MeasurementError, match="by a pytest session only"):
-        CuptiCollector(H200).window(work(lambda: None))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PHONE, DESK = 390, 1440
+PHONE, TABLET, DESK = 390, 760, 1440
 MOST_BYTES = 3_000_000
 INKS = ("#16191d", "#545c66")
 """Of text in page.css, without the dark scheme."""
@@ -268,7 +268,7 @@ def test_hovering_gives_the_kernel_and_its_value(report: Opened) -> None:
     rows = report.page.locator("#kernels .data tbody tr").first.locator("td")
     _, kernel, family, time, *_ = rows.all_text_contents()
     # The first bar lies under its name on a phone, and beside it where there is room.
-    for width, scheme, right, below in ((PHONE, "dark", 0.1, 26), (DESK, "light", 0.6, 16)):
+    for width, scheme, right, below in ((PHONE, "dark", 0.1, 26), (TABLET, "light", 0.6, 16)):
         report.show(width, scheme)
         said = report.tip("kernels", right, below)
         assert all(text in said for text in (kernel, time, family))

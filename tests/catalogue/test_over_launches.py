@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import WARPS_ACTIVE, catalogue, over_launches
 from pytest_gpuperf.measure.ncu import report_reader
-from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE, total
 
 COUNTERS = [metric for metric in catalogue().metrics.values() if metric.hardware]
 COUNTS = [metric.name for metric in COUNTERS if metric.additive]
@@ -15,8 +14,10 @@ RATES = [m.name for m in COUNTERS if not m.additive and m.name not in RECOMPUTED
 
 def test_a_count_is_the_sum_of_the_launches() -> None:
     for name in COUNTS:
-        assert total(name, [{name: 3.0}, {name: 4.0}, {name: 0.0}]) == 7.0
-        assert total(name, [{name: 3.0}, {}]) == "there is no value of it for 1 of 2 kernels"
+        assert over_launches(name, [{name: 3.0}, {name: 4.0}, {name: 0.0}]) == 7.0
+        assert (
+            over_launches(name, [{name: 3.0}, {}]) == "there is no value of it for 1 of 2 kernels"
+        )
 
 
 def test_rates_with_their_counts_are_recomputed() -> None:
@@ -24,16 +25,16 @@ def test_rates_with_their_counts_are_recomputed() -> None:
         {"instructions": 10.0, "active_cycles": 10.0, WARPS_ACTIVE: 80.0, "fma_utilization": 20.0},
         {"instructions": 50.0, "active_cycles": 30.0, WARPS_ACTIVE: 120.0, "fma_utilization": 60.0},
     ]
-    assert total("ipc", launches) == 1.5
-    assert total("active_warps", launches) == 5.0
-    assert total("fma_utilization", launches) == 50.0
+    assert over_launches("ipc", launches) == 1.5
+    assert over_launches("active_warps", launches) == 5.0
+    assert over_launches("fma_utilization", launches) == 50.0
 
 
 def test_a_rate_of_several_launches_without_its_counts_is_refused() -> None:
     for name in (*RATES, *RECOMPUTED):
-        assert total(name, [{name: 10.0}]) == 10.0
+        assert over_launches(name, [{name: 10.0}]) == 10.0
         lacks = "sm__cycles_active.sum" if name in RECOMPUTED else "a rate of single kernels"
-        assert lacks in str(total(name, [{name: 10.0}, {name: 30.0}]))
+        assert lacks in str(over_launches(name, [{name: 10.0}, {name: 30.0}]))
 
 
 def test_ncu_has_a_unit_for_every_counter() -> None:
