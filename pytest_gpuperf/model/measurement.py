@@ -160,7 +160,7 @@ class Window:
     samples: tuple[Sample, ...]
     """Over all its launches together, one value each; the phase is PAPER_WINDOW."""
     kernels: KernelTable | None = None
-    """The launches by name, where the collector knows them."""
+    """The launches by name, in runs of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)

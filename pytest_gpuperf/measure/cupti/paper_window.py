@@ -11,34 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, over_launches
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work
-from pytest_gpuperf.measure.cupti import launch_ranges, library
+from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.execution import CudaTimer
-from pytest_gpuperf.measure.trace.profile import COUNTED, Trace, Tracer
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Device, Sample, Window
 
 _SKIPPED = 10
-_INSIDE = slice(_SKIPPED, _SKIPPED + 100)
 _ROOM = 4096
 """Launches that are counted at most. What comes after the window has room as well: nobody says what
 CUPTI does to the launches of a pass that it has no room for."""
-_WAITING = "WaitNs"
-"""CUPTI's own kernel, of 80 us, which it launches before each one that it counts (13.0, H200). The
-trace has it, and the counters do not."""
 
 
 class WindowCounter:
     """In a collector's place, in a fresh process: counts the launches from its creation on.
 
-    `collect` executes the step once, as it comes. A trace of the same execution lends the launches
-    their names. Creating it raises CountersUnavailable and MeasurementError. What is beside the
-    measurement's name is for tests.
+    `collect` executes the step once, as it comes. Creating it raises CountersUnavailable and
+    MeasurementError. What is beside the measurement's name is for tests.
     """
 
     name = "cupti (window)"
@@ -50,28 +43,22 @@ class WindowCounter:
         measurement: str,
         *,
         timer: CudaTimer | None = None,
-        tracer: Tracer | None = None,
         cupti: library.Cupti | None = None,
         cuda: driver.Driver | None = None,
     ) -> None:
         self._device = device
         self._measurement = measurement
         self._timer = timer or CudaTimer()
-        self._tracer = tracer or Tracer()
         core = catalogue().hardware_set("core")
         self._metrics = {hw: m for m in core if (hw := m.hardware_name(device.arch))}
         # The profiler wants a CUDA context, and waiting makes one without launching anything.
         self._timer.synchronize()
         with ExitStack() as begun:
-            self._tracer.start()
-            begun.callback(self._tracer.stop)
-            session = RangeSession(
-                tuple(self._metrics), _ROOM, automatic=True, cupti=cupti, cuda=cuda
-            )
+            names = tuple(self._metrics)
+            session = RangeSession(names, _ROOM, automatic=True, cupti=cupti, cuda=cuda)
             self._session = begun.enter_context(session)
             if not session.metrics:
-                reasons = "; ".join(dict.fromkeys(entry.reason for entry in session.unsupported))
-                said = f"no counter can be read: {reasons}"
+                said = f"no counter can be read: {session.unsupported[0].reason}"
                 raise CountersUnavailable(said, "See `gpuperf doctor`")
             session.begin()
             begun.pop_all()
@@ -92,23 +79,18 @@ class WindowCounter:
         if work.name != self._measurement:
             return Collected(())
         with closing(self._session):
-            try:
-                work.step()
-                self._timer.synchronize()
-                counted = self._session.end()
-            finally:
-                traced = self._tracer.stop()
-        return Collected((), window=self._window(counted, traced()))
+            work.step()
+            self._timer.synchronize()
+            return Collected((), window=self._window(self._session.end()))
 
-    def _window(self, counted: Sequence[Mapping[str, float]], traced: Trace) -> Window:
+    def _window(self, counted: Sequence[Mapping[str, float]]) -> Window:
         inside = [
             {self._metrics[hw].name: value for hw, value in launch.items() if math.isfinite(value)}
-            for launch in counted[_INSIDE]
+            for launch in counted[_SKIPPED : _SKIPPED + 100]
         ]
         if not inside:
             raise MeasurementError(
-                f"the process launched no more than the {_SKIPPED} kernels before the paper's "
-                "window"
+                f"the process launched no more than {_SKIPPED} kernels, and the window follows them"
             )
         totals = {m.name: over_launches(m.name, inside) for m in self._metrics.values()}
         samples = tuple(
@@ -116,10 +98,4 @@ class WindowCounter:
             for name, value in totals.items()
             if not isinstance(value, str)
         )
-        entries = tuple(entry for entry in traced.entries if entry.name != _WAITING)
-        metrics = list(self._metrics.values())
-        every = launch_ranges.kernel_table(Trace(entries), metrics, self._device.arch, counted)
-        launches = [launch for launch in every.launches if launch.kind in COUNTED]
-        # What is idle before the first step is the host's set-up.
-        kernels = replace(every, launches=tuple(launches[_INSIDE]), idle=0.0)
-        return Window(_SKIPPED, len(inside), "cupti", samples, kernels)
+        return Window(_SKIPPED, len(inside), "cupti", samples)

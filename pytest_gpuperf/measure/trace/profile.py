@@ -242,22 +242,6 @@ class Profile:
         return lambda: _exported(made)
 
 
-class Tracer:
-    """A `Profile` that is read as a trace."""
-
-    def __init__(self) -> None:
-        self._profile = Profile()
-
-    def start(self) -> None:
-        """From here on."""
-        self._profile.start()
-
-    def stop(self) -> Callable[[], Trace]:
-        """Up to here, where the device has done its work. The result reads what was traced."""
-        read = self._profile.stop()
-        return lambda: parse(read())
-
-
 def _refused(why: object) -> CountersUnavailable:
     return CountersUnavailable(
         f"torch.profiler cannot record: {why}", "End what else profiles this process"

@@ -5,16 +5,15 @@ And the sentence on what stands beside them, the paper's window.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_gpuperf.catalogue import kernel_families, units
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import samples_by_phase
-from pytest_gpuperf.model.measurement import STEP, Measurement, Window
+from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Result, Verdict
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import NOTHING, Line
@@ -280,20 +279,10 @@ def window_line(measurement: Measurement) -> str:
             if step.get(name):
                 part += f", {_part(value / step[name])} of the step's"
             parts.append(part)
-    parts += _window_families(window)
     return (
         f"paper window, launches {window.skipped + 1} to {last} of a process ({window.collector}): "
         + "; ".join(parts)
     )
-
-
-def _window_families(window: Window) -> list[str]:
-    """What its launches are, the most frequent first; nothing where their names are not known."""
-    table = window.kernels
-    if table is None or table.mismatch:
-        return []
-    count = Counter(kernel_families.family(table.names[launch.name]) for launch in table.launches)
-    return ["its launches: " + ", ".join(f"{n} {family}" for family, n in count.most_common())]
 
 
 def _part(share: float) -> str:
