@@ -91,6 +91,10 @@ class Activity:
     """The name of a kernel of NCCL; "" for all else."""
 
 
+Parts = dict[str, list[Activity]]
+"""What each component of a step has launched in one execution, by its name."""
+
+
 @dataclass(frozen=True)
 class Active:
     """What the traces have shown."""
@@ -101,6 +105,28 @@ class Active:
     settings: dict[str, Scalar] = field(default_factory=dict)
     collectives: tuple[Collectives, ...] = ()
     """Of a step of several ranks, per trace."""
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """How many executions of a step are traced, in their order: see `measured`."""
+
+    components: int
+    """For the components, after one in which these are learnt."""
+    warmup: int
+    """Of the whole step, discarded: the first takes along what a profiler does once."""
+    count: int
+    """Of the whole step, each with a value of every metric."""
+    extended: bool
+    """Whether more of the whole step follow where it is short."""
+
+    @classmethod
+    def of(cls, plan: Plan, *, together: bool, alone: bool) -> TracePlan:
+        """The plan for a step, of several ranks `together` or not."""
+        components = min(TRACES, plan.rounds) if plan.components else 0
+        count = TRACES_OF_RANKS if together else components or (TRACES if alone else 1)
+        warmup = int(count > 1 and not plan.components)
+        return cls(components, warmup, count, extended=not (together or plan.components))
 
 
 def measured(
@@ -120,54 +146,61 @@ def measured(
     """
     if not plan.activity:
         return Active()
-    work, timer = executions.work, executions.timer
-    of_components = min(TRACES, plan.rounds) if plan.components else 0
-    traces = TRACES_OF_RANKS if work.together else of_components or (TRACES if alone else 1)
-    first = 0 if plan.components or traces == 1 else 1
+    together = executions.work.together
+    planned = TracePlan.of(plan, together=together, alone=alone)
     names: tuple[str, ...] = ()
-    parts: list[dict[str, list[Activity]]] = []
-    wholes = []
-    collectives: list[Collectives] = []
+    parts: list[Parts] = []
     try:
         if plan.components:
-            names, parts = _in_components(work, executions.phases, timer, traced, of_components)
-        for number in each(work.progress, "tracing", first + traces, after=None):
-            before = time.perf_counter()
-            prepare(work, timer)
-            reset_ms = 1e3 * (time.perf_counter() - before)
-            whole, durations = _whole(work, timer, traced)
-            if number > first:
-                wholes.append(whole)
-                collectives.append(durations)
-        short = not (work.together or plan.components)
-        again = max(0, _enough(wholes[0], reset_ms + executions.wall_ms) - traces) if short else 0
-        traces += again
-        for _ in each(work.progress, "tracing a short step again", again, after=None):
-            prepare(work, timer)
-            wholes.append(_whole(work, timer, traced)[0])
+            names, parts = _in_components(executions, traced, planned.components)
+        wholes = _wholes(executions, traced, planned)
     except CountersUnavailable as error:
         return _untraced(plan, str(error))
-    if not all(wholes):
+    if not all(whole.values for whole in wholes):
         return _untraced(plan, NOTHING)
     wanted = {metric.name for metric in plan.activity}
-    if work.together:
+    if together:
         wanted |= {"own_time", "collective_time"}
+    of_parts = [{name: values_of_part(launched[name]) for name in names} for launched in parts]
+    return Active(
+        {**_series([whole.values for whole in wholes], wanted), **_series(of_parts, wanted)},
+        components=names,
+        settings={"traces": len(wholes)},
+        collectives=tuple(whole.collectives for whole in wholes) if together else (),
+    )
+
+
+def _series(executions: Sequence[dict[str, dict[str, float]]], wanted: set[str]) -> Series:
+    """The values of the metrics that are wanted, by part, of each of these executions.
+
+    A share of nothing is no number: a metric is left out where an execution had nothing to copy.
+    """
     series: Series = {}
-    for whole in wholes:
-        for part, values in whole.items():
-            _append(series, part, values, wanted)
-    for name in names:
-        for launched in parts:
-            _append(series, name, values_of_part(launched[name]), wanted)
-    # A share of nothing is no number: some of the traces may have had nothing to copy.
-    series = {
-        key: values
-        for key, values in series.items()
-        if len(values) == (of_components if key[0] in names else traces)
-    }
-    shared = tuple(collectives) if work.together else ()
-    settings: dict[str, Scalar] = {"traces": traces}
-    return Active(series, components=names, settings=settings, collectives=shared)
+    for parts in executions:
+        for part, values in parts.items():
+            for name, value in values.items():
+                if name in wanted:
+                    series.setdefault((part, name), []).append(value)
+    return {key: values for key, values in series.items() if len(values) == len(executions)}
+
+
+def _wholes(executions: Executions, traced: Tracing, plan: TracePlan) -> list[_Whole]:
+    """The whole step in each execution that is traced for it, without the discarded one."""
+    work, timer = executions.work, executions.timer
+    wholes = []
+    reset_ms = 0.0
+    for _ in each(work.progress, "tracing", plan.warmup + plan.count, after=None):
+        before = time.perf_counter()
+        prepare(work, timer)
+        reset_ms = 1e3 * (time.perf_counter() - before)
+        wholes.append(_whole(work, timer, traced))
+    wholes = wholes[plan.warmup :]
+    wall_ms = reset_ms + executions.wall_ms
+    again = max(0, _enough(wholes[0].values, wall_ms) - plan.count) if plan.extended else 0
+    for _ in each(work.progress, "tracing a short step again", again, after=None):
+        prepare(work, timer)
+        wholes.append(_whole(work, timer, traced))
+    return wholes
 
 
 def _enough(whole: dict[str, dict[str, float]], wall_ms: float) -> int:
@@ -184,12 +217,17 @@ def _untraced(plan: Plan, reason: str) -> Active:
     return Active(unsupported=missing, settings={"traces": 0})
 
 
-def _whole(
-    work: Work, timer: CudaTimer, traced: Tracing
-) -> tuple[dict[str, dict[str, float]], Collectives]:
-    """The metrics of the step and of its phases in one execution; none where a trace saw nothing.
+@dataclass(frozen=True)
+class _Whole:
+    """What one trace has shown of a step."""
 
-    And its collectives.
+    values: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Of the step and its phases, by metric; none where the trace saw nothing."""
+    collectives: Collectives = field(default_factory=dict)
+
+
+def _whole(work: Work, timer: CudaTimer, traced: Tracing) -> _Whole:
+    """Traces one execution.
 
     torch's own ranges, which take the host time, are in the trace where something was compiled.
     """
@@ -198,7 +236,7 @@ def _whole(
         events = traced(work.step, timer.synchronize, host=compilations.any, spans=spans)
     ran, calls = activities(events), host_calls.during(events)
     if not (ran or launch_calls(events)):
-        return {}, {}
+        return _Whole()
     ranges = Ranges(events, PHASE)
     values = {STEP: {**values_of_step(ran), **host_calls.counted(name for _, name in calls)}}
     values[STEP] |= compilations.counted(events)
@@ -212,7 +250,8 @@ def _whole(
     shared = [entry for entry in ran if entry.collective]
     values[STEP]["own_time"] = length(union(entry for entry in ran if not entry.collective))
     values[STEP]["collective_time"] = length(union(shared))
-    return values, _by_name((entry.collective, entry.end - entry.begin) for entry in shared)
+    durations = ((entry.collective, entry.end - entry.begin) for entry in shared)
+    return _Whole(values, _by_name(durations))
 
 
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
@@ -334,16 +373,17 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def _in_components(
-    work: Work, phases: Sequence[str], timer: CudaTimer, traced: Tracing, traces: int
-) -> tuple[tuple[str, ...], list[dict[str, list[Activity]]]]:
+    executions: Executions, traced: Tracing, traces: int
+) -> tuple[tuple[str, ...], list[Parts]]:
     """The step's components, and what each launched, in each execution that was traced for it."""
+    work, timer = executions.work, executions.timer
     first = PhaseNames()
     for _ in each(work.progress, "tracing for the first time", 1, after=None):
         prepare(work, timer)
         with work.components.heard_by(first):
             traced(work.step, timer.synchronize)
     heard: list[list[str]] = [first.names]
-    parts: list[dict[str, list[Activity]]] = []
+    parts: list[Parts] = []
     for _ in each(work.progress, "tracing components", traces if first.names else 0, after=None):
         prepare(work, timer)
         listener = Spans(COMPONENT)
@@ -357,13 +397,7 @@ def _in_components(
                 for name, number in listener.numbers.items()
             }
         )
-    return checked(heard, phases), parts
-
-
-def _append(series: Series, part: str, values: dict[str, float], wanted: set[str]) -> None:
-    for name, value in values.items():
-        if name in wanted:
-            series.setdefault((part, name), []).append(value)
+    return checked(heard, executions.phases), parts
 
 
 def _gaps(ran: Iterable[Activity]) -> list[float]:
