@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -124,8 +125,9 @@ class CuptiCollector:
                 times_s += watch.lap()
             active = activity.measured(executions, plan, self._traced, alone=not counted.series)
             activity_s = watch.lap()
-            own, lacking = self._own_instructions(work) if work.together else ({}, ())
-            of_ranks = {"own_instructions_s": watch.lap()} if work.together else {}
+            ranks = OwnInstructions(self._kernels) if work.together else None
+            own, lacking = ranks.of(work) if ranks else ({}, ())
+            of_ranks = {"own_instructions_s": watch.lap()} if ranks else {}
             measured = {**counted.series, **active.series, **own}
             passes = int(counted.settings.get("passes", 0))
         traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
@@ -150,73 +152,6 @@ class CuptiCollector:
             },
         )
 
-    def _own_instructions(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
-        """The instructions of the kernels that are no collectives.
-
-        Collectives wait for the other ranks in a loop: how many instructions that takes, chance
-        decides. What is between them is counted; or, where collectives are not begun one by one
-        through torch.distributed, every kernel by itself, which takes seconds. Either has as many
-        executions as it has on other ranks, and no kernel is replayed.
-        """
-        name = "own_instructions"
-        work.progress.begins("tracing kernels")
-        prepare(work, self._timer)
-        with launch_ranges.collectives_begun() as begun:
-            traced = trace(work.step, self._timer.synchronize)
-        if traced.graphs:
-            return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
-        # Also after one of which nothing came: the other ranks execute the step once more.
-        own = [self._own_once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
-        for one in own:
-            if isinstance(one, str):
-                return {}, (Unsupported(name, one),)
-        return {(STEP, name): [one for one in own if not isinstance(one, str)]}, ()
-
-    def _own_once(self, work: Work, traced: Trace, begun: int) -> float | str:
-        """Those of one execution, or why nobody knows; torch has `begun` so many collectives."""
-        collectives = sum(activity.is_collective(entry.name) for entry in traced.entries)
-        try:
-            if begun == collectives:
-                return self._between(work, collectives)
-            return self._one_by_one(work, traced)
-        except (CountersUnavailable, MeasurementError) as error:
-            return str(error)
-
-    def _between(self, work: Work, collectives: int) -> float:
-        """The instructions of all that a step does between so many collectives."""
-        hardware = self._instructions.hardware_name(self.device().arch) or ""
-        with RangeSession(
-            (hardware,), collectives + 1, cupti=self._load_cupti(), cuda=self._load_driver()
-        ) as session:
-            if session.unsupported:
-                raise MeasurementError(session.unsupported[0].reason)
-            passes = each(work.progress, "counting between collectives, pass", session.passes)
-            stretches = launch_ranges.counted_beside_collectives(
-                session,
-                work.step,
-                self._timer.synchronize,
-                collectives,
-                prepare=announced(work, self._timer, passes),
-            )
-        # Where nothing ran there may be no number.
-        counts = [values[hardware] for values in stretches.values()]
-        return math.fsum(filter(math.isfinite, counts))
-
-    def _one_by_one(self, work: Work, traced: Trace) -> float:
-        """The instructions of the kernels of a step that are no collectives by their names."""
-        table = self._counted(work, [self._instructions], traced)
-        if table.mismatch or not table.metrics:
-            raise MeasurementError(table.mismatch or "the counter is refused")
-        return math.fsum(
-            launch.values[0] or 0.0
-            for launch in table.launches
-            if launch.values and not activity.is_collective(table.names[launch.name])
-        )
-
-    @property
-    def _instructions(self) -> Metric:
-        return catalogue().metrics["instructions"]
-
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch.
 
@@ -230,7 +165,7 @@ class CuptiCollector:
                 prepare(work, self._timer)
                 traces.append(trace(work.step, self._timer.synchronize))
             try:
-                table = self._counted(work, metrics, traces[0])
+                table = self._kernels.of(work, metrics, traces[0])
             except CountersUnavailable:
                 table = launch_ranges.uncounted(traces[0])
             except MeasurementError as error:
@@ -262,39 +197,6 @@ class CuptiCollector:
             return table
         return table
 
-    def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
-        arch = self.device().arch
-        named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(arch))}
-        replayed = len(traced.graphs)
-        synchronize = self._timer.synchronize
-
-        def whole() -> None:
-            work.step()
-            synchronize()
-
-        with RangeSession(
-            tuple(named.values()),
-            len(launch_ranges.range_names(replayed))
-            if replayed
-            else len(traced.counted) + _MORE_LAUNCHES,
-            automatic=not replayed,
-            cupti=self._load_cupti(),
-            cuda=self._load_driver(),
-        ) as session:
-            if not session.metrics:
-                return launch_ranges.uncounted(traced)
-            chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-            passes = each(work.progress, "counting kernels, pass", session.passes)
-            reset = announced(work, self._timer, passes)
-            if replayed:
-                values = launch_ranges.counted_in_graphs(
-                    session, work.step, synchronize, replayed, prepare=reset
-                )
-                return launch_ranges.graph_table(traced, chosen, arch, values)
-            return launch_ranges.kernel_table(
-                traced, chosen, arch, session.launches(whole, prepare=reset)
-            )
-
     def _count(
         self, executions: Executions, plan: Plan, ranges: Sequence[PhaseRange]
     ) -> CountedStep:
@@ -306,3 +208,126 @@ class CuptiCollector:
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
             return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})
+
+    @property
+    def _kernels(self) -> KernelCounting:
+        return KernelCounting(self.device().arch, self._timer, self._load_cupti, self._load_driver)
+
+
+@dataclass(frozen=True)
+class KernelCounting:
+    """Counts every kernel of a step by itself, on the current device of architecture `arch`."""
+
+    arch: str
+    timer: CudaTimer
+    load_cupti: Callable[[], library.Cupti]
+    load_driver: Callable[[], driver.Driver]
+
+    def session(
+        self, metrics: Sequence[str], most: int, *, automatic: bool = False
+    ) -> RangeSession:
+        """One for these metrics, by NVIDIA's names, with room for so many ranges."""
+        return RangeSession(
+            metrics, most, automatic=automatic, cupti=self.load_cupti(), cuda=self.load_driver()
+        )
+
+    def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
+        """The kernels of a step, of which there is a trace; of CUDA graphs, each of them as one.
+
+        Raises CountersUnavailable and MeasurementError.
+        """
+        named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(self.arch))}
+        graphs = len(traced.graphs)
+        most = len(traced.counted) + _MORE_LAUNCHES
+        if graphs:
+            most = len(launch_ranges.range_names(graphs))
+        with self.session(tuple(named.values()), most, automatic=not graphs) as session:
+            if not session.metrics:
+                return launch_ranges.uncounted(traced)
+            chosen = [m for m in metrics if named.get(m.name) in session.metrics]
+            passes = each(work.progress, "counting kernels, pass", session.passes)
+            reset = announced(work, self.timer, passes)
+            if graphs:
+                values = launch_ranges.counted_in_graphs(
+                    session, work.step, self.timer.synchronize, graphs, prepare=reset
+                )
+                return launch_ranges.graph_table(traced, chosen, self.arch, values)
+
+            def whole() -> None:
+                work.step()
+                self.timer.synchronize()
+
+            launches = session.launches(whole, prepare=reset)
+            return launch_ranges.kernel_table(traced, chosen, self.arch, launches)
+
+
+@dataclass(frozen=True)
+class OwnInstructions:
+    """Counts what a rank executes by itself: the instructions of kernels that are no collectives.
+
+    Collectives wait for the other ranks in a loop: how many instructions that takes, chance
+    decides. What is between them is counted; or, where collectives are not begun one by one
+    through torch.distributed, every kernel by itself, which takes seconds. Either has as many
+    executions as it has on other ranks, and no kernel is replayed.
+    """
+
+    kernels: KernelCounting
+
+    def of(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
+        """A value per execution, or why there is none."""
+        name = "own_instructions"
+        work.progress.begins("tracing kernels")
+        prepare(work, self.kernels.timer)
+        with launch_ranges.collectives_begun() as begun:
+            traced = trace(work.step, self.kernels.timer.synchronize)
+        if traced.graphs:
+            return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
+        # Also after one of which nothing came: the other ranks execute the step once more.
+        own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
+        for one in own:
+            if isinstance(one, str):
+                return {}, (Unsupported(name, one),)
+        return {(STEP, name): [one for one in own if not isinstance(one, str)]}, ()
+
+    def _once(self, work: Work, traced: Trace, begun: int) -> float | str:
+        """Those of one execution, or why nobody knows; torch has `begun` so many collectives."""
+        collectives = sum(activity.is_collective(entry.name) for entry in traced.entries)
+        try:
+            if begun == collectives:
+                return self._between(work, collectives)
+            return self._one_by_one(work, traced)
+        except (CountersUnavailable, MeasurementError) as error:
+            return str(error)
+
+    def _between(self, work: Work, collectives: int) -> float:
+        """The instructions of all that a step does between so many collectives."""
+        hardware = _instructions().hardware_name(self.kernels.arch) or ""
+        with self.kernels.session((hardware,), collectives + 1) as session:
+            if session.unsupported:
+                raise MeasurementError(session.unsupported[0].reason)
+            passes = each(work.progress, "counting between collectives, pass", session.passes)
+            stretches = launch_ranges.counted_beside_collectives(
+                session,
+                work.step,
+                self.kernels.timer.synchronize,
+                collectives,
+                prepare=announced(work, self.kernels.timer, passes),
+            )
+        # Where nothing ran there may be no number.
+        counts = [values[hardware] for values in stretches.values()]
+        return math.fsum(filter(math.isfinite, counts))
+
+    def _one_by_one(self, work: Work, traced: Trace) -> float:
+        """The instructions of the kernels of a step that are no collectives by their names."""
+        table = self.kernels.of(work, [_instructions()], traced)
+        if table.mismatch or not table.metrics:
+            raise MeasurementError(table.mismatch or "the counter is refused")
+        return math.fsum(
+            launch.values[0] or 0.0
+            for launch in table.launches
+            if launch.values and not activity.is_collective(table.names[launch.name])
+        )
+
+
+def _instructions() -> Metric:
+    return catalogue().metrics["instructions"]
