@@ -26,6 +26,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.measure.collector import (
+    Beginning,
     Collected,
     Collector,
     KernelCollector,
@@ -147,6 +148,9 @@ class Instrument(Measurer):
 
     def check_window(self) -> None:
         """Raises UsageFailure where the paper's window cannot be counted."""
+
+    def begin(self) -> None:
+        """A test begins: for what counts from there on. Raises what `Beginning` does."""
 
     def waits(self) -> None:
         """Says that this process does something by itself, for which other ranks have to wait."""
@@ -323,6 +327,11 @@ class DeviceInstrument(Instrument):
                 "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
                 f"here is {self._collector.name}: leave the flag out, or measure on a GPU"
             )
+
+    def begin(self) -> None:
+        """A test begins: for what counts from there on."""
+        if isinstance(self._collector, Beginning):
+            self._collector.begin()
 
     def _collected(self, work: Work, plan: Plan) -> tuple[Collected, Conditions | None]:
         """What the collector brings, and the state of a GPU around it."""

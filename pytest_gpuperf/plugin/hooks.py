@@ -211,7 +211,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Says in a worker's tests what would have stopped a process without workers.
 
     Comes before pytest's own, which sets fixtures up: what a process with a task counts begins
-    here, where its instrument is made.
+    here.
     """
     session = item.config.stash[_SESSION]
     if _concerns_us(item):
@@ -222,7 +222,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     else:
         session.others_ran = True
     if session.task is not None and not session.task.is_replica:
-        _ = session.instrument
+        session.instrument.begin()
 
 
 @pytest.fixture

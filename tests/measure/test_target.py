@@ -12,10 +12,11 @@ from pytest_gpuperf.measure import instrument as target
 from pytest_gpuperf.measure.collector import SILENT, Collector
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument, check_architecture
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
-from pytest_gpuperf.measure.replica import PROFILED, Invocation, Replicas, Task, TaskRunner
+from pytest_gpuperf.measure.replica import PROFILED, WINDOW, Invocation, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import run_files
 from tests.examples import A100, H200, default_settings, measurement, run
@@ -111,6 +112,7 @@ def test_a_task_stands_in_the_collectors_place() -> None:
         (None, CuptiCollector),
         (Task("a.py::test"), CuptiCollector),
         (Task("a.py::test", PROFILED, "step"), TaskRunner),
+        (Task("a.py::test", WINDOW, "step"), WindowCounter),
     ):
         source = target.instrument_for(wanted(), REPLICAS, task=task)
         assert isinstance(source, DeviceInstrument)

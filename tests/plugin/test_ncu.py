@@ -74,9 +74,8 @@ def nothing():
 
 
 class Counter(paper_window.WindowCounter):
-    def __init__(self, device, measurement):
+    def begin(self):
         note("begin")
-        self._device = device
 
     def collect(self, work, plan):
         work.step()

@@ -9,7 +9,7 @@ anything, and closes it after the first execution of the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, over_launches
@@ -28,10 +28,10 @@ CUPTI does to the launches of a pass that it has no room for."""
 
 
 class WindowCounter:
-    """In a collector's place, in a fresh process: counts the launches from its creation on.
+    """In a collector's place, in a fresh process: counts the first launches of a test.
 
-    `collect` executes the step once, as it comes. Creating it raises CountersUnavailable and
-    MeasurementError. What is beside the measurement's name is for tests.
+    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. What
+    is beside the measurement's name is for tests.
     """
 
     name = "cupti (window)"
@@ -43,25 +43,17 @@ class WindowCounter:
         measurement: str,
         *,
         timer: CudaTimer | None = None,
-        cupti: library.Cupti | None = None,
-        cuda: driver.Driver | None = None,
+        load_cupti: Callable[[], library.Cupti] = library.load,
+        load_driver: Callable[[], driver.Driver] = driver.load,
     ) -> None:
         self._device = device
         self._measurement = measurement
         self._timer = timer or CudaTimer()
+        self._load_cupti = load_cupti
+        self._load_driver = load_driver
+        self._session: RangeSession | None = None
         core = catalogue().hardware_set("core")
         self._metrics = {hw: m for m in core if (hw := m.hardware_name(device.arch))}
-        # The profiler wants a CUDA context, and waiting makes one without launching anything.
-        self._timer.synchronize()
-        with ExitStack() as begun:
-            names = tuple(self._metrics)
-            session = RangeSession(names, _ROOM, automatic=True, cupti=cupti, cuda=cuda)
-            self._session = begun.enter_context(session)
-            if not session.metrics:
-                said = f"no counter can be read: {session.unsupported[0].reason}"
-                raise CountersUnavailable(said, "See `gpuperf doctor`")
-            session.begin()
-            begun.pop_all()
 
     def device(self) -> Device:
         """The GPU that is counted on."""
@@ -71,12 +63,28 @@ class WindowCounter:
         """Nothing: the process that waits says it."""
         return {}
 
+    def begin(self) -> None:
+        """Starts to count. Raises CountersUnavailable and MeasurementError."""
+        # The profiler wants a CUDA context, and waiting makes one without launching anything.
+        self._timer.synchronize()
+        with ExitStack() as begun:
+            cupti, cuda = self._load_cupti(), self._load_driver()
+            names = tuple(self._metrics)
+            session = RangeSession(names, _ROOM, automatic=True, cupti=cupti, cuda=cuda)
+            begun.enter_context(session)
+            if not session.metrics:
+                said = f"no counter can be read: {session.unsupported[0].reason}"
+                raise CountersUnavailable(said, "See `gpuperf doctor`")
+            session.begin()
+            self._session = session
+            begun.pop_all()
+
     def collect(self, work: Work, plan: Plan) -> Collected:  # noqa: ARG002 -- once, whatever the plan
         """Executes the step once and brings back the window.
 
         Raises MeasurementError where the process launched nothing after the first 10.
         """
-        if work.name != self._measurement:
+        if self._session is None or work.name != self._measurement:
             return Collected(())
         with closing(self._session):
             work.step()

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Beginning, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Window
 from tests.examples import H200
@@ -19,8 +19,17 @@ TEST = "tests/test_a.py::test_step"
 
 
 def counter(fake: Fake) -> WindowCounter:
-    """What stands in the collector's place, over the scripted CUPTI."""
-    return WindowCounter(H200, "step", timer=FakeTimer(fake), cupti=fake.cupti, cuda=fake.cuda)
+    """What stands in the collector's place, over the scripted CUPTI, once the test has begun."""
+    window = WindowCounter(
+        H200,
+        "step",
+        timer=FakeTimer(fake),
+        load_cupti=lambda: fake.cupti,
+        load_driver=lambda: fake.cuda,
+    )
+    assert isinstance(window, Beginning)
+    window.begin()
+    return window
 
 
 def work(step: Callable[[], object], name: str = "step") -> Work:
