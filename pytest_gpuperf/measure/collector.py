@@ -281,15 +281,6 @@ class KernelCollector(Protocol):
         ...
 
 
-@runtime_checkable
-class Beginning(Protocol):
-    """A collector that counts from a test's beginning on, its set-up included."""
-
-    def begin(self) -> None:
-        """The test begins. Raises CountersUnavailable and MeasurementError."""
-        ...
-
-
 def samples_of(series: dict[tuple[str, str], list[float]]) -> tuple[Sample, ...]:
     """Samples from values gathered per (phase, metric), in order of first appearance."""
     return tuple(Sample(phase, metric, tuple(values)) for (phase, metric), values in series.items())

@@ -26,7 +26,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.measure.collector import (
-    Beginning,
     Collected,
     Collector,
     KernelCollector,
@@ -150,7 +149,7 @@ class Instrument(Measurer):
         """Raises UsageFailure where the paper's window cannot be counted."""
 
     def begin(self) -> None:
-        """A test begins: for what counts from there on. Raises what `Beginning` does."""
+        """A test begins: for what counts from there on. Raises CountersUnavailable."""
 
     def waits(self) -> None:
         """Says that this process does something by itself, for which other ranks have to wait."""
@@ -330,7 +329,7 @@ class DeviceInstrument(Instrument):
 
     def begin(self) -> None:
         """A test begins: for what counts from there on."""
-        if isinstance(self._collector, Beginning):
+        if isinstance(self._collector, TaskRunner):
             self._collector.begin()
 
     def _collected(self, work: Work, plan: Plan) -> tuple[Collected, Conditions | None]:
@@ -563,12 +562,12 @@ def instrument_for(
             gpus=gpus,
             windows=replicas if own else None,
         )
-    if task.kind != WINDOW:
-        return DeviceInstrument(TaskRunner(task, collector), settings.root, guarded=False)
-    from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
+    runner = TaskRunner(task, collector)
+    if task.kind == WINDOW:
+        from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 
-    counter = WindowCounter(collector.device(), task.name)
-    return DeviceInstrument(counter, settings.root, guarded=False)
+        runner = WindowCounter(task, collector)
+    return DeviceInstrument(runner, settings.root, guarded=False)
 
 
 def collector_for(

@@ -316,11 +316,8 @@ class TaskRunner:
     """
 
     def __init__(self, task: Task, collector: Collector) -> None:
-        from pytest_gpuperf.measure.ncu.profiled_step import CudaMarks
-
         self._task = task
         self._collector = collector
-        self._marks = CudaMarks()
         self.name = f"{collector.name} ({task.kind})"
         self.torch_device = collector.torch_device
 
@@ -332,20 +329,26 @@ class TaskRunner:
         """Nothing: the process that waits says it."""
         return {}
 
+    def begin(self) -> None:
+        """The test begins, its set-up included: for what counts from there on."""
+
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Executes the step, warmed up and marked.
 
         The settings say how long it took between the marks: with a profiler, the profiling.
         """
+        from pytest_gpuperf.measure.ncu.profiled_step import CudaMarks
+
         if work.name != self._task.name:
             return Collected(())
+        marks = CudaMarks()
         for _ in range(max(plan.warmup, 1)):
             work.reset()
             work.step()
         work.reset()
         before = time.perf_counter()
-        self._marks.begin()
-        with work.phases.heard_by(self._marks):
+        marks.begin()
+        with work.phases.heard_by(marks):
             work.step()
-        self._marks.end()
+        marks.end()
         return Collected((), settings={PROFILED_S: round(time.perf_counter() - before, 3)})

@@ -9,17 +9,18 @@ anything, and closes it after the first execution of the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, over_launches
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.collector import Collected, Plan, Work
+from pytest_gpuperf.measure.collector import Collected, Collector, Plan, Work
 from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.execution import CudaTimer
-from pytest_gpuperf.model.measurement import PAPER_WINDOW, Device, Sample, Window
+from pytest_gpuperf.measure.replica import Task, TaskRunner
+from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
 
 _SKIPPED = 10
 _ROOM = 4096
@@ -27,48 +28,26 @@ _ROOM = 4096
 CUPTI does to the launches of a pass that it has no room for."""
 
 
-class WindowCounter:
+class WindowCounter(TaskRunner):
     """In a collector's place, in a fresh process: counts the first launches of a test.
 
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. What
-    is beside the measurement's name is for tests.
+    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. The
+    `timer` is for tests.
     """
 
-    name = "cupti (window)"
-    torch_device = "cuda"
-
-    def __init__(
-        self,
-        device: Device,
-        measurement: str,
-        *,
-        timer: CudaTimer | None = None,
-        load_cupti: Callable[[], library.Cupti] = library.load,
-        load_driver: Callable[[], driver.Driver] = driver.load,
-    ) -> None:
-        self._device = device
-        self._measurement = measurement
+    def __init__(self, task: Task, collector: Collector, timer: CudaTimer | None = None) -> None:
+        super().__init__(task, collector)
         self._timer = timer or CudaTimer()
-        self._load_cupti = load_cupti
-        self._load_driver = load_driver
         self._session: RangeSession | None = None
+        arch = self.device().arch
         core = catalogue().hardware_set("core")
-        self._metrics = {hw: m for m in core if (hw := m.hardware_name(device.arch))}
+        self._metrics = {hw: m for m in core if (hw := m.hardware_name(arch))}
 
-    def device(self) -> Device:
-        """The GPU that is counted on."""
-        return self._device
-
-    def software(self) -> dict[str, str]:
-        """Nothing: the process that waits says it."""
-        return {}
-
-    def begin(self) -> None:
+    def begin(self, cupti: library.Cupti | None = None, cuda: driver.Driver | None = None) -> None:
         """Starts to count. Raises CountersUnavailable and MeasurementError."""
         # The profiler wants a CUDA context, and waiting makes one without launching anything.
         self._timer.synchronize()
         with ExitStack() as begun:
-            cupti, cuda = self._load_cupti(), self._load_driver()
             names = tuple(self._metrics)
             session = RangeSession(names, _ROOM, automatic=True, cupti=cupti, cuda=cuda)
             begun.enter_context(session)
@@ -84,7 +63,7 @@ class WindowCounter:
 
         Raises MeasurementError where the process launched nothing after the first 10.
         """
-        if self._session is None or work.name != self._measurement:
+        if self._session is None or work.name != self._task.name:
             return Collected(())
         with closing(self._session):
             work.step()

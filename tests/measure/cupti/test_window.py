@@ -8,8 +8,9 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
-from pytest_gpuperf.measure.collector import Beginning, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
+from pytest_gpuperf.measure.replica import WINDOW, Task
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Window
 from tests.examples import H200
 from tests.measure.cupti.fake import Fake, FakeTimer
@@ -20,15 +21,9 @@ TEST = "tests/test_a.py::test_step"
 
 def counter(fake: Fake) -> WindowCounter:
     """What stands in the collector's place, over the scripted CUPTI, once the test has begun."""
-    window = WindowCounter(
-        H200,
-        "step",
-        timer=FakeTimer(fake),
-        load_cupti=lambda: fake.cupti,
-        load_driver=lambda: fake.cuda,
-    )
-    assert isinstance(window, Beginning)
-    window.begin()
+    window = WindowCounter(Task(TEST, WINDOW, "step"), fake.collector(), FakeTimer(fake))
+    assert (window.device(), window.software()) == (H200, {})
+    window.begin(fake.cupti, fake.cuda)
     return window
 
 
