@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UnsoundStep
+from pytest_gpuperf.errors import CountersUnavailable, UnsoundStep
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.abi import ResultCode
@@ -245,43 +245,6 @@ def test_a_metric_without_a_value_in_a_phase_is_left_out_there(
     assert measured["forward", "ipc"] == (2.0,)
     assert [entry.metric for entry in collected.unsupported] == ["ipc"]
     assert 'phase "data" has no value' in collected.unsupported[0].reason
-
-
-def test_a_step_value_that_is_no_number_is_an_error(collector: CuptiCollector, fake: Fake) -> None:
-    fake.set("undefined", "sm__cycles_elapsed.max")
-    with pytest.raises(MeasurementError, match=r"no number for sm__cycles_elapsed\.max of step"):
-        collector.collect(Step(fake).work, plan())
-    assert fake.alive == 0
-
-
-def test_phases_that_change_during_warm_up_are_an_error(
-    collector: CuptiCollector, fake: Fake
-) -> None:
-    step = Step(fake)
-    names = iter(["a", "b"])
-    work = replace(step.work, reset=lambda: setattr(step, "parts", [(next(names), 1.0)]))
-    with pytest.raises(MeasurementError, match=r"first \['a'\], then \['b'\]"):
-        collector.collect(work, plan(warmup=2))
-
-
-def changing(later: list[tuple[str, float]], since: int) -> Iterator[list[tuple[str, float]]]:
-    """The parts of a step that has phase "a", and `later` from execution number `since` on."""
-    return (([("a", 1.0)] if number < since else later) for number in count())
-
-
-def test_phases_that_change_during_a_pass_are_an_error(
-    collector: CuptiCollector, fake: Fake
-) -> None:
-    def parts_of(step: Step, later: list[tuple[str, float]]) -> Work:
-        # Executions: one warm-up, one pass of the whole step, then one in phases.
-        parts = changing(later, since=2)
-        return replace(step.work, reset=lambda: setattr(step, "parts", next(parts)))
-
-    changed: tuple[list[tuple[str, float]], ...] = ([("b", 1)], [], [("a", 1), ("b", 1)])
-    for later in changed:
-        with pytest.raises(MeasurementError, match="phases of the step change"):
-            collector.collect(parts_of(Step(fake), later), plan(rounds=1))
-        assert fake.alive == 0
 
 
 def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fake: Fake) -> None:

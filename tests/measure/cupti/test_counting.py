@@ -165,23 +165,14 @@ def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
     assert collected.series["step", "thread_instructions"] == [2.0]
 
 
+@pytest.mark.parametrize("metric", [CYCLES, THREADS], ids=["rounds", "instrumented"])
 @pytest.mark.parametrize("later", [[("b", 1.0)], [], [("a", 1.0), ("b", 1.0)]])
-def test_phases_that_change_are_an_error(fake: Fake, later: list[tuple[str, float]]) -> None:
+def test_phases_that_change_are_an_error(
+    fake: Fake, later: list[tuple[str, float]], metric: Metric
+) -> None:
     step = Step(fake, *later)
     with pytest.raises(MeasurementError, match="phases of the step change"):
-        counting(fake, step.work).of(Plan((THREADS,)), phase_ranges(["a"]))
-    assert fake.alive == 0
-
-
-def test_what_the_step_raises_comes_out(fake: Fake) -> None:
-    phases = Phases()
-
-    def run() -> None:
-        with phases.mark("a"):
-            raise ArithmeticError("the step's own")
-
-    with pytest.raises(ArithmeticError, match="the step's own"):
-        counting(fake, Work(run, phases)).of(Plan((THREADS,)), phase_ranges(["a"]))
+        counting(fake, step.work).of(Plan((metric,), rounds=1), phase_ranges(["a"]))
     assert fake.alive == 0
 
 
