@@ -154,7 +154,7 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def check_values(text: str, file: Path, remedy: str) -> None:
-    """Raises BadFile for JSON or CSV of more text or values than are read, before any is made."""
+    """Raises BadFile for JSON of more text or values than are read, before any is made."""
     if len(text) > MOST_BYTES:
         problem = f"{len(text):,} characters, and at most {MOST_BYTES:,} are read"
         raise BadFile(file, "", problem, remedy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.ncu import report_reader
 from pytest_gpuperf.measure.paper_window import WARPS_ACTIVE, total
 
 COUNTERS = [metric for metric in catalogue().metrics.values() if metric.hardware]
@@ -34,11 +33,3 @@ def test_a_rate_of_several_launches_without_its_counts_is_refused() -> None:
         assert total(name, [{name: 10.0}]) == 10.0
         lacks = "sm__cycles_active.sum" if name in RECOMPUTED else "a rate of single kernels"
         assert lacks in str(total(name, [{name: 10.0}, {name: 30.0}]))
-
-
-def test_ncu_has_a_unit_for_every_counter() -> None:
-    written = {"%": "%", "ns": "ns", "bytes": "byte", "cycles": "cycle", "warps/issue": "inst"}
-    rates = {"instructions/cycle": "inst/cycle", "warps/cycle": "warp"}
-    for metric in COUNTERS:
-        unit = {**written, **rates}.get(metric.unit, "inst")
-        assert report_reader.factor(metric.unit, unit) == 1.0, metric.name

@@ -11,7 +11,7 @@ import pytest
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, STEP
 from pytest_gpuperf.storage import run_files
 from tests.measure import stand_in_ncu
-from tests.measure.ncu_pages import KERNEL, LONGER, RANGE, page
+from tests.measure.ncu_reports import KERNEL, LONGER, RANGE, module, page
 from tests.plugin.projects import Project, refused
 
 CONFTEST = """
@@ -110,6 +110,7 @@ def ncu(project: Project) -> Project:
     """A project on an H200 with a stand-in for ncu."""
     project.pytester.makeconftest(CONFTEST)
     project.tests(STEPS)
+    module(project.root / "extras" / "python")
     program = project.root / "ncu"
     shutil.copy(stand_in_ncu.__file__, program)
     text = program.read_text(encoding="utf-8").replace("/usr/bin/env python3", sys.executable)
