@@ -49,7 +49,7 @@ Values = Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ComponentRow:
     """One component of a measurement, of all its processes. Times are in the unit of the metric."""
 
     name: str
@@ -75,7 +75,7 @@ class ComponentTable:
     metric: str
     """What the times are of."""
     unit: str
-    entries: tuple[Component, ...]
+    entries: tuple[ComponentRow, ...]
     notes: tuple[str, ...]
 
 
@@ -157,7 +157,7 @@ def component_table(
     }
     whole = values.get((STEP, metric))
     entries = [
-        Component(
+        ComponentRow(
             name,
             values[name, metric],
             _share(values[name, metric], whole),
@@ -211,7 +211,7 @@ def component_lines(
         yield from table.wrapped_lines(note, width, indent="  ")
 
 
-def _outside(inside: Sequence[Component], values: Values, metric: str) -> Component | None:
+def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> ComponentRow | None:
     """What the step took beyond its components; None where that is nothing.
 
     Of kernels that ran at once on several streams, components have more than the step.
@@ -225,7 +225,7 @@ def _outside(inside: Sequence[Component], values: Values, metric: str) -> Compon
     # On the host, what the clock itself takes is outside too.
     if left == 0 or (left is None and time == 0):
         return None
-    return Component(OUTSIDE, time, _share(time, whole), left, other)
+    return ComponentRow(OUTSIDE, time, _share(time, whole), left, other)
 
 
 def _notes(values: Values) -> Iterator[str]:

@@ -32,7 +32,7 @@ from pytest_gpuperf.report.html.subject import (
 from pytest_gpuperf.report.text import step_tables
 from pytest_gpuperf.report.text.step_tables import (
     OUTSIDE,
-    Component,
+    ComponentRow,
     ComponentTable,
     component_table,
 )
@@ -335,7 +335,7 @@ def _longest_component(shown: Sequence[tuple[FigureSubject, ComponentTable]]) ->
     return ""
 
 
-def _inside(listed: ComponentTable) -> list[Component]:
+def _inside(listed: ComponentTable) -> list[ComponentRow]:
     """Those in which something was launched."""
     return [entry for entry in listed.entries if entry.name != OUTSIDE and not entry.empty]
 
