@@ -23,7 +23,6 @@ from tests.measure.ncu_reports import (
     NAME,
     NVTX,
     RANGE,
-    RANGES,
     TIME,
     page,
     read_here,
@@ -63,29 +62,9 @@ def test_counts_of_the_kernels_add_up() -> None:
         "dram_bytes": (2_066_688.0 + 308_992 + 16_896 + 65_280,),
     }
     assert {sample.phase for sample in measurement.samples} == {STEP}
-
-
-def test_rates_are_recomputed_from_counts_or_left_out_with_the_reason(tmp_path: Path) -> None:
-    reasons = {left_out.metric: left_out.reason for left_out in imported(KERNELS).unsupported}
+    reasons = {left_out.metric: left_out.reason for left_out in measurement.unsupported}
     assert set(reasons) == {"tensor_utilization", "l2_hit_rate"}
     assert "no counts" in reasons["l2_hit_rate"]
-    both = values(imported(written(tmp_path, page(KERNEL, LONGER))))
-    assert both["ipc"] == (9_200_000 / 5_000_000,)  # the mean of both kernels' would be 1.2
-    assert both["active_warps"] == (76_000_000 / 5_000_000,)
-    assert "l1_hit_rate" not in both
-    # A step of one kernel has the kernel's.
-    alone = values(imported(written(tmp_path, page(KERNEL))))
-    assert (alone["ipc"], alone["l1_hit_rate"]) == ((0.4,), (50.25,))
-
-
-def test_a_rate_needs_the_counts_of_all_kernels(tmp_path: Path) -> None:
-    measurement = imported(
-        written(tmp_path, page(KERNEL, without(LONGER, "sm__cycles_active.sum")))
-    )
-    reasons = {made.metric: made.reason for made in measurement.unsupported}
-    assert "smsp__inst_executed.sum and sm__cycles_active.sum" in reasons["ipc"]
-    assert reasons["active_cycles"] == "there is no value of it for 1 of 2 kernels"
-    assert "ipc" not in values(measurement)
 
 
 def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
@@ -98,16 +77,6 @@ def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
         "imported": "step.ncu-rep",
         "replay": "range",
     }
-
-
-def test_real_ranges() -> None:
-    for file in RANGES:
-        measurement = imported(file)
-        made = values(measurement)
-        assert list(made) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
-        assert made["instructions"] == values(imported(KERNELS))["instructions"]
-        assert measurement.kernels is None
-        assert measurement.unsupported == ()
 
 
 def test_executions_of_a_step_are_rounds(tmp_path: Path) -> None:
